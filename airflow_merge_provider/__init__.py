@@ -1,0 +1,5 @@
+"""Airflow operators that run PySpark jobs which merge data over Delta tables."""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"

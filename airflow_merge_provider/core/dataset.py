@@ -1,0 +1,97 @@
+"""How a dataset is named, in one place: a bare id, a catalog table, a location, an object with a format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_merge_provider.core.errors import ConfigError, Problem
+
+FILE_FORMATS = ("parquet", "json", "csv", "avro", "orc", "xml", "text")
+_BARE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*\Z")
+_TABLE = re.compile(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+){1,2}\Z")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://?")
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A dataset as it is read or written: either a location or a catalog table."""
+
+    id: str
+    format: str = "delta"
+    path: str | None = None
+    table: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def uri(self) -> str:
+        """One text that names the dataset everywhere: in assets, reports and offsets."""
+        return self.path if self.path is not None else f"table:{self.table}"
+
+
+def resolve(ref: str | Mapping[str, Any], warehouse: str | None, *, at: str = "") -> Dataset:
+    """Find what a reference means (design §3); ``at`` is the path that errors name.
+
+    >>> resolve("customers", "/lake").uri
+    '/lake/customers'
+    >>> resolve("lake.crm.customers", None).uri
+    'table:lake.crm.customers'
+    >>> resolve("s3://lake/customers/", None).uri
+    's3://lake/customers'
+
+    :raises ConfigError: when the reference means nothing, or needs a warehouse and there is none.
+    """
+    if isinstance(ref, Mapping):
+        return _from_object(ref, warehouse, at)
+    if not isinstance(ref, str) or not ref.strip():
+        raise _wrong(at, f"a dataset must be named by a text, not {ref!r}")
+    name = ref.strip()
+    if _is_location(name):
+        return Dataset(id=name, path=_location(name))
+    if _BARE.match(name):
+        if not warehouse:
+            raise _wrong(
+                at,
+                f"dataset {name!r} needs a warehouse",
+                "give warehouse=…, set it on the merge_store connection, or set [merge] warehouse",
+            )
+        if not _is_location(warehouse):
+            raise _wrong("warehouse", f"{warehouse!r} is no location", "write an absolute path or a URI")
+        return Dataset(id=name, path=f"{_location(warehouse).rstrip('/')}/{name}")
+    if _TABLE.match(name):
+        return Dataset(id=name, table=name)
+    raise _wrong(
+        at,
+        f"{name!r} names no dataset",
+        "write a bare id (letters, digits, _ and -), catalog.schema.table, or a location with / or ://",
+    )
+
+
+def _is_location(text: str) -> bool:
+    return text.startswith("/") or bool(_SCHEME.match(text))
+
+
+def _location(text: str) -> str:
+    """Drop ``file:`` and closing slashes, so that one place has one name."""
+    path = "/" + text.removeprefix("file:").lstrip("/") if text.startswith("file:") else text
+    return path.rstrip("/") or "/"
+
+
+def _from_object(ref: Mapping[str, Any], warehouse: str | None, at: str) -> Dataset:
+    unknown = sorted(set(ref) - {"dataset", "format", "options"})
+    if unknown or "dataset" not in ref:
+        wrong = f"unknown key {unknown[0]!r}" if unknown else "key 'dataset' is missing"
+        raise _wrong(at, f"{wrong} in {dict(ref)!r}", "known: dataset, format, options")
+    named = resolve(ref["dataset"], warehouse, at=at)
+    kind = str(ref.get("format", "delta")).lower()
+    if kind != "delta" and kind not in FILE_FORMATS:
+        known = ", ".join(("delta", *FILE_FORMATS))
+        raise _wrong(at, f"unknown format {ref['format']!r}", f"known: {known}")
+    options = {str(key): str(value) for key, value in (ref.get("options") or {}).items()}
+    return Dataset(named.id, kind, named.path, named.table, options)
+
+
+def _wrong(at: str, message: str, hint: str = "") -> ConfigError:
+    return ConfigError.of([Problem(at, "dataset", message, hint)])

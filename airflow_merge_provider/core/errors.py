@@ -1,0 +1,88 @@
+"""What can go wrong, as values: problems with a path and a remedy, and the errors that carry them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: where it stands, a stable code, what it is, and what to do about it."""
+
+    path: str
+    code: str
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.path}: " if self.path else ""
+        way_out = f" ({self.hint})" if self.hint else ""
+        return f"{where}{self.message}{way_out}"
+
+
+class MergeError(Exception):
+    """The base of every error of this package; ``retryable`` says whether trying again can help."""
+
+    code: ClassVar[str] = "merge-error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.problems = tuple(problems)
+
+    @classmethod
+    def of(cls, problems: Sequence[Problem]) -> Self:
+        """Make one error of all problems found; its first line says the first of them."""
+        lines = [str(problem) for problem in problems]
+        if len(lines) > 1:
+            lines = [
+                f"{lines[0]} [1 of {len(lines)} problems]",
+                *(f"- {line}" for line in lines[1:]),
+            ]
+        return cls("\n".join(lines), problems)
+
+
+class ConfigError(MergeError):
+    """Raised when what the user asks for is wrong, whatever the data; nothing has been read."""
+
+    code = "config"
+
+
+class DataError(MergeError):
+    """Raised when the data cannot be merged as asked; nothing has been written."""
+
+    code = "data"
+
+
+class SetupError(MergeError):
+    """Raised when something the run needs is not there: Java, a jar, a warehouse, a connection."""
+
+    code = "setup"
+
+
+class ConflictError(MergeError):
+    """Raised when another run committed first; nothing of this one has been written."""
+
+    code = "conflict"
+    retryable = True
+
+
+class JobError(MergeError):
+    """Raised when the Spark process failed for a reason of its own; trying again may help."""
+
+    code = "job"
+    retryable = True
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Give a hint that names the known word nearest to ``word``, or nothing.
+
+    >>> did_you_mean("equality_set", ["equality", "equality_sets", "identity"])
+    "did you mean 'equality_sets'?"
+    """
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"did you mean '{near[0]}'?" if near else ""

@@ -1,0 +1,105 @@
+"""The base of every configuration: frozen, strict, and parsed with all problems reported at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
+
+_STRICT = ConfigDict(strict=True)
+
+# pydantic's voice, in our words; every other type of error keeps pydantic's message.
+_WORDS = {
+    "missing": "is required",
+    "string_type": "must be a text",
+    "bool_type": "must be a boolean",
+    "int_type": "must be an integer",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "dict_type": "must be an object",
+    "mapping_type": "must be an object",
+    "too_short": "must not be empty",
+}
+
+
+class Config(BaseModel):
+    """A frozen configuration; ``parse`` is the way in for what users write.
+
+    Fields carry their own checks as ``Annotated[..., BeforeValidator(check)]`` where ``check`` raises
+    ``ValueError`` with the text users read; checks between fields go into ``rules``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    unknown_word: ClassVar[str] = "unknown argument"
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> Self:
+        """Check ``raw`` and freeze it.
+
+        :raises ConfigError: with every problem of the fields and of the rules between them.
+        """
+        try:
+            config = cls.model_validate(raw)
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+            wrong = {str(detail["loc"][0]) for detail in details if detail["loc"]}
+            # pydantic drops the rules between fields as soon as one field is wrong; users want both.
+            known = cls._known(raw, wrong)
+            problems = [cls._problem(detail) for detail in details]
+            raise ConfigError.of([*problems, *cls.rules(known)]) from None
+        if problems := list(cls.rules(vars(config))):
+            raise ConfigError.of(problems)
+        return config
+
+    @classmethod
+    def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield the problems between fields; ``known`` holds only the fields that are right alone."""
+        yield from ()
+
+    @classmethod
+    def _known(cls, raw: Mapping[str, Any], wrong: set[str]) -> dict[str, Any]:
+        return {
+            name: _one(field, raw[name]) if name in raw else field.get_default(call_default_factory=True)
+            for name, field in cls.model_fields.items()
+            if name not in wrong
+        }
+
+    @classmethod
+    def _problem(cls, detail: ErrorDetails) -> Problem:
+        path = path_of(detail["loc"])
+        kind = detail["type"]
+        if kind == "extra_forbidden":
+            name = str(detail["loc"][-1])
+            hint = did_you_mean(name, cls.model_fields) or f"known: {', '.join(cls.model_fields)}"
+            return Problem(path, "unknown", f"{cls.unknown_word} {name!r}", hint)
+        if kind == "value_error":
+            return Problem(path, "value", str(detail["ctx"]["error"]))
+        if kind == "literal_error":
+            return Problem(path, "value", f"must be {detail['ctx']['expected']}")
+        return Problem(path, "value", _WORDS.get(kind, detail["msg"]))
+
+
+def path_of(loc: tuple[int | str, ...]) -> str:
+    """Write a location as users do: names with dots, positions in brackets.
+
+    >>> path_of(("equality_sets", 0, 2))
+    'equality_sets[0][2]'
+    """
+    text = ""
+    for part in loc:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _one(field: FieldInfo, value: Any) -> Any:
+    """Validate one field by itself."""
+    annotation: Any = field.annotation
+    for check in field.metadata:
+        annotation = Annotated[annotation, check]
+    return TypeAdapter(annotation, config=_STRICT).validate_python(value)

@@ -1,0 +1,116 @@
+"""What the Airflow side and the Spark side say to each other: one request file, one result file.
+
+Both are JSON. The version goes up when an old reader would misread a new writer. Source: design §4.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from airflow_merge_provider.core.errors import (
+    ConfigError,
+    ConflictError,
+    DataError,
+    JobError,
+    MergeError,
+    Problem,
+    SetupError,
+)
+
+PROTOCOL_VERSION = 1
+
+Job = Literal["merge_source"]
+Until = Literal["plan", "transform", "commit"]
+
+
+class Message(BaseModel):
+    """A frozen part of the protocol; unknown fields are refused in both directions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    protocol: Literal[1] = PROTOCOL_VERSION
+
+
+class RunToken(BaseModel):
+    """Who asks: the same for every try of one task, so that a retry finds its own commit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int = -1
+
+
+class JobRequest(Message):
+    """One run: which job, with what configuration, for whom, and how far to go."""
+
+    job: Job
+    config: dict[str, Any]
+    run: RunToken
+    warehouse: str | None = Field(None, description="Where datasets named by a bare id live.")
+    started_at: int = Field(description="Microseconds since 1970 UTC; every time the run writes.")
+    until: Until = "commit"
+    full_refresh: bool = False
+
+
+class JobResult(Message):
+    """A run that went through; ``report`` is what users read (XCom ``merge_report``)."""
+
+    ok: Literal[True] = True
+    report: dict[str, Any]
+
+
+class JobFailure(Message):
+    """A run that did not; nothing was written."""
+
+    ok: Literal[False] = False
+    code: str
+    message: str
+    problems: tuple[dict[str, str], ...] = ()
+    retryable: bool
+    trace: str = ""
+
+    def error(self) -> MergeError:
+        """Give the failure as the error it was on the other side."""
+        kinds: tuple[type[MergeError], ...] = (ConfigError, DataError, SetupError, ConflictError)
+        kind = next((kind for kind in kinds if kind.code == self.code), JobError)
+        return kind(self.message, [Problem(**problem) for problem in self.problems])
+
+
+def read_request(path: Path) -> JobRequest:
+    """Read a request file.
+
+    :raises ConfigError: when it is no request of this protocol version.
+    """
+    try:
+        return JobRequest.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        problem = Problem(
+            where,
+            "request",
+            f"not a request of protocol {PROTOCOL_VERSION}: {first['msg']}",
+            "the package of the worker and of the Spark driver must be the same version",
+        )
+        raise ConfigError.of([problem]) from None
+
+
+def read_result(path: Path) -> JobResult | JobFailure:
+    """Read a result file.
+
+    :raises JobError: when the file is no result of this protocol version.
+    """
+    text = path.read_text(encoding="utf-8")
+    try:
+        return JobResult.model_validate_json(text)
+    except ValidationError:
+        pass
+    try:
+        return JobFailure.model_validate_json(text)
+    except ValidationError as error:
+        raise JobError(f"{path.name} is no result of protocol {PROTOCOL_VERSION}: {error}") from None
