@@ -1,0 +1,96 @@
+"""Which Spark settings a run gets: lean ones for small and middling data, and the user's over them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+
+_ALWAYS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Delta's default of 50 tasks per snapshot is for tables of a hundred thousand files.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+# Lists: the user's entries come after ours instead of replacing them.
+_JOINED = {
+    "spark.sql.extensions": ",",
+    "spark.jars": ",",
+    "spark.driver.extraJavaOptions": " ",
+    "spark.driver.extraClassPath": os.pathsep,
+}
+
+# What can be set on a session of a server that somebody else started.
+_OF_THE_SESSION = (
+    "spark.sql.session.timeZone",
+    "spark.sql.ansi.enabled",
+    "spark.databricks.delta.snapshotPartitions",
+)
+
+
+def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -> dict[str, str]:
+    """Give the settings of a Spark process that is about to start.
+
+    >>> session_conf(local=False, jars=["/a.jar"], user={"spark.jars": "/b.jar"})["spark.jars"]
+    '/a.jar,/b.jar'
+    """
+    conf = {**_ALWAYS, "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"}
+    if local:
+        conf |= {
+            "spark.sql.shuffle.partitions": str(2 * cores()),
+            "spark.driver.memory": "2g",
+            "spark.driver.host": "localhost",
+        }
+    if jars:
+        # On the class path of the driver a jar needs no copy and no Ivy; executors elsewhere need a copy.
+        conf["spark.driver.extraClassPath" if local else "spark.jars"] = (
+            os.pathsep.join(jars) if local else ",".join(jars)
+        )
+    return joined(conf, user)
+
+
+def connect_conf(user: Mapping[str, str]) -> dict[str, str]:
+    """Give the settings of a session on a Spark Connect server that runs already."""
+    return {name: _ALWAYS[name] for name in _OF_THE_SESSION} | dict(user)
+
+
+def joined(conf: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """Lay settings over settings: lists grow, everything else is replaced."""
+    result = dict(conf)
+    for name, value in more.items():
+        if name in _JOINED and result.get(name):
+            result[name] = f"{result[name]}{_JOINED[name]}{value}"
+        else:
+            result[name] = value
+    return result
+
+
+def properties_text(conf: Mapping[str, str]) -> str:
+    r"""Write settings as a Java properties file, which keeps them off the command line.
+
+    >>> print(properties_text({"spark.hadoop.a b": "x\\y"}), end="")
+    spark.hadoop.a\ b=x\\y
+    """
+    return "".join(f"{_escaped(name, key=True)}={_escaped(value)}\n" for name, value in conf.items())
+
+
+def cores() -> int:
+    """Count the cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _escaped(text: str, *, key: bool = False) -> str:
+    special = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    if key:
+        special |= {" ": "\\ ", "=": "\\=", ":": "\\:", "#": "\\#", "!": "\\!"}
+    escaped = "".join(special.get(char, char) for char in text)
+    return f"\\{escaped}" if escaped.startswith(" ") else escaped
