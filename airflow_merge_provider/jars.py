@@ -1,0 +1,165 @@
+"""What a Spark process needs on this machine, and where it is: Java, spark-submit, the Delta jars."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from airflow_merge_provider.core.errors import MergeError, SetupError
+
+SPARK_VERSION = "4.2"
+_DELTA = "4.4.0"
+_ARTIFACTS = (f"delta-spark_{SPARK_VERSION}_2.13", "delta-storage")
+# Everything else that Delta names is in Spark's own jars folder already, or serves other catalogs.
+_NOT_NEEDED = (
+    "com.*:*,org.*:*,io.airlift:*,io.unitycatalog:*,javax.*:*,jakarta.*:*,commons-*:*,io.delta:delta-kernel*"
+)
+_JAVA_FLOOR = 17
+
+
+def cache_folder() -> Path:
+    """Name the folder for what is made once per machine: jars and class archives."""
+    chosen = os.environ.get("AIRFLOW_MERGE_PROVIDER_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "airflow_merge_provider"
+
+
+def delta_jars() -> tuple[str, ...]:
+    """Give the two Delta jars as files; fetch them with Spark's own resolver the first time.
+
+    :raises SetupError: when they are not there and cannot be fetched.
+    """
+    jars = [cache_folder() / "jars" / f"{artifact}-{_DELTA}.jar" for artifact in _ARTIFACTS]
+    if not all(jar.is_file() for jar in jars):
+        _fetch(jars)
+    return tuple(str(jar) for jar in jars)
+
+
+def spark_home() -> Path:
+    """Find Spark: the folder ``SPARK_HOME`` names, else the installed pyspark package.
+
+    :raises SetupError: when there is none, or one of another version.
+    """
+    named = os.environ.get("SPARK_HOME")
+    if named:
+        home = Path(named)
+        if not list(home.glob(f"jars/spark-core_2.13-{SPARK_VERSION}.*.jar")):
+            raise SetupError(
+                f"SPARK_HOME={named} is no Spark {SPARK_VERSION}: point it at one, "
+                "or unset it to use the installed pyspark package"
+            )
+        return home
+    spec = importlib.util.find_spec("pyspark")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        if list(Path(folder).glob(f"jars/spark-core_2.13-{SPARK_VERSION}.*.jar")):
+            return Path(folder)
+    raise SetupError(
+        f"Spark {SPARK_VERSION} is not installed: pip install 'airflow-merge-provider[spark]', "
+        "or set SPARK_HOME"
+    )
+
+
+def java() -> Path:
+    """Find the Java program that Spark would start.
+
+    :raises SetupError: when there is none, or one that is too old.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if not found or not os.access(found, os.X_OK):
+        where = f"JAVA_HOME={home} has no bin/java" if home else "there is no java on the PATH"
+        raise SetupError(
+            f"Java is missing: install Java {_JAVA_FLOOR} or 21, or set JAVA_HOME to one ({where})"
+        )
+    program = Path(found).resolve()
+    version = java_version(program)
+    if version is not None and version < _JAVA_FLOOR:
+        raise SetupError(
+            f"Java {version} is too old for Spark {SPARK_VERSION}: "
+            f"install Java {_JAVA_FLOOR} or 21, or set JAVA_HOME to one (found {program})"
+        )
+    return program
+
+
+def java_version(program: Path) -> int | None:
+    """Read the major version from the release file beside a Java program, without starting it."""
+    release = program.parent.parent / "release"
+    if not release.is_file():
+        return None
+    match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release.read_text(errors="replace"), re.MULTILINE)
+    return int(match[1]) if match else None
+
+
+def _fetch(jars: list[Path]) -> None:
+    """Resolve into a folder of our own and move the files in one by one: safe beside other first uses."""
+    java()
+    submit = spark_home() / "bin" / "spark-submit"
+    folder = jars[0].parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix="fetch-", dir=folder))
+    except OSError as error:
+        raise SetupError(
+            f"The cache folder {folder} cannot be written: set AIRFLOW_MERGE_PROVIDER_CACHE to one that can "
+            f"({error.strerror})"
+        ) from None
+    try:
+        said = _resolve(submit, work)
+        for jar in jars:
+            fetched = work / "jars" / f"io.delta_{jar.name}"
+            if not fetched.is_file():
+                raise SetupError(_not_to_be_had(jars, said))
+            fetched.replace(jar)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _resolve(submit: Path, work: Path) -> str:
+    script = work / "nothing.py"
+    script.write_text("", encoding="utf-8")
+    packages = ",".join(f"io.delta:{artifact}:{_DELTA}" for artifact in _ARTIFACTS)
+    command = [
+        str(submit),
+        *("--master", "local[1]", "--conf", f"spark.jars.ivy={work}"),
+        *("--packages", packages, "--exclude-packages", _NOT_NEEDED, str(script)),
+    ]
+    env = {**os.environ, "SPARK_HOME": str(submit.parent.parent), "PYSPARK_DRIVER_PYTHON": sys.executable}
+    done = subprocess.run(  # noqa: S603 - our own command, no shell
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    return done.stdout
+
+
+def _not_to_be_had(jars: list[Path], said: str) -> str:
+    names = " and ".join(jar.name for jar in jars)
+    reasons = [
+        line.strip() for line in said.splitlines() if re.search(r"error|fail|not found", line, re.IGNORECASE)
+    ]
+    first = (
+        f"The Delta jars cannot be fetched from Maven Central: open the way to it, "
+        f"or put {names} into {jars[0].parent}"
+    )
+    return "\n".join([first, *reasons[:8]])
+
+
+def main() -> int:
+    """Fetch the jars and print where they are."""
+    try:
+        found = delta_jars()
+    except MergeError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write("".join(f"{jar}\n" for jar in found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
