@@ -1,0 +1,100 @@
+"""What happens between a request file and a result file: find the job, run it, write its answer."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow_merge_provider.core.child import die_with_parent
+from airflow_merge_provider.core.errors import MergeError, SetupError
+from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_request
+from airflow_merge_provider.jobs.progress import Progress
+
+Run = Callable[[Any, JobRequest, Progress], dict[str, Any]]
+
+_LONGEST_TRACE = 20_000
+
+
+def main(argv: Sequence[str], jobs: Mapping[str, Run] | None = None) -> int:
+    """Answer the request file ``argv[0]`` in the result file ``argv[1]``; 0 when the run went through.
+
+    ``argv[2]`` may name a file of session settings. ``jobs`` replaces the capabilities of this package.
+    """
+    die_with_parent()
+    request_file, result_file, *conf_file = (Path(argument) for argument in argv)
+    progress = Progress()
+    try:
+        conf = json.loads(conf_file[0].read_text(encoding="utf-8")) if conf_file else {}
+        answer = answered(read_request(request_file), conf, progress, jobs)
+    except MergeError as error:
+        answer = failure(error)
+    _write(result_file, answer)
+    return 0 if answer.ok else 1
+
+
+def answered(
+    request: JobRequest, conf: Mapping[str, str], progress: Progress, jobs: Mapping[str, Run] | None = None
+) -> JobResult | JobFailure:
+    """Run one request in this process's session; every error becomes a failure, never an exception."""
+    spark = None
+    try:
+        run = jobs[request.job] if jobs else _job(request.job)
+        with progress.step("session"):
+            spark = _session(conf)
+        return JobResult(report=run(spark, request, progress))
+    except Exception as error:  # noqa: BLE001 - the boundary: whatever happened goes into the result file
+        return failure(error)
+    finally:
+        if spark is not None:
+            spark.stop()
+
+
+def failure(error: Exception) -> JobFailure:
+    """Say an error in the words of the protocol."""
+    from airflow_merge_provider.jobs.spark_errors import (  # noqa: PLC0415 - pyspark may be missing
+        first_line,
+        typed,
+    )
+
+    known = error if isinstance(error, MergeError) else typed(error)
+    trace = "" if known is error else "".join(traceback.format_exception(error))[-_LONGEST_TRACE:]
+    if known is None:
+        message = f"{type(error).__name__}: {first_line(error)}"
+        return JobFailure(code="job", message=message, retryable=True, trace=trace)
+    problems = tuple(
+        {"path": each.path, "code": each.code, "message": each.message, "hint": each.hint}
+        for each in known.problems
+    )
+    return JobFailure(
+        code=known.code, message=known.message, problems=problems, retryable=known.retryable, trace=trace
+    )
+
+
+def _job(name: str) -> Run:
+    run: Run = importlib.import_module(f"airflow_merge_provider.jobs.{name}.job").run
+    return run
+
+
+def _session(conf: Mapping[str, str]) -> Any:
+    try:
+        from airflow_merge_provider.jobs.session import get_session  # noqa: PLC0415 - may be missing
+    except ImportError as error:
+        raise SetupError(
+            "The driver's Python cannot import pyspark: "
+            f"pip install 'airflow-merge-provider[spark]' there ({error})"
+        ) from None
+    return get_session(conf)
+
+
+def _write(path: Path, answer: JobResult | JobFailure) -> None:
+    """Write under another name first: a reader sees a whole file or none."""
+    part = path.with_name(f"{path.name}.part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(answer.model_dump_json())
+    part.replace(path)

@@ -1,0 +1,33 @@
+"""What a run says while it works, and how long each step took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class Progress:
+    """Print one line per step and keep the seconds for the report."""
+
+    def __init__(self, out: Callable[[str], object] | None = None) -> None:
+        self._out = out or _print
+        self._start = time.monotonic()
+        self.seconds: dict[str, float] = {}
+
+    def say(self, text: str) -> None:
+        """Print a line with the seconds since the start in front."""
+        self._out(f"[merge +{time.monotonic() - self._start:5.1f}s] {text}")
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time what happens inside, and say it when it went through; a name used twice adds up."""
+        began = time.monotonic()
+        yield
+        took = time.monotonic() - began
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + took, 3)
+        self.say(f"{name}: {took:.1f}s")
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - the task log is the process's output

@@ -1,0 +1,20 @@
+"""Which Spark session a job gets: the one its process was started for, or one made here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+
+def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Give the session of this process: of its spark-submit, or of the server that SPARK_REMOTE names."""
+    builder = SparkSession.builder
+    for name, value in (conf or {}).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def local_session(conf: Mapping[str, str], master: str = "local[2]") -> SparkSession:
+    """Start Spark inside this process, for tests and benchmarks; ``conf`` as ``session_conf`` gives it."""
+    return get_session({"spark.master": master, **conf})

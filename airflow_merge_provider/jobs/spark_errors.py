@@ -1,0 +1,107 @@
+"""Which error of ours an error of Spark's or Delta's is, and what its first line says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pyspark.errors import PySparkException
+
+from airflow_merge_provider.core.errors import (
+    ConflictError,
+    DataError,
+    JobError,
+    MergeError,
+    SetupError,
+)
+
+# Searched in the error's type, condition and text; the first that fits counts. Server-side names are the same
+# in both kinds of session, Python classes are not.
+_KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
+    (
+        (
+            r"DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED|"
+            r"Concurrent(Append|Write|Transaction|DeleteRead|DeleteDelete|Modification)Exception|"
+            r"(Metadata|Protocol)ChangedException|DELTA_TABLE_ALREADY_EXISTS|TABLE_OR_VIEW_ALREADY_EXISTS"
+        ),
+        ConflictError,
+        "another run committed to the table first: nothing of this one was written; run it again",
+    ),
+    (
+        (
+            r"AccessControlException|AccessDenied|Permission ?denied|\(Permission denied\)|403 Forbidden|"
+            r"Mkdirs failed"
+        ),
+        SetupError,
+        "Spark may not read or write a place: give its account the rights, or set the right credentials",
+    ),
+    (
+        (
+            r"UnknownHostException|NoRouteToHost|ConnectException|Connection refused|ConnectTimeout|"
+            r"SocketTimeoutException|StatusCode\.UNAVAILABLE|failed to connect to all addresses"
+        ),
+        SetupError,
+        "a service cannot be reached: check the warehouse, the Spark connection and the network",
+    ),
+    (
+        r"No FileSystem for scheme|UnsupportedFileSystemException|ClassNotFoundException.*[Ff]ile[Ss]ystem",
+        SetupError,
+        "Spark does not know this kind of location: add the jar of its file system with spark.jars.packages",
+    ),
+    (
+        r"data ?source:? avro|AVRO_NOT_LOADED|Avro is built-in but external",
+        SetupError,
+        (
+            "Spark cannot read avro by itself: "
+            "add org.apache.spark:spark-avro_2.13 of Spark's version with spark.jars.packages"
+        ),
+    ),
+    (
+        (
+            r"ClassNotFoundException: (io\.delta|org\.apache\.spark\.sql\.delta)|"
+            r"data ?source:? delta|DELTA_CONFIGURE_SPARK_SESSION"
+        ),
+        SetupError,
+        (
+            "this Spark has no Delta jars: give them with spark.jars; a server of ours has them "
+            "(airflow_merge_provider connect-server)"
+        ),
+    ),
+    (r"OutOfMemoryError", JobError, "Spark ran out of memory: raise spark.driver.memory"),
+    (
+        r"PATH_NOT_FOUND|DELTA_PATH_DOES_NOT_EXIST|DELTA_MISSING_DELTA_TABLE|TABLE_OR_VIEW_NOT_FOUND",
+        DataError,
+        "a dataset is missing: check its name and the warehouse",
+    ),
+)
+
+
+def typed(error: BaseException) -> MergeError | None:
+    """Give the error of ours that an error of Spark's is, or None when it is not a known one."""
+    if isinstance(error, MergeError):
+        return error
+    text = "\n".join(_texts(error))
+    for pattern, kind, message in _KNOWN:
+        if re.search(pattern, text):
+            return kind(f"{message}\n{first_line(error)}")
+    return None
+
+
+def first_line(error: BaseException) -> str:
+    """Give the first line that says something."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line), type(error).__name__)
+
+
+def condition(error: BaseException) -> str:
+    """Give Spark's own name for the error, such as PATH_NOT_FOUND, or an empty text."""
+    return (error.getCondition() or "") if isinstance(error, PySparkException) else ""
+
+
+def _texts(error: BaseException | None) -> Iterator[str]:
+    """Walk the error and its causes; the JVM's stack below the text names the cause of a cause."""
+    while error is not None:
+        yield type(error).__name__
+        yield condition(error)
+        yield str(error)
+        error = error.__cause__

@@ -1,0 +1,10 @@
+"""The file given to spark-submit; alone in its folder, because that folder comes first on ``sys.path``."""
+
+from __future__ import annotations
+
+import sys
+
+from airflow_merge_provider.jobs.entry import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
