@@ -1,0 +1,312 @@
+"""What is a merge source asked to do: the properties of the Sesam source and the operator's settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import ErrorDetails
+
+from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.errors import ConfigError, Problem
+from airflow_merge_provider.core.merge_source.equality import (
+    Rule,
+    aliases_of,
+    repeated_rules,
+    rules_of,
+    side,
+)
+from airflow_merge_provider.core.merge_source.expressions import Call, ExpressionError
+from airflow_merge_provider.core.model import Config
+
+DEFAULT_MAX_MERGED = 50_000
+_ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9_\-]*\Z")
+_DATASETS = "must be a list with at least one '<dataset> <alias>' string"
+_EQ_WORDS = 3
+_OPEN_SET = 3
+
+
+def _listed(message: str, least: int = 0) -> BeforeValidator:
+    """Take a list (never a text), and say ``message`` otherwise."""
+
+    def check(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple) or len(value) < least:
+            raise ValueError(message)
+        return tuple(value)
+
+    return BeforeValidator(check)
+
+
+def _dataset(value: Any) -> str:
+    words = value.split() if isinstance(value, str) else []
+    if len(words) != 2:  # noqa: PLR2004 - the dataset and its alias
+        raise ValueError("expected '<dataset> <alias>'")
+    if not _ALIAS.match(words[1]):
+        raise ValueError(
+            f"invalid alias {words[1]!r} (a letter, then letters, digits, _ and -)",
+        )
+    return " ".join(words)
+
+
+def _eq(value: Any) -> list[Any]:
+    if not isinstance(value, list | tuple) or len(value) != _EQ_WORDS or value[0] != "eq":
+        raise ValueError('must be an eq function (["eq", left, right])')
+    return list(value)
+
+
+def _equality_set(value: Any) -> list[Any]:
+    if not isinstance(value, list | tuple) or not value:
+        raise ValueError("must be a list with at least one value expression")
+    return list(value)
+
+
+def _version(value: Any) -> int:
+    if isinstance(value, bool) or value not in (1, 2):
+        raise ValueError("must be 1 or 2")
+    return int(value)
+
+
+def _max_merged(value: Any) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("must be an integer >= 1")
+    return value
+
+
+def _initial_datasets(value: Any) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+        raise ValueError("must be a list of dataset ids")
+    return tuple(value)
+
+
+def _always_true(value: Any) -> bool:
+    if value is not True:
+        raise ValueError("is fixed to true")
+    return True
+
+
+def _sets_mode(value: Any) -> Any:
+    return "neighbours" if value == "adjacent" else value
+
+
+Fixed = Annotated[bool, BeforeValidator(_always_true)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class MergeSourceConfig(Config):
+    """A checked merge source: down to ``comment`` the Sesam source, below it what is the operator's."""
+
+    unknown_word: ClassVar[str] = "unknown property"
+
+    type: Literal["merge"] = "merge"
+    version: Annotated[int, BeforeValidator(_version)] = Field(
+        1, description="1 (deprecated) or 2; 1 knows no max_merged and refuses reordered datasets."
+    )
+    datasets: Annotated[tuple[Annotated[str, BeforeValidator(_dataset)], ...], _listed(_DATASETS, 1)] = Field(
+        description="What is merged, each as '<dataset> <alias>'; the order gives the ids their offsets."
+    )
+    equality: Annotated[
+        tuple[Annotated[list[Any], BeforeValidator(_eq)], ...], _listed("must be a list of eq functions")
+    ] = Field((), description='Rules, each ["eq", left, right]: entities that share a value are the same.')
+    equality_sets: Annotated[
+        tuple[Annotated[list[Any], BeforeValidator(_equality_set)], ...], _listed("must be a list of lists")
+    ] = Field((), description="Lists of expressions; each makes the rules between its neighbours.")
+    identity: Literal["composite", "first"] = Field(
+        "composite", description="The id of an output: all offsets and ids of its members, or the first id."
+    )
+    strategy: Literal["default", "compact", "list"] = Field(
+        "default", description="How the properties of the members become those of the output."
+    )
+    max_merged: Annotated[int | None, BeforeValidator(_max_merged)] = Field(
+        None, description="Most entities in one output; version 2 only, 50000 when not given."
+    )
+    initial_datasets: Annotated[tuple[str, ...] | None, BeforeValidator(_initial_datasets)] = Field(
+        None, description="The datasets that must be populated before the source is; all when not given."
+    )
+    ignore_non_existent_datasets: bool = Field(
+        default=True, description="Whether a dataset that does not exist counts as populated."
+    )
+    supports_signalling: bool | None = Field(
+        None, description="Whether a change of an input starts a run; unset leaves it to the schedule."
+    )
+    include_internal_properties: bool = Field(
+        default=False, description="Whether strategy list keeps properties that start with _."
+    )
+    require_populated_input: bool = Field(
+        default=False, description="Whether a run waits until the source is populated."
+    )
+    if_source_empty: Literal["accept", "fail"] = Field(
+        "accept", description="Whether a full run that finds no entity at all fails."
+    )
+    supports_since: Fixed = True
+    is_since_comparable: Fixed = True
+    is_chronological: Fixed = True
+    comment: Any = None
+
+    target: str | None = Field(None, description="The dataset that the run writes.")
+    set_initial_offset: Literal["if-source-populated", "never", "always", "initially", "onload"] = Field(
+        "if-source-populated", description="When the output becomes populated."
+    )
+    equality_sets_mode: Annotated[Literal["neighbours", "all_pairs"], BeforeValidator(_sets_mode)] = Field(
+        "neighbours",
+        description="Which expressions of a set make a rule: neighbours (as Sesam) or all pairs.",
+    )
+    on_config_change: Literal["refresh", "fail"] = Field(
+        "refresh", description="What a run does when the rules are not those of the run before."
+    )
+    id_column: Name = Field("_id", description="The column of the inputs that holds the entity's id.")
+    deleted_column: Name = Field("_deleted", description="The column that says that an entity is deleted.")
+    sequence_column: Name = Field("_updated", description="The column that grows with every version.")
+    entity_column: Name | None = Field(
+        None, description="The VARIANT or JSON column that holds the whole entity, if there is one."
+    )
+
+    @property
+    def dataset_ids(self) -> tuple[str, ...]:
+        """The datasets in order, without their aliases."""
+        return tuple(dataset.split()[0] for dataset in self.datasets)
+
+    @property
+    def most_merged(self) -> int | None:
+        """The most entities that may become one; None when there is no limit, as in version 1."""
+        return None if self.version == 1 else self.max_merged or DEFAULT_MAX_MERGED
+
+    @classmethod
+    def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+        if known.get("version") == 1 and known.get("max_merged") is not None:
+            way_out = "set version to 2; the default version is 1"
+            yield Problem("max_merged", "version", "is not supported in version 1", way_out)
+        if "datasets" not in known:
+            return
+        pairs = [(words[0], words[1]) for words in map(str.split, known["datasets"])]
+        yield from _dataset_problems(pairs)
+        yield from _target_problems(known.get("target"), pairs)
+        yield from _initial_problems(known.get("initial_datasets"), pairs)
+        yield from _rule_problems(known, dict(pairs))
+
+    @classmethod
+    def _problem(cls, detail: ErrorDetails) -> Problem:
+        if detail["type"] == "missing" and detail["loc"] == ("datasets",):
+            return Problem("datasets", "missing", _DATASETS)
+        return super()._problem(detail)
+
+
+def from_pipe(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the configuration in a Sesam pipe, or in its source alone; the target is the pipe's id.
+
+    :raises ConfigError: when there is no source object in it.
+    """
+    if "source" not in raw:
+        return dict(raw)
+    found = raw["source"]
+    if not isinstance(found, Mapping):
+        raise ConfigError.of([Problem("source", "pipe", "must be an object", "the pipe's merge source")])
+    config = dict(found)
+    if isinstance(raw.get("_id"), str):
+        config.setdefault("target", raw["_id"])
+    return config
+
+
+def warnings(config: MergeSourceConfig) -> list[str]:
+    """Say what is allowed and probably not meant; the run does not fail for it."""
+    rules = rules_of(config)
+    found = []
+    if config.version == 1:
+        found.append("version: 1 is deprecated, use version 2")
+    if not rules:
+        found.append("no equality rules: every entity becomes an output of its own")
+    for position, expressions in enumerate(config.equality_sets):
+        found += _set_warnings(config, position, expressions)
+    found += [f"the rule {rule.text} is given more than once" for rule in repeated_rules(rules)]
+    found += [
+        f"concat in {rule.text} gives '' for entities without the values, and '' equals '': use tuples"
+        for rule in rules
+        if _concatenates(rule)
+    ]
+    if config.include_internal_properties and config.strategy != "list":
+        found.append("include_internal_properties: has an effect with strategy 'list' only")
+    if config.ignore_non_existent_datasets is False:
+        found.append("ignore_non_existent_datasets: false waits for datasets that do not exist")
+    return found
+
+
+def _dataset_problems(pairs: list[tuple[str, str]]) -> Iterator[Problem]:
+    seen: set[tuple[str, str]] = set()
+    for position, (dataset, alias) in enumerate(pairs):
+        path = f"datasets[{position}]"
+        for kind, word in (("dataset", dataset), ("alias", alias)):
+            if (kind, word) in seen:
+                yield Problem(path, "twice", f"{kind} {word!r} appears more than once")
+            seen.add((kind, word))
+        yield from _reference_problems(dataset, path)
+
+
+def _reference_problems(dataset: str, path: str) -> Iterator[Problem]:
+    try:
+        resolve(dataset, "/", at=path)
+    except ConfigError as error:
+        yield from error.problems
+
+
+def _target_problems(target: str | None, pairs: list[tuple[str, str]]) -> Iterator[Problem]:
+    if target is None:
+        return
+    yield from _reference_problems(target, "target")
+    if target in dict(pairs):
+        yield Problem("target", "target", f"{target!r} is one of the datasets that are merged")
+
+
+def _initial_problems(initial: tuple[str, ...] | None, pairs: list[tuple[str, str]]) -> Iterator[Problem]:
+    datasets = dict(pairs)
+    for dataset in dict.fromkeys(initial or ()):
+        if dataset not in datasets:
+            known = f"listed: {', '.join(datasets)}"
+            yield Problem("initial_datasets", "unknown", f"{dataset!r} is not listed in datasets", known)
+    if len(set(initial or ())) != len(initial or ()):
+        yield Problem("initial_datasets", "twice", "a dataset appears more than once")
+
+
+def _rule_problems(known: Mapping[str, Any], ids: Mapping[str, str]) -> Iterator[Problem]:
+    aliases = aliases_of(known["datasets"])
+    sides = [
+        (f"equality[{position}]", raw)
+        for position, (_, *both) in enumerate(known.get("equality", ()))
+        for raw in both
+    ]
+    sides += [
+        (f"equality_sets[{position}][{place}]", raw)
+        for position, expressions in enumerate(known.get("equality_sets", ()))
+        for place, raw in enumerate(expressions)
+    ]
+    for path, raw in sides:
+        try:
+            side(raw, aliases, ids)
+        except ExpressionError as error:
+            yield Problem(path, "expression", str(error), error.hint)
+
+
+def _set_warnings(config: MergeSourceConfig, position: int, expressions: list[Any]) -> list[str]:
+    path = f"equality_sets[{position}]"
+    if len(expressions) == 1:
+        return [f"{path}: one expression makes no rule"]
+    if len(expressions) < _OPEN_SET or config.equality_sets_mode == "all_pairs":
+        return []
+    aliases = aliases_of(config.datasets)
+    first, middle, last = (config.dataset_ids[side(expressions[n], aliases).dataset] for n in (0, 1, -1))
+    warning = (
+        f"{path}: only neighbours make rules, so entities of {first} and {last} merge only through an entity"
+        f" of {middle}; equality_sets_mode 'all_pairs' links them directly"
+    )
+    return [warning]
+
+
+def _concatenates(rule: Rule) -> bool:
+    return any(
+        isinstance(one.expression, Call) and one.expression.name == "concat"
+        for one in (rule.left, rule.right)
+    )

@@ -1,0 +1,135 @@
+"""Which rules say that entities are the same: those of ``equality``, then those of ``equality_sets``."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from airflow_merge_provider.core.merge_source.expressions import (
+    Expression,
+    ExpressionError,
+    foreign_words,
+    parse,
+    references,
+    source,
+    text,
+)
+
+
+class RuleSettings(Protocol):
+    """The part of a configuration that makes rules."""
+
+    @property
+    def datasets(self) -> tuple[str, ...]: ...
+    @property
+    def equality(self) -> tuple[list[Any], ...]: ...
+    @property
+    def equality_sets(self) -> tuple[list[Any], ...]: ...
+    @property
+    def equality_sets_mode(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a rule: the dataset it reads, by its offset, and the expression for its values."""
+
+    dataset: int
+    text: str
+    expression: Expression
+
+    @property
+    def source(self) -> Any:
+        """The side as a configuration has it."""
+        return source(self.expression)
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """What makes two sides the same, and gives them an order that no configuration can change."""
+        return self.dataset, json.dumps(self.source, sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Entities whose left and right sides share a value are the same; the direction says nothing."""
+
+    left: Side
+    right: Side
+
+    @property
+    def text(self) -> str:
+        """The rule for people, such as ``a.x = lower(b.y)``."""
+        return f"{self.left.text} = {self.right.text}"
+
+    @property
+    def source(self) -> list[Any]:
+        """The rule as ``equality`` has it."""
+        return ["eq", self.left.source, self.right.source]
+
+    @property
+    def order(self) -> tuple[tuple[int, str], tuple[int, str]]:
+        """What makes two rules the same."""
+        return self.left.order, self.right.order
+
+
+def rules_of(config: RuleSettings) -> tuple[Rule, ...]:
+    """Give every rule as written: ``equality`` first, then neighbours or all pairs of each set.
+
+    :raises ExpressionError: when a side is wrong; a parsed configuration has none.
+    """
+    aliases = aliases_of(config.datasets)
+    written = [(side(left, aliases), side(right, aliases)) for _, left, right in config.equality]
+    for expressions in config.equality_sets:
+        sides = [side(expression, aliases) for expression in expressions]
+        if config.equality_sets_mode == "all_pairs":
+            written += itertools.combinations(sides, 2)
+        else:
+            written += itertools.pairwise(sides)
+    return tuple(Rule(left, right) for left, right in written)
+
+
+def planned_rules(config: RuleSettings) -> tuple[Rule, ...]:
+    """Give every rule once, in one direction and in an order that depends on the set of rules alone.
+
+    A rule's position in this tuple can be stored: it stays while the set of rules stays.
+    """
+    once = {rule.order: rule for rule in map(_directed, rules_of(config))}
+    return tuple(once[order] for order in sorted(once))
+
+
+def repeated_rules(rules: Sequence[Rule]) -> Iterator[Rule]:
+    """Yield the rules that say again what an earlier one says."""
+    seen = set()
+    for rule in rules:
+        order = _directed(rule).order
+        if order in seen:
+            yield rule
+        seen.add(order)
+
+
+def aliases_of(datasets: Sequence[str]) -> dict[str, int]:
+    """Give the offset of each alias in a list of ``"<dataset> <alias>"``."""
+    return {dataset.split()[1]: offset for offset, dataset in enumerate(datasets)}
+
+
+def side(raw: Any, aliases: Mapping[str, int], ids: Mapping[str, str] | None = None) -> Side:
+    """Read one side of a rule; ``ids`` (dataset id to alias) helps those who write the id.
+
+    :raises ExpressionError: when it reads no dataset, several, or one that is not there.
+    """
+    expression = parse(raw, aliases)
+    found = sorted(references(expression))
+    if not found and (words := foreign_words(expression)):
+        alias = (ids or {}).get(words[0])
+        hint = f"dataset {words[0]!r} has the alias {alias!r}" if alias else f"known: {', '.join(aliases)}"
+        raise ExpressionError(f"unknown dataset alias {words[0]!r}", hint)
+    if len(found) != 1:
+        names = ", ".join(found) or "none"
+        raise ExpressionError(f"each side must reference exactly one dataset alias (found {names})")
+    return Side(aliases[found[0]], text(expression), expression)
+
+
+def _directed(rule: Rule) -> Rule:
+    return rule if rule.left.order <= rule.right.order else Rule(rule.right, rule.left)

@@ -1,0 +1,241 @@
+"""What is one side of an equality rule: a path, a function of paths, a constant, and its value for an entity.
+
+Standard library only: Spark ships ``evaluate`` to its workers where no column expression does the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_merge_provider.core.errors import did_you_mean
+from airflow_merge_provider.core.merge_source.functions import FUNCTIONS, ITEM_FUNCTIONS, truth
+from airflow_merge_provider.core.merge_source.values import as_list
+
+CURRENT = "_"
+_VARIABLES = ("_S", "_T", "_P", "_R", "_B", CURRENT)
+_WORD = re.compile(r"([A-Za-z_][A-Za-z0-9_\-]*)\.")
+_SIMPLE_ELEMENT = re.compile(r"[\w$:@+\-]+\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The properties to follow from an entity, or from the current item (alias ``_``)."""
+
+    alias: str
+    elements: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function and its arguments."""
+
+    name: str
+    args: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value that is the same for every entity."""
+
+    value: Any
+
+
+Expression = Path | Call | Constant
+
+
+class ExpressionError(ValueError):
+    """Raised when an expression means nothing; ``hint`` says what to write instead."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def parse(raw: Any, aliases: Collection[str]) -> Expression:
+    """Read an expression as it stands in a configuration.
+
+    >>> parse(["lower", "a.o.'x.y'"], {"a"})
+    Call(name='lower', args=(Path(alias='a', elements=('o', 'x.y')),))
+
+    :raises ExpressionError: for an unknown function, a wrong number of arguments, a path with an error in it.
+    """
+    return _parse(raw, aliases, in_items=False)
+
+
+def evaluate(expression: Expression, entity: Mapping[str, Any], current: Any = None) -> Any:
+    """Give the value of an expression for one entity; ``current`` is what ``_.`` means.
+
+    >>> evaluate(parse(["lower", "a.x"], {"a"}), {"x": ["A", 1]})
+    ['a']
+    """
+    if isinstance(expression, Constant):
+        return expression.value
+    if isinstance(expression, Path):
+        value: Any = current if expression.alias == CURRENT else entity
+        for element in expression.elements:
+            value = _step(value, element)
+        return value
+    if expression.name in ITEM_FUNCTIONS:
+        function, values = expression.args
+        items = as_list(evaluate(values, entity, current))
+        results = [evaluate(function, entity, item) for item in items]
+        if expression.name == "map":
+            return results
+        return [item for item, kept in zip(items, results, strict=True) if truth(kept)]
+    args = [evaluate(arg, entity, current) for arg in expression.args]
+    return FUNCTIONS[expression.name].apply(*args)
+
+
+def references(expression: Expression) -> frozenset[str]:
+    """Give the dataset aliases that an expression reads."""
+    return frozenset(
+        part.alias for part in _parts(expression) if isinstance(part, Path) and part.alias != CURRENT
+    )
+
+
+def foreign_words(expression: Expression) -> list[str]:
+    """Give the words of constants such as ``z.name`` that look like aliases and are none."""
+    constants = (part.value for part in _parts(expression) if isinstance(part, Constant))
+    found = (_WORD.match(value) for value in constants if isinstance(value, str))
+    return [match[1] for match in found if match]
+
+
+def source(expression: Expression) -> Any:
+    """Write an expression as a configuration has it; ``parse`` reads it back to the same."""
+    if isinstance(expression, Constant):
+        return expression.value
+    if isinstance(expression, Call):
+        return [expression.name, *(source(arg) for arg in expression.args)]
+    return f"{expression.alias}.{'.'.join(_quoted(element) for element in expression.elements)}"
+
+
+def text(expression: Expression) -> str:
+    """Write an expression for people.
+
+    >>> text(parse(["replace", "-", "", "a.x"], {"a"}))
+    'replace("-", "", a.x)'
+    """
+    if isinstance(expression, Constant):
+        return json.dumps(expression.value, ensure_ascii=False, sort_keys=True)
+    if isinstance(expression, Call):
+        return f"{expression.name}({', '.join(text(arg) for arg in expression.args)})"
+    return str(source(expression))
+
+
+def _parse(raw: Any, aliases: Collection[str], *, in_items: bool) -> Expression:
+    if isinstance(raw, str):
+        return _parse_text(raw, aliases, in_items=in_items)
+    if isinstance(raw, list):
+        return _parse_call(raw, aliases, in_items=in_items)
+    return Constant(raw)
+
+
+def _parse_text(raw: str, aliases: Collection[str], *, in_items: bool) -> Path | Constant:
+    head, dot, rest = raw.partition(".")
+    if dot and head in _VARIABLES:
+        if head != CURRENT or not in_items:
+            raise ExpressionError(
+                f"variable {head!r} is not available in an equality rule",
+                "'_.' only inside filter and map" if head == CURRENT else "start the path with an alias",
+            )
+        return Path(CURRENT, tuple(_elements(rest)) if rest else ())
+    if not dot or head not in aliases:
+        return Constant(raw)
+    if not rest:
+        raise ExpressionError(f"empty path after '{head}.'", "name a property")
+    return Path(head, tuple(_elements(rest)))
+
+
+def _parse_call(raw: list[Any], aliases: Collection[str], *, in_items: bool) -> Call:
+    name = raw[0] if raw else ""
+    known = (*FUNCTIONS, *ITEM_FUNCTIONS)
+    if not isinstance(name, str) or name not in known:
+        hint = did_you_mean(name, known) if isinstance(name, str) else "a list starts with a function's name"
+        raise ExpressionError(f"unsupported DTL function {name!r}", hint)
+    arguments = raw[1:]
+    if wanted := _wrong_number(name, arguments):
+        raise ExpressionError(f"wrong number of arguments for {name!r}", f"{wanted}, not {len(arguments)}")
+    # Only the first argument of an item function is evaluated once per item.
+    first_in_items = in_items or name in ITEM_FUNCTIONS
+    return Call(
+        name,
+        tuple(
+            _parse(argument, aliases, in_items=in_items if position else first_in_items)
+            for position, argument in enumerate(arguments)
+        ),
+    )
+
+
+def _wrong_number(name: str, arguments: list[Any]) -> str:
+    """Say how many arguments a function takes, when these are too few or too many."""
+    least, most = (2, 2) if name in ITEM_FUNCTIONS else (FUNCTIONS[name].least, FUNCTIONS[name].most)
+    if name == "replace" and arguments and isinstance(arguments[0], dict):
+        least, most = 2, 2
+    if least <= len(arguments) and (most is None or len(arguments) <= most):
+        return ""
+    if most is None:
+        return f"it takes {least} or more"
+    return f"it takes {least}" if least == most else f"it takes {least} to {most}"
+
+
+def _elements(rest: str) -> Iterator[str]:
+    """Split a path at its dots; an element in quotes may hold dots, and a quote written twice.
+
+    >>> list(_elements("foo.'john.doe''s'.bar"))
+    ['foo', "john.doe's", 'bar']
+    """
+    position = 0
+    while position <= len(rest):
+        if rest.startswith("'", position):
+            element, position = _quoted_element(rest, position + 1)
+        else:
+            end = rest.find(".", position)
+            end = len(rest) if end < 0 else end
+            element, position = rest[position:end], end + 1
+        if not element:
+            raise ExpressionError("empty path element", "two dots in a row, or one at the end")
+        yield element
+
+
+def _quoted_element(rest: str, start: int) -> tuple[str, int]:
+    """Read up to the closing quote; gives the element and the position behind the dot that follows."""
+    end = start
+    while True:
+        end = rest.find("'", end)
+        if end < 0:
+            raise ExpressionError("unterminated quote", "close the path element with '")
+        if not rest.startswith("''", end):
+            break
+        end += 2
+    if end + 1 < len(rest) and rest[end + 1] != ".":
+        raise ExpressionError("a quoted path element must end at a '.'", "write a quote inside it twice")
+    return rest[start:end].replace("''", "'"), end + 2
+
+
+def _quoted(element: str) -> str:
+    return element if _SIMPLE_ELEMENT.match(element) else "'" + element.replace("'", "''") + "'"
+
+
+def _step(value: Any, name: str) -> Any:
+    """Follow one path element: through a list it collects what the dicts in it have."""
+    if isinstance(value, Mapping):
+        return value.get(name)
+    if not isinstance(value, list):
+        return None
+    collected: list[Any] = []
+    for item in value:
+        if isinstance(item, Mapping) and name in item:
+            found = item[name]
+            collected.extend(found if isinstance(found, list) else [found])
+    return collected
+
+
+def _parts(expression: Expression) -> Iterator[Expression]:
+    yield expression
+    if isinstance(expression, Call):
+        for arg in expression.args:
+            yield from _parts(arg)

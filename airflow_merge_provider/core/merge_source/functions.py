@@ -1,0 +1,368 @@
+"""What do the functions of an equality rule compute: each on plain values, none with a memory or a clock.
+
+Every name and meaning is that of the Sesam DTL. A value of the wrong type is ignored: alone it gives null,
+in a list it is left out. Standard library only: Spark ships these functions to its workers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from typing import Any
+
+from airflow_merge_provider.core.merge_source.values import (
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DATETIME,
+    DICT,
+    LIST,
+    NI,
+    NULL,
+    NUMBER,
+    STRING,
+    URI,
+    UUID,
+    as_list,
+    decimal_of,
+    distinct_values,
+    is_text,
+    tagged,
+    typed_key,
+)
+
+# Evaluated once per item of their second argument; ``expressions`` does it, since it knows what ``_.`` means.
+ITEM_FUNCTIONS = ("filter", "map")
+
+_INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*\Z")
+_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+\Z")
+_EXACT = Context(prec=2000, traps=[])
+# Beyond this many digits a decimal becomes no integer: it would fill the memory.
+_MOST_DIGITS = 5000
+_MIDNIGHT = "T00:00:00.000000000Z"
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function on values, and how many it takes; ``most`` is None where any number will do."""
+
+    least: int
+    most: int | None
+    apply: Callable[..., Any]
+
+
+def truth(value: Any) -> bool:
+    """Tell what counts as true: all but false, null and the empty list; so 0 and "" do."""
+    return not (value is None or value is False or value == [])
+
+
+def _each(value: Any, apply: Callable[[Any], Any]) -> Any:
+    """Apply to a value, or to the items of a list; what gives null is left out of the list."""
+    if not isinstance(value, list):
+        return apply(value)
+    return [result for result in map(apply, value) if result is not None]
+
+
+def _each_text(value: Any, apply: Callable[[str], Any]) -> Any:
+    return _each(value, lambda item: apply(item) if is_text(item) else None)
+
+
+def _first(value: Any) -> Any:
+    return (value[0] if value else None) if isinstance(value, list) else value
+
+
+def _last(value: Any) -> Any:
+    return (value[-1] if value else None) if isinstance(value, list) else value
+
+
+def _one_text(value: Any) -> str | None:
+    first = _first(value)
+    return first if is_text(first) else None
+
+
+def _stripper(strip: Callable[..., str]) -> Callable[..., Any]:
+    def apply(*args: Any) -> Any:
+        characters = _one_text(args[0]) if len(args) > 1 else None
+        if len(args) > 1 and characters is None:
+            return None
+        return _each_text(args[-1], lambda item: strip(item, characters))
+
+    return apply
+
+
+def _concat(*args: Any) -> str:
+    return "".join(item for arg in args for item in as_list(arg) if is_text(item))
+
+
+def _string(value: Any) -> Any:
+    return _each(value, _text_of)
+
+
+def _text_of(value: Any) -> str | None:
+    """Write one value as text: what stands behind a transit tag, JSON for lists and dicts."""
+    kind, content = tagged(value)
+    if kind in (LIST, DICT, BOOLEAN):
+        return json.dumps(_untagged(value), ensure_ascii=False, sort_keys=True)
+    if kind == NUMBER and not isinstance(value, str):
+        return float.__repr__(value) if isinstance(value, float) else str(content)
+    if kind == BYTES:
+        try:
+            return str(content.decode("utf-8"))
+        except UnicodeDecodeError:
+            return None
+    if isinstance(value, str):
+        return value if kind == STRING else value[2:]
+    if kind == DATETIME:
+        return str(content).removesuffix("Z").rstrip("0").rstrip(".") + "Z"
+    return content if kind == DATE else None
+
+
+def _untagged(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_untagged(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(name): _untagged(item) for name, item in value.items()}
+    plain = value is None or isinstance(value, bool | int | float)
+    return value if plain else _text_of(value)
+
+
+def _integer(value: Any) -> Any:
+    return _each(value, _integer_of)
+
+
+def _integer_of(value: Any) -> int | None:
+    """Read one value as an integer: a number without its fraction, digits, or two's complement ``0x``."""
+    if is_text(value):
+        if _INTEGER.match(value):
+            return int(Decimal(value.strip()))
+        if _HEXADECIMAL.match(value):
+            digits = value[2:]
+            octets = bytes.fromhex(digits.rjust(len(digits) + len(digits) % 2, "0"))
+            return int.from_bytes(octets, signed=True)
+        return None
+    number = _number(value)
+    if number is None or (isinstance(number, Decimal) and number.adjusted() > _MOST_DIGITS):
+        return None
+    return int(number)
+
+
+def _replace(*args: Any) -> Any:
+    if len(args) == 2:  # noqa: PLR2004 - a dict of replacements, and the values
+        return _replace_all(*args)
+    old, new = _one_text(args[0]), _one_text(args[1])
+    if old is None or new is None:
+        return None
+    return _each_text(args[2], lambda item: item.replace(old, new))
+
+
+def _replace_all(replacements: Mapping[str, Any], values: Any) -> Any:
+    """Replace all keys in one pass, so that no replacement is replaced again; the longest key wins."""
+    usable = {old: new for old, new in replacements.items() if old and is_text(new)}
+    if not usable:
+        return _each_text(values, str)
+    pattern = re.compile("|".join(map(re.escape, sorted(usable, key=len, reverse=True))))
+    return _each_text(values, lambda item: pattern.sub(lambda match: usable[match[0]], item))
+
+
+def _split(*args: Any) -> Any:
+    separator = _one_text(args[0]) if len(args) > 1 else None
+    if len(args) > 1 and separator is None:
+        return None
+
+    def parts(item: str) -> list[str]:
+        return list(item) if separator == "" else item.split(separator)
+
+    found = _each_text(args[-1], parts)
+    return list(itertools.chain.from_iterable(found)) if isinstance(args[-1], list) else found
+
+
+def _substring(*args: Any) -> Any:
+    indexes = [_first(arg) for arg in args[:-1]]
+    if any(isinstance(index, bool) or not isinstance(index, int) for index in indexes):
+        return None
+    start, end = indexes[0], indexes[1] if len(indexes) > 1 else None
+    return _each_text(args[-1], lambda item: item[start:end])
+
+
+def _number(value: Any) -> float | Decimal | None:
+    """Take a finite number as it is; a transit decimal as a Decimal."""
+    kind, content = tagged(value)
+    if kind != NUMBER or not content.is_finite():
+        return None
+    return content if isinstance(value, str) else value  # type: ignore[no-any-return]
+
+
+def _arithmetic(sign: int) -> Callable[[Any, Any], Any]:
+    def apply(left: Any, right: Any) -> Any:
+        first, second = _number(_first(left)), _number(_first(right))
+        if first is None or second is None:
+            return None
+        if isinstance(first, Decimal) or isinstance(second, Decimal):
+            total = _EXACT.add(decimal_of(first), _EXACT.multiply(Decimal(sign), decimal_of(second)))
+            return f"~f{total}" if total.is_finite() else None
+        try:
+            result = first + sign * second
+        except OverflowError:  # an integer that no float can hold
+            return None
+        return result if isinstance(result, int) or math.isfinite(result) else None
+
+    return apply
+
+
+def _combine(*args: Any) -> list[Any]:
+    return [item for arg in args for item in as_list(arg)]
+
+
+def _flatten(value: Any) -> list[Any]:
+    return [inner for item in as_list(value) for inner in (item if isinstance(item, list) else [item])]
+
+
+def _tuples(*args: Any) -> list[Any]:
+    if not args:
+        return []
+    parts = ([item for item in as_list(arg) if item is not None] for arg in args)
+    return [list(combination) for combination in itertools.product(*parts)]
+
+
+def _coalesce(value: Any) -> Any:
+    return next((item for item in as_list(value) if item is not None), None)
+
+
+def _ni(*args: Any) -> Any:
+    """Make namespaced identifiers of strings; without a namespace an identifier stays what it is."""
+    if len(args) == 1:
+        return _each(args[0], lambda item: item if tagged(item)[0] == NI else _global_ni(item))
+    namespace = _one_text(args[0])
+    if namespace is None:
+        return None
+    return _each_text(args[1], lambda item: f"~:{namespace}:{item}")
+
+
+def _global_ni(item: Any) -> str | None:
+    return f"~:{item}" if is_text(item) else None
+
+
+def _ni_part(position: int) -> Callable[[Any], Any]:
+    """Give the namespace (0) or the id (2); the last colon separates them."""
+
+    def part(item: Any) -> str | None:
+        kind, content = tagged(item)
+        return str(content).rpartition(":")[position] if kind in (NI, STRING) else None
+
+    return lambda value: _each(value, part)
+
+
+def _if(condition: Any, then: Any, otherwise: Any = None) -> Any:
+    return then if truth(condition) else otherwise
+
+
+def _keys(value: Any) -> list[str] | None:
+    """Give the keys of a value seen as a list, nulls included; None when NaN is among them."""
+    keys = [NULL if item is None else typed_key(item) for item in as_list(value)]
+    return None if None in keys else [str(key) for key in keys]
+
+
+def _equal(left: Any, right: Any) -> bool:
+    first = _keys(left)
+    return first is not None and first == _keys(right)
+
+
+def _in(values: Any, items: Any) -> bool:
+    wanted = _keys(values)
+    known = {NULL if item is None else typed_key(item) for item in as_list(items)}
+    return bool(wanted) and all(key in known for key in wanted or ())
+
+
+def _compare(holds: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """Compare the first values; of two kinds, or of one without an order, nothing holds."""
+
+    def apply(left: Any, right: Any) -> bool:
+        first, second = _orderable(_first(left)), _orderable(_first(right))
+        if first is None or second is None or first[0] != second[0]:
+            return False
+        return holds(first[1], second[1])
+
+    return apply
+
+
+def _orderable(value: Any) -> tuple[str, Any] | None:
+    kind, content = tagged(value)
+    if kind == DATE:  # a date and a time have one order
+        return DATETIME, f"{content}{_MIDNIGHT}"
+    if kind == NUMBER:
+        return (kind, content) if content.is_finite() else None
+    return (kind, content) if kind in (BOOLEAN, STRING, NI, URI, DATETIME, UUID, BYTES) else None
+
+
+def _matches(pattern: Any, values: Any) -> bool:
+    wildcard = _one_text(pattern)
+    items = as_list(values)
+    if wildcard is None or not items:
+        return False
+    compiled = _wildcard(wildcard)
+    return all(is_text(item) and compiled.match(item) is not None for item in items)
+
+
+def _wildcard(text: str) -> re.Pattern[str]:
+    """Compile a pattern in which only ``*`` and ``?`` are special; ``re`` remembers it."""
+    parts = (".*" if part == "*" else "." if part == "?" else re.escape(part) for part in _pieces(text))
+    return re.compile("".join(parts) + r"\Z", re.DOTALL)
+
+
+def _pieces(text: str) -> list[str]:
+    # "**" asks for no more than "*", and would cost a regular expression dearly.
+    return re.split(r"([*?])", re.sub(r"\*+", "*", text))
+
+
+def _is_null(value: Any) -> bool:
+    return _first(value) is None
+
+
+FUNCTIONS: dict[str, Function] = {
+    "lower": Function(1, 1, lambda value: _each_text(value, str.lower)),
+    "upper": Function(1, 1, lambda value: _each_text(value, str.upper)),
+    "strip": Function(1, 2, _stripper(str.strip)),
+    "lstrip": Function(1, 2, _stripper(str.lstrip)),
+    "rstrip": Function(1, 2, _stripper(str.rstrip)),
+    "concat": Function(1, None, _concat),
+    "string": Function(1, 1, _string),
+    "integer": Function(1, 1, _integer),
+    "replace": Function(3, 3, _replace),
+    "split": Function(1, 2, _split),
+    "substring": Function(2, 3, _substring),
+    "length": Function(1, 1, lambda value: _each_text(value, len)),
+    "+": Function(2, 2, _arithmetic(1)),
+    "-": Function(2, 2, _arithmetic(-1)),
+    "list": Function(0, None, lambda *args: list(args)),
+    "combine": Function(1, None, _combine),
+    "flatten": Function(1, 1, _flatten),
+    "tuples": Function(0, None, _tuples),
+    "coalesce": Function(1, 1, _coalesce),
+    "first": Function(1, 1, _first),
+    "last": Function(1, 1, _last),
+    "distinct": Function(1, 1, lambda value: distinct_values(as_list(value))),
+    "ni": Function(1, 2, _ni),
+    "ni-id": Function(1, 1, _ni_part(2)),
+    "ni-ns": Function(1, 1, _ni_part(0)),
+    "if": Function(2, 3, _if),
+    "eq": Function(2, 2, _equal),
+    "neq": Function(2, 2, lambda left, right: not _equal(left, right)),
+    "gt": Function(2, 2, _compare(lambda left, right: left > right)),
+    "gte": Function(2, 2, _compare(lambda left, right: left >= right)),
+    "lt": Function(2, 2, _compare(lambda left, right: left < right)),
+    "lte": Function(2, 2, _compare(lambda left, right: left <= right)),
+    "and": Function(1, None, lambda *args: all(map(truth, args))),
+    "or": Function(1, None, lambda *args: any(map(truth, args))),
+    "not": Function(1, None, lambda *args: not all(map(truth, args))),
+    "in": Function(2, 2, _in),
+    "matches": Function(2, 2, _matches),
+    "is-null": Function(1, 1, _is_null),
+    "is-not-null": Function(1, 1, lambda value: not _is_null(value)),
+    "is-empty": Function(1, 1, lambda value: not as_list(value)),
+    "is-not-empty": Function(1, 1, lambda value: bool(as_list(value))),
+}
