@@ -99,12 +99,12 @@ class JobProcess:
         files = [str(work / "request.json"), str(work / "result.json")]
         if self._remote:
             settings = work / "session.json"
-            _write_private(settings, json.dumps(connect_conf(self._conf)))
+            write_private(settings, json.dumps(connect_conf(self._conf)))
             command = [sys.executable, str(self._script), *files, str(settings)]
             env = {**os.environ, "SPARK_REMOTE": self._remote}
         else:
             command, env = self._submit_command(work, files)
-        _write_private(work / "request.json", self._request.model_dump_json())
+        write_private(work / "request.json", self._request.model_dump_json())
         return command, {**env, "PYTHONUNBUFFERED": "1"}
 
     def _submit_command(self, work: Path, files: list[str]) -> tuple[list[str], dict[str, str]]:
@@ -112,10 +112,10 @@ class JobProcess:
         local = self._master.startswith("local")
         submit = self._submit or spark_home() / "bin" / "spark-submit"
         run = self._request.run
-        conf = session_conf(local=local, jars=_jars(self._conf), user=self._conf)
+        conf = session_conf(local=local, jars=jars_for(self._conf), user=self._conf)
         conf.setdefault("spark.app.name", f"{run.dag_id}.{run.task_id}")
         # In a file of mode 0600, not as --conf: settings may hold keys, and command lines are public.
-        _write_private(work / "spark.properties", properties_text(conf))
+        write_private(work / "spark.properties", properties_text(conf))
         command = [
             str(submit),
             *("--master", self._master),
@@ -165,7 +165,7 @@ class JobProcess:
         return f"The Spark process ended without an answer (exit code {code}): {said}\n{lines}"
 
 
-def _jars(conf: Mapping[str, str]) -> tuple[str, ...]:
+def jars_for(conf: Mapping[str, str]) -> tuple[str, ...]:
     """Leave the jars out where the user's settings or Spark's own folder bring them."""
     named = (conf.get("spark.jars", ""), conf.get("spark.jars.packages", ""))
     if any("delta-spark" in each for each in named) or list(spark_home().glob("jars/delta-spark_*.jar")):
@@ -173,7 +173,7 @@ def _jars(conf: Mapping[str, str]) -> tuple[str, ...]:
     return delta_jars()
 
 
-def _write_private(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
