@@ -1,0 +1,84 @@
+"""What do merged entities look like: the strategies on plain entities, the reference for every other way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow_merge_provider.core.merge_source.identity import Member, output_id
+from airflow_merge_provider.core.merge_source.values import as_list, distinct_values
+
+IDS, REPLACED, MERGED = "$ids", "$replaced", "$merged"
+Entity = Mapping[str, Any]
+
+
+def is_deleted(entity: Entity) -> bool:
+    """Tell whether an entity counts as deleted: only ``true`` does, and a filtered entity is one."""
+    return entity.get("_deleted") is True or entity.get("_filtered") is True
+
+
+def merged(members: Sequence[Entity], strategy: str, *, include_internal: bool = False) -> dict[str, Any]:
+    """Give ``$ids`` and the properties of entities merged in this order.
+
+    >>> merged([{"_id": "a", "y": [2, 1]}, {"_id": "b", "y": 2, "z": [3, 3]}], "default")
+    {'$ids': ['a', 'b'], 'y': [2, 1, 2], 'z': [3, 3]}
+    """
+    output: dict[str, Any] = {IDS: merged_ids(members)}
+    if strategy == "list":
+        output[MERGED] = [_listed(member, include_internal=include_internal) for member in members]
+        return output
+    for name, values in _contributions(members).items():
+        if strategy == "default":
+            output[name] = values[0] if len(values) == 1 else _spliced(values)
+        elif kept := distinct_values(_spliced(values)):
+            # A list inside the list stays wrapped: [[1]] is one value, and that is a list.
+            output[name] = kept if len(kept) > 1 or isinstance(kept[0], list) else kept[0]
+    return output
+
+
+def merged_ids(members: Sequence[Entity]) -> list[Any]:
+    """Unite the original ids: what an entity brings in ``$ids``, else its own id."""
+    return distinct_values(
+        item
+        for member in members
+        for item in as_list(member["_id"] if member.get(IDS) is None else member[IDS])
+        if item is not None
+    )
+
+
+def rendered(
+    members: Mapping[Member, Entity], *, identity: str, strategy: str, include_internal: bool = False
+) -> dict[str, Any]:
+    """Give the whole output of a cluster, or of one deleted entity, without its place in the sequence."""
+    entities = [members[member] for member in sorted(members)]
+    output = {
+        "_id": output_id(members, identity),
+        **merged(entities, strategy, include_internal=include_internal),
+    }
+    if is_deleted(entities[0]):
+        output["_deleted"] = True
+        # A tombstone of a merge upstream stays one; on a live entity the mark is dropped.
+        if entities[0].get(REPLACED) is True:
+            output[REPLACED] = True
+    return output
+
+
+def _contributions(members: Sequence[Entity]) -> dict[str, list[Any]]:
+    """Collect the values of each property in member order; ``_`` properties of the root are no content."""
+    found: dict[str, list[Any]] = {}
+    for member in members:
+        for name, value in member.items():
+            if not name.startswith("_") and name not in (IDS, REPLACED):
+                found.setdefault(name, []).append(value)
+    return found
+
+
+def _spliced(values: Sequence[Any]) -> list[Any]:
+    """Put values into one list: the items of a list, one level deep; null is an item."""
+    return [item for value in values for item in (value if isinstance(value, list) else [value])]
+
+
+def _listed(member: Entity, *, include_internal: bool) -> dict[str, Any]:
+    if include_internal:
+        return {name: value for name, value in member.items() if name not in ("_deleted", "_filtered")}
+    return {name: value for name, value in member.items() if name == "_id" or not name.startswith("_")}

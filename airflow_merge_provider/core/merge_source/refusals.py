@@ -1,0 +1,69 @@
+"""What does a run refuse before it writes anything, and in which words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+
+Named = tuple[str, str]
+_SHOWN_MEMBERS = 3
+
+
+def over_merged(count: int, limit: int, members: Sequence[Named]) -> DataError:
+    """Refuse a cluster above ``max_merged``; ``members`` are (dataset, id) in member order."""
+    shown = ", ".join(map("/".join, members[:_SHOWN_MEMBERS]))
+    return _refused(
+        "max_merged",
+        f"{count} entities would be merged into one, the limit is {limit} (first members: {shown})",
+        "look for a value that too many entities share, or raise max_merged",
+    )
+
+
+def duplicate_output(output_id: str, first: Named, second: Named, identity: str) -> DataError:
+    """Refuse two clusters with one output id; each is named by its first member."""
+    cause = (
+        "add an equality rule on _id or $ids for these datasets"
+        if identity == "first"
+        else "entity ids contain '|'"
+    )
+    return _refused(
+        "", f"duplicate output id {output_id!r}: from {'/'.join(first)} and {'/'.join(second)}; {cause}"
+    )
+
+
+def shared_id(entity_id: str) -> DataError:
+    """Refuse an id in two datasets where version 1 cannot tell them apart."""
+    return _refused(
+        "",
+        f"version 1 with identity 'first': entity id {entity_id!r} is in more than one dataset,"
+        " use version 2",
+    )
+
+
+def without_id(dataset: str) -> DataError:
+    """Refuse an entity whose id is missing, null, empty or not a text."""
+    return _refused("", f"dataset {dataset!r}: entity without a string _id", "cast number keys upstream")
+
+
+def empty_source() -> DataError:
+    """Refuse a full run that finds nothing, where ``if_source_empty`` says so."""
+    return _refused(
+        "if_source_empty",
+        "no dataset has an entity, and everything written before would be deleted",
+        "load the datasets first, or set if_source_empty to 'accept'",
+    )
+
+
+def moved_dataset(before: Sequence[str], now: Sequence[str]) -> ConfigError | None:
+    """Refuse, in version 1, a dataset that had another offset in the run before; None when none moved."""
+    for offset, dataset in enumerate(now):
+        if dataset in before and before.index(dataset) != offset:
+            moved = f"moved from offset {before.index(dataset)} to {offset}"
+            message = f"version 1: dataset {dataset!r} {moved}, the pipe must be reset"
+            return ConfigError.of([Problem("", "moved", message, "or use version 2")])
+    return None
+
+
+def _refused(path: str, message: str, hint: str = "") -> DataError:
+    return DataError.of([Problem(path, "refused", message, hint)])
