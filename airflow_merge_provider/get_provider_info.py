@@ -6,6 +6,9 @@ from typing import Any
 
 from airflow_merge_provider import __version__
 
+_PACKAGE = "airflow_merge_provider"
+_INTEGRATION = "Merge"
+
 
 def get_provider_info() -> dict[str, Any]:
     """Describe the provider; imports nothing of Airflow, because Airflow calls it while it starts."""
@@ -14,4 +17,76 @@ def get_provider_info() -> dict[str, Any]:
         "name": "Merge",
         "description": "Operators that run PySpark jobs which merge data over Delta tables.",
         "versions": [__version__],
+        "integrations": [{"integration-name": _INTEGRATION, "tags": ["apache", "software"]}],
+        "operators": [_modules("operators.merge_source")],
+        "hooks": [_modules("hooks.spark_job", "hooks.warehouse")],
+        "connection-types": [_connection_type()],
+        "extra-links": [f"{_PACKAGE}.links.merge_report.MergeReportLink"],
+        "asset-uris": [
+            {
+                "schemes": ["merge"],
+                "handler": f"{_PACKAGE}.assets.sanitize_uri",
+                "factory": f"{_PACKAGE}.assets.create_asset",
+                "to_openlineage_converter": f"{_PACKAGE}.assets.lineage_dataset",
+            }
+        ],
+        "config": {"merge": _config_section()},
+    }
+
+
+def _modules(*names: str) -> dict[str, Any]:
+    return {
+        "integration-name": _INTEGRATION,
+        "python-modules": [f"{_PACKAGE}.{name}" for name in names],
+    }
+
+
+def _connection_type() -> dict[str, Any]:
+    return {
+        "connection-type": "merge_store",
+        "hook-class-name": f"{_PACKAGE}.hooks.warehouse.WarehouseHook",
+        "hook-name": "Merge store",
+        "ui-field-behaviour": {
+            "hidden-fields": ["schema", "login", "password", "port", "extra"],
+            "relabeling": {"host": "Warehouse"},
+            "placeholders": {"host": "/data/warehouse or s3://bucket/warehouse"},
+        },
+        "conn-fields": {
+            "storage_options": {
+                "label": "Storage options",
+                "description": (
+                    "A JSON object of options for reading table metadata from an object store, for example "
+                    '{"AWS_REGION": "eu-west-1"}. Spark jobs take theirs from the Spark settings.'
+                ),
+                "schema": {"type": ["string", "null"], "format": "password"},
+            }
+        },
+    }
+
+
+def _config_section() -> dict[str, Any]:
+    return {
+        "description": "Settings of the merge provider.",
+        "options": {
+            "warehouse": {
+                "description": (
+                    "The folder or URI below which datasets lie that are named by a bare id. An operator's "
+                    "own warehouse and the host of the connection merge_store_default come first."
+                ),
+                "version_added": "0.1.0",
+                "type": "string",
+                "example": "s3://lake/warehouse",
+                "default": "",
+            },
+            "show_task_tab": {
+                "description": (
+                    "Whether task instances have a tab with their merge report. Airflow shows the tab on every "
+                    "task; on those that merge nothing it says so."
+                ),
+                "version_added": "0.1.0",
+                "type": "boolean",
+                "example": None,
+                "default": "True",
+            },
+        },
     }

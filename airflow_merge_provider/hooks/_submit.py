@@ -1,0 +1,99 @@
+"""How a connection of type ``spark`` becomes a running job: the stock hook, with our files around it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.common.compat.sdk import AirflowException
+
+from airflow_merge_provider.core.child import die_with_parent
+from airflow_merge_provider.core.errors import JobError, SetupError
+from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
+from airflow_merge_provider.core.spark_conf import properties_text, session_conf
+from airflow_merge_provider.jars import java, spark_home
+from airflow_merge_provider.launch import SCRIPT, jars_for, write_private
+
+_BINARY = "spark-submit"
+
+
+class QuietSubmitHook(SparkSubmitHook):
+    """The stock hook, whose properties file lies over the cluster's defaults and not instead of them."""
+
+    def _build_spark_submit_command(self, application: str) -> list[str]:
+        command: list[str] = super()._build_spark_submit_command(application)
+        return [command[0], "--load-spark-defaults", *command[1:]]
+
+
+class SubmitProcess:
+    """One request through spark-submit in client mode; ``kill`` ends it."""
+
+    def __init__(self, request: JobRequest, *, conn_id: str, conf: Mapping[str, str]) -> None:
+        self._request = request
+        self._conn_id = conn_id
+        self._conf = conf
+        self._stock: SparkSubmitHook | None = None
+        self._killed = False
+
+    def run(self) -> JobResult | JobFailure:
+        """Write the request, submit, read the answer.
+
+        :raises SetupError: when Java, Spark, a jar or the mode is missing; nothing has been started then.
+        :raises JobError: when the process ended without an answer.
+        """
+        java()
+        work = Path(tempfile.mkdtemp(prefix="merge-"))
+        try:
+            self._stock = self._hook(work)
+            write_private(work / "request.json", self._request.model_dump_json())
+            self._submit(work, self._stock)
+            return read_result(work / "result.json")
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def kill(self) -> None:
+        """End the child; its Python half follows by the parent-death signal."""
+        self._killed = True
+        if self._stock is not None:
+            self._stock.on_kill()
+
+    def _hook(self, work: Path) -> SparkSubmitHook:
+        try:
+            hook = QuietSubmitHook(
+                conn_id=self._conn_id,
+                name=f"{self._request.run.dag_id}.{self._request.run.task_id}",
+                application_args=[str(work / "request.json"), str(work / "result.json")],
+                properties_file=str(work / "spark.properties"),
+                spark_binary=None if shutil.which(_BINARY) else str(spark_home() / "bin" / _BINARY),
+            )
+        except (ValueError, RuntimeError, NameError) as error:
+            # The stock hook names missing Kubernetes parts by a NameError.
+            raise SetupError(f"connection {self._conn_id!r} cannot be used: {error}") from error
+        where: dict[str, Any] = hook._connection  # noqa: SLF001 - the only place that knows the master
+        if where["deploy_mode"] == "cluster":
+            raise SetupError(
+                f"connection {self._conn_id!r} asks for deploy mode 'cluster', where the answer of a job "
+                "cannot be read: set deploy-mode to 'client'"
+            )
+        local = str(where["master"]).startswith("local")
+        conf = session_conf(local=local, jars=jars_for(self._conf), user=self._conf)
+        # In a file of mode 0600, not as --conf: settings may hold keys, and command lines are public.
+        write_private(work / "spark.properties", properties_text(conf))
+        return hook
+
+    def _submit(self, work: Path, hook: SparkSubmitHook) -> None:
+        env = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
+        env |= {"PYTHONUNBUFFERED": "1", "PYSPARK_DRIVER_PYTHON": sys.executable}
+        try:
+            hook.submit(str(SCRIPT), env=env, preexec_fn=die_with_parent)
+        except AirflowException as error:
+            if self._killed:
+                raise JobError("The Spark process was ended on request") from None
+            if not (work / "result.json").is_file():
+                raise JobError(f"The Spark process ended without an answer: {error}") from None

@@ -1,0 +1,91 @@
+"""Where does a job run: from an Airflow connection to the child process that holds Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+
+from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
+from airflow_merge_provider.launch import JobProcess
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+
+class Process(Protocol):
+    """What can run one request and be ended meanwhile."""
+
+    def run(self) -> JobResult | JobFailure: ...
+
+    def kill(self) -> None: ...
+
+
+class SparkJobHook(BaseHook):
+    """Run jobs where a connection says: spark-submit, a Spark Connect server, or this machine.
+
+    :param conn_id: a connection of type ``spark`` or ``spark_connect``; when there is none of this name,
+        Spark runs on this machine (the stock hook would turn to YARN).
+    :param conf: Spark settings, over those of this package.
+    """
+
+    conn_name_attr = "conn_id"
+    default_conn_name = "spark_default"
+    hook_name = "Spark merge job"
+
+    def __init__(self, conn_id: str = default_conn_name, *, conf: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self.conn_id = conn_id
+        self.conf = {str(name): _text(value) for name, value in (conf or {}).items()}
+        self._process: Process | None = None
+
+    def submit(self, request: JobRequest) -> JobResult | JobFailure:
+        """Run one request to its end, its lines in the task log.
+
+        :raises SetupError: when something the run needs is missing; nothing has been started then.
+        :raises JobError: when the process ended without an answer.
+        """
+        self._process = self._chosen(request)
+        return self._process.run()
+
+    def on_kill(self) -> None:
+        """End the child process, if one runs."""
+        if self._process is not None:
+            self._process.kill()
+
+    def _chosen(self, request: JobRequest) -> Process:
+        connection = self._connection()
+        if connection is None:
+            self.log.info("No connection %r: Spark runs on this machine", self.conn_id)
+            return JobProcess(request, conf=self.conf, on_line=self._say)
+        if connection.conn_type == "spark_connect":
+            from airflow.providers.apache.spark.hooks.spark_connect import (  # noqa: PLC0415 - cost
+                SparkConnectHook,
+            )
+
+            url = SparkConnectHook(self.conn_id).get_connection_url()
+            return JobProcess(request, remote=url, conf=self.conf, on_line=self._say)
+        if connection.conn_type in {"spark", "yarn", "k8s", "local"}:
+            from airflow_merge_provider.hooks._submit import SubmitProcess  # noqa: PLC0415 - 0.7 CPU s
+
+            return SubmitProcess(request, conn_id=self.conn_id, conf=self.conf)
+        raise SetupError(
+            f"connection {self.conn_id!r} is of type {connection.conn_type!r}: "
+            "name one of type spark or spark_connect"
+        )
+
+    def _connection(self) -> Connection | None:
+        try:
+            return self.get_connection(self.conn_id)
+        except AirflowNotFoundException:
+            return None
+
+    def _say(self, line: str) -> None:
+        self.log.info("%s", line)
+
+
+def _text(value: Any) -> str:
+    """Write a setting as Spark reads it: booleans in lower case."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

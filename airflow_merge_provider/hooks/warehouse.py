@@ -1,0 +1,136 @@
+"""What is in the warehouse: versions and properties of its tables, read without a JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, conf
+
+from airflow_merge_provider.core.dataset import Dataset, resolve
+from airflow_merge_provider.core.errors import ConfigError, Problem, SetupError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+    from deltalake import DeltaTable
+
+
+class WarehouseHook(BaseHook):
+    """Read what tables say of themselves; where they lie comes from a ``merge_store`` connection.
+
+    :param merge_store_conn_id: the connection; it may be missing, then ``[merge] warehouse`` counts.
+    :param warehouse: the folder or URI below which bare ids lie; over the connection's.
+    """
+
+    conn_name_attr = "merge_store_conn_id"
+    default_conn_name = "merge_store_default"
+    conn_type = "merge_store"
+    hook_name = "Merge store"
+
+    def __init__(self, merge_store_conn_id: str = default_conn_name, *, warehouse: str | None = None) -> None:
+        super().__init__()
+        self.merge_store_conn_id = merge_store_conn_id
+        self._warehouse = warehouse
+
+    @cached_property
+    def warehouse(self) -> str | None:
+        """Say where bare ids lie: as given, else by the connection, else by the configuration."""
+        if self._warehouse:
+            return self._warehouse
+        if self._connection is not None and self._connection.host:
+            return str(self._connection.host)
+        return conf.get("merge", "warehouse", fallback="") or None
+
+    @cached_property
+    def storage_options(self) -> dict[str, str]:
+        """Give the options for reading an object store.
+
+        :raises ConfigError: when the connection's storage options are no JSON object.
+        """
+        options: Any = self._connection.extra_dejson.get("storage_options") if self._connection else None
+        if isinstance(options, str):
+            options = _json(options)
+        if not isinstance(options or {}, Mapping):
+            problem = Problem(
+                "storage_options",
+                "connection",
+                f"connection {self.merge_store_conn_id!r} has storage options that are no JSON object",
+                'write them as {"AWS_REGION": "…"}',
+            )
+            raise ConfigError.of([problem])
+        return {str(name): str(value) for name, value in (options or {}).items()}
+
+    def dataset(self, ref: str | Mapping[str, Any]) -> Dataset:
+        """Find what a reference means in this warehouse.
+
+        :raises ConfigError: when it means nothing.
+        """
+        return resolve(ref, self.warehouse, at="dataset")
+
+    def version(self, ref: str | Mapping[str, Any]) -> int | None:
+        """Give a table's version; ``None`` when there is no such table."""
+        table = self._table(ref)
+        return None if table is None else table.version()
+
+    def properties(self, ref: str | Mapping[str, Any]) -> dict[str, str]:
+        """Give a table's properties; none when there is no such table."""
+        table = self._table(ref)
+        if table is None:
+            return {}
+        return {str(name): str(value) for name, value in table.metadata().configuration.items()}
+
+    def run_number(self, ref: str | Mapping[str, Any], job: str) -> int | None:
+        """Give the number of the last run of ``job`` that committed to a table."""
+        table = self._table(ref)
+        return None if table is None else table.transaction_version(f"airflow-merge/{job}")
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Look whether the warehouse can be reached, for the button in the UI."""
+        if self.warehouse is None:
+            return False, "no warehouse: fill in its location"
+        if self.warehouse.startswith("/") and not Path(self.warehouse).is_dir():
+            return False, f"{self.warehouse} is no folder of this machine"
+        try:
+            self.version(f"{self.warehouse.rstrip('/')}/_airflow_merge_provider_connection_test")
+        except (ConfigError, SetupError) as error:
+            return False, str(error)
+        return True, f"{self.warehouse} can be reached"
+
+    @cached_property
+    def _connection(self) -> Connection | None:
+        try:
+            return self.get_connection(self.merge_store_conn_id)
+        except AirflowNotFoundException:
+            return None
+
+    def _table(self, ref: str | Mapping[str, Any]) -> DeltaTable | None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        dataset = self.dataset(ref)
+        if dataset.path is None:
+            raise SetupError(f"{dataset.table} is a catalog table: its metadata can only be read by Spark")
+        try:
+            return DeltaTable(dataset.path, storage_options=self.storage_options)
+        except (DeltaError, OSError) as error:
+            said = str(error).splitlines()[0]
+            # delta-rs calls a scheme it does not know a missing table.
+            if isinstance(error, TableNotFoundError) and not said.startswith("Unknown scheme"):
+                return None
+            raise SetupError(f"{dataset.path} cannot be read: {said.split(' Known schemes')[0]}") from error
+
+
+def _json(text: str) -> Any:
+    """Read JSON; text that is none stays text."""
+    try:
+        return json.loads(text) if text.strip() else None
+    except ValueError:
+        return text
+
+
+def find_warehouse() -> str | None:
+    """Say where bare ids lie when an operator does not: the default connection, else the configuration."""
+    return WarehouseHook().warehouse

@@ -1,0 +1,72 @@
+"""What a run read and wrote, in the words of OpenLineage; nothing when that is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors.base import OperatorLineage
+
+_TABLE = "table:"
+_PRODUCER = "urn:airflow-merge-provider"
+
+
+def lineage_name(uri: str) -> tuple[str, str]:
+    """Split a dataset's URI into OpenLineage's namespace and name.
+
+    >>> lineage_name("s3://lake/crm/customers"), lineage_name("/lake/customers")
+    (('s3://lake', 'crm/customers'), ('file', '/lake/customers'))
+    """
+    if uri.startswith(_TABLE):
+        return "merge://catalog", uri.removeprefix(_TABLE).lower()
+    parts = urlsplit(uri)
+    if parts.scheme in {"", "file"}:
+        return "file", parts.path
+    return f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")
+
+
+def facets(report: Mapping[str, Any]) -> OperatorLineage[Any, Any] | None:
+    """Give the lineage of one run from its report: every source and the target, at their versions."""
+    try:
+        from airflow.providers.openlineage.extractors.base import (  # noqa: PLC0415 - lineage is optional
+            OperatorLineage,
+        )
+        from openlineage.client.event_v2 import InputDataset, OutputDataset  # noqa: PLC0415
+        from openlineage.client.facet_v2 import (  # noqa: PLC0415
+            dataset_version_dataset,
+            output_statistics_output_dataset,
+        )
+    except ImportError:
+        return None
+
+    def described(place: Mapping[str, Any]) -> dict[str, Any]:
+        namespace, name = lineage_name(str(place["uri"]))
+        version = place.get("version")
+        facet = dataset_version_dataset.DatasetVersionDatasetFacet(
+            datasetVersion=str(version), producer=_PRODUCER
+        )
+        return {
+            "namespace": namespace,
+            "name": name,
+            "facets": {} if version is None else {"version": facet},
+        }
+
+    rows = (report.get("counts") or {}).get("outputs")
+    statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+        rowCount=rows, producer=_PRODUCER
+    )
+    sources = (report.get("sources") or {}).values()
+    target = report.get("target") or {}
+    return OperatorLineage(
+        inputs=[InputDataset(**described(source)) for source in sources if source.get("uri")],
+        outputs=[
+            OutputDataset(
+                **described(target),
+                outputFacets={} if rows is None else {"outputStatistics": statistics},
+            )
+        ]
+        if target.get("uri")
+        else [],
+    )

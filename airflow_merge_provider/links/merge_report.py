@@ -1,0 +1,23 @@
+"""Where a person finds the report of one merge: a button on the task instance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from airflow.sdk import BaseOperator, BaseOperatorLink
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import TaskInstanceKey
+
+
+class MergeReportLink(BaseOperatorLink):
+    """Opens the merge report tab of the task instance."""
+
+    name = "Merge report"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        """Point below the page's base address, so that it holds behind a URL prefix too."""
+        task = f"dags/{quote(ti_key.dag_id)}/runs/{quote(ti_key.run_id)}/tasks/{quote(ti_key.task_id)}"
+        mapped = f"/mapped/{ti_key.map_index}" if ti_key.map_index >= 0 else ""
+        return f"{task}{mapped}/plugin/merge-report"

@@ -1,0 +1,72 @@
+"""What users write as operator arguments: whether it is literal, and what a template became."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.sdk import Asset
+
+from airflow_merge_provider.assets import dataset_text
+
+_WORDS = {"true": True, "false": False, "none": None, "null": None, "": None}
+
+
+def is_literal(value: Any) -> bool:
+    """Say whether a value is known while the DAG is parsed: no template and no result of another task.
+
+    >>> is_literal(["A a", {"dataset": "/lake/{{ ds }}"}])
+    False
+    """
+    if isinstance(value, str):
+        return "{{" not in value and "{%" not in value
+    if isinstance(value, Mapping):
+        return all(is_literal(each) for each in value.values())
+    if isinstance(value, (list, tuple)):
+        return all(is_literal(each) for each in value)
+    # Results of other tasks and arguments of mapped task groups have no public base class in common.
+    return not hasattr(value, "iter_references")
+
+
+def native(text: str) -> Any:
+    """Read what a template was rendered to: a boolean, a number or JSON, else the text itself.
+
+    >>> native("True"), native("2"), native('["A a"]'), native("first")
+    (True, 2, ['A a'], 'first')
+    """
+    word = text.strip().lower()
+    if word in _WORDS:
+        return _WORDS[word]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def as_text(ref: Any) -> Any:
+    """Write an asset as the dataset behind it, also in a pair with its alias; leave the rest alone.
+
+    >>> as_text((Asset(uri="s3://lake/customers"), "c"))
+    's3://lake/customers c'
+    """
+    if isinstance(ref, Asset):
+        return dataset_text(ref)
+    if isinstance(ref, tuple) and len(ref) == 2 and isinstance(ref[0], Asset):  # noqa: PLR2004 - a pair
+        return f"{dataset_text(ref[0])} {ref[1]}"
+    if isinstance(ref, (list, tuple)):
+        return [as_text(each) for each in ref]
+    if isinstance(ref, Mapping):
+        return {name: as_text(each) for name, each in ref.items()}
+    return ref
+
+
+def assets_in(value: Any) -> list[Asset]:
+    """Find the assets among arguments."""
+    if isinstance(value, Asset):
+        return [value]
+    if isinstance(value, Mapping):
+        return [asset for each in value.values() for asset in assets_in(each)]
+    if isinstance(value, (list, tuple)):
+        return [asset for each in value for asset in assets_in(each)]
+    return []

@@ -1,0 +1,249 @@
+"""What every operator of this package does: check, submit, report."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from types import UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, Union, get_args, get_origin
+
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from airflow.sdk import Asset, BaseOperator, Context
+
+from airflow_merge_provider import lineage
+from airflow_merge_provider.assets import dataset_asset
+from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem
+from airflow_merge_provider.core.model import Config
+from airflow_merge_provider.core.protocol import Job, JobFailure, JobRequest, RunToken
+from airflow_merge_provider.hooks.spark_job import SparkJobHook
+from airflow_merge_provider.hooks.warehouse import find_warehouse
+from airflow_merge_provider.links.merge_report import MergeReportLink
+from airflow_merge_provider.operators._arguments import as_text, assets_in, is_literal, native
+from airflow_merge_provider.operators._report import REPORT_KEY, event_extra, fitting
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors.base import OperatorLineage
+
+
+class RefusedArgumentsError(ConfigError, AirflowFailException):
+    """Raised by a constructor for literal arguments; a mapped task, made while it runs, is not retried."""
+
+
+class SparkJobOperator(BaseOperator):
+    """Run one Spark job and report what it did; a subclass names the job and takes its arguments.
+
+    Literal arguments are checked when the DAG is parsed, templates and results of other tasks before Spark
+    starts. Errors of the rules, the data or the setup fail the task without a retry, everything else may be
+    tried again: a retry that finds its own commit reports it instead of merging twice.
+
+    :param warehouse: where datasets named by a bare id live; by default the ``merge_store_default``
+        connection says it, then ``[merge] warehouse``. (templated)
+    :param spark_conn_id: a connection of type ``spark`` or ``spark_connect``; when there is none of this
+        name, Spark runs on this machine.
+    :param conf: Spark settings, over those of this package. (templated)
+    :param dry_run: do everything but the commit and report what would change. (templated)
+    :param full_refresh: evaluate everything, whatever the last run has seen. (templated)
+    :param emit_asset: update the target's asset when a run changed it.
+    """
+
+    job: ClassVar[Job]
+    config_class: ClassVar[type[Config]]
+    config_fields: ClassVar[tuple[str, ...]]
+
+    template_fields: Sequence[str] = ("warehouse", "conf", "dry_run_only", "full_refresh")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"conf": "json"}
+    operator_extra_links = (MergeReportLink(),)
+    ui_color = "#e3edf9"
+
+    def __init__(
+        self,
+        *,
+        warehouse: str | None = None,
+        spark_conn_id: str = "spark_default",
+        conf: Mapping[str, Any] | None = None,
+        dry_run: bool | str = False,
+        full_refresh: bool | str = False,
+        emit_asset: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.warehouse = warehouse
+        self.spark_conn_id = spark_conn_id
+        self.conf = conf
+        self.dry_run_only = dry_run  # BaseOperator has a method dry_run
+        self.full_refresh = full_refresh
+        self.emit_asset = emit_asset
+        self._target_asset: Asset | None = None
+        self._templated: tuple[str, ...] = ()
+        self._report: dict[str, Any] | None = None
+        self._hook: SparkJobHook | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run the job and give its report.
+
+        :raises AirflowFailException: when trying again cannot help.
+        :raises AirflowException: when it can.
+        """
+        try:
+            report = self._run(context)
+        except MergeError as error:
+            kind = AirflowException if error.retryable else AirflowFailException
+            raise kind(str(error)) from error
+        self._report = fitting(report)
+        context["ti"].xcom_push(key=REPORT_KEY, value=self._report)
+        self._emit(self._report, context)
+        return self._report
+
+    def on_kill(self) -> None:
+        """End the Spark process of a task that is stopped."""
+        if self._hook is not None:
+            self._hook.on_kill()
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:
+        """Tell OpenLineage what the run read and wrote."""
+        return None if self._report is None else lineage.facets(self._report)
+
+    @abstractmethod
+    def references(self, config: Any) -> dict[str, str]:
+        """Give every dataset that a configuration names, by the path that errors name."""
+
+    def warnings(self, config: Any) -> list[str]:
+        """Say what is allowed and probably not meant."""
+        return []
+
+    def _declare(self, target: Any, sources: Sequence[Any]) -> None:
+        """Check what is literal and name the assets: the last line of a subclass's constructor.
+
+        :raises RefusedArgumentsError: with every problem of the literal arguments.
+        """
+        for name in self.config_fields:
+            setattr(self, name, as_text(getattr(self, name)))
+        self._templated = tuple(name for name in self.template_fields if not is_literal(getattr(self, name)))
+        if not self._templated:
+            try:
+                self._checked()
+            except ConfigError as error:
+                raise RefusedArgumentsError(error.message, error.problems) from None
+        self.add_inlets([asset for asset in map(self._asset, sources) if asset])
+        if self.emit_asset and (asset := self._asset(target)):
+            self._target_asset = asset
+            self.add_outlets([asset])
+
+    def _asset(self, ref: Any) -> Asset | None:
+        """Name the asset of a dataset; a template has none, a wrong name is reported elsewhere."""
+        if isinstance(ref, Asset):
+            return ref
+        if not isinstance(ref, str) or not is_literal(ref) or not is_literal(self.warehouse):
+            return None
+        try:
+            return dataset_asset(ref, warehouse=self.warehouse)
+        except ConfigError:
+            return None
+
+    def _run(self, context: Context) -> dict[str, Any]:
+        self._render_natively()
+        config, given = self._checked()
+        warehouse = self.warehouse or find_warehouse()
+        self._resolved(config, warehouse)
+        for warning in self.warnings(config):
+            self.log.warning("%s", warning)
+        task = context["ti"]
+        request = JobRequest(
+            job=self.job,
+            config=given,
+            run=RunToken(
+                dag_id=task.dag_id,
+                run_id=task.run_id,
+                task_id=task.task_id,
+                map_index=-1 if task.map_index is None else task.map_index,
+            ),
+            warehouse=warehouse,
+            started_at=time.time_ns() // 1000,
+            until="transform" if self.dry_run_only else "commit",
+            full_refresh=bool(self.full_refresh),
+        )
+        self._hook = SparkJobHook(self.spark_conn_id, conf=self.conf)
+        outcome = self._hook.submit(request)
+        if isinstance(outcome, JobFailure):
+            if outcome.trace:
+                self.log.error("%s", outcome.trace)
+            raise outcome.error()
+        return outcome.report
+
+    def _checked(self) -> tuple[Config, dict[str, Any]]:
+        """Parse the arguments, with every problem at once."""
+        given = {name: getattr(self, name) for name in self.config_fields}
+        given = {name: value for name, value in given.items() if value is not None}
+        others = self._common_problems()
+        try:
+            config = self.config_class.parse(given)
+        except ConfigError as error:
+            raise ConfigError.of([*error.problems, *others]) from None
+        if others:
+            raise ConfigError.of(others)
+        return config, given
+
+    def _common_problems(self) -> list[Problem]:
+        given: dict[str, Any] = {
+            "dry_run": self.dry_run_only,
+            "full_refresh": self.full_refresh,
+            "emit_asset": self.emit_asset,
+        }
+        problems = [
+            Problem(name, "value", "must be a boolean")
+            for name, value in given.items()
+            if not isinstance(value, bool)
+        ]
+        conf: Any = self.conf
+        if conf is not None and not isinstance(conf, Mapping):
+            problems.append(Problem("conf", "value", "must be an object of Spark settings"))
+        if self.warehouse is not None:
+            problems += _problems_of("x", self.warehouse, "warehouse")
+        return problems
+
+    def _resolved(self, config: Config, warehouse: str | None) -> None:
+        """Refuse datasets that cannot be found, before Spark starts."""
+        problems = [
+            problem
+            for path, ref in self.references(config).items()
+            for problem in _problems_of(ref, warehouse, path)
+        ]
+        if problems:
+            raise ConfigError.of(problems)
+
+    def _render_natively(self) -> None:
+        """Turn rendered text into booleans, numbers and lists, where the argument takes no text."""
+        for name in self._templated:
+            value = getattr(self, name)
+            if isinstance(value, str) and not self._takes_text(name):
+                setattr(self, name, native(value))
+            elif isinstance(value, (list, tuple, Mapping)) or assets_in(value):
+                setattr(self, name, as_text(value))
+
+    def _takes_text(self, name: str) -> bool:
+        if name not in self.config_class.model_fields:
+            return name == "warehouse"
+        annotation = self.config_class.model_fields[name].annotation
+        kinds = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
+        return str in kinds
+
+    def _emit(self, report: Mapping[str, Any], context: Context) -> None:
+        """Update the target's asset; a run that changed nothing takes its outlet back and still succeeds."""
+        if self._target_asset is None:
+            return
+        if report.get("changed") and not self.dry_run_only:
+            context["outlet_events"][self._target_asset].extra = event_extra(report, context["run_id"])
+            return
+        task = context["ti"].task
+        # A new list: the old one belongs to the DAG, which may live on in this process.
+        task.outlets = [each for each in task.outlets if getattr(each, "uri", None) != self._target_asset.uri]
+
+
+def _problems_of(ref: str, warehouse: str | None, path: str) -> Sequence[Problem]:
+    try:
+        resolve(ref, warehouse, at=path)
+    except ConfigError as error:
+        return error.problems
+    return ()

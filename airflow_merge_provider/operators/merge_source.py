@@ -1,0 +1,154 @@
+"""The operator that merges entities of several datasets into one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+from airflow.sdk import Asset
+
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, warnings
+from airflow_merge_provider.operators._arguments import is_literal
+from airflow_merge_provider.operators._spark_job import RefusedArgumentsError, SparkJobOperator
+
+_JSON = ("datasets", "equality", "equality_sets", "initial_datasets")
+
+
+class MergeSourceOperator(SparkJobOperator):
+    """Merge the entities of several datasets: those that share a value by a rule become one.
+
+    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated.
+
+    :param target: the dataset to write: a bare id, a catalog table, a location or an ``Asset``.
+    :param datasets: what is merged, in order, each as ``"<dataset> <alias>"`` or ``(Asset(…), "<alias>")``.
+    :param equality: rules ``["eq", left, right]`` over ``<alias>.<property>``.
+    :param equality_sets: lists of expressions; neighbours in a list make a rule each.
+    :param identity: ``composite`` (offsets and ids of all members) or ``first`` (the id of the first).
+    :param strategy: how properties are merged: ``default``, ``compact`` or ``list``.
+    :param version: 1 (deprecated) or 2.
+    :param initial_datasets: the datasets that must be populated first; by default all.
+    :param ignore_non_existent_datasets: whether a dataset that does not exist counts as populated.
+    :param max_merged: most entities that may become one (version 2); by default 50 000.
+    :param supports_signalling: whether a change of a dataset starts a run.
+    :param require_populated_input: whether a run waits until its input is populated.
+    :param if_source_empty: ``accept`` or ``fail`` when a full run finds no entity at all.
+    :param include_internal_properties: whether strategy ``list`` keeps properties that start with ``_``.
+    :param equality_sets_mode: ``neighbours`` or ``all_pairs``.
+    :param on_config_change: ``refresh`` or ``fail`` when the rules are not those of the last run.
+    :param id_column: the column of the datasets that holds the id.
+    :param deleted_column: the column that says that an entity is deleted.
+    :param sequence_column: the column that grows with every version of an entity.
+    :param entity_column: the VARIANT or JSON column that holds whole entities, if there is one.
+    """
+
+    job = "merge_source"
+    config_class = MergeSourceConfig
+    config_fields = (
+        "target",
+        "datasets",
+        "equality",
+        "equality_sets",
+        "identity",
+        "strategy",
+        "version",
+        "initial_datasets",
+        "ignore_non_existent_datasets",
+        "max_merged",
+        "supports_signalling",
+        "require_populated_input",
+        "if_source_empty",
+        "include_internal_properties",
+        "equality_sets_mode",
+        "on_config_change",
+        "id_column",
+        "deleted_column",
+        "sequence_column",
+        "entity_column",
+    )
+    template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **SparkJobOperator.template_fields_renderers,
+        **dict.fromkeys(_JSON, "json"),
+    }
+
+    def __init__(
+        self,
+        *,
+        target: str | Asset,
+        datasets: Sequence[str | tuple[Asset, str]],
+        equality: Sequence[Any] = (),
+        equality_sets: Sequence[Sequence[Any]] = (),
+        identity: str = "composite",
+        strategy: str = "default",
+        version: int | str = 1,
+        initial_datasets: Sequence[str] | None = None,
+        ignore_non_existent_datasets: bool | str = True,
+        max_merged: int | str | None = None,
+        supports_signalling: bool | str | None = None,
+        require_populated_input: bool | str = False,
+        if_source_empty: str = "accept",
+        include_internal_properties: bool | str = False,
+        equality_sets_mode: str = "neighbours",
+        on_config_change: str = "refresh",
+        id_column: str = "_id",
+        deleted_column: str = "_deleted",
+        sequence_column: str = "_updated",
+        entity_column: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.target = target
+        self.datasets = datasets
+        self.equality = equality
+        self.equality_sets = equality_sets
+        self.identity = identity
+        self.strategy = strategy
+        self.version = version
+        self.initial_datasets = initial_datasets
+        self.ignore_non_existent_datasets = ignore_non_existent_datasets
+        self.max_merged = max_merged
+        self.supports_signalling = supports_signalling
+        self.require_populated_input = require_populated_input
+        self.if_source_empty = if_source_empty
+        self.include_internal_properties = include_internal_properties
+        self.equality_sets_mode = equality_sets_mode
+        self.on_config_change = on_config_change
+        self.id_column = id_column
+        self.deleted_column = deleted_column
+        self.sequence_column = sequence_column
+        self.entity_column = entity_column
+        self._declare(target, _refs(datasets))
+
+    @classmethod
+    def from_pipe(cls, pipe: Mapping[str, Any], **kwargs: Any) -> Self:
+        """Make the operator of a Sesam pipe, or of its merge source alone; ``kwargs`` win over the pipe.
+
+        :raises ConfigError: with every problem of the pipe.
+        """
+        config = from_pipe(pipe)
+        if is_literal(config):
+            try:
+                MergeSourceConfig.parse(config)
+            except ConfigError as error:
+                raise RefusedArgumentsError(error.message, error.problems) from None
+        known = {name: value for name, value in config.items() if name in cls.config_fields}
+        return cls(**{**known, **kwargs})
+
+    def references(self, config: MergeSourceConfig) -> dict[str, str]:
+        sources = {f"datasets[{place}]": ref for place, ref in enumerate(config.dataset_ids)}
+        return {"target": config.target or "", **sources}
+
+    def warnings(self, config: MergeSourceConfig) -> list[str]:
+        return warnings(config)
+
+
+def _refs(datasets: Any) -> list[Any]:
+    """Give the datasets without their aliases."""
+    if not isinstance(datasets, (list, tuple)):
+        return []
+    return [
+        entry.split()[0] if isinstance(entry, str) and entry.strip() else entry[0]
+        for entry in datasets
+        if entry and isinstance(entry, (str, tuple))
+    ]
