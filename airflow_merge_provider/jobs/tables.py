@@ -1,0 +1,332 @@
+"""The only place that reads and writes tables: pinned reads, and one commit per run, once or not at all.
+
+A run's commit carries a transaction id ``(airflow-merge/<capability>, n + 1)``, which Delta takes once, and
+a JSON text that says whose run it was. Two runs that start from the same ``n`` cannot both land, whichever
+way Delta tells the second one: by an error, or by silently skipping its write.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import lit
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import ConflictError, DataError, Problem
+from airflow_merge_provider.jobs import sql
+from airflow_merge_provider.jobs.spark_errors import condition, typed
+
+CAPABILITY = "merge.capability"
+
+_NOT_DELTA = (
+    "DELTA_TABLE_ONLY_OPERATION",
+    "DELTA_ONLY_OPERATION",
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_TABLE_NOT_FOUND",
+    "EXPECT_TABLE_NOT_VIEW",
+)
+_NOT_THERE = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
+_LOOK_BACK = 20
+_VERSION_MASK = (1 << 48) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A dataset at one version; None means that it does not exist."""
+
+    dataset: Dataset
+    version: int | None
+
+    @property
+    def exists(self) -> bool:
+        """Tell whether there is something to read."""
+        return self.version is not None
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """What the target says about the last run that committed to it; number 0 means that none did yet.
+
+    ``version`` is the target's newest version, whoever made it; ``run_version`` the run's own commit. When
+    that commit has aged out of the history, ``run_version`` is None and ``state`` is empty.
+    """
+
+    number: int
+    version: int
+    run_version: int | None
+    state: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commit that has landed."""
+
+    version: int
+    number: int
+
+
+def pin(spark: SparkSession, dataset: Dataset) -> Pinned:
+    """Find the version that a whole run reads.
+
+    Plain files have none: their names, times and sizes are folded into a number that changes with them.
+
+    :raises DataError: when there is something else than the dataset's format says.
+    """
+    if dataset.format != "delta":
+        return Pinned(dataset, _files_version(spark, dataset))
+    history = _history(spark, dataset, 1)
+    return Pinned(dataset, history[0][0] if history else None)
+
+
+def read(spark: SparkSession, pinned: Pinned) -> DataFrame:
+    """Give the rows of a dataset at its pinned version.
+
+    :raises DataError: when it does not exist.
+    """
+    dataset = pinned.dataset
+    if pinned.version is None:
+        raise _wrong(
+            dataset, "missing", f"{dataset.uri} does not exist", "check the dataset's name and the warehouse"
+        )
+    if dataset.format == "delta":
+        return spark.sql(f"SELECT * FROM {sql.table(dataset)} VERSION AS OF {pinned.version}")
+    if dataset.table is not None:
+        return spark.table(sql.table(dataset))
+    return spark.read.format(dataset.format).options(**dataset.options).load(dataset.path)
+
+
+def last_run(spark: SparkSession, target: Dataset, capability: str) -> LastRun | None:
+    """Find the last run that committed to the target; None when the target does not exist.
+
+    :raises DataError: when the target is no Delta table, or one that this capability did not write.
+    """
+    history = _history(spark, target, _LOOK_BACK)
+    if not history:
+        return None
+    _require_own(spark, target, capability)
+    version = history[0][0]
+    found = _newest(history, capability)
+    if found is None and len(history) == _LOOK_BACK:
+        found = _newest(_history(spark, target, None), capability)
+    if found is not None:
+        run_version, state = found
+        return LastRun(int(state["number"]), version, run_version, state)
+    number = _number_in_log(spark, target, capability)
+    # Every run makes a commit, so no number is above the version by more than one: a guess that Delta will
+    # not take for a repetition.
+    return LastRun(version if number is None else number, version, None, {})
+
+
+def commit(  # noqa: PLR0917 - the order in which a run comes by them
+    spark: SparkSession,
+    target: Dataset,
+    capability: str,
+    expected: LastRun | None,
+    state: Mapping[str, Any],
+    write: Callable[[], object],
+) -> Committed:
+    """Let ``write`` make the run's one commit, and see that it landed.
+
+    ``write`` executes exactly one statement on the target (``create_as``, ``overwrite``, ``merge``) and
+    nothing else; ``expected`` is what ``last_run`` gave before anything was read; ``state`` is what the next
+    run finds there.
+
+    :raises ConflictError: when another run committed first; this one has written nothing then.
+    """
+    number = expected.number + 1 if expected else 1
+    since = expected.version if expected else -1
+    attempt = uuid.uuid4().hex
+    mark = {**state, "capability": capability, "number": number, "attempt": attempt}
+    conf = {
+        "spark.databricks.delta.write.txnAppId": app_id(capability),
+        "spark.databricks.delta.write.txnVersion": str(number),
+        "spark.databricks.delta.commitInfo.userMetadata": json.dumps(mark, ensure_ascii=False),
+    }
+    try:
+        with settings(spark, conf):
+            write()
+    except Exception as error:
+        # An error after the commit (a checkpoint, a lost connection) does not undo it.
+        landed = _landed(spark, target, capability, since, attempt)
+        if landed is None:
+            raise typed(error) or error from error
+        return Committed(landed, number)
+    landed = _landed(spark, target, capability, since, attempt)
+    if landed is None:
+        raise ConflictError(
+            f"Another run committed to {target.uri} first: Delta skipped the write of run {number}; "
+            "run it again"
+        )
+    return Committed(landed, number)
+
+
+def app_id(capability: str) -> str:
+    """Name the writer under which Delta counts a capability's runs."""
+    return f"airflow-merge/{capability}"
+
+
+def create_as(
+    target: Dataset, rows: DataFrame, capability: str, properties: Mapping[str, str] | None = None
+) -> None:
+    """Create the target from rows, with its properties, in one commit."""
+    writer = rows.writeTo(sql.table(target)).using("delta").tableProperty(CAPABILITY, capability)
+    for key, value in {"delta.enableDeletionVectors": "true", **(properties or {})}.items():
+        writer = writer.tableProperty(key, value)
+    writer.create()
+
+
+def overwrite(target: Dataset, rows: DataFrame) -> None:
+    """Replace all rows and the schema; the table, its properties and its history stay."""
+    rows.writeTo(sql.table(target)).option("overwriteSchema", "true").overwrite(lit(True))  # noqa: FBT003
+
+
+def merge(
+    spark: SparkSession, target: Dataset, changes: DataFrame, condition: str, clauses: Sequence[str]
+) -> None:
+    """Fold changes into the target with one MERGE; ``condition`` and ``clauses`` call the sides t and s."""
+    view = f"merge_{uuid.uuid4().hex}"
+    changes.createOrReplaceTempView(view)
+    try:
+        words = [f"MERGE INTO {sql.table(target)} AS t USING {view} AS s ON {condition}", *clauses]
+        spark.sql(" ".join(words)).collect()
+    finally:
+        spark.catalog.dropTempView(view)
+
+
+@contextmanager
+def settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+    """Hold settings of the session for as long as the block lasts."""
+    before = {key: spark.conf.get(key, None) for key in conf}
+    try:
+        for key, value in conf.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
+
+
+def _history(spark: SparkSession, dataset: Dataset, limit: int | None) -> list[tuple[int, str | None]]:
+    """Give (version, userMetadata), newest first; nothing when there is no table."""
+    words = f"DESCRIBE HISTORY {sql.table(dataset)}" + (f" LIMIT {limit}" if limit else "")
+    try:
+        rows = spark.sql(words).select("version", "userMetadata").collect()
+    except AnalysisException as error:
+        reason = condition(error)
+        if reason.startswith(_NOT_THERE):
+            return []
+        if not reason.startswith(_NOT_DELTA):
+            raise
+        if dataset.path is not None and not _holds_files(spark, dataset.path):
+            return []
+        raise _wrong(
+            dataset,
+            "not-delta",
+            f"{dataset.uri} is not a Delta table",
+            'an input needs its format, {"dataset": …, "format": "parquet"}; a target needs another place',
+        ) from None
+    return [(int(row["version"]), row["userMetadata"]) for row in rows]
+
+
+def _holds_files(spark: SparkSession, path: str) -> bool:
+    found = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    try:
+        return bool(found.load(path).select("path").limit(1).collect())
+    except AnalysisException as error:
+        if condition(error).startswith(_NOT_THERE):
+            return False
+        raise
+
+
+def _files_version(spark: SparkSession, dataset: Dataset) -> int | None:
+    if dataset.table is not None:
+        if not spark.catalog.tableExists(sql.table(dataset)):
+            return None
+        files = sorted(spark.table(sql.table(dataset)).inputFiles())
+        return uuid.uuid5(uuid.NAMESPACE_URL, "\n".join(files)).int & _VERSION_MASK
+    files_found = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    try:
+        row = (
+            files_found.load(dataset.path)
+            .selectExpr("count(*) AS files", "bit_xor(xxhash64(path, modificationTime, length)) AS mark")
+            .collect()[0]
+        )
+    except AnalysisException as error:
+        if condition(error).startswith(_NOT_THERE):
+            return None
+        raise
+    return int(row["mark"]) & _VERSION_MASK if row["files"] else None
+
+
+def _require_own(spark: SparkSession, target: Dataset, capability: str) -> None:
+    rows = spark.sql(f"SHOW TBLPROPERTIES {sql.table(target)}").collect()
+    owner = {row["key"]: row["value"] for row in rows}.get(CAPABILITY)
+    if owner != capability:
+        by = f"by {owner}" if owner else "by something else"
+        raise _wrong(
+            target,
+            "foreign-target",
+            f"{target.uri} was written {by}, not by {capability}",
+            f"choose another target; or drop the table, or set its property {CAPABILITY} = {capability} "
+            "to have all its rows replaced",
+        )
+
+
+def _newest(
+    history: Sequence[tuple[int, str | None]], capability: str
+) -> tuple[int, Mapping[str, Any]] | None:
+    marks = ((version, _mark(words)) for version, words in history)
+    return next(
+        ((version, mark) for version, mark in marks if mark and mark.get("capability") == capability), None
+    )
+
+
+def _mark(words: str | None) -> Mapping[str, Any] | None:
+    """Read a run's JSON; other writers may put any text there."""
+    if not words or not words.startswith("{"):
+        return None
+    try:
+        mark = json.loads(words)
+    except ValueError:
+        return None
+    return mark if isinstance(mark, dict) and isinstance(mark.get("number"), int) else None
+
+
+def _landed(spark: SparkSession, target: Dataset, capability: str, since: int, attempt: str) -> int | None:
+    """Find the version of this attempt's commit: others may have committed before and after it."""
+    for limit in (_LOOK_BACK, None):
+        history = _history(spark, target, limit)
+        for version, words in history:
+            mark = _mark(words)
+            if mark and mark.get("capability") == capability and mark.get("attempt") == attempt:
+                return version
+        if not history or history[-1][0] <= since + 1:
+            return None
+    return None
+
+
+def _number_in_log(spark: SparkSession, target: Dataset, capability: str) -> int | None:
+    """Ask delta-rs for the number that Delta keeps for ever; None when it cannot read this table."""
+    try:
+        from deltalake import DeltaTable  # noqa: PLC0415 - needed only where the history does not reach
+
+        path = target.path
+        if path is None:
+            path = spark.sql(f"DESCRIBE DETAIL {sql.table(target)}").collect()[0]["location"]
+        return DeltaTable(str(path)).transaction_version(app_id(capability)) or 0
+    except Exception:  # noqa: BLE001 - no right to look, an unknown store, a feature it does not know
+        return None
+
+
+def _wrong(dataset: Dataset, code: str, message: str, hint: str) -> DataError:
+    return DataError.of([Problem(dataset.id, code, message, hint)])
