@@ -80,7 +80,7 @@ def _config_section() -> dict[str, Any]:
             },
             "show_task_tab": {
                 "description": (
-                    "Whether task instances have a tab with their merge report. Airflow shows the tab on every "
+                    "Whether task instances have a tab with their merge report. Airflow shows it on every "
                     "task; on those that merge nothing it says so."
                 ),
                 "version_added": "0.1.0",

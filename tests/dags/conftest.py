@@ -1,0 +1,68 @@
+"""A metadata database in a temporary folder, and a way to run one DAG in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tests.airflow_home  # noqa: F401 - before anything imports Airflow
+from tests.fakes import FakeSparkJobHook
+
+RunDag = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def airflow_db() -> None:
+    from airflow.utils import db
+
+    db.initdb()
+
+
+@pytest.fixture
+def run_dag(airflow_db: None) -> RunDag:
+    """Run a DAG as a worker would, one task after the other in this process."""
+
+    def run(dag: Any, **kwargs: Any) -> Any:
+        from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+        from airflow.models.dagbundle import DagBundleModel
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            session.merge(DagBundleModel(name="testing"))
+        bag = DagBag(os.devnull)
+        bag.bag_dag(dag)
+        sync_bag_to_db(bag, bundle_name="testing", bundle_version=None)
+        return dag.test(**kwargs)
+
+    return run
+
+
+@pytest.fixture
+def fake_hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], type[FakeSparkJobHook]]:
+    """Put a fake with one answer at the only place where operators reach Spark."""
+
+    def install(answer: Any) -> type[FakeSparkJobHook]:
+        fake = FakeSparkJobHook.answering(answer)
+        monkeypatch.setattr("airflow_merge_provider.operators._spark_job.SparkJobHook", fake)
+        return fake
+
+    return install
+
+
+@pytest.fixture
+def asset_events(airflow_db: None) -> Callable[[str], list[dict[str, Any]]]:
+    """Give the payloads of the events of one asset, oldest first."""
+
+    def events(uri: str) -> list[dict[str, Any]]:
+        from airflow.models.asset import AssetEvent, AssetModel
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        found = select(AssetEvent.extra).join(AssetModel, AssetModel.id == AssetEvent.asset_id)
+        with create_session() as session:
+            return list(session.scalars(found.where(AssetModel.uri == uri).order_by(AssetEvent.id)))
+
+    return events

@@ -1,0 +1,251 @@
+"""What a MergeSourceOperator does inside a DAG run, with Spark replaced at its one seam."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from airflow.sdk import DAG, Asset, task
+
+from airflow_merge_provider.core.errors import ConflictError
+from airflow_merge_provider.core.protocol import JobFailure, JobResult
+from airflow_merge_provider.operators.merge_source import MergeSourceOperator
+from tests.fakes import REPORT, unchanged
+
+pytestmark = pytest.mark.airflow
+
+RULES = {"datasets": ["crm c", "erp e"], "equality": [["eq", "c.email", "e.mail"]], "warehouse": "/lake"}
+
+
+def merge(target, **kwargs):
+    return MergeSourceOperator(task_id="merge", target=target, **{**RULES, **kwargs})
+
+
+def states(run):
+    return {each.task_id: str(each.state) for each in run.get_task_instances()}
+
+
+def xcom(run, key):
+    return run.get_task_instance("merge").xcom_pull(task_ids="merge", key=key)
+
+
+def test_a_run_that_changed_something_reports_it_everywhere(run_dag, fake_hook, asset_events):
+    """Return value, merge_report, asset event and link tell of the same run."""
+    fake_hook(JobResult(report=REPORT))
+    with DAG("changed") as dag:
+        merge("changed_target")
+
+    run = run_dag(dag)
+
+    assert states(run) == {"merge": "success"}
+    assert xcom(run, "return_value") == xcom(run, "merge_report") == REPORT
+    (extra,) = asset_events("file:///lake/changed_target")
+    assert extra == {
+        "job": "merge_source",
+        "run": run.run_id,
+        "version": 3,
+        "uri": "/lake/golden",
+        "counts": REPORT["counts"],
+    }
+    assert "/tasks/merge/" in xcom(run, "_link_MergeReportLink")
+
+
+def test_a_run_that_changed_nothing_emits_no_event_and_goes_on(run_dag, fake_hook, asset_events):
+    """The task succeeds without an asset event, and downstream tasks run."""
+    fake_hook(unchanged())
+    with DAG("unchanged") as dag:
+
+        @task
+        def after():
+            return "ran"
+
+        merge("unchanged_target") >> after()
+
+    run = run_dag(dag)
+
+    assert states(run) == {"merge": "success", "after": "success"}
+    assert asset_events("file:///lake/unchanged_target") == []
+
+
+def test_the_outlet_is_taken_back_for_one_run_only(run_dag, fake_hook, asset_events):
+    """A run with changes emits its event although the run before, in the same process, did not."""
+    with DAG("twice") as dag:
+        merge("twice_target")
+    fake_hook(unchanged())
+    run_dag(dag)
+    fake_hook(JobResult(report=REPORT))
+
+    run_dag(dag)
+
+    assert len(asset_events("file:///lake/twice_target")) == 1
+
+
+def test_a_dry_run_emits_no_event(run_dag, fake_hook, asset_events):
+    """A dry run stops before the commit, so nobody is told of a change."""
+    fake = fake_hook(JobResult(report={**REPORT, "dry_run": True}))
+    with DAG("dry") as dag:
+        merge("dry_target", dry_run=True)
+
+    run = run_dag(dag)
+
+    assert states(run) == {"merge": "success"}
+    assert fake.requests[0].until == "transform"
+    assert asset_events("file:///lake/dry_target") == []
+
+
+def test_other_outlets_of_the_task_keep_their_events(run_dag, fake_hook, asset_events):
+    """Only the target's asset is held back by a run that changed nothing."""
+    fake_hook(unchanged())
+    with DAG("others") as dag:
+        merge("others_target", outlets=[Asset(uri="x-other://seen")])
+
+    run_dag(dag)
+
+    assert asset_events("file:///lake/others_target") == []
+    assert len(asset_events("x-other://seen")) == 1
+
+
+def test_an_asset_given_as_target_gets_the_event(run_dag, fake_hook, asset_events):
+    """The user's own asset is the outlet, with its own name, and the job gets the dataset behind it."""
+    fake = fake_hook(JobResult(report=REPORT))
+    mine = Asset("my golden records", uri="file:///lake/mine")
+    with DAG("mine") as dag:
+        merge(mine)
+
+    run_dag(dag)
+
+    assert fake.requests[0].config["target"] == "file:///lake/mine"
+    assert len(asset_events("file:///lake/mine")) == 1
+
+
+def test_templates_are_rendered_before_the_check(run_dag, fake_hook):
+    """Rendered text becomes the boolean, the number or the list that the argument takes."""
+    fake = fake_hook(JobResult(report=REPORT))
+    with DAG("templated", params={"all": True, "most": 7}) as dag:
+        merge(
+            "golden_{{ dag.dag_id }}",
+            full_refresh="{{ params.all }}",
+            version=2,
+            max_merged="{{ params.most }}",
+            initial_datasets="{{ ['crm'] | tojson }}",
+        )
+
+    run = run_dag(dag)
+
+    request = fake.requests[0]
+    assert states(run) == {"merge": "success"}
+    assert request.full_refresh is True
+    assert request.config["target"] == "golden_templated"
+    assert request.config["max_merged"] == 7
+    assert request.config["initial_datasets"] == ["crm"]
+
+
+def test_a_wrong_template_fails_before_spark_and_without_retry(run_dag, fake_hook):
+    """What could not be checked at parse time is checked before Spark, and is not tried again."""
+    fake = fake_hook(JobResult(report=REPORT))
+    with DAG("wrong_template") as dag:
+        merge("t", identity="{{ 'second' }}", retries=3, retry_delay=timedelta(0))
+
+    run = run_dag(dag)
+
+    assert states(run) == {"merge": "failed"}
+    assert fake.requests == []
+
+
+def test_a_data_error_is_not_tried_again(run_dag, fake_hook):
+    """An error of the data fails the task although it has retries left."""
+    fake = fake_hook(JobFailure(code="data", message="duplicate output id 'a1'", retryable=False))
+    with DAG("data_error") as dag:
+        merge("t", retries=3, retry_delay=timedelta(0))
+
+    run = run_dag(dag)
+
+    assert states(run) == {"merge": "failed"}
+    assert len(fake.requests) == 1
+
+
+def test_a_lost_race_is_tried_again_by_the_same_token(run_dag, fake_hook):
+    """An error that another try can mend is retried, and the retry can find its own commit."""
+    fake = fake_hook(ConflictError("another run committed first"))
+    with DAG("lost_race") as dag:
+        merge("t", retries=1, retry_delay=timedelta(0))
+
+    run = run_dag(dag)
+
+    first, second = fake.requests
+    assert states(run) == {"merge": "failed"}
+    assert first.run == second.run
+
+
+def test_mapped_tasks_have_tokens_of_their_own(run_dag, fake_hook):
+    """Each mapped instance merges into its own target under its own token."""
+    fake = fake_hook(unchanged())
+    with DAG("mapped") as dag:
+        MergeSourceOperator.partial(task_id="merge", **RULES).expand(target=["one", "two"])
+
+    run = run_dag(dag)
+
+    assert {str(each.state) for each in run.get_task_instances()} == {"success"}
+    assert [(each.run.map_index, each.config["target"]) for each in fake.requests] == [(0, "one"), (1, "two")]
+
+
+def test_a_mapped_task_with_wrong_arguments_is_not_tried_again(run_dag, fake_hook):
+    """The constructor of a mapped task runs on the worker; what it refuses stays refused."""
+    fake = fake_hook(unchanged())
+    with DAG("mapped_wrong") as dag:
+        MergeSourceOperator.partial(
+            task_id="merge", target="t", retries=2, retry_delay=timedelta(0), **RULES
+        ).expand(identity=["second"])
+
+    run = run_dag(dag)
+
+    assert {str(each.state) for each in run.get_task_instances()} == {"failed"}
+    assert {each.try_number for each in run.get_task_instances()} == {1}
+    assert fake.requests == []
+
+
+def test_the_result_of_another_task_can_be_an_argument(run_dag, fake_hook):
+    """An XCom argument makes the dependency and is checked when its value is there."""
+    fake = fake_hook(JobResult(report=REPORT))
+    with DAG("xcom") as dag:
+
+        @task
+        def datasets():
+            return ["crm c", "erp e"]
+
+        merge("t", datasets=datasets())
+
+    run = run_dag(dag)
+
+    assert states(run) == {"datasets": "success", "merge": "success"}
+    assert fake.requests[0].config["datasets"] == ["crm c", "erp e"]
+
+
+def test_a_bare_id_without_warehouse_says_where_to_set_one(run_dag, fake_hook, caplog):
+    """Every dataset that cannot be found is named before Spark starts."""
+    fake = fake_hook(JobResult(report=REPORT))
+    with DAG("no_warehouse") as dag:
+        merge("t", warehouse=None)
+
+    run = run_dag(dag)
+
+    assert states(run) == {"merge": "failed"}
+    assert fake.requests == []
+
+
+def test_the_warehouse_comes_from_the_connection_then_from_the_configuration(
+    run_dag, fake_hook, monkeypatch
+):
+    """The operator's own warehouse is first, the connection second, the configuration last."""
+    fake = fake_hook(JobResult(report=REPORT))
+    with DAG("warehouse") as dag:
+        merge("t", warehouse=None)
+    monkeypatch.setenv("AIRFLOW__MERGE__WAREHOUSE", "/configured")
+    run_dag(dag)
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_MERGE_STORE_DEFAULT", '{"conn_type": "merge_store", "host": "/connected"}'
+    )
+
+    run_dag(dag)
+
+    assert [request.warehouse for request in fake.requests] == ["/configured", "/connected"]
