@@ -1,0 +1,56 @@
+"""One Spark session per test process, markers by folder, and what to do where there is no Java."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.core.spark_conf import session_conf
+from airflow_merge_provider.jars import delta_jars, java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TESTS = Path(__file__).parent
+_MARKERS = {"jobs": "spark", "conformance": "spark", "dags": "airflow", "e2e": "e2e"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(_TESTS):
+            folder = item.path.relative_to(_TESTS).parts[0]
+            if folder in _MARKERS:
+                item.add_marker(_MARKERS[folder])
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs Java where there is none, with the reason; a build machine has to have it."""
+    if "spark" not in item.keywords:
+        return
+    try:
+        java()
+    except SetupError as error:
+        if os.environ.get("CI"):
+            pytest.fail(error.message, pytrace=False)
+        pytest.skip(error.message)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Give the one session of this process, with the settings of a local run."""
+    from airflow_merge_provider.jobs.session import local_session
+
+    place = tmp_path_factory.mktemp("spark")
+    user = {
+        "spark.sql.warehouse.dir": str(place / "warehouse"),
+        "spark.local.dir": str(place / "scratch"),
+        "spark.app.name": "tests",
+    }
+    session = local_session(session_conf(local=True, jars=delta_jars(), user=user))
+    yield session
+    session.stop()

@@ -1,0 +1,25 @@
+"""What a Delta table's own log files say, read by hand so that no code under test is believed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def commits(table: Path) -> list[dict[str, Any]]:
+    """One entry per commit, in order: operation, userMetadata, transaction and table properties."""
+    found = []
+    for file in sorted((table / "_delta_log").glob("*.json")):
+        actions = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        said = {kind: body for action in actions for kind, body in action.items()}
+        entry: dict[str, Any] = {
+            "operation": said["commitInfo"]["operation"],
+            "run": json.loads(said["commitInfo"].get("userMetadata") or "null"),
+        }
+        if "txn" in said:
+            entry["txn"] = (said["txn"]["appId"], said["txn"]["version"])
+        if "metaData" in said:
+            entry["properties"] = said["metaData"]["configuration"]
+        found.append(entry)
+    return found

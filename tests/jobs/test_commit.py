@@ -1,0 +1,222 @@
+"""The one commit: what it carries, when it is skipped, who loses a race, what maintenance does to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.jobs.delta_log import commits
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import ConflictError
+from airflow_merge_provider.jobs import tables
+
+CAP = "merge_source"
+KEY = "t.id = s.id"
+UPSERT = ["WHEN MATCHED THEN UPDATE SET *", "WHEN NOT MATCHED THEN INSERT *"]
+
+
+@pytest.fixture
+def target(tmp_path) -> Dataset:
+    return Dataset(id="t", path=str(tmp_path / "t"))
+
+
+def _rows(spark, *pairs: tuple[int, str]):
+    return spark.createDataFrame(list(pairs), "id INT, name STRING")
+
+
+def _content(spark, target: Dataset) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in tables.read(spark, tables.pin(spark, target)).collect())
+
+
+def _create(spark, target, *pairs, state=None):
+    rows = _rows(spark, *pairs)
+    write = lambda: tables.create_as(target, rows, CAP)  # noqa: E731
+    return tables.commit(spark, target, CAP, None, state or {}, write)
+
+
+def _merge(spark, target, expected, *pairs, state=None):
+    rows = _rows(spark, *pairs)
+    write = lambda: tables.merge(spark, target, rows, KEY, UPSERT)  # noqa: E731
+    return tables.commit(spark, target, CAP, expected, state or {}, write)
+
+
+def test_the_first_commit_carries_everything_at_once(spark, target):
+    """Rows, properties, number and token arrive in one commit, and nothing before it."""
+    done = _create(spark, target, (1, "a"), state={"token": {"run_id": "r1"}})
+
+    (only,) = commits(Path(target.path))
+    assert done == tables.Committed(version=0, number=1)
+    assert only["txn"] == ("airflow-merge/merge_source", 1)
+    assert only["properties"] == {"delta.enableDeletionVectors": "true", "merge.capability": CAP}
+    assert only["run"]["token"] == {"run_id": "r1"}
+
+
+def test_each_run_counts_one_up_and_finds_the_last_ones_state(spark, target):
+    """Create, merge and overwrite are runs 1, 2 and 3; the schema may change with a full refresh."""
+    _create(spark, target, (1, "a"))
+    _merge(
+        spark, target, tables.last_run(spark, target, CAP), (1, "b"), (2, "c"), state={"sources": {"x": 7}}
+    )
+    second = tables.last_run(spark, target, CAP)
+    refreshed = spark.createDataFrame([(9, 1.5)], "id INT, weight DOUBLE")
+    third = tables.commit(spark, target, CAP, second, {}, lambda: tables.overwrite(target, refreshed))
+
+    assert (second.number, second.version, second.state["sources"]) == (2, 1, {"x": 7})
+    assert third == tables.Committed(version=2, number=3)
+    assert [commit["txn"][1] for commit in commits(Path(target.path))] == [1, 2, 3]
+    assert _content(spark, target) == [(9, 1.5)]
+    assert commits(Path(target.path))[2]["properties"]["merge.capability"] == CAP
+
+
+def test_a_catalog_table_is_created_merged_and_overwritten(spark):
+    """The same three commits work by name."""
+    target = Dataset(id="default.run_target", table="default.run_target")
+    _create(spark, target, (1, "a"))
+    _merge(spark, target, tables.last_run(spark, target, CAP), (2, "b"))
+    rows = _rows(spark, (5, "e"))
+    expected = tables.last_run(spark, target, CAP)
+    tables.commit(spark, target, CAP, expected, {}, lambda: tables.overwrite(target, rows))
+
+    last = tables.last_run(spark, target, CAP)
+    assert (last.number, last.version) == (3, 2)
+    assert _content(spark, target) == [(5, "e")]
+    spark.sql("DROP TABLE default.run_target")
+
+
+def test_a_retry_finds_its_own_token(spark, target):
+    """The state that a run left is the state that its next try finds."""
+    token = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1}
+    _create(spark, target, (1, "ä 日 'quoted' \\"), state={"token": token, "counts": {"rows": 1}})
+
+    last = tables.last_run(spark, target, CAP)
+
+    assert last.state["token"] == token
+    assert last.state["counts"] == {"rows": 1}
+
+
+@pytest.mark.parametrize("way", ["merge", "overwrite"])
+def test_a_write_that_delta_skips_silently_is_a_lost_race(spark, target, way):
+    """A stale number is not an error for Delta; it is one here, and nothing of it is written."""
+    _create(spark, target, (1, "a"))
+    stale = tables.last_run(spark, target, CAP)
+    _merge(spark, target, stale, (1, "first"))
+    late = _rows(spark, (1, "late"))
+    write = {
+        "merge": lambda: tables.merge(spark, target, late, KEY, UPSERT),
+        "overwrite": lambda: tables.overwrite(target, late),
+    }[way]
+
+    with pytest.raises(ConflictError, match=r"Another run committed to .*/t first"):
+        tables.commit(spark, target, CAP, stale, {}, write)
+
+    assert _content(spark, target) == [(1, "first")]
+    assert len(commits(Path(target.path))) == 2
+
+
+def test_the_second_of_two_first_runs_loses(spark, target):
+    """Both saw no table; one creates it."""
+    _create(spark, target, (1, "first"))
+
+    with pytest.raises(ConflictError, match="another run committed to the table first"):
+        _create(spark, target, (1, "second"))
+
+    assert _content(spark, target) == [(1, "first")]
+
+
+def test_the_same_run_twice_at_once_is_a_lost_race_too(spark, target):
+    """A forgotten first try and its retry carry the same token; only one of them says that it was the one."""
+    state = {"token": {"run_id": "r"}}
+    _create(spark, target, (1, "a"))
+    stale = tables.last_run(spark, target, CAP)
+    _merge(spark, target, stale, (1, "b"), state=state)
+
+    with pytest.raises(ConflictError):
+        _merge(spark, target, stale, (1, "c"), state=state)
+
+
+def test_maintenance_between_two_runs_changes_nothing(spark, target):
+    """OPTIMIZE, VACUUM and a table property are commits of others: the number and the state stay."""
+    _create(spark, target, *[(n, "a") for n in range(10)], state={"fingerprint": "f"})
+    name = f"delta.`{target.path}`"
+    spark.sql(f"INSERT INTO {name} VALUES (10, 'by hand')")
+    spark.sql(f"OPTIMIZE {name}")
+    spark.sql(f"VACUUM {name}")
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('note' = 'x')")
+
+    last = tables.last_run(spark, target, CAP)
+    done = _merge(spark, target, last, (1, "b"))
+
+    assert (last.number, last.run_version, last.state["fingerprint"]) == (1, 0, "f")
+    assert last.version > last.run_version
+    assert done.number == 2
+    assert (1, "b") in _content(spark, target)
+
+
+def test_a_run_is_found_behind_many_commits_of_others(spark, target):
+    """The look into the history goes as far as it has to."""
+    _create(spark, target, (1, "a"), state={"fingerprint": "f"})
+    for _ in range(21):
+        spark.sql(f"ALTER TABLE delta.`{target.path}` SET TBLPROPERTIES ('note' = 'x')")
+
+    assert tables.last_run(spark, target, CAP).state["fingerprint"] == "f"
+
+
+def test_a_run_whose_commit_has_aged_out_keeps_its_number(spark, target):
+    """The number lives as long as the table; the state does not."""
+    for n in range(3):
+        expected = tables.last_run(spark, target, CAP)
+        _merge(spark, target, expected, (n, "a")) if expected else _create(spark, target, (n, "a"))
+    name = f"delta.`{target.path}`"
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    spark.sql(f"INSERT INTO {name} VALUES (7, 'by hand')")
+    for version in range(4):
+        (Path(target.path) / "_delta_log" / f"{version:020d}.json").unlink()
+    spark.sql("CLEAR CACHE")
+
+    last = tables.last_run(spark, target, CAP)
+    done = _merge(spark, target, last, (8, "b"))
+
+    assert (last.number, last.run_version, last.state) == (3, None, {})
+    assert done.number == 4
+
+
+def test_a_table_made_by_hand_for_this_capability_is_run_number_one(spark, target):
+    """Whoever sets the property hands the table over."""
+    spark.sql(
+        f"CREATE TABLE delta.`{target.path}` (id INT, name STRING) USING delta "
+        f"TBLPROPERTIES ('merge.capability' = '{CAP}')"
+    )
+    last = tables.last_run(spark, target, CAP)
+
+    done = _merge(spark, target, last, (1, "a"))
+
+    assert (last.number, last.version) == (0, 0)
+    assert done == tables.Committed(version=1, number=1)
+
+
+def test_the_session_is_left_as_it_was(spark, target):
+    """The next statement of the session is nobody's run, whether the write went through or not."""
+
+    def fails():
+        raise RuntimeError("no")
+
+    before = spark.conf.get("spark.databricks.delta.write.txnAppId", None)
+    _create(spark, target, (1, "a"))
+    with pytest.raises(RuntimeError, match="no"):
+        tables.commit(spark, target, CAP, tables.last_run(spark, target, CAP), {}, fails)
+
+    assert spark.conf.get("spark.databricks.delta.write.txnAppId", None) == before
+    assert len(commits(Path(target.path))) == 1
+
+
+def test_an_error_after_the_commit_does_not_lose_it(spark, target):
+    """What has landed is reported, even when the statement ended in an error."""
+    rows = _rows(spark, (1, "a"))
+
+    def write():
+        tables.create_as(target, rows, CAP)
+        raise RuntimeError("a checkpoint failed")
+
+    assert tables.commit(spark, target, CAP, None, {}, write) == tables.Committed(0, 1)
