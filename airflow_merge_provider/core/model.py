@@ -24,6 +24,7 @@ _WORDS = {
     "dict_type": "must be an object",
     "mapping_type": "must be an object",
     "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
 }
 
 

@@ -1,0 +1,193 @@
+"""What a merge source may be asked, and what is said when it may not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, warnings
+
+TWO = {"version": 2, "datasets": ["A a", "B b"]}
+CONCAT_WARNING = (
+    "concat in concat(a.x, a.y) = b.x gives '' for entities without the values, and '' equals '': use tuples"
+)
+OPEN_SET_WARNING = (
+    "equality_sets[0]: only neighbours make rules, so entities of A and A merge only through an entity of B;"
+    " equality_sets_mode 'all_pairs' links them directly"
+)
+
+
+def refusal(**settings: Any) -> list[str]:
+    with pytest.raises(ConfigError) as refused:
+        MergeSourceConfig.parse(TWO | settings)
+    return [f"{problem.path}: {problem.message}" for problem in refused.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"datasets": []}, "datasets: must be a list with at least one '<dataset> <alias>' string"),
+        ({"datasets": "A a"}, "datasets: must be a list with at least one '<dataset> <alias>' string"),
+        ({"datasets": ["A a", 5]}, "datasets[1]: expected '<dataset> <alias>'"),
+        ({"datasets": ["A a", ""]}, "datasets[1]: expected '<dataset> <alias>'"),
+        ({"datasets": ["A 1"]}, "datasets[0]: invalid alias '1' (a letter, then letters, digits, _ and -)"),
+        ({"datasets": ["A a", "A b"]}, "datasets[1]: dataset 'A' appears more than once"),
+        ({"datasets": ["A a", "B a"]}, "datasets[1]: alias 'a' appears more than once"),
+        ({"datasets": ["A?B a"]}, "datasets[0]: 'A?B' names no dataset"),
+        ({"version": "2"}, "version: must be 1 or 2"),
+        ({"version": 3}, "version: must be 1 or 2"),
+        ({"version": 1.5}, "version: must be 1 or 2"),
+        ({"version": None}, "version: must be 1 or 2"),
+        ({"version": []}, "version: must be 1 or 2"),
+        ({"identity": None}, "identity: must be 'composite' or 'first'"),
+        ({"strategy": "union"}, "strategy: must be 'default', 'compact' or 'list'"),
+        ({"max_merged": True}, "max_merged: must be an integer >= 1"),
+        ({"max_merged": "9"}, "max_merged: must be an integer >= 1"),
+        ({"max_merged": -1}, "max_merged: must be an integer >= 1"),
+        ({"equality": {"eq": 1}}, "equality: must be a list of eq functions"),
+        ({"equality": "a.x"}, "equality: must be a list of eq functions"),
+        (
+            {"equality_sets": [["a.x"], "a.x"]},
+            "equality_sets[1]: must be a list with at least one value expression",
+        ),
+        ({"equality_sets": {}}, "equality_sets: must be a list of lists"),
+        (
+            {"equality_sets": [["a.x", 5]]},
+            "equality_sets[0][1]: each side must reference exactly one dataset alias (found none)",
+        ),
+        ({"equality_sets": [["a.x", "b.x", "A.x"]]}, "equality_sets[0][2]: unknown dataset alias 'A'"),
+        (
+            {"equality": [["eq", "a.x", "b.x"], ["eq", "a.x", ["list", "b.x", "a.x"]]]},
+            "equality[1]: each side must reference exactly one dataset alias (found a, b)",
+        ),
+        (
+            {"equality": [["eq", "a.x", ["filter", "_.y", ["lower", "b.'x"]]]]},
+            "equality[0]: unterminated quote",
+        ),
+        ({"equality": [["neq", "a.x", "b.x"]]}, 'equality[0]: must be an eq function (["eq", left, right])'),
+        ({"initial_datasets": ["A", 1]}, "initial_datasets: must be a list of dataset ids"),
+        ({"initial_datasets": ["A", "A"]}, "initial_datasets: a dataset appears more than once"),
+        ({"initial_datasets": ["a"]}, "initial_datasets: 'a' is not listed in datasets"),
+        ({"ignore_non_existent_datasets": "true"}, "ignore_non_existent_datasets: must be a boolean"),
+        ({"include_internal_properties": 1}, "include_internal_properties: must be a boolean"),
+        ({"require_populated_input": None}, "require_populated_input: must be a boolean"),
+        ({"is_since_comparable": 1}, "is_since_comparable: is fixed to true"),
+        ({"is_chronological": None}, "is_chronological: is fixed to true"),
+        ({"if_source_empty": True}, "if_source_empty: must be 'accept' or 'fail'"),
+        (
+            {"set_initial_offset": "later"},
+            "set_initial_offset: must be 'if-source-populated', 'never', 'always', 'initially' or 'onload'",
+        ),
+        ({"on_config_change": "ignore"}, "on_config_change: must be 'refresh' or 'fail'"),
+        ({"target": "B"}, "target: 'B' is one of the datasets that are merged"),
+        ({"target": "no such?"}, "target: 'no such?' names no dataset"),
+        ({"target": 5}, "target: must be a text"),
+        ({"id_column": ""}, "id_column: must not be empty"),
+        ({"max_key_fanout": 5}, "max_key_fanout: unknown property 'max_key_fanout'"),
+    ],
+)
+def test_a_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> None:
+    """One wrong setting gives one problem, at its place and in the words of the specification."""
+    assert refusal(**settings) == [message]
+
+
+def test_all_problems_come_at_once() -> None:
+    """Problems of fields, between fields and inside expressions are reported together."""
+    problems = refusal(
+        version=1,
+        max_merged=5,
+        identity="last",
+        equality=[["eq", "z.x", ["lowr", "b.x"]], ["eq", "a.", "b.x"]],
+        equality_set=[],
+    )
+
+    assert problems == [
+        "identity: must be 'composite' or 'first'",
+        "equality_set: unknown property 'equality_set'",
+        "max_merged: is not supported in version 1",
+        "equality[0]: unknown dataset alias 'z'",
+        "equality[0]: unsupported DTL function 'lowr'",
+        "equality[1]: empty path after 'a.'",
+    ]
+
+
+def test_a_dataset_id_in_place_of_its_alias_is_explained() -> None:
+    """Who writes the dataset's id is told its alias."""
+    with pytest.raises(ConfigError, match="dataset 'A' has the alias 'a'"):
+        MergeSourceConfig.parse(TWO | {"equality": [["eq", "A.x", "b.x"]]})
+
+
+@pytest.mark.parametrize("dataset", ["lake.crm.people", "s3://lake/people", "/data/people", "people-1"])
+def test_any_reference_without_blanks_is_a_dataset(dataset: str) -> None:
+    """Datasets are named here as everywhere else, with an alias behind."""
+    assert MergeSourceConfig.parse({"datasets": [f"  {dataset}\tp "]}).dataset_ids == (dataset,)
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [({}, 50_000), ({"max_merged": 2}, 2), ({"version": 1}, None), ({"version": 2.0}, 50_000)],
+)
+def test_the_limit_of_a_cluster(settings: dict[str, Any], most: int | None) -> None:
+    """Version 2 has a limit, given or not; version 1 has none."""
+    assert MergeSourceConfig.parse(TWO | settings).most_merged == most
+
+
+def test_adjacent_is_another_word_for_neighbours() -> None:
+    """Both words for the seed's own rule are taken."""
+    assert (
+        MergeSourceConfig.parse(TWO | {"equality_sets_mode": "adjacent"}).equality_sets_mode == "neighbours"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"version": 1}, ["version: 1 is deprecated, use version 2"]),
+        ({"equality": []}, ["no equality rules: every entity becomes an output of its own"]),
+        ({"equality_sets": [["a.x"], ["a.x", "b.x"]]}, ["equality_sets[0]: one expression makes no rule"]),
+        (
+            {"equality": [["eq", "a.x", "b.x"], ["eq", "b.x", "a.x"]]},
+            ["the rule b.x = a.x is given more than once"],
+        ),
+        (
+            {"equality": [["eq", ["concat", "a.x", "a.y"], "b.x"]]},
+            [CONCAT_WARNING],
+        ),
+        (
+            {"equality_sets": [["a.x", "b.x", "a.y"]]},
+            [OPEN_SET_WARNING],
+        ),
+        ({"equality_sets": [["a.x", "b.x", "a.y"]], "equality_sets_mode": "all_pairs"}, []),
+        (
+            {"include_internal_properties": True},
+            ["include_internal_properties: has an effect with strategy 'list' only"],
+        ),
+        (
+            {"ignore_non_existent_datasets": False},
+            ["ignore_non_existent_datasets: false waits for datasets that do not exist"],
+        ),
+        ({}, []),
+    ],
+)
+def test_what_is_probably_not_meant_is_said(settings: dict[str, Any], said: list[str]) -> None:
+    """Warnings name what is allowed and surprising, and nothing else."""
+    rules = {} if {"equality", "equality_sets"} & settings.keys() else {"equality": [["eq", "a.x", "b.x"]]}
+
+    assert warnings(MergeSourceConfig.parse(TWO | rules | settings)) == said
+
+
+def test_a_pipe_gives_its_source_and_its_id() -> None:
+    """A whole pipe and a bare source object say the same; the pipe's id is the target."""
+    source = {"type": "merge", "version": 2, "datasets": ["A a"]}
+
+    assert from_pipe({"_id": "result", "type": "pipe", "source": source}) == source | {"target": "result"}
+    assert from_pipe(source) == source
+    with pytest.raises(ConfigError, match="source: must be an object"):
+        from_pipe({"_id": "result", "source": []})
+
+
+def test_the_schema_of_the_configuration_can_be_had() -> None:
+    """Editors and documentation get a JSON Schema in which only datasets is required."""
+    assert MergeSourceConfig.model_json_schema()["required"] == ["datasets"]

@@ -1,0 +1,174 @@
+"""One side of a rule: how it is read, what it means for an entity, how it is written."""
+
+from __future__ import annotations
+
+import pickle
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from airflow_merge_provider.core.merge_source.expressions import (
+    Call,
+    Constant,
+    Expression,
+    ExpressionError,
+    Path,
+    evaluate,
+    foreign_words,
+    parse,
+    references,
+    source,
+    text,
+)
+from airflow_merge_provider.core.merge_source.functions import FUNCTIONS, ITEM_FUNCTIONS
+from airflow_merge_provider.core.merge_source.values import typed_keys
+
+ELEMENTS = st.text(min_size=1, max_size=4) | st.sampled_from(["a.b", "'", "it's", "''", "$ids", "x y", "."])
+PATHS = st.builds(Path, st.just("a"), st.lists(ELEMENTS, min_size=1, max_size=3).map(tuple))
+CONSTANTS = st.builds(
+    Constant,
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["", "x", "b.x", "a", "n*", {"k": "v"}]),
+)
+
+
+def calls(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+    def call(name: str) -> st.SearchStrategy[Expression]:
+        if name in ITEM_FUNCTIONS:
+            return st.builds(Call, st.just(name), st.tuples(inner, inner))
+        function = FUNCTIONS[name]
+        most = function.least + 2 if function.most is None else function.most
+        args = st.lists(inner, min_size=function.least, max_size=most).map(tuple)
+        return st.builds(Call, st.just(name), args)
+
+    return st.sampled_from([*FUNCTIONS, *ITEM_FUNCTIONS]).flatmap(call)
+
+
+EXPRESSIONS: st.SearchStrategy[Expression] = st.recursive(PATHS | CONSTANTS, calls, max_leaves=5)
+NUMBERS = st.sampled_from([0, -1, 2, 1.5, 1e308, Decimal("1.5"), "~f1.50", "~f1e999999", "~fNaN"])
+TEXTS = st.sampled_from(["", "a", "A b", "*", "12", "0xff", "~zfoo"])
+TRANSIT = st.sampled_from(["~:n:1", "~rhttp://x", "~bgA==", "~t2020-01-01", "~t2020-01-01T00:00:00Z"])
+LEAVES = st.none() | st.booleans() | NUMBERS | TEXTS | TRANSIT
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["x", "y"]), inner, max_size=2)
+    ),
+    max_leaves=5,
+)
+
+
+def value(raw: Any, **entity: Any) -> Any:
+    return evaluate(parse(raw, {"a"}), entity)
+
+
+@given(EXPRESSIONS)
+def test_an_expression_is_read_back_as_it_was_written(expression: Expression) -> None:
+    """Reading what was written gives the same expression, whatever is in its paths."""
+    again = parse(source(expression), {"a"})
+
+    assert again == expression
+    assert text(again) == text(expression)
+    assert pickle.loads(pickle.dumps(expression)) == expression  # noqa: S301 - our own
+
+
+@given(EXPRESSIONS, st.dictionaries(st.sampled_from(["x", "y", "a"]), VALUES, max_size=3))
+def test_every_expression_has_a_value_for_every_entity(
+    expression: Expression, entity: dict[str, Any]
+) -> None:
+    """No value of an entity makes a function fail, and every result can be a key."""
+    assert isinstance(typed_keys(evaluate(expression, entity)), list)
+
+
+@pytest.mark.parametrize(
+    ("raw", "elements"),
+    [
+        ("a.x", ("x",)),
+        ("a.'x.y'", ("x.y",)),
+        ("a.'john.doe''s'.bar", ("john.doe's", "bar")),
+        ("a.it's", ("it's",)),
+        ("a.''''", ("'",)),
+        ("a.crm:ssn", ("crm:ssn",)),
+        ("a.$ids", ("$ids",)),
+        ("a. x", (" x",)),
+    ],
+)
+def test_a_path_is_split_at_its_dots(raw: str, elements: tuple[str, ...]) -> None:
+    """Quotes hold dots together; a quote inside them is written twice."""
+    assert parse(raw, {"a"}) == Path("a", elements)
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ("a.", "empty path after 'a.'"),
+        ("a..x", "empty path element"),
+        ("a.x.", "empty path element"),
+        ("a.''", "empty path element"),
+        ("a.'x'.", "empty path element"),
+        ("a.'x", "unterminated quote"),
+        ("a.'x''", "unterminated quote"),
+        ("a.'x'y", "a quoted path element must end at a '.'"),
+        ("_S.x", "variable '_S' is not available in an equality rule"),
+        ("_B.", "variable '_B' is not available in an equality rule"),
+        ("_.x", "variable '_' is not available in an equality rule"),
+        (["filter", "_.x", "_.y"], "variable '_' is not available in an equality rule"),
+        (["distinct", ["lower", "_."], "a.x"], "wrong number of arguments for 'distinct'"),
+        (["coalesce", "a.x", "a.y"], "wrong number of arguments for 'coalesce'"),
+        (["lower"], "wrong number of arguments for 'lower'"),
+        (["replace", {"x": "y"}], "wrong number of arguments for 'replace'"),
+        (["replace", {"x": "y"}, "a.x", "a.y"], "wrong number of arguments for 'replace'"),
+        (["map", "a.x"], "wrong number of arguments for 'map'"),
+        (["substring", 1], "wrong number of arguments for 'substring'"),
+        ([], "unsupported DTL function ''"),
+        ([5, "a.x"], "unsupported DTL function 5"),
+        (["now"], "unsupported DTL function 'now'"),
+        (["lowr", "a.x"], "unsupported DTL function 'lowr'"),
+    ],
+)
+def test_a_wrong_expression_is_refused(raw: Any, message: str) -> None:
+    """What means nothing is an error and never a silent null."""
+    with pytest.raises(ExpressionError) as refused:
+        parse(raw, {"a"})
+
+    assert str(refused.value) == message
+
+
+def test_a_misspelt_function_is_hinted_at() -> None:
+    """The error of a near miss says what was probably meant."""
+    with pytest.raises(ExpressionError) as refused:
+        parse(["lowr", "a.x"], {"a"})
+
+    assert refused.value.hint == "did you mean 'lower'?"
+
+
+def test_references_are_the_aliases_read() -> None:
+    """Constants and the current item are no references."""
+    expression = parse(["list", "b.x", ["map", ["concat", "_.", "a.y", "a"], "a.z"], "c.x"], {"a", "b"})
+
+    assert references(expression) == {"a", "b"}
+    assert foreign_words(expression) == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "written"),
+    [
+        ("a.x", "a.x"),
+        ("a.'x y'.z", "a.'x y'.z"),
+        (["lower", "a.x"], "lower(a.x)"),
+        (["filter", ["neq", "_.", "n/a"], "a.x"], 'filter(neq(_., "n/a"), a.x)'),
+        (["if", True, None, 1.5], "if(true, null, 1.5)"),
+    ],
+)
+def test_an_expression_is_written_for_people(raw: Any, written: str) -> None:
+    """Paths stand bare, constants as JSON, functions with brackets."""
+    assert text(parse(raw, {"a"})) == written
+
+
+def test_a_path_goes_through_lists_and_dicts() -> None:
+    """A list gives what its dicts have, one level deep; nothing else has properties."""
+    assert value("a.o.n", o=[{"n": None}, {"n": [1, [2]]}, {"m": 3}, [{"n": 4}], None]) == [None, 1, [2]]
+    assert value("a.o.n", o={"n": {"k": 1}}) == {"k": 1}
+    assert value("a.o.n", o="text") is None
+    assert value("a.o.n.k", o=[{"n": [{"k": 1}, {"k": 2}]}, {"n": {"k": 3}}]) == [1, 2, 3]

@@ -1,0 +1,66 @@
+"""The words in which a run refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.population import awaited, waiting_for
+from airflow_merge_provider.core.merge_source.refusals import (
+    duplicate_output,
+    empty_source,
+    moved_dataset,
+    over_merged,
+    shared_id,
+    without_id,
+)
+
+
+def test_a_cluster_above_the_limit() -> None:
+    """The message names size, limit and the first members."""
+    members = [("A", "a1"), ("A", "a2"), ("B", "b1")]
+
+    assert over_merged(3, 2, members).message.startswith(
+        "max_merged: 3 entities would be merged into one, the limit is 2 (first members: A/a1, A/a2, B/b1)"
+    )
+
+
+def test_two_outputs_with_one_id() -> None:
+    """The way out depends on how ids are made."""
+    first = duplicate_output("x1", ("A", "x1"), ("B", "x1"), "first")
+    composite = duplicate_output("0|a|0|b", ("A", "a"), ("A", "a|0|b"), "composite")
+
+    assert first.message == (
+        "duplicate output id 'x1': from A/x1 and B/x1; add an equality rule on _id or $ids for these datasets"
+    )
+    assert composite.message.endswith("from A/a and A/a|0|b; entity ids contain '|'")
+
+
+def test_what_version_one_refuses() -> None:
+    """Version 1 takes neither a moved dataset nor one id in two datasets."""
+    moved = moved_dataset(["A", "B"], ["B"])
+
+    assert moved is not None
+    assert moved.message.startswith("version 1: dataset 'B' moved from offset 1 to 0, the pipe must be reset")
+    assert moved_dataset(["A", "B"], ["A", "C", "D"]) is None
+    assert shared_id("x1").message == (
+        "version 1 with identity 'first': entity id 'x1' is in more than one dataset, use version 2"
+    )
+
+
+def test_what_no_run_takes() -> None:
+    """An entity without an id, and an empty source where that is an error."""
+    assert without_id("A").message.startswith("dataset 'A': entity without a string _id")
+    assert empty_source().message.startswith("if_source_empty: ")
+    assert not empty_source().retryable
+
+
+@pytest.mark.parametrize(("ignored", "waits"), [(True, ("B",)), (False, ("B", "C"))])
+def test_who_is_waited_for(ignored: bool, waits: tuple[str, ...]) -> None:
+    """An unpopulated dataset is always waited for, a missing one only when that is asked for."""
+    config = MergeSourceConfig.parse({"datasets": ["A a", "B b", "C c"]})
+
+    assert (
+        waiting_for(awaited(config), {"A": "populated", "B": "unpopulated"}, ignore_non_existent=ignored)
+        == waits
+    )

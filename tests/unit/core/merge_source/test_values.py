@@ -1,0 +1,175 @@
+"""When two values are the same."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import itertools
+import math
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from airflow_merge_provider.core.merge_source.values import (
+    distinct_values,
+    is_text,
+    tagged,
+    typed_key,
+    typed_keys,
+)
+
+NUMBERS = (
+    st.integers(-3, 3)
+    | st.integers()
+    | st.sampled_from([0.0, -0.0, 0.5, 1.0, 2.0, 1e300])
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(["~f1", "~f1.0", "~f0.50", "~f-0", "~f1e1", "~f10"])
+)
+TEXTS = st.sampled_from(
+    ["", "1", "a", "~", "~zfoo", "~:a", "~ra", "~t2020-01-01", "~t2020-13-01", "~bYQ==", "~bYQ", "true"]
+)
+SCALARS = st.none() | st.booleans() | NUMBERS | TEXTS
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b"]), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+def equal(left: Any, right: Any) -> bool:
+    """Compare without keys: by kind, numbers exactly; inside lists and dicts null is a value."""
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(equal, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(equal(left[name], right[name]) for name in left)
+    if isinstance(left, list | dict) or isinstance(right, list | dict):
+        return False
+    return decoded(left) == decoded(right)
+
+
+def decoded(value: Any) -> tuple[str, Any]:
+    if value is None or isinstance(value, bool):
+        return type(value).__name__, value
+    if isinstance(value, float):
+        return "number", Fraction(repr(value))
+    if isinstance(value, int):
+        return "number", Fraction(value)
+    if value.startswith("~f"):
+        return "number", Fraction(value[2:])
+    if value in ("~zfoo", "~", "~t2020-13-01", "~bYQ") or not value.startswith("~"):
+        return "text", value
+    return value[:2], base64.b64decode(value[2:]) if value[1] == "b" else value[2:]
+
+
+@given(VALUES, VALUES)
+def test_equal_keys_mean_equal_values(left: Any, right: Any) -> None:
+    """The key of two values is the same exactly when the values are; null has none."""
+    assert (typed_key(left) is None) == (left is None)
+    if left is not None and right is not None:
+        assert (typed_key(left) == typed_key(right)) == equal(left, right)
+
+
+@given(st.lists(VALUES, max_size=4))
+def test_a_list_joins_by_each_item(items: list[Any]) -> None:
+    """The keys of a list are those of its items, once each, in their order."""
+    keys = [typed_key(item) for item in items if item is not None]
+
+    assert typed_keys(items) == list(dict.fromkeys(keys))
+
+
+@given(st.lists(VALUES, max_size=5))
+def test_distinct_values_keep_the_first(items: list[Any]) -> None:
+    """No two values left are the same, and every value dropped equals one that is left."""
+    left = distinct_values(items)
+
+    assert not any(equal(one, other) for one, other in itertools.combinations(left, 2))
+    assert all(any(equal(item, kept) for kept in left) for item in items)
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        (True, "b:true"),
+        (-0.0, "n:0"),
+        (-12.50, "n:-12.5"),
+        (0.001, "n:0.001"),
+        (1e22, "n:10000000000000000000000"),
+        (2**70, "n:1180591620717411303424"),
+        (Decimal("1.10"), "n:1.1"),
+        ("~f1e999999", "n:1e999999"),
+        ("~f-10e-999999", "n:-1e-999998"),
+        (" a", "s: a"),
+        ("~:ns:1", "i:ns:1"),
+        ("~:", "i:"),
+        ("~rhttp://x", "r:http://x"),
+        ("~t2020-02-29", "d:2020-02-29"),
+        ("~t2021-02-29", "s:~t2021-02-29"),
+        ("~t2020-01-01T10:00:00.5Z", "t:2020-01-01T10:00:00.500000000Z"),
+        ("~t2020-01-01T10:00:00", "s:~t2020-01-01T10:00:00"),
+        ("~t2020-01-01T24:00:00Z", "s:~t2020-01-01T24:00:00Z"),
+        ("~t2020-01-01T10:00:00.1234567890Z", "s:~t2020-01-01T10:00:00.1234567890Z"),
+        ("~t2020-01-01\n", "s:~t2020-01-01\n"),
+        ("~u531A379E-31bb-4ce1-8690-158dceb64be6", "u:531a379e-31bb-4ce1-8690-158dceb64be6"),
+        ("~u1", "s:~u1"),
+        ("~bAAEC", "y:000102"),
+        ("~bAAE", "s:~bAAE"),
+        ("~b\u00e9", "s:~b\u00e9"),
+        ("~f1_0", "s:~f1_0"),
+        ("~f1e99999999999999999999", "s:~f1e99999999999999999999"),
+        (dt.date(2020, 1, 1), "d:2020-01-01"),
+        (dt.datetime(2020, 1, 1, 2), "t:2020-01-01T02:00:00.000000000Z"),  # noqa: DTZ001 - meant
+        (
+            dt.datetime(2020, 1, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=2))),
+            "t:2020-01-01T00:00:00.000000000Z",
+        ),
+        (b"\x00\x01", "y:0001"),
+        (bytearray(b"\x00\x01"), "y:0001"),
+        ([], "l:[]"),
+        ({}, "o:{}"),
+        ([1, [None, "~f1.0"]], 'l:["n:1",[null,"n:1"]]'),
+        ({"b": "\u00e9", "a": {"c": []}}, 'o:{"a":{"c":[]},"b":"s:\u00e9"}'),
+    ],
+)
+def test_the_key_of_a_value(value: Any, key: str) -> None:
+    """Each kind has its letter, and each value one way to write it."""
+    assert typed_key(value) == key
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "~fNaN", "~f-Infinity", Decimal("NaN")])
+def test_what_is_not_finite_equals_nothing(value: Any) -> None:
+    """NaN and the infinities have no key, alone, in a list and inside another value."""
+    assert typed_key(value) is None
+    assert typed_keys([value, 1]) == ["n:1"]
+    assert typed_key([1, {"a": value}]) is None
+    assert len(distinct_values([value, value])) == 2
+
+
+def test_a_number_of_any_size_has_a_short_time_to_its_key() -> None:
+    """Integers beyond what Python writes as text have a key, too."""
+    assert typed_key(10**5000) == "n:1e5000"
+    assert typed_key(10**5000 + 1) != typed_key(10**5000)
+
+
+def test_an_object_of_no_known_type_is_refused() -> None:
+    """What cannot stand in an entity has no silent key."""
+    with pytest.raises(TypeError, match="object"):
+        typed_key(object())
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [("a", True), ("~zfoo", True), ("~:a:b", False), (1, False), (None, False)]
+)
+def test_text_is_a_string_of_no_other_kind(value: Any, text: bool) -> None:
+    """A transit-coded value is no text; an unknown tag makes one."""
+    assert is_text(value) is text
+
+
+def test_tagged_gives_kind_and_content() -> None:
+    """Kind and content of a value stand for it wherever a function looks inside."""
+    assert tagged("~rx") == ("r", "x")
+    assert tagged([1]) == ("l", [1])
