@@ -45,9 +45,7 @@ def resolve(ref: str | Mapping[str, Any], warehouse: str | None, *, at: str = ""
     """
     if isinstance(ref, Mapping):
         return _from_object(ref, warehouse, at)
-    if not isinstance(ref, str) or not ref.strip():
-        raise _wrong(at, f"a dataset must be named by a text, not {ref!r}")
-    name = ref.strip()
+    name = _name(ref, at)
     if _is_location(name):
         return Dataset(id=name, path=_location(name))
     if _BARE.match(name):
@@ -67,6 +65,13 @@ def resolve(ref: str | Mapping[str, Any], warehouse: str | None, *, at: str = ""
         f"{name!r} names no dataset",
         "write a bare id (letters, digits, _ and -), catalog.schema.table, or a location with / or ://",
     )
+
+
+def _name(ref: Any, at: str) -> str:
+    """Take the text of a reference; what users write is not always one."""
+    if not isinstance(ref, str) or not ref.strip():
+        raise _wrong(at, f"a dataset must be named by a text, not {ref!r}")
+    return ref.strip()
 
 
 def _is_location(text: str) -> bool:

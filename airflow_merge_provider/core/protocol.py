@@ -20,7 +20,7 @@ from airflow_merge_provider.core.errors import (
     SetupError,
 )
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION: Literal[1] = 1
 
 Job = Literal["merge_source"]
 Until = Literal["plan", "transform", "commit"]

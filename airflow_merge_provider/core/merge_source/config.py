@@ -12,13 +12,12 @@ from pydantic_core import ErrorDetails
 from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.merge_source.equality import (
-    Rule,
     aliases_of,
     repeated_rules,
     rules_of,
     side,
 )
-from airflow_merge_provider.core.merge_source.expressions import Call, ExpressionError
+from airflow_merge_provider.core.merge_source.expressions import ExpressionError, calls
 from airflow_merge_provider.core.model import Config
 
 DEFAULT_MAX_MERGED = 50_000
@@ -226,7 +225,7 @@ def warnings(config: MergeSourceConfig) -> list[str]:
     found += [
         f"concat in {rule.text} gives '' for entities without the values, and '' equals '': use tuples"
         for rule in rules
-        if _concatenates(rule)
+        if calls(rule.left.expression, "concat") or calls(rule.right.expression, "concat")
     ]
     if config.include_internal_properties and config.strategy != "list":
         found.append("include_internal_properties: has an effect with strategy 'list' only")
@@ -303,10 +302,3 @@ def _set_warnings(config: MergeSourceConfig, position: int, expressions: list[An
         f" of {middle}; equality_sets_mode 'all_pairs' links them directly"
     )
     return [warning]
-
-
-def _concatenates(rule: Rule) -> bool:
-    return any(
-        isinstance(one.expression, Call) and one.expression.name == "concat"
-        for one in (rule.left, rule.right)
-    )

@@ -97,6 +97,11 @@ def references(expression: Expression) -> frozenset[str]:
     )
 
 
+def calls(expression: Expression, name: str) -> bool:
+    """Tell whether a function is called anywhere in an expression."""
+    return any(isinstance(part, Call) and part.name == name for part in _parts(expression))
+
+
 def foreign_words(expression: Expression) -> list[str]:
     """Give the words of constants such as ``z.name`` that look like aliases and are none."""
     constants = (part.value for part in _parts(expression) if isinstance(part, Constant))
@@ -129,8 +134,8 @@ def text(expression: Expression) -> str:
 def _parse(raw: Any, aliases: Collection[str], *, in_items: bool) -> Expression:
     if isinstance(raw, str):
         return _parse_text(raw, aliases, in_items=in_items)
-    if isinstance(raw, list):
-        return _parse_call(raw, aliases, in_items=in_items)
+    if isinstance(raw, list | tuple):
+        return _parse_call(list(raw), aliases, in_items=in_items)
     return Constant(raw)
 
 

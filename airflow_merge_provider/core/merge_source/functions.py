@@ -194,7 +194,8 @@ def _number(value: Any) -> float | Decimal | None:
     kind, content = tagged(value)
     if kind != NUMBER or not content.is_finite():
         return None
-    return content if isinstance(value, str) else value  # type: ignore[no-any-return]
+    number: float | Decimal = content if isinstance(value, str) else value
+    return number
 
 
 def _arithmetic(sign: int) -> Callable[[Any, Any], Any]:

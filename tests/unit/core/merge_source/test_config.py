@@ -11,7 +11,8 @@ from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, f
 
 TWO = {"version": 2, "datasets": ["A a", "B b"]}
 CONCAT_WARNING = (
-    "concat in concat(a.x, a.y) = b.x gives '' for entities without the values, and '' equals '': use tuples"
+    "concat in lower(concat(a.x, a.y)) = b.x gives '' for entities without the values,"
+    " and '' equals '': use tuples"
 )
 OPEN_SET_WARNING = (
     "equality_sets[0]: only neighbours make rules, so entities of A and A merge only through an entity of B;"
@@ -152,7 +153,7 @@ def test_adjacent_is_another_word_for_neighbours() -> None:
             ["the rule b.x = a.x is given more than once"],
         ),
         (
-            {"equality": [["eq", ["concat", "a.x", "a.y"], "b.x"]]},
+            {"equality": [["eq", ["lower", ["concat", "a.x", "a.y"]], "b.x"]]},
             [CONCAT_WARNING],
         ),
         (

@@ -135,6 +135,11 @@ def test_a_wrong_expression_is_refused(raw: Any, message: str) -> None:
     assert str(refused.value) == message
 
 
+def test_a_tuple_is_a_list() -> None:
+    """Rules written in Python may use either."""
+    assert parse(("lower", "a.x"), {"a"}) == parse(["lower", "a.x"], {"a"})
+
+
 def test_a_misspelt_function_is_hinted_at() -> None:
     """The error of a near miss says what was probably meant."""
     with pytest.raises(ExpressionError) as refused:

@@ -77,7 +77,11 @@ def test_list_keeps_the_members_apart() -> None:
 
 def test_ids_are_the_original_ones() -> None:
     """What was merged before brings its ids, each once; null counts as absent."""
-    members = [{"_id": "m", "$ids": ["p", "q", "p"]}, {"_id": "r", "$ids": None}, {"_id": "s", "$ids": "q"}]
+    members: list[dict[str, Any]] = [
+        {"_id": "m", "$ids": ["p", "q", "p"]},
+        {"_id": "r", "$ids": None},
+        {"_id": "s", "$ids": "q"},
+    ]
 
     assert merged(members, "compact")["$ids"] == ["p", "q", "r"]
 

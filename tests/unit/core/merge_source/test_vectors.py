@@ -27,7 +27,7 @@ def cases(section: str) -> pytest.MarkDecorator:
 
 
 def configured(vector: Vector) -> dict[str, Any]:
-    return vector["config"] | vector.get("operator", {})
+    return {**vector["config"], **vector.get("operator", {})}
 
 
 def same(left: Any, right: Any) -> bool:

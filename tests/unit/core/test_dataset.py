@@ -1,0 +1,58 @@
+"""What a reference to a dataset means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("ref", "warehouse", "uri"),
+    [
+        ("customers", "/lake", "/lake/customers"),
+        (" customers ", "s3://lake/", "s3://lake/customers"),
+        ("customers", "file:///lake", "/lake/customers"),
+        ("crm.customers", None, "table:crm.customers"),
+        ("lake.crm.customers", "/lake", "table:lake.crm.customers"),
+        ("/data/customers/", None, "/data/customers"),
+        ("file:///data/customers", None, "/data/customers"),
+        ("abfss://c@a/customers/", None, "abfss://c@a/customers"),
+        ({"dataset": "customers", "format": "Parquet"}, "/lake", "/lake/customers"),
+    ],
+)
+def test_one_place_has_one_name(ref: Any, warehouse: str | None, uri: str) -> None:
+    """A bare id stands in the warehouse, a name with dots in the catalog, the rest is a location."""
+    assert resolve(ref, warehouse).uri == uri
+
+
+def test_another_format_has_its_options_as_text() -> None:
+    """An object names dataset, format and options; options become the texts Spark takes."""
+    found = resolve({"dataset": "/data/x.csv", "format": "csv", "options": {"header": True}}, None)
+
+    assert (found.format, found.options) == ("csv", {"header": "True"})
+
+
+@pytest.mark.parametrize(
+    ("ref", "warehouse", "message"),
+    [
+        ("customers", None, "at: dataset 'customers' needs a warehouse"),
+        ("customers", "lake", "warehouse: 'lake' is no location"),
+        ("", "/lake", "at: a dataset must be named by a text"),
+        (5, "/lake", "at: a dataset must be named by a text"),
+        ("a b", "/lake", "at: 'a b' names no dataset"),
+        ("a.b.c.d", "/lake", "at: 'a.b.c.d' names no dataset"),
+        ({"format": "csv"}, "/lake", "at: key 'dataset' is missing"),
+        ({"dataset": "a", "fromat": "csv"}, "/lake", "at: unknown key 'fromat'"),
+        ({"dataset": "a", "format": "xls"}, "/lake", "at: unknown format 'xls'"),
+    ],
+)
+def test_what_means_nothing_is_refused(ref: Any, warehouse: str | None, message: str) -> None:
+    """The error names the place it was written at and what is wrong."""
+    with pytest.raises(ConfigError) as refused:
+        resolve(ref, warehouse, at="at")
+
+    assert refused.value.message.startswith(message)

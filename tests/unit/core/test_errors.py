@@ -1,0 +1,45 @@
+"""What errors say and what they carry."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_merge_provider.core.errors import (
+    ConfigError,
+    ConflictError,
+    DataError,
+    JobError,
+    MergeError,
+    Problem,
+    SetupError,
+    did_you_mean,
+)
+
+
+def test_a_problem_says_where_what_and_what_to_do() -> None:
+    """Path and hint are left out where there is none."""
+    assert str(Problem("a[0]", "code", "is wrong", "write b")) == "a[0]: is wrong (write b)"
+    assert str(Problem("", "code", "is wrong")) == "is wrong"
+
+
+def test_an_error_lists_all_its_problems() -> None:
+    """The first line says the first problem and how many there are."""
+    error = ConfigError.of([Problem("a", "x", "one"), Problem("b", "x", "two")])
+
+    assert error.message.splitlines() == ["a: one [1 of 2 problems]", "- b: two"]
+    assert len(error.problems) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "retryable"),
+    [(ConfigError, False), (DataError, False), (SetupError, False), (ConflictError, True), (JobError, True)],
+)
+def test_only_what_may_pass_is_retried(kind: type[MergeError], retryable: bool) -> None:
+    """An error of the rules or the data stays; a lost race or a broken process may go away."""
+    assert kind("text").retryable is retryable
+
+
+@pytest.mark.parametrize(("word", "hint"), [("targt", "did you mean 'target'?"), ("zzz", "")])
+def test_a_near_word_is_hinted_at(word: str, hint: str) -> None:
+    """A hint names the nearest known word, and is empty when none is near."""
+    assert did_you_mean(word, ["target", "datasets"]) == hint

@@ -1,0 +1,74 @@
+"""What the two sides say to each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_merge_provider.core.errors import ConfigError, ConflictError, JobError, Problem
+from airflow_merge_provider.core.protocol import (
+    JobFailure,
+    JobRequest,
+    JobResult,
+    RunToken,
+    read_request,
+    read_result,
+)
+
+RUN = RunToken(dag_id="d", run_id="r", task_id="t")
+
+
+def test_a_request_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """Nothing is lost between the two processes."""
+    request = JobRequest(job="merge_source", config={"datasets": ["A a"]}, run=RUN, started_at=5)
+    file = tmp_path / "request.json"
+    file.write_text(request.model_dump_json(), encoding="utf-8")
+
+    assert read_request(file) == request
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"protocol": 2}', '{"unknown": 1}'])
+def test_another_protocol_is_refused(tmp_path: Path, text: str) -> None:
+    """A request that this version does not know is never half understood."""
+    file = tmp_path / "request.json"
+    file.write_text(text, encoding="utf-8")
+
+    with pytest.raises(ConfigError, match="not a request of protocol 1"):
+        read_request(file)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        JobResult(report={"changed": True}),
+        JobFailure(
+            code="data", message="m", problems=({"path": "p", "code": "c", "message": "m"},), retryable=False
+        ),
+    ],
+)
+def test_an_answer_is_read_as_it_was_written(tmp_path: Path, answer: JobResult | JobFailure) -> None:
+    """A result and a failure are told apart by what they hold."""
+    file = tmp_path / "result.json"
+    file.write_text(answer.model_dump_json(), encoding="utf-8")
+
+    assert read_result(file) == answer
+
+
+def test_a_broken_answer_is_an_error_of_the_job(tmp_path: Path) -> None:
+    """A process that died while writing has no result."""
+    file = tmp_path / "result.json"
+    file.write_text('{"ok": tr', encoding="utf-8")
+
+    with pytest.raises(JobError, match=r"result\.json is no result"):
+        read_result(file)
+
+
+def test_a_failure_is_the_error_it_was() -> None:
+    """The kind, the text and the problems cross over; an unknown kind is an error of the job."""
+    problem = {"path": "p", "code": "c", "message": "m", "hint": "h"}
+    lost = JobFailure(code="conflict", message="lost", problems=(problem,), retryable=True).error()
+
+    assert isinstance(lost, ConflictError)
+    assert lost.problems == (Problem("p", "c", "m", "h"),)
+    assert isinstance(JobFailure(code="other", message="m", retryable=True).error(), JobError)
