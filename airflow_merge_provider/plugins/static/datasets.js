@@ -1,0 +1,60 @@
+// Every dataset that merges of this Airflow write, with its last run and the runs before.
+
+import { badge, el, link, outcome, plain, reports, show, taskPath, time, trouble, withReports, words } from "./page.js";
+
+const SHOWN = 12;
+const READ = 100;
+
+function byTarget(runs) {
+  const found = new Map();
+  for (const run of runs) {
+    const name = run.report.target?.uri ?? run.report.target?.dataset;
+    if (!name) continue;
+    if (!found.has(name)) found.set(name, []);
+    found.get(name).push(run);
+  }
+  return [...found.values()];
+}
+
+function dots(runs) {
+  return el("div", { class: "dots" }, runs.slice(0, SHOWN).reverse().map((run) => {
+    const { kind, text } = outcome(run.report);
+    return link(taskPath(run), el("div", { class: `dot ${kind}` }), `${text}, ${time(run.timestamp)}`);
+  }));
+}
+
+function counted(counts = {}) {
+  return Object.entries(counts).slice(0, 4).map(([name, value]) => `${plain(value)} ${words(name).toLowerCase()}`).join(" · ");
+}
+
+function row(runs) {
+  const [last] = runs;
+  const { target, counts } = last.report;
+  return el("tr", {},
+    el("td", {}, link(taskPath(last), el("b", {}, target.dataset ?? target.uri)), el("br"), el("code", { class: "quiet" }, target.uri)),
+    el("td", {}, badge(outcome(last.report))),
+    el("td", { class: "number" }, plain(target.version)),
+    el("td", {}, time(last.timestamp), el("br"), el("span", { class: "quiet" }, `${last.dag_display_name} · ${last.task_display_name}`)),
+    el("td", { class: "quiet" }, counted(counts)),
+    el("td", {}, dots(runs)));
+}
+
+async function start() {
+  try {
+    const entries = await reports("~", "~", { limit: READ });
+    const targets = byTarget(await withReports(entries));
+    const title = el("div", { class: "head" }, el("h1", {}, "Merged datasets"));
+    if (!targets.length) {
+      return show(title, el("p", { class: "empty quiet" }, "No merge has run yet. Each dataset that a merge writes will be listed here."));
+    }
+    const names = ["Dataset", "Last run", "Version", "When", "Counts", "Runs"];
+    const titles = names.map((name) => el("th", { class: name === "Version" ? "number" : "" }, name));
+    show(title,
+      el("p", { class: "under" }, `${plain(targets.length)} ${targets.length === 1 ? "dataset" : "datasets"}, from the last ${plain(entries.length)} runs`),
+      el("section", { class: "card" }, el("table", {}, el("thead", {}, el("tr", {}, titles)), el("tbody", {}, targets.map(row)))));
+  } catch (error) {
+    trouble(error);
+  }
+}
+
+start();

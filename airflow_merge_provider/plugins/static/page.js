@@ -1,0 +1,135 @@
+// What both pages need: elements without HTML text, Airflow's colours, links and its public API.
+
+const numbers = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
+const times = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+/** Make an element. Children are elements or text; text is never read as HTML. */
+export function el(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== undefined && value !== null) made.setAttribute(name, value);
+  }
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+export function show(...children) {
+  document.getElementById("page").replaceChildren(...children.flat().filter(Boolean));
+}
+
+export function words(name) {
+  const text = String(name).replaceAll("_", " ");
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+export function plain(value) {
+  if (typeof value === "number") return numbers.format(value);
+  if (value === null || value === undefined) return "–";
+  if (typeof value === "object") return JSON.stringify(value);
+  return String(value);
+}
+
+export function time(text) {
+  const when = new Date(text);
+  return Number.isNaN(when.getTime()) ? "–" : times.format(when);
+}
+
+/** Say how a run ended, from its report. */
+export function outcome(report) {
+  if (report.dry_run) return { kind: "warn", text: "Dry run" };
+  return report.changed ? { kind: "good", text: "Changed" } : { kind: "", text: "Nothing changed" };
+}
+
+export function badge({ kind, text }) {
+  return el("span", { class: `badge ${kind}` }, text);
+}
+
+export function isObject(value) {
+  return value !== null && typeof value === "object" && !Array.isArray(value);
+}
+
+/** Read from Airflow's public API with the session of the user; the pages lie beside it. */
+export async function api(path, query = {}) {
+  const url = new URL(`../api/v2/${path}`, window.location.href);
+  for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
+  const answer = await fetch(url, { credentials: "same-origin", headers: { Accept: "application/json" } });
+  if (!answer.ok) throw Object.assign(new Error(`${answer.status} ${answer.statusText}`), { status: answer.status });
+  return answer.json();
+}
+
+export const part = encodeURIComponent;
+
+/** Give the report of one task instance, or null when it has none. */
+export async function reportOf({ dag_id, run_id, task_id, map_index }) {
+  const path = `dags/${part(dag_id)}/dagRuns/${part(run_id)}/taskInstances/${part(task_id)}/xcomEntries/merge_report`;
+  try {
+    const { value } = await api(path, { map_index: map_index ?? -1 });
+    const report = typeof value === "string" ? JSON.parse(value) : value;
+    return isObject(report) ? report : null;
+  } catch (error) {
+    if (error.status === 404 || error instanceof SyntaxError) return null;
+    throw error;
+  }
+}
+
+/** List where reports lie, newest first; "~" stands for all. */
+export async function reports(dag = "~", task = "~", query = {}) {
+  const name = (id) => (id === "~" ? id : part(id));
+  const path = `dags/${name(dag)}/dagRuns/~/taskInstances/${name(task)}/xcomEntries`;
+  const found = await api(path, { xcom_key: "merge_report", order_by: "-timestamp", ...query });
+  return found.xcom_entries;
+}
+
+/** Read many reports, six at a time. */
+export async function withReports(entries) {
+  const waiting = entries.map((entry) => ({ ...entry }));
+  const queue = [...waiting];
+  const reader = async () => {
+    for (let entry = queue.shift(); entry; entry = queue.shift()) {
+      entry.report = await reportOf(entry).catch(() => null);
+    }
+  };
+  await Promise.all(Array.from({ length: 6 }, reader));
+  return waiting.filter((entry) => entry.report);
+}
+
+/** Link into Airflow. The frame may not move the page around it, so the page is asked to move itself. */
+export function link(path, text, title) {
+  const url = new URL(`../${path}`, window.location.href);
+  const made = el("a", { href: url.href, title }, text);
+  made.addEventListener("click", (event) => {
+    if (window.parent === window || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    window.parent.history.pushState({}, "", url.href);
+    window.parent.dispatchEvent(new PopStateEvent("popstate", { state: {} }));
+  });
+  return made;
+}
+
+export function taskPath({ dag_id, run_id, task_id, map_index }) {
+  const mapped = map_index >= 0 ? `/mapped/${map_index}` : "";
+  return `dags/${part(dag_id)}/runs/${part(run_id)}/tasks/${part(task_id)}${mapped}/plugin/merge-report`;
+}
+
+export function trouble(error) {
+  const text = error.status === 403 || error.status === 401
+    ? "You may not read the results of this task."
+    : `Airflow did not answer: ${error.message}`;
+  show(el("p", { class: "empty" }, text));
+}
+
+/** Follow Airflow's light or dark colours, also when they are switched; alone, follow the system's. */
+function followColours() {
+  const own = document.documentElement;
+  const system = window.matchMedia("(prefers-color-scheme: dark)");
+  let outer = null;
+  try {
+    outer = window.parent === window ? null : window.parent.document.documentElement;
+  } catch { /* another origin: its colours cannot be seen */ }
+  const paint = () => own.classList.toggle("dark", outer ? outer.classList.contains("dark") : system.matches);
+  paint();
+  if (outer) new MutationObserver(paint).observe(outer, { attributes: true, attributeFilter: ["class"] });
+  else system.addEventListener("change", paint);
+}
+
+followColours();

@@ -1,0 +1,138 @@
+// One merge: what came out, from which versions, how long it took, and the runs before it.
+
+import {
+  api, badge, el, isObject, link, outcome, part, plain, reportOf, reports, show, taskPath, time, trouble, withReports, words,
+} from "./page.js";
+
+const asked = Object.fromEntries(new URLSearchParams(window.location.search));
+const mapped = Number.parseInt(asked.map_index ?? "-1", 10);
+const task = { ...asked, map_index: Number.isNaN(mapped) ? -1 : mapped };
+const KNOWN = new Set(["job", "changed", "dry_run", "target", "sources", "counts", "seconds", "warnings", "left_out"]);
+const OVER = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
+
+function head(report, instance) {
+  const target = report.target ?? {};
+  const facts = [words(report.job ?? "merge")];
+  if (target.version !== null && target.version !== undefined) facts.push(`version ${plain(target.version)}`);
+  if (instance?.duration) facts.push(`${plain(instance.duration)} s`);
+  if (instance?.end_date) facts.push(time(instance.end_date));
+  const under = [facts.join(" · ")];
+  if (target.uri && target.uri !== target.dataset) under.push(el("br"), el("code", {}, target.uri));
+  return [
+    el("div", { class: "head" }, el("h1", {}, target.dataset ?? target.uri ?? "Merge report"), badge(outcome(report))),
+    el("p", { class: "under" }, under),
+  ];
+}
+
+function card(title, content, wide = false) {
+  return el("section", { class: wide ? "card wide" : "card" }, el("h2", {}, title), content);
+}
+
+function tiles(counts) {
+  const one = ([name, value]) => el("div", { class: "tile" }, el("b", {}, plain(value)), el("span", {}, words(name)));
+  return el("div", { class: "tiles" }, Object.entries(counts).map(one));
+}
+
+function bars(values, unit = "") {
+  const entries = Object.entries(values);
+  const most = Math.max(...entries.map(([, value]) => value), 0);
+  return el("div", { class: "bars" }, entries.flatMap(([name, value]) => [
+    el("span", { class: "name" }, words(name)),
+    el("progress", { max: most || 1, value, "aria-label": words(name) }),
+    el("span", { class: "value" }, `${plain(value)}${unit}`),
+  ]));
+}
+
+function table(rows) {
+  const columns = [...new Set(rows.flatMap((row) => Object.keys(row)))];
+  const kind = (name) => (rows.every((row) => row[name] === undefined || typeof row[name] === "number") ? "number" : "");
+  return el("table", {},
+    el("thead", {}, el("tr", {}, columns.map((name) => el("th", { class: kind(name) }, words(name))))),
+    el("tbody", {}, rows.map((row) => el("tr", {}, columns.map((name) => el("td", { class: kind(name) }, plain(row[name])))))));
+}
+
+function sources(found) {
+  const rows = Object.entries(found).map(([name, source]) => el("tr", {},
+    el("td", {}, name, source?.uri && source.uri !== name ? [el("br"), el("code", { class: "quiet" }, source.uri)] : null),
+    el("td", { class: "number" }, plain(source?.version))));
+  const titles = el("tr", {}, el("th", {}, "Dataset"), el("th", { class: "number" }, "Version"));
+  return el("table", {}, el("thead", {}, titles), el("tbody", {}, rows));
+}
+
+/** Show a part that only some jobs report, by its form: numbers as bars, rows as a table, the rest as text. */
+function more(name, value) {
+  const entries = isObject(value) ? Object.entries(value) : [];
+  if (entries.length && entries.every(([, each]) => typeof each === "number")) return card(words(name), bars(value));
+  if (Array.isArray(value) && value.length && value.every(isObject)) return card(words(name), table(value), true);
+  if (entries.length) return card(words(name), table([value].filter(isObject)), true);
+  if (Array.isArray(value) ? !value.length : isObject(value) || value === null || value === "") return null;
+  return card(words(name), el("code", {}, Array.isArray(value) ? value.map(plain).join(", ") : plain(value)));
+}
+
+function notes(lines) {
+  return el("ul", { class: "notes" }, lines.map((line) => el("li", {}, plain(line))));
+}
+
+async function history() {
+  const entries = await reports(task.dag_id, task.task_id, { limit: 10, map_index: task.map_index });
+  const runs = await withReports(entries);
+  if (runs.length < 2) return null;
+  const names = Object.keys(runs[0].report.counts ?? {}).slice(0, 6);
+  const titles = ["Run", "Result", "Version", ...names.map(words)];
+  const rows = runs.map((run) => el("tr", {},
+    el("td", { class: "nowrap" }, run.run_id === task.run_id
+      ? el("b", {}, time(run.timestamp)) : link(taskPath(run), time(run.timestamp), run.run_id)),
+    el("td", {}, badge(outcome(run.report))),
+    el("td", { class: "number" }, plain(run.report.target?.version)),
+    names.map((name) => el("td", { class: "number" }, plain(run.report.counts?.[name])))));
+  return card("Runs of this task", el("table", {},
+    el("thead", {}, el("tr", {}, titles.map((title, place) => el("th", { class: place > 1 ? "number" : "" }, title)))),
+    el("tbody", {}, rows)), true);
+}
+
+async function instanceOf() {
+  const path = `dags/${part(task.dag_id)}/dagRuns/${part(task.run_id)}/taskInstances/${part(task.task_id)}`;
+  return api(task.map_index >= 0 ? `${path}/${task.map_index}` : path).catch(() => null);
+}
+
+function absent(instance) {
+  const operator = instance?.operator_name ?? instance?.operator ?? "";
+  const state = instance?.state ?? null;
+  if (!/Merge|Scd2|DeleteInsert|Upsert|Joiner/.test(operator)) {
+    return show(el("p", { class: "empty quiet" }, "This task merges nothing, so there is no merge report."));
+  }
+  if (OVER.has(state)) {
+    const why = state === "failed"
+      ? "The merge failed and wrote nothing. Its log begins with the reason."
+      : "This run of the task made no report.";
+    return show(el("div", { class: "head" }, el("h1", {}, "Merge report"), badge({ kind: state === "failed" ? "bad" : "", text: words(state) })),
+      el("p", { class: "under" }, why));
+  }
+  show(el("div", { class: "head" }, el("h1", {}, "Merge report"), badge({ kind: "", text: words(state ?? "not started") })),
+    el("p", { class: "under" }, "The report appears here when the merge is done."));
+  window.setTimeout(start, 5000);
+}
+
+async function start() {
+  if (!asked.dag_id || !asked.run_id || !asked.task_id) {
+    return show(el("p", { class: "empty quiet" }, "Open this page from a task instance."));
+  }
+  try {
+    const [report, instance] = await Promise.all([reportOf(task), instanceOf()]);
+    if (report === null) return absent(instance);
+    const cards = el("div", { class: "cards" },
+      report.warnings?.length ? card("Warnings", notes(report.warnings), true) : null,
+      isObject(report.sources) && Object.keys(report.sources).length ? card("Sources", sources(report.sources)) : null,
+      isObject(report.seconds) && Object.keys(report.seconds).length ? card("Seconds per step", bars(report.seconds, " s")) : null,
+      Object.entries(report).filter(([name]) => !KNOWN.has(name)).map(([name, value]) => more(name, value)),
+      report.left_out?.length
+        ? card("Left out", el("span", { class: "quiet" }, `Too long for Airflow: ${report.left_out.map(words).join(", ")}. The task log has it.`)) : null);
+    show(head(report, instance), isObject(report.counts) ? tiles(report.counts) : null, cards);
+    const before = await history().catch(() => null);
+    if (before) cards.append(before);
+  } catch (error) {
+    trouble(error);
+  }
+}
+
+start();
