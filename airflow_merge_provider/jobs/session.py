@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
@@ -17,4 +19,6 @@ def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
 
 def local_session(conf: Mapping[str, str], master: str = "local[2]") -> SparkSession:
     """Start Spark inside this process, for tests and benchmarks; ``conf`` as ``session_conf`` gives it."""
+    # Python workers on this machine are this Python, not the first one on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return get_session({"spark.master": master, **conf})

@@ -1,0 +1,198 @@
+"""Which entities are the same: keys that both sides of a rule have connect them, and so on transitively.
+
+Works on hashes in the driver's memory: an entity costs some 60 bytes, a key 20. numpy, scipy and pyarrow live
+here and nowhere else in the jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
+from airflow_merge_provider.core.merge_source.equality import Rule, Side
+
+Numbers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class HashCollisionError(Exception):
+    """Raised when two different values have one hash; the caller hashes anew with another seed."""
+
+
+@dataclass(frozen=True)
+class Entities:
+    """The thin rows of one source: ids, hashes of ids, who is deleted, and per rule side the hashed keys.
+
+    ``keys`` gives, by the order of a side, for each key the position of its entity, the key's hash, and a second hash that
+    tells two keys with one hash apart.
+    """
+
+    ids: pa.StringArray
+    hashes: Numbers
+    deleted: Flags
+    keys: dict[object, tuple[Numbers, Numbers, Numbers]]
+
+    @staticmethod
+    def none() -> Entities:
+        """Give a source that has no entities."""
+        empty = np.empty(0, np.int64)
+        return Entities(pa.array([], pa.string()), empty, empty.astype(np.bool_), {})
+
+    @cached_property
+    def by_id(self) -> Numbers:
+        """The positions in the order of the ids: by code point, as the bytes of UTF-8."""
+        return pc.sort_indices(self.ids).to_numpy(zero_copy_only=False).astype(np.int64)
+
+    def repeated(self) -> tuple[str, int] | None:
+        """Give an id that stands in more than one row, and how often it does."""
+        if len(np.unique(self.hashes)) == len(self.hashes):
+            return None
+        counted = pc.value_counts(self.ids)
+        counts = counted.field("counts").to_numpy(zero_copy_only=False)
+        most = int(counts.argmax())
+        if counts[most] == 1:
+            raise HashCollisionError
+        return counted.field("values")[most].as_py(), int(counts[most])
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The entities of all sources, numbered through in the order of datasets, and the cluster of each."""
+
+    sources: Sequence[Entities]
+    clusters: Numbers
+    count: int
+
+    @cached_property
+    def starts(self) -> Numbers:
+        """The number of each source's first entity."""
+        return np.cumsum([0, *(len(source.hashes) for source in self.sources)])
+
+    @cached_property
+    def hashes(self) -> Numbers:
+        return np.concatenate([source.hashes for source in self.sources])
+
+    @cached_property
+    def deleted(self) -> Flags:
+        return np.concatenate([source.deleted for source in self.sources])
+
+    @cached_property
+    def order(self) -> Numbers:
+        """All entities by dataset and id: the order of members, and of outputs by their first member."""
+        return np.concatenate(
+            [source.by_id + start for source, start in zip(self.sources, self.starts, strict=False)]
+        )
+
+    @cached_property
+    def sizes(self) -> Numbers:
+        """How many entities each cluster has."""
+        return np.bincount(self.clusters, minlength=self.count)
+
+    @cached_property
+    def firsts(self) -> Numbers:
+        """The first member of each cluster, by the clusters' numbers."""
+        place = np.empty(len(self.order), np.int64)
+        place[self.order] = np.arange(len(self.order))
+        earliest = np.full(self.count, len(self.order), np.int64)
+        np.minimum.at(earliest, self.clusters, place)
+        return self.order[earliest]
+
+    def members(self, cluster: int) -> list[tuple[int, str]]:
+        """Give the members of a cluster in their order, each as (offset of the dataset, id)."""
+        inside = self.order[self.clusters[self.order] == cluster]
+        return [self.entity(number) for number in inside]
+
+    def entity(self, number: int) -> tuple[int, str]:
+        """Give the dataset's offset and the id of an entity."""
+        offset = int(np.searchsorted(self.starts, number, side="right")) - 1
+        return offset, self.sources[offset].ids[int(number - self.starts[offset])].as_py()
+
+
+def connected(sources: Sequence[Entities], rules: Sequence[Rule]) -> Graph:
+    """Find the clusters: a key links entities when a rule has it on its left and on its right side.
+
+    Every such key is a node of its own, linked with each of its entities: n links, not n squared. Deleted
+    entities have no keys and stay alone.
+
+    :raises HashCollisionError: when two keys of a rule that are not the same have one hash.
+    """
+    starts = np.cumsum([0, *(len(source.hashes) for source in sources)])
+    nodes = int(starts[-1])
+    links: list[tuple[Numbers, Numbers]] = []
+    for rule in rules:
+        entities, keys, distinct = _shared(rule, sources, starts)
+        links.append((entities, keys + nodes))
+        nodes += distinct
+    heads = np.concatenate([np.empty(0, np.int64), *(entities for entities, _ in links)])
+    tails = np.concatenate([np.empty(0, np.int64), *(keys for _, keys in links)])
+    graph = coo_matrix((np.ones(len(heads), np.int8), (heads, tails)), shape=(nodes, nodes))
+    _, labels = connected_components(graph, directed=False)
+    # Key nodes may have taken numbers that no entity has: number the clusters through.
+    _, clusters = np.unique(labels[: starts[-1]], return_inverse=True)
+    return Graph(sources, clusters.astype(np.int64), int(clusters.max()) + 1 if len(clusters) else 0)
+
+
+def _shared(
+    rule: Rule, sources: Sequence[Entities], starts: Numbers
+) -> tuple[Numbers, Numbers, int]:
+    """Give the (entity, key) pairs of the keys that both sides of a rule have, keys numbered from 0."""
+    sides = [(starts[side.dataset], *sources[side.dataset].keys[side.order]) for side in (rule.left, rule.right)]
+    (_, _, left, _), (_, _, right, _) = sides
+    shared = np.intersect1d(left, right)
+    entities, keys, checks = [], [], []
+    for start, positions, hashes, seconds in sides:
+        if not len(shared):
+            break
+        place = np.minimum(np.searchsorted(shared, hashes), len(shared) - 1)
+        found = shared[place] == hashes
+        entities.append(positions[found] + start)
+        keys.append(place[found])
+        checks.append(seconds[found])
+    if not entities:
+        return np.empty(0, np.int64), np.empty(0, np.int64), 0
+    all_keys, all_checks = np.concatenate(keys), np.concatenate(checks)
+    _check(all_keys, all_checks, len(shared))
+    return np.concatenate(entities), all_keys, len(shared)
+
+
+def _check(keys: Numbers, seconds: Numbers, count: int) -> None:
+    """Compare the second hash of every key with that of the key's first row."""
+    first = np.empty(count, np.int64)
+    first[keys] = seconds
+    if not np.array_equal(first[keys], seconds):
+        raise HashCollisionError
+
+
+def entities_of(thin: pa.Table, sides: Sequence[Side]) -> Entities:
+    """Read the thin rows of a source: columns id, hash, deleted, and key<n>, check<n> per side (lists)."""
+    keys = {}
+    for number, side in enumerate(sides):
+        lists = thin.column(f"key{number}").combine_chunks()
+        checks = thin.column(f"check{number}").combine_chunks()
+        positions = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False).astype(np.int64)
+        keys[side.order] = (positions, _numbers(lists.flatten()), _numbers(checks.flatten()))
+    return Entities(
+        ids=thin.column("id").cast(pa.string()).combine_chunks(),
+        hashes=_numbers(thin.column("hash")),
+        deleted=thin.column("deleted").to_numpy().astype(np.bool_),
+        keys=keys,
+    )
+
+
+def _numbers(values: pa.Array | pa.ChunkedArray) -> Numbers:
+    chunked = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
+    return chunked.to_numpy().astype(np.int64)
+
+
+def histogram(sizes: Numbers) -> Iterator[tuple[int, int]]:
+    """Count clusters by size, smallest first."""
+    found, counts = np.unique(sizes, return_counts=True)
+    yield from zip(found.tolist(), counts.tolist(), strict=True)

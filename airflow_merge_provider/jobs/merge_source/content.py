@@ -1,0 +1,226 @@
+"""How do members' properties become those of the output, by each strategy."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+from pyspark import cloudpickle
+from pyspark.sql import Column, functions as F
+from pyspark.sql.types import ArrayType, AtomicType, DataType
+
+from airflow_merge_provider.core.merge_source import values
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.jobs.merge_source.sources import CONTENT, ENTITY, ID, IDS, OWN_IDS, Source
+from airflow_merge_provider.jobs.merge_source.variants import (
+    PROPERTIES,
+    VARIANT,
+    as_items,
+    as_variant,
+    present,
+    spliced,
+    typed_properties,
+)
+from airflow_merge_provider.jobs.sql import column
+
+PROPERTY = "__merge_property"
+
+
+class Content(ABC):
+    """The properties of entities while they are on their way to an output."""
+
+    names: Sequence[str]
+
+    @staticmethod
+    def of(sources: Sequence[Source], config: MergeSourceConfig) -> Content:
+        """Choose how properties travel: as typed columns where that is possible, which is much faster."""
+        kinds = [source.properties for source in sources]
+        typed = [each for each in kinds if each is not None]
+        if config.strategy == "default" and len(typed) == len(kinds):
+            return TypedContent(typed)
+        if config.strategy == "list":
+            return ListContent(include_internal=config.include_internal_properties)
+        return MapContent(compact=config.strategy == "compact")
+
+    @abstractmethod
+    def columns(self, source: Source) -> list[Column]:
+        """Give the columns that a source's rows carry, under ``names``."""
+
+    @abstractmethod
+    def alone(self) -> Column:
+        """Give the entity of a row whose output has one member."""
+
+    @abstractmethod
+    def merged(self, parts: Column) -> Column:
+        """Give the entity of a cluster from its members in order."""
+
+
+class TypedContent(Content):
+    """Every property in a column: of its own type where all sources agree, else as VARIANT."""
+
+    def __init__(self, sources: Sequence[Mapping[str, DataType]]) -> None:
+        properties = sorted({name for source in sources for name in source})
+        self._kinds: dict[str, DataType | None] = {name: _common(name, sources) for name in properties}
+        self._columns = {name: f"{PROPERTY}{number}" for number, name in enumerate(properties)}
+        self.names = tuple(self._columns.values())
+
+    def columns(self, source: Source) -> list[Column]:
+        return [self._column(source, name).alias(self._columns[name]) for name in self._kinds]
+
+    def alone(self) -> Column:
+        return F.to_variant_object(present({
+            name: F.col(self._columns[name]).cast(VARIANT) if kind else F.col(self._columns[name])
+            for name, kind in self._kinds.items()
+        }))
+
+    def merged(self, parts: Column) -> Column:
+        return F.to_variant_object(present({
+            name: _union(F.filter(parts[self._columns[name]], lambda value: value.isNotNull()), kind)
+            for name, kind in self._kinds.items()
+        }))
+
+    def _column(self, source: Source, name: str) -> Column:
+        kind = self._kinds[name]
+        own = (source.properties or {}).get(name)
+        if own is None:
+            return F.lit(None).cast(kind or VARIANT)
+        return column(name) if kind else as_variant(column(name), own)
+
+
+def _common(name: str, sources: Sequence[Mapping[str, DataType]]) -> DataType | None:
+    """Give the type that all sources have for a property, if it is a plain one."""
+    found = {source[name].simpleString(): source[name] for source in sources if name in source}
+    kind = next(iter(found.values()))
+    return kind if len(found) == 1 and isinstance(kind, AtomicType) and kind.typeName() != VARIANT else None
+
+
+def _union(contributed: Column, kind: DataType | None) -> Column:
+    """Keep the value of one contributor as it is; several make a list."""
+    several = contributed.cast(VARIANT) if kind else spliced(contributed).cast(VARIANT)
+    only = F.get(contributed, F.lit(0))
+    return F.when(F.size(contributed) > 1, several).otherwise(only.cast(VARIANT) if kind else only)
+
+
+class MapContent(Content):
+    """Properties of any name and type, as a map of VARIANT: for whole entities, and for ``compact``."""
+
+    names: Sequence[str] = (CONTENT,)
+
+    def __init__(self, *, compact: bool) -> None:
+        self._compact = compact
+
+    def columns(self, source: Source) -> list[Column]:
+        if source.properties is None:
+            return [F.col(CONTENT)]
+        return [typed_properties(source.properties).alias(CONTENT)]
+
+    def alone(self) -> Column:
+        content = F.col(CONTENT)
+        if self._compact:
+            return _compacted(F.transform_values(content, lambda _, value: spliced(F.array(value))))
+        return F.to_variant_object(content)
+
+    def merged(self, parts: Column) -> Column:
+        maps = parts[CONTENT]
+        names = F.array_distinct(F.flatten(F.transform(maps, F.map_keys)))
+
+        def contributed(name: Column) -> Column:
+            return F.filter(F.transform(maps, lambda each: each[name]), lambda value: value.isNotNull())
+
+        if self._compact:
+            return _compacted(_by_name(names, lambda name: spliced(contributed(name))))
+        return F.to_variant_object(_by_name(names, lambda name: _union(contributed(name), None)))
+
+
+class ListContent(Content):
+    """The members themselves, in ``$merged``; of what starts with ``_`` only the id, unless asked for."""
+
+    names: Sequence[str] = (CONTENT,)
+
+    def __init__(self, *, include_internal: bool) -> None:
+        self._include_internal = include_internal
+
+    def columns(self, source: Source) -> list[Column]:
+        id_ = F.create_map(F.lit("_id"), F.col(ID).cast(VARIANT))
+        rest = self._typed(source) if source.properties is not None else self._whole()
+        return [F.map_concat(id_, rest).alias(CONTENT)]
+
+    def alone(self) -> Column:
+        return _merged_list(F.array(F.col(CONTENT)))
+
+    def merged(self, parts: Column) -> Column:
+        return _merged_list(parts[CONTENT])
+
+    def _whole(self) -> Column:
+        def listed(name: Column, _: Column) -> Column:
+            if self._include_internal:
+                return ~name.isin("_id", "_deleted", "_filtered")
+            return ~name.startswith("_")
+
+        return F.map_filter(F.try_variant_get(F.col(ENTITY), "$", PROPERTIES), listed)
+
+    def _typed(self, source: Source) -> Column:
+        schema = source.frame.schema
+        given = {name: as_variant(column(name), kind) for name, kind in (source.properties or {}).items()}
+        if IDS in schema.names:
+            given[IDS] = F.col(OWN_IDS).cast(VARIANT)
+        if self._include_internal:
+            internal = (name for name in schema.names if name.startswith("_") and not name.startswith("__merge"))
+            given |= {name: as_variant(column(name), schema[name].dataType) for name in internal}
+        dropped = ("_id", "_deleted", "_filtered")
+        return present({name: value for name, value in given.items() if name not in dropped})
+
+
+def _merged_list(members: Column) -> Column:
+    objects = F.transform(members, F.to_variant_object)
+    return F.to_variant_object(F.create_map(F.lit("$merged"), objects.cast(VARIANT)))
+
+
+def _by_name(names: Column, value: Callable[[Column], Column]) -> Column:
+    return F.map_from_entries(F.transform(names, lambda name: F.struct(name.alias("n"), value(name).alias("v"))))
+
+
+def _compacted(lists: Column) -> Column:
+    """Drop values that equal an earlier one, and lists of none; a list of one becomes its value."""
+    some = F.map_filter(lists, lambda _, items: F.size(items) > 0)
+    coded = F.transform_values(
+        some,
+        lambda _, items: F.transform(
+            items, lambda item: F.concat(F.schema_of_variant(item), F.lit(":"), F.to_json(item))
+        ),
+    )
+    positions = _kept_positions()(coded)
+    kept = F.transform_values(
+        some, lambda name, items: F.transform(positions[name], lambda at: F.get(items, at))
+    )
+    return F.to_variant_object(F.transform_values(kept, lambda _, items: _unwrapped(items)))
+
+
+def _unwrapped(items: Column) -> Column:
+    """A list inside the list stays wrapped: ``[[1]]`` is one value, and that is a list."""
+    only = F.get(items, F.lit(0))
+    is_value = (F.size(items) == 1) & as_items(only).isNull()
+    return F.when(is_value, only).otherwise(items.cast(VARIANT))
+
+
+def _kept_positions() -> Callable[[Column], Column]:
+    """Say which items of each list stay, by the one definition of equal values."""
+    cloudpickle.register_pickle_by_value(values)
+
+    def kept(lists: dict[str, list[str]] | None) -> dict[str, list[int]] | None:
+        if lists is None:
+            return None
+        found: dict[str, list[int]] = {}
+        for name, coded in dict(lists).items():
+            first: dict[str, int] = {}
+            for position, item in enumerate(coded):
+                kind, _, text = item.partition(":")
+                # What JSON cannot tell from a text is told apart by its type.
+                plain = kind not in {"DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "BINARY", "UUID", "FLOAT"}
+                key = values.typed_key(json.loads(text)) if plain else item
+                first.setdefault("" if key is None else key, position)
+            found[name] = sorted(first.values())
+        return found
+
+    return F.udf(kept, "map<string,array<int>>", useArrow=True)

@@ -1,0 +1,225 @@
+"""By which keys does an entity join: each rule side of a source as a column of typed keys.
+
+Where Spark's own expressions give exactly what the definition gives (core.merge_source.expressions), they are
+used; every other side is evaluated by that definition itself, in one Python function a row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql import Column, Row, functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    ByteType,
+    DataType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
+
+from airflow_merge_provider.core import errors
+from airflow_merge_provider.core.merge_source import expressions, functions, values
+from airflow_merge_provider.core.merge_source.equality import Rule, Side
+from airflow_merge_provider.core.merge_source.expressions import Call, Expression, Path
+from airflow_merge_provider.jobs.merge_source import typed_rows
+from airflow_merge_provider.jobs.merge_source.sources import DELETED, ID, TEXT, Source
+from airflow_merge_provider.jobs.sql import column
+
+ID_PROPERTY = "_id"
+LEFT, RIGHT = "left", "right"
+KEYS_TYPE = "array<struct<rule:string,side:string,value:string>>"
+
+_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+_CASES: Mapping[str, Callable[[Column], Column]] = {"lower": F.lower, "upper": F.upper}
+# Workers need these modules and may not have this package installed.
+_SHIPPED = (errors, values, functions, expressions, typed_rows)
+
+
+@dataclass(frozen=True)
+class SourceKeys:
+    """The rule sides of one source: for each distinct side its column of typed keys (an array, never NULL).
+
+    ``coded`` says that a text of the row starts with ``~``: what stands there may be no text at all, and only
+    the definition can tell. It is None where no column is native.
+    """
+
+    sides: tuple[Side, ...]
+    columns: tuple[Column, ...]
+    coded: Column | None
+
+    def joined(self, rules: Sequence[Rule]) -> Column:
+        """Give all keys of an entity as ``_members`` keeps them."""
+        parts = [
+            F.transform(
+                self.columns[self.sides.index(side)],
+                lambda value, rule=rule, end=end: F.struct(
+                    F.lit(rule.text).alias("rule"), F.lit(end).alias("side"), value.alias("value")
+                ),
+            )
+            for rule in rules
+            for end, side in ((LEFT, rule.left), (RIGHT, rule.right))
+            if side in self.sides
+        ]
+        return F.concat(*parts) if parts else F.array().cast(KEYS_TYPE)
+
+
+def source_keys(source: Source, rules: Sequence[Rule], *, native: bool) -> SourceKeys:
+    """Give the keys of a source's entities; ``native`` allows Spark's own expressions."""
+    ends = (side for rule in rules for side in (rule.left, rule.right) if side.dataset == source.offset)
+    sides = tuple({side.order: side for side in ends}.values())
+    found = [_native(source, side.expression) if native else None for side in sides]
+    rest = [side for side, compiled in zip(sides, found, strict=True) if compiled is None]
+    evaluated = _evaluated(source, [side.expression for side in rest]) if rest else None
+    columns, coded = [], []
+    for side, compiled in zip(sides, found, strict=True):
+        if compiled is not None:
+            columns.append(compiled.keys)
+            coded += [compiled.coded] if compiled.coded is not None else []
+        elif evaluated is not None:
+            columns.append(evaluated[rest.index(side)])
+    live = tuple(F.when(~F.col(DELETED), keys).otherwise(F.array().cast("array<string>")) for keys in columns)
+    return SourceKeys(sides, live, reduce(Column.__or__, coded) if coded else None)
+
+
+@dataclass(frozen=True)
+class _Native:
+    keys: Column
+    coded: Column | None
+
+
+def _native(source: Source, expression: Expression) -> _Native | None:
+    """Compile a path to texts, booleans or integers, also in lists or structs, and ``lower``/``upper`` of it."""
+    if source.properties is None:
+        return None
+    case = None
+    if isinstance(expression, Call) and expression.name in _CASES and len(expression.args) == 1:
+        case, expression = _CASES[expression.name], expression.args[0]
+    if not isinstance(expression, Path):
+        return None
+    found = _path(source, expression)
+    if found is None:
+        return None
+    value, kind = found
+    item = kind.elementType if isinstance(kind, ArrayType) else kind
+    prefix = _prefix(item)
+    if prefix is None or (case and not isinstance(item, StringType)):
+        return None
+
+    def key(one: Column) -> Column:
+        return F.concat(F.lit(prefix), (case(one) if case else one).cast("string"))
+
+    def is_coded(one: Column) -> Column:
+        return F.coalesce(one.startswith("~"), F.lit(False))  # noqa: FBT003 - a literal of SQL
+
+    if isinstance(kind, ArrayType):
+        keys = F.coalesce(
+            F.array_compact(F.array_distinct(F.transform(value, key))), F.array().cast("array<string>")
+        )
+        coded = F.coalesce(F.exists(value, is_coded), F.lit(False))  # noqa: FBT003 - a literal of SQL
+    else:
+        keys, coded = F.array_compact(F.array(key(value))), is_coded(value)
+    return _Native(keys, coded if isinstance(item, StringType) else None)
+
+
+def _path(source: Source, path: Path) -> tuple[Column, DataType] | None:
+    """Follow a path through structs; None when it leads into a list, a map or a VARIANT."""
+    absent = F.lit(None).cast("string"), StringType()
+    root, *rest = path.elements
+    value: Column = F.col(ID) if root == ID_PROPERTY else column(root)
+    if root != ID_PROPERTY and root not in source.frame.columns:
+        return absent
+    kind: DataType = StringType() if root == ID_PROPERTY else source.frame.schema[root].dataType
+    for name in rest:
+        if isinstance(kind, ArrayType | MapType | VariantType):
+            return None
+        if not isinstance(kind, StructType) or name not in kind.names:
+            return absent
+        value, kind = value[name], kind[name].dataType
+    return value, kind
+
+
+def _prefix(kind: DataType) -> str | None:
+    if isinstance(kind, StringType):
+        return f"{values.STRING}:"
+    if isinstance(kind, BooleanType):
+        return f"{values.BOOLEAN}:"
+    return f"{values.NUMBER}:" if isinstance(kind, _INTEGERS) else None
+
+
+def _evaluated(source: Source, sides: Sequence[Expression]) -> list[Column]:
+    """Evaluate sides by their definition, all of a row in one call."""
+    for module in _SHIPPED:
+        cloudpickle.register_pickle_by_value(module)
+    keys_of = _of_text(sides) if source.properties is None else _of_columns(source, sides)
+    every = F.udf(keys_of, "array<array<string>>", useArrow=True)(_given(source, sides))
+    return [F.get(every, F.lit(position)) for position in range(len(sides))]
+
+
+def _given(source: Source, sides: Sequence[Expression]) -> Column:
+    """Pick what the sides read of a row."""
+    if source.properties is None:
+        return F.struct(F.col(ID), F.col(TEXT))
+    return F.struct(
+        F.col(ID).alias(ID_PROPERTY),
+        *(_sent(source, name).alias(name) for name in _roots(source, sides)),
+    )
+
+
+def _roots(source: Source, sides: Sequence[Expression]) -> list[str]:
+    wanted = {path.elements[0] for side in sides for path in _paths(side) if path.elements}
+    return [name for name in source.frame.columns if name in wanted - {ID_PROPERTY}]
+
+
+def _sent(source: Source, name: str) -> Column:
+    """Send times as transit texts, which no time zone of a worker can shift, and VARIANT as JSON."""
+    kind = source.frame.schema[name].dataType
+    if isinstance(kind, TimestampType | TimestampNTZType):
+        return F.date_format(column(name), "'~t'yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
+    return F.to_json(column(name)) if isinstance(kind, VariantType) else column(name)
+
+
+def _of_text(sides: Sequence[Expression]) -> Callable[[Row], list[list[str]]]:
+    def keys_of(row: Row) -> list[list[str]]:
+        entity = json.loads(row[1])
+        entity[ID_PROPERTY] = row[0]
+        return [values.typed_keys(expressions.evaluate(side, entity)) for side in sides]
+
+    return keys_of
+
+
+def _of_columns(source: Source, sides: Sequence[Expression]) -> Callable[[Row], list[list[str]]]:
+    kinds = {name: source.frame.schema[name].dataType for name in _roots(source, sides)}
+    decode: dict[str, Callable[[Any], Any]] = {
+        name: json.loads if isinstance(kind, VariantType) else typed_rows.shortest_float
+        for name, kind in kinds.items()
+        if isinstance(kind, FloatType | VariantType)
+    }
+
+    def keys_of(row: Row) -> list[list[str]]:
+        entity = typed_rows.plain(row)
+        for name, decoded in decode.items():
+            if name in entity:
+                entity[name] = decoded(entity[name])
+        return [values.typed_keys(expressions.evaluate(side, entity)) for side in sides]
+
+    return keys_of
+
+
+def _paths(expression: Expression) -> list[Path]:
+    if isinstance(expression, Path):
+        return [expression]
+    return [path for arg in expression.args for path in _paths(arg)] if isinstance(expression, Call) else []

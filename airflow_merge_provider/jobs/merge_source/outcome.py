@@ -1,0 +1,164 @@
+"""Which outputs do the clusters make: their order and numbers, and what stops the run before it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.identity import composite_id
+from airflow_merge_provider.jobs.merge_source.components import Flags, Graph, HashCollisionError, Numbers
+
+HASH, LABEL = "__merge_hash", "__merge_label"
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outputs of a run.
+
+    ``labels`` says for every entity that is output, by the hash of its id, the number of its output, shifted
+    left by one; the lowest bit is set where the output has more members than this one.
+    """
+
+    graph: Graph
+    labels: pa.Table
+    outputs: int
+    live: Flags
+
+    @property
+    def largest(self) -> list[tuple[int, str]]:
+        """The members of the largest cluster, as (offset of the dataset, id)."""
+        if not self.graph.count:
+            return []
+        return self.graph.members(int(self.graph.sizes.argmax()))
+
+    @property
+    def live_sizes(self) -> Numbers:
+        """How many members each live output has."""
+        return self.graph.sizes[self.live]
+
+
+def outcome(graph: Graph, config: MergeSourceConfig) -> Outcome:
+    """Number the outputs in the order of their first members.
+
+    :raises DataError: when a cluster has more than ``max_merged`` members, or two outputs have one id.
+    :raises HashCollisionError: when two entities have one hash.
+    """
+    if len(np.unique(graph.hashes)) < len(graph.hashes):
+        raise HashCollisionError
+    names = config.dataset_ids
+    _check_size(graph, config.most_merged, names)
+    firsts = graph.firsts
+    deleted = graph.deleted[firsts]
+    kept = np.ones(graph.count, np.bool_)
+    if config.identity == "first":
+        kept = _owners(graph, firsts, deleted, config)
+    elif any(pc.any(pc.match_substring(source.ids, "|")).as_py() for source in graph.sources):
+        _check_composite(graph, names)
+    number = _numbered(graph, firsts, kept)
+    clusters = graph.clusters
+    label = (number[clusters] << 1) | (graph.sizes[clusters] > 1)
+    out = kept[clusters]
+    labels = pa.table({HASH: graph.hashes[out], LABEL: label[out]})
+    return Outcome(graph, labels, int(kept.sum()), ~deleted & kept)
+
+
+def _numbered(graph: Graph, firsts: Numbers, kept: Flags) -> Numbers:
+    """Give each kept cluster its place in the order of first members."""
+    place = np.empty(len(graph.order), np.int64)
+    place[graph.order] = np.arange(len(graph.order))
+    by_first = np.argsort(place[firsts])
+    number = np.empty(graph.count, np.int64)
+    number[by_first] = np.cumsum(kept[by_first]) - 1
+    return number
+
+
+def _check_size(graph: Graph, most: int | None, names: Sequence[str]) -> None:
+    if most is None or not graph.count or graph.sizes.max() <= most:
+        return
+    worst = int(graph.sizes.argmax())
+    first = ", ".join(f"{names[offset]}/{id_}" for offset, id_ in graph.members(worst)[:_NAMED])
+    raise DataError.of([
+        Problem(
+            "max_merged",
+            "max-merged",
+            f"{graph.sizes[worst]} entities would be merged into one, the limit is {most}"
+            f" (first members: {first})",
+            "raise max_merged, or keep the values that many entities share out of the rules with filter",
+        )
+    ])
+
+
+def _owners(graph: Graph, firsts: Numbers, deleted: Flags, config: MergeSourceConfig) -> Flags:
+    """Decide who owns an id that several outputs have: the live one, else the first deleted one."""
+    ids = _ids(graph)
+    if config.version == 1 and (twice := _repeated(ids)) is not None:
+        raise DataError(
+            f"version 1 with identity 'first': entity id {ids[twice].as_py()!r} is in more than one dataset,"
+            " use version 2"
+        )
+    order = np.argsort(np.where(deleted, len(ids), 0) + _ranks(graph)[firsts], kind="stable")
+    own = ids.take(pa.array(firsts[order]))
+    first_seen = _first_seen(own)
+    clash = ~first_seen & ~deleted[order]
+    if clash.any():
+        at = int(np.flatnonzero(clash)[0])
+        wanted = own[at].as_py()
+        same = [int(n) for n in np.flatnonzero(pc.equal(own, wanted).to_numpy(zero_copy_only=False))][:2]
+        both = " and ".join(_name(graph, config.dataset_ids, firsts[order[n]]) for n in same)
+        raise DataError(
+            f"duplicate output id {wanted!r}: from {both};"
+            " add an equality rule on _id or $ids for these datasets"
+        )
+    kept = np.zeros(graph.count, np.bool_)
+    kept[order] = first_seen
+    return kept
+
+
+def _ids(graph: Graph) -> pa.Array:
+    return pa.chunked_array([source.ids for source in graph.sources], pa.string()).combine_chunks()
+
+
+def _ranks(graph: Graph) -> Numbers:
+    ranks = np.empty(len(graph.order), np.int64)
+    ranks[graph.order] = np.arange(len(graph.order))
+    return ranks
+
+
+def _first_seen(ids: pa.Array) -> Flags:
+    """Mark the first place of every id."""
+    codes = pc.dictionary_encode(ids).indices.to_numpy(zero_copy_only=False)
+    marks = np.zeros(len(codes), np.bool_)
+    marks[np.unique(codes, return_index=True)[1]] = True
+    return marks
+
+
+def _repeated(ids: pa.Array) -> int | None:
+    repeats = np.flatnonzero(~_first_seen(ids))
+    return int(repeats[0]) if len(repeats) else None
+
+
+def _check_composite(graph: Graph, names: Sequence[str]) -> None:
+    """Build the composite ids: where entity ids contain ``|`` two clusters may come to one."""
+    members: dict[int, list[tuple[int, str]]] = {}
+    for number in graph.order:
+        members.setdefault(int(graph.clusters[number]), []).append(graph.entity(number))
+    owners: dict[str, int] = {}
+    for cluster, inside in members.items():
+        other = owners.setdefault(composite_id(inside), cluster)
+        if other != cluster:
+            both = " and ".join(f"{names[each[0][0]]}/{each[0][1]}" for each in (members[other], inside))
+            raise DataError(
+                f"duplicate output id {composite_id(inside)!r}: from {both}; entity ids contain '|'"
+            )
+
+
+def _name(graph: Graph, names: Sequence[str], number: int) -> str:
+    offset, id_ = graph.entity(number)
+    return f"{names[offset]}/{id_}"

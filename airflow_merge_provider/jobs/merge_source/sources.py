@@ -1,0 +1,199 @@
+"""What does an input look like to the merge: its entities' ids, deletions, own ids, and properties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window, functions as F
+from pyspark.sql.types import ArrayType, BooleanType, DataType, StringType, VariantType
+
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.jobs.merge_source.variants import check_variant_type, properties_map
+from airflow_merge_provider.jobs.sql import column
+
+IDS, REPLACED, FILTERED = "$ids", "$replaced", "_filtered"
+ENTITY = "entity"
+
+# The columns that every opened source has; no property can be called so.
+ID, DELETED, OWN_IDS, OWN_REPLACED = "__merge_id", "__merge_deleted", "__merge_ids", "__merge_replaced"
+CONTENT, TEXT = "__merge_content", "__merge_text"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One input, ready to be read: ``frame`` has the columns above beside its own.
+
+    ``properties`` are the typed columns that are merged; None where the entity is one VARIANT, which is then
+    in CONTENT as a map without system properties, and in TEXT as JSON.
+    """
+
+    offset: int
+    name: str
+    frame: DataFrame
+    properties: Mapping[str, DataType] | None
+    sequence: str | None
+
+    def latest(self) -> Source:
+        """Keep the last version of every entity; versions that tie are all kept, for the caller to refuse."""
+        if self.sequence is None:
+            return self
+        newest = Window.partitionBy(ID).orderBy(column(self.sequence).desc_nulls_last())
+        rank = "__merge_rank"
+        frame = self.frame.withColumn(rank, F.rank().over(newest)).where(F.col(rank) == 1).drop(rank)
+        return replace(self, frame=frame)
+
+    def content_hash(self) -> Column:
+        """Hash what the entity says, whatever the order of its columns and however many are NULL."""
+        if self.properties is None:
+            content = [F.xxhash64(F.col(TEXT))]
+        else:
+            content = [_named_hash(name, kind) for name, kind in self.properties.items()]
+        content += [F.when(F.col(DELETED), F.xxhash64(F.lit(DELETED))).otherwise(F.lit(0).cast("bigint"))]
+        if IDS in self.frame.columns:
+            content += [_named_hash(IDS, self.frame.schema[IDS].dataType)]
+        return reduce(Column.bitwiseXOR, content)
+
+
+def opened(frame: DataFrame, offset: int, config: MergeSourceConfig) -> Source:
+    """See a table as entities.
+
+    :raises DataError: when it has no id, or a column that cannot be part of an entity.
+    """
+    name = config.dataset_ids[offset]
+    entity = _entity_column(frame, config)
+    sequence = config.sequence_column if config.sequence_column in frame.columns else None
+    if entity is None:
+        if problems := list(_problems(frame, name, config)):
+            raise DataError.of(problems)
+        return _typed(frame, offset, name, config, sequence)
+    return _entities(frame.withColumn(ENTITY, entity), offset, name, config, sequence)
+
+
+def _entity_column(frame: DataFrame, config: MergeSourceConfig) -> Column | None:
+    """Find the column that holds whole entities: the configured one, or a VARIANT called ``entity``."""
+    wanted = config.entity_column
+    if wanted is None:
+        is_variant = ENTITY in frame.columns and isinstance(frame.schema[ENTITY].dataType, VariantType)
+        return F.col(ENTITY) if is_variant else None
+    if wanted not in frame.columns:
+        return None
+    kind = frame.schema[wanted].dataType
+    if isinstance(kind, VariantType):
+        return column(wanted)
+    return F.try_parse_json(column(wanted)) if isinstance(kind, StringType) else None
+
+
+def _problems(frame: DataFrame, name: str, config: MergeSourceConfig) -> Iterator[Problem]:
+    at = f"dataset {name!r}"
+    has = f"it has: {', '.join(frame.columns)}"
+    wanted = config.entity_column
+    if wanted is not None:
+        if wanted not in frame.columns:
+            yield Problem(at, "no-entity-column", f"no column {wanted!r} (entity_column)", has)
+        else:
+            kind = frame.schema[wanted].dataType.simpleString()
+            hint = "entity_column must be VARIANT or a STRING of JSON"
+            yield Problem(at, "entity-type", f"column {wanted!r} is {kind.upper()}", hint)
+        return
+    id_column = config.id_column
+    if id_column not in frame.columns:
+        hint = f"name it with id_column=…; {has}"
+        yield Problem(
+            at, "no-id-column", f"entity without a string _id: there is no column {id_column!r}", hint
+        )
+    elif not isinstance(frame.schema[id_column].dataType, StringType):
+        kind = frame.schema[id_column].dataType.simpleString().upper()
+        yield Problem(
+            at, "id-type", f"entity without a string _id: column {id_column!r} is {kind}", "cast it to STRING"
+        )
+    for flag in {config.deleted_column, FILTERED, REPLACED} & set(frame.columns):
+        kind = frame.schema[flag].dataType
+        if not isinstance(kind, BooleanType):
+            was = kind.simpleString().upper()
+            yield Problem(at, "flag-type", f"column {flag!r} is {was}", "only a BOOLEAN true means it")
+    if IDS in frame.columns and not _is_text(frame.schema[IDS].dataType):
+        was = frame.schema[IDS].dataType.simpleString().upper()
+        yield Problem(at, "ids-type", f"column {IDS!r} is {was}", "must be STRING or ARRAY<STRING>")
+    for field in frame.schema:
+        if _is_property(field.name, config) and (wrong := check_variant_type(field.dataType)):
+            yield Problem(at, "column-type", f"column {field.name!r} holds {wrong}", "drop or cast it")
+
+
+def _typed(
+    frame: DataFrame, offset: int, name: str, config: MergeSourceConfig, sequence: str | None
+) -> Source:
+    properties = {field.name: field.dataType for field in frame.schema if _is_property(field.name, config)}
+    own_ids = _ids_column(frame) if IDS in frame.columns else F.lit(None).cast("array<string>")
+    frame = frame.withColumns(
+        {
+            ID: column(config.id_column),
+            DELETED: _flag(frame, config.deleted_column) | _flag(frame, FILTERED),
+            OWN_IDS: own_ids,
+            OWN_REPLACED: _flag(frame, REPLACED),
+        }
+    )
+    return Source(offset, name, frame, properties, sequence)
+
+
+def _entities(
+    frame: DataFrame, offset: int, name: str, config: MergeSourceConfig, sequence: str | None
+) -> Source:
+    """Take a system field from the table's own column where there is one, else from inside the entity."""
+    whole = "__merge_whole"
+    frame = frame.withColumn(whole, F.try_variant_get(F.col(ENTITY), "$", "map<string,variant>"))
+
+    def inside(field: str) -> Column:
+        return F.col(whole)[F.lit(field)]
+
+    def flag(field: str) -> Column:
+        return _flag(frame, field) if field in frame.columns else F.to_json(inside(field)).eqNullSafe("true")
+
+    text = F.schema_of_variant(inside(config.id_column)) == "STRING"
+    id_ = F.when(text, F.try_variant_get(inside(config.id_column), "$", "string"))
+    own = inside(IDS)
+    own_ids = F.coalesce(
+        F.try_variant_get(own, "$", "array<string>"),
+        F.when(~F.is_variant_null(own), F.array(F.try_variant_get(own, "$", "string"))),
+    )
+    frame = frame.withColumns(
+        {
+            ID: column(config.id_column) if config.id_column in frame.columns else id_,
+            DELETED: flag(config.deleted_column) | flag(FILTERED),
+            OWN_IDS: _ids_column(frame) if IDS in frame.columns else own_ids,
+            OWN_REPLACED: flag(REPLACED),
+            CONTENT: properties_map(F.col(whole)),
+            TEXT: F.to_json(F.col(ENTITY)),
+        }
+    ).drop(whole)
+    return Source(offset, name, frame, None, sequence)
+
+
+def _is_property(name: str, config: MergeSourceConfig) -> bool:
+    """Tell whether a column is content; the id column is, unless its name starts with an underscore."""
+    system = (IDS, REPLACED, config.deleted_column, config.sequence_column)
+    return not name.startswith("_") and name not in system
+
+
+def _is_text(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        kind = kind.elementType
+    return isinstance(kind, StringType)
+
+
+def _ids_column(frame: DataFrame) -> Column:
+    return column(IDS) if isinstance(frame.schema[IDS].dataType, ArrayType) else F.array(column(IDS))
+
+
+def _flag(frame: DataFrame, name: str) -> Column:
+    return F.coalesce(column(name), F.lit(False)) if name in frame.columns else F.lit(False)  # noqa: FBT003
+
+
+def _named_hash(name: str, kind: DataType) -> Column:
+    """Hash a column with its name; a NULL counts like a column that is not there."""
+    value = column(name)
+    nested = not _is_text(kind) and kind.typeName() in {"map", "struct", "array", "variant"}
+    hashed = F.xxhash64(F.lit(name), F.to_json(F.struct(value)) if nested else value)
+    return F.when(value.isNotNull(), hashed).otherwise(F.lit(0).cast("bigint"))

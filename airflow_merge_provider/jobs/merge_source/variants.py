@@ -1,0 +1,94 @@
+"""How typed values become VARIANT: a NULL field of a struct is absent, everything else is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DayTimeIntervalType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+    TimeType,
+    VariantType,
+    YearMonthIntervalType,
+)
+
+from airflow_merge_provider.jobs.sql import column
+
+VARIANT = "variant"
+VARIANTS = "array<variant>"
+PROPERTIES = "map<string,variant>"
+
+
+def check_variant_type(kind: DataType) -> str:
+    """Say which part of a type VARIANT cannot hold; nothing when it can."""
+    if isinstance(kind, ArrayType):
+        return check_variant_type(kind.elementType)
+    if isinstance(kind, MapType):
+        return check_variant_type(kind.valueType)
+    if isinstance(kind, StructType):
+        return next((wrong for field in kind if (wrong := check_variant_type(field.dataType))), "")
+    unfit = isinstance(kind, DayTimeIntervalType | YearMonthIntervalType | TimeType)
+    return kind.simpleString().upper() if unfit else ""
+
+
+def as_variant(value: Column, kind: DataType) -> Column:
+    """Convert one value; NULL stays NULL."""
+    if isinstance(kind, VariantType):
+        return value
+    if isinstance(kind, StructType):
+        fields = {field.name: as_variant(value[field.name], field.dataType) for field in kind}
+        return F.when(value.isNotNull(), F.to_variant_object(present(fields)))
+    if isinstance(kind, MapType):
+        entries = F.transform_values(value, lambda _, item: _item(item, kind.valueType))
+        if not isinstance(kind.keyType, StringType):
+            entries = F.transform_keys(entries, lambda key, _: key.cast("string"))
+        return F.when(value.isNotNull(), F.to_variant_object(entries))
+    if isinstance(kind, ArrayType):
+        return items_of(value, kind).cast(VARIANT)
+    return value.cast(VARIANT)
+
+
+def items_of(value: Column, kind: ArrayType) -> Column:
+    """Convert an array's items; a NULL item is a null value."""
+    return F.transform(value, lambda item: _item(item, kind.elementType))
+
+
+def present(values: Mapping[str, Column]) -> Column:
+    """Make a map of variants that has only the values that are there."""
+    if not values:
+        return F.create_map().cast(PROPERTIES)
+    pairs = [part for name, value in values.items() for part in (F.lit(name), value)]
+    return F.map_filter(F.create_map(*pairs), lambda _, value: value.isNotNull())
+
+
+def typed_properties(kinds: Mapping[str, DataType]) -> Column:
+    """Make the map of properties of a row with typed columns."""
+    return present({name: as_variant(column(name), kind) for name, kind in kinds.items()})
+
+
+def properties_map(whole: Column) -> Column:
+    """Keep what is content of an entity's root: not what starts with ``_``, nor ``$ids`` and ``$replaced``."""
+    return F.map_filter(whole, lambda name, _: ~name.startswith("_") & ~name.isin("$ids", "$replaced"))
+
+
+def spliced(values: Column) -> Column:
+    """Put variants into one list: the items of a list one level deep, anything else as one item."""
+    return F.flatten(F.transform(values, lambda value: F.coalesce(as_items(value), F.array(value))))
+
+
+def as_items(value: Column) -> Column:
+    """Give a variant's items when it is a list, else NULL."""
+    return F.try_variant_get(value, "$", VARIANTS)
+
+
+def _item(item: Column, kind: DataType) -> Column:
+    null = F.parse_json(F.lit("null"))
+    if isinstance(kind, NullType):
+        return null
+    return F.coalesce(as_variant(item, kind), null)

@@ -1,0 +1,84 @@
+"""How a merge source vector is run: its inputs become Delta tables of JSON entities, each step is one run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.errors import ConfigError, MergeError
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.jobs.merge_source.job import run
+from airflow_merge_provider.jobs.progress import Progress
+
+TARGET = "conformance_target"
+ROWS = "_updated BIGINT, entity STRING"
+
+
+def outcome(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
+    """Run one vector; what a step may not do yet is its error, like every other refusal."""
+    operator = vector.get("operator") or {}
+    try:
+        MergeSourceConfig.parse({**vector["config"], **operator})
+    except ConfigError as error:
+        return {"id": vector["id"], "error": str(error)}
+    if "steps" not in vector:
+        return {"id": vector["id"], "error": "", "steps": []}
+    return {"id": vector["id"], "steps": list(_steps(spark, vector, warehouse))}
+
+
+def _steps(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> Iterator[Any]:
+    config, operator = vector["config"], vector.get("operator") or {}
+    versions: dict[str, int] = {}
+    position = -1
+    for number, step in enumerate(vector["steps"]):
+        config, operator = step.get("config", config), step.get("operator", operator)
+        _append(spark, step.get("inputs", {}), versions, warehouse)
+        settings = {**config, **operator, "target": TARGET, "entity_column": "entity"}
+        request = JobRequest(
+            job="merge_source",
+            config=settings,
+            run=RunToken(dag_id="conformance", run_id=str(number), task_id=vector["id"]),
+            warehouse=str(warehouse),
+            started_at=number,
+        )
+        try:
+            run(spark, request, Progress(out=lambda line: None))
+        except MergeError as error:
+            yield {"error": str(error)}
+            continue
+        written = list(_written(spark, warehouse, position))
+        position = max([position, *(entity["_updated"] for entity in written)])
+        yield written
+
+
+def _append(
+    spark: SparkSession, inputs: Mapping[str, list[Any]], versions: dict[str, int], warehouse: Path
+) -> None:
+    for dataset, entities in inputs.items():
+        start = versions.get(dataset, 0)
+        rows = [(start + place, json.dumps(entity)) for place, entity in enumerate(entities, start=1)]
+        versions[dataset] = start + len(rows)
+        frame = spark.createDataFrame(rows, ROWS).coalesce(1)
+        frame.write.format("delta").mode("append").save(str(warehouse / dataset))
+
+
+def _written(spark: SparkSession, warehouse: Path, position: int) -> Iterator[dict[str, Any]]:
+    """Give what the last run wrote, in its order, without hidden columns."""
+    table = spark.read.format("delta").load(str(warehouse / TARGET))
+    rows = table.where(f"_updated > {position}").orderBy("_updated").selectExpr(
+        "_id", "_updated", "_deleted", "`$ids` AS ids", "`$replaced` AS replaced", "to_json(entity) AS entity"
+    )
+    for row in rows.collect():
+        entity = {"_id": row["_id"], "_updated": row["_updated"]}
+        if row["_deleted"]:
+            entity["_deleted"] = True
+        if row["replaced"]:
+            entity["$replaced"] = True
+        if row["ids"] is not None:
+            entity["$ids"] = row["ids"]
+        yield {**entity, **json.loads(row["entity"] or "{}")}
