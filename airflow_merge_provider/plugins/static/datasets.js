@@ -31,10 +31,10 @@ function row(runs) {
   const [last] = runs;
   const { target, counts } = last.report;
   return el("tr", {},
-    el("td", {}, link(taskPath(last), el("b", {}, target.dataset ?? target.uri)), el("br"), el("code", { class: "quiet" }, target.uri)),
+    el("td", { class: "nowrap" }, link(taskPath(last), el("b", {}, target.dataset ?? target.uri)), el("br"), el("code", { class: "quiet" }, target.uri)),
     el("td", {}, badge(outcome(last.report))),
     el("td", { class: "number" }, plain(target.version)),
-    el("td", {}, time(last.timestamp), el("br"), el("span", { class: "quiet" }, `${last.dag_display_name} · ${last.task_display_name}`)),
+    el("td", { class: "nowrap" }, time(last.timestamp), el("br"), el("span", { class: "quiet" }, `${last.dag_display_name} · ${last.task_display_name}`)),
     el("td", { class: "quiet" }, counted(counts)),
     el("td", {}, dots(runs)));
 }

@@ -126,7 +126,11 @@ function followColours() {
   try {
     outer = window.parent === window ? null : window.parent.document.documentElement;
   } catch { /* another origin: its colours cannot be seen */ }
-  const paint = () => own.classList.toggle("dark", outer ? outer.classList.contains("dark") : system.matches);
+  const paint = () => {
+    own.classList.toggle("dark", outer ? outer.classList.contains("dark") : system.matches);
+    const around = outer ? window.parent.getComputedStyle(outer.ownerDocument.body).backgroundColor : "";
+    if (around.startsWith("rgb(")) own.style.setProperty("--page", around);
+  };
   paint();
   if (outer) new MutationObserver(paint).observe(outer, { attributes: true, attributeFilter: ["class"] });
   else system.addEventListener("change", paint);

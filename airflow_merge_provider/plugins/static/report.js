@@ -59,12 +59,21 @@ function sources(found) {
   return el("table", {}, el("thead", {}, titles), el("tbody", {}, rows));
 }
 
-/** Show a part that only some jobs report, by its form: numbers as bars, rows as a table, the rest as text. */
+/** Show facts beside their names; a list stands line by line. */
+function facts(value) {
+  const lines = (each) => (Array.isArray(each) ? each.map((one) => el("div", {}, el("code", {}, plain(one)))) : plain(each));
+  return el("table", {}, el("tbody", {}, Object.entries(value).map(([name, each]) =>
+    el("tr", {}, el("td", { class: "quiet nowrap" }, words(name)), el("td", {}, lines(each))))));
+}
+
+/** Show a part that only some jobs report, by its form: numbers as bars, rows as a table, the rest as facts. */
 function more(name, value) {
   const entries = isObject(value) ? Object.entries(value) : [];
-  if (entries.length && entries.every(([, each]) => typeof each === "number")) return card(words(name), bars(value));
+  if (entries.length) {
+    const allNumbers = entries.every(([, each]) => typeof each === "number");
+    return card(words(name), allNumbers ? bars(value) : facts(value));
+  }
   if (Array.isArray(value) && value.length && value.every(isObject)) return card(words(name), table(value), true);
-  if (entries.length) return card(words(name), table([value].filter(isObject)), true);
   if (Array.isArray(value) ? !value.length : isObject(value) || value === null || value === "") return null;
   return card(words(name), el("code", {}, Array.isArray(value) ? value.map(plain).join(", ") : plain(value)));
 }
@@ -103,7 +112,7 @@ function absent(instance) {
   }
   if (OVER.has(state)) {
     const why = state === "failed"
-      ? "The merge failed and wrote nothing. Its log begins with the reason."
+      ? "The merge failed; the log of the task says why."
       : "This run of the task made no report.";
     return show(el("div", { class: "head" }, el("h1", {}, "Merge report"), badge({ kind: state === "failed" ? "bad" : "", text: words(state) })),
       el("p", { class: "under" }, why));
