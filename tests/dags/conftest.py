@@ -16,19 +16,19 @@ RunDag = Callable[..., Any]
 
 @pytest.fixture(scope="session")
 def airflow_db() -> None:
-    from airflow.utils import db
+    from airflow.utils import db  # noqa: TID251 - the server side
 
     db.initdb()
 
 
 @pytest.fixture
-def run_dag(airflow_db: None) -> RunDag:
+def run_dag(airflow_db: None) -> RunDag:  # noqa: ARG001 - it must be there
     """Run a DAG as a worker would, one task after the other in this process."""
 
     def run(dag: Any, **kwargs: Any) -> Any:
         from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
-        from airflow.models.dagbundle import DagBundleModel
-        from airflow.utils.session import create_session
+        from airflow.models.dagbundle import DagBundleModel  # noqa: TID251 - the server side
+        from airflow.utils.session import create_session  # noqa: TID251 - the server side
 
         with create_session() as session:
             session.merge(DagBundleModel(name="testing"))
@@ -53,12 +53,12 @@ def fake_hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], type[FakeSpark
 
 
 @pytest.fixture
-def asset_events(airflow_db: None) -> Callable[[str], list[dict[str, Any]]]:
+def asset_events(airflow_db: None) -> Callable[[str], list[dict[str, Any]]]:  # noqa: ARG001 - it must be there
     """Give the payloads of the events of one asset, oldest first."""
 
     def events(uri: str) -> list[dict[str, Any]]:
-        from airflow.models.asset import AssetEvent, AssetModel
-        from airflow.utils.session import create_session
+        from airflow.models.asset import AssetEvent, AssetModel  # noqa: TID251 - the server side
+        from airflow.utils.session import create_session  # noqa: TID251 - the server side
         from sqlalchemy import select
 
         found = select(AssetEvent.extra).join(AssetModel, AssetModel.id == AssetEvent.asset_id)

@@ -32,7 +32,7 @@ def xcom(run, key):
 def test_a_run_that_changed_something_reports_it_everywhere(run_dag, fake_hook, asset_events):
     """Return value, merge_report, asset event and link tell of the same run."""
     fake_hook(JobResult(report=REPORT))
-    with DAG("changed") as dag:
+    with DAG("changed", schedule=None) as dag:
         merge("changed_target")
 
     run = run_dag(dag)
@@ -53,7 +53,7 @@ def test_a_run_that_changed_something_reports_it_everywhere(run_dag, fake_hook, 
 def test_a_run_that_changed_nothing_emits_no_event_and_goes_on(run_dag, fake_hook, asset_events):
     """The task succeeds without an asset event, and downstream tasks run."""
     fake_hook(unchanged())
-    with DAG("unchanged") as dag:
+    with DAG("unchanged", schedule=None) as dag:
 
         @task
         def after():
@@ -69,7 +69,7 @@ def test_a_run_that_changed_nothing_emits_no_event_and_goes_on(run_dag, fake_hoo
 
 def test_the_outlet_is_taken_back_for_one_run_only(run_dag, fake_hook, asset_events):
     """A run with changes emits its event although the run before, in the same process, did not."""
-    with DAG("twice") as dag:
+    with DAG("twice", schedule=None) as dag:
         merge("twice_target")
     fake_hook(unchanged())
     run_dag(dag)
@@ -83,7 +83,7 @@ def test_the_outlet_is_taken_back_for_one_run_only(run_dag, fake_hook, asset_eve
 def test_a_dry_run_emits_no_event(run_dag, fake_hook, asset_events):
     """A dry run stops before the commit, so nobody is told of a change."""
     fake = fake_hook(JobResult(report={**REPORT, "dry_run": True}))
-    with DAG("dry") as dag:
+    with DAG("dry", schedule=None) as dag:
         merge("dry_target", dry_run=True)
 
     run = run_dag(dag)
@@ -96,7 +96,7 @@ def test_a_dry_run_emits_no_event(run_dag, fake_hook, asset_events):
 def test_other_outlets_of_the_task_keep_their_events(run_dag, fake_hook, asset_events):
     """Only the target's asset is held back by a run that changed nothing."""
     fake_hook(unchanged())
-    with DAG("others") as dag:
+    with DAG("others", schedule=None) as dag:
         merge("others_target", outlets=[Asset(uri="x-other://seen")])
 
     run_dag(dag)
@@ -109,7 +109,7 @@ def test_an_asset_given_as_target_gets_the_event(run_dag, fake_hook, asset_event
     """The user's own asset is the outlet, with its own name, and the job gets the dataset behind it."""
     fake = fake_hook(JobResult(report=REPORT))
     mine = Asset("my golden records", uri="file:///lake/mine")
-    with DAG("mine") as dag:
+    with DAG("mine", schedule=None) as dag:
         merge(mine)
 
     run_dag(dag)
@@ -121,7 +121,7 @@ def test_an_asset_given_as_target_gets_the_event(run_dag, fake_hook, asset_event
 def test_templates_are_rendered_before_the_check(run_dag, fake_hook):
     """Rendered text becomes the boolean, the number or the list that the argument takes."""
     fake = fake_hook(JobResult(report=REPORT))
-    with DAG("templated", params={"all": True, "most": 7}) as dag:
+    with DAG("templated", schedule=None, params={"all": True, "most": 7}) as dag:
         merge(
             "golden_{{ dag.dag_id }}",
             full_refresh="{{ params.all }}",
@@ -143,7 +143,7 @@ def test_templates_are_rendered_before_the_check(run_dag, fake_hook):
 def test_a_wrong_template_fails_before_spark_and_without_retry(run_dag, fake_hook):
     """What could not be checked at parse time is checked before Spark, and is not tried again."""
     fake = fake_hook(JobResult(report=REPORT))
-    with DAG("wrong_template") as dag:
+    with DAG("wrong_template", schedule=None) as dag:
         merge("t", identity="{{ 'second' }}", retries=3, retry_delay=timedelta(0))
 
     run = run_dag(dag)
@@ -155,7 +155,7 @@ def test_a_wrong_template_fails_before_spark_and_without_retry(run_dag, fake_hoo
 def test_a_data_error_is_not_tried_again(run_dag, fake_hook):
     """An error of the data fails the task although it has retries left."""
     fake = fake_hook(JobFailure(code="data", message="duplicate output id 'a1'", retryable=False))
-    with DAG("data_error") as dag:
+    with DAG("data_error", schedule=None) as dag:
         merge("t", retries=3, retry_delay=timedelta(0))
 
     run = run_dag(dag)
@@ -167,7 +167,7 @@ def test_a_data_error_is_not_tried_again(run_dag, fake_hook):
 def test_a_lost_race_is_tried_again_by_the_same_token(run_dag, fake_hook):
     """An error that another try can mend is retried, and the retry can find its own commit."""
     fake = fake_hook(ConflictError("another run committed first"))
-    with DAG("lost_race") as dag:
+    with DAG("lost_race", schedule=None) as dag:
         merge("t", retries=1, retry_delay=timedelta(0))
 
     run = run_dag(dag)
@@ -180,7 +180,7 @@ def test_a_lost_race_is_tried_again_by_the_same_token(run_dag, fake_hook):
 def test_mapped_tasks_have_tokens_of_their_own(run_dag, fake_hook):
     """Each mapped instance merges into its own target under its own token."""
     fake = fake_hook(unchanged())
-    with DAG("mapped") as dag:
+    with DAG("mapped", schedule=None) as dag:
         MergeSourceOperator.partial(task_id="merge", **RULES).expand(target=["one", "two"])
 
     run = run_dag(dag)
@@ -192,7 +192,7 @@ def test_mapped_tasks_have_tokens_of_their_own(run_dag, fake_hook):
 def test_a_mapped_task_with_wrong_arguments_is_not_tried_again(run_dag, fake_hook):
     """The constructor of a mapped task runs on the worker; what it refuses stays refused."""
     fake = fake_hook(unchanged())
-    with DAG("mapped_wrong") as dag:
+    with DAG("mapped_wrong", schedule=None) as dag:
         MergeSourceOperator.partial(
             task_id="merge", target="t", retries=2, retry_delay=timedelta(0), **RULES
         ).expand(identity=["second"])
@@ -207,7 +207,7 @@ def test_a_mapped_task_with_wrong_arguments_is_not_tried_again(run_dag, fake_hoo
 def test_the_result_of_another_task_can_be_an_argument(run_dag, fake_hook):
     """An XCom argument makes the dependency and is checked when its value is there."""
     fake = fake_hook(JobResult(report=REPORT))
-    with DAG("xcom") as dag:
+    with DAG("xcom", schedule=None) as dag:
 
         @task
         def datasets():
@@ -221,10 +221,10 @@ def test_the_result_of_another_task_can_be_an_argument(run_dag, fake_hook):
     assert fake.requests[0].config["datasets"] == ["crm c", "erp e"]
 
 
-def test_a_bare_id_without_warehouse_says_where_to_set_one(run_dag, fake_hook, caplog):
+def test_a_bare_id_without_warehouse_says_where_to_set_one(run_dag, fake_hook):
     """Every dataset that cannot be found is named before Spark starts."""
     fake = fake_hook(JobResult(report=REPORT))
-    with DAG("no_warehouse") as dag:
+    with DAG("no_warehouse", schedule=None) as dag:
         merge("t", warehouse=None)
 
     run = run_dag(dag)
@@ -233,12 +233,10 @@ def test_a_bare_id_without_warehouse_says_where_to_set_one(run_dag, fake_hook, c
     assert fake.requests == []
 
 
-def test_the_warehouse_comes_from_the_connection_then_from_the_configuration(
-    run_dag, fake_hook, monkeypatch
-):
+def test_the_warehouse_comes_from_the_connection_then_from_the_configuration(run_dag, fake_hook, monkeypatch):
     """The operator's own warehouse is first, the connection second, the configuration last."""
     fake = fake_hook(JobResult(report=REPORT))
-    with DAG("warehouse") as dag:
+    with DAG("warehouse", schedule=None) as dag:
         merge("t", warehouse=None)
     monkeypatch.setenv("AIRFLOW__MERGE__WAREHOUSE", "/configured")
     run_dag(dag)

@@ -1,0 +1,80 @@
+"""What a DAG file pays for importing an operator: little time, no heavy library, no file and no network."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("pyspark", "delta", "deltalake", "pandas", "numpy", "pyarrow", "scipy", "fastapi", "openlineage")
+ROOT = Path(__file__).parents[2]
+MODULES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for folder in ("operators", "sensors", "triggers", "links")
+    for path in sorted((ROOT / "airflow_merge_provider" / folder).glob("[a-z]*.py"))
+]
+_COST = """
+import json, sys, time
+import airflow.sdk
+from airflow.sdk import BaseOperator
+before = set(sys.modules)
+start = time.process_time()
+__import__({module!r})
+cost = time.process_time() - start
+tops = {{name.partition(".")[0] for name in set(sys.modules) - before}}
+print(json.dumps({{"cost": cost, "loaded": sorted(tops)}}))
+"""
+# Imports read files of their own: what counts is what a constructor does once everything is imported.
+_QUIET = """
+import json, sys
+from airflow.sdk import DAG
+from airflow_merge_provider.assets import dataset_asset
+from airflow_merge_provider.operators.merge_source import MergeSourceOperator
+
+def make(number):
+    with DAG(f"dag_{number}", schedule=dataset_asset("lake.crm.customers")) as dag:
+        MergeSourceOperator(
+            task_id="merge", target="golden", datasets=["crm c", "/lake/erp e", "lake.crm.web w"],
+            equality=[["eq", "c.email", ["lower", "e.mail"]], ["eq", "c.id", "w.crm_id"]],
+        )
+    return dag
+
+make(0)
+seen = []
+watched = ("open", "os.listdir", "os.scandir", "socket.", "subprocess.", "os.exec", "os.fork", "os.posix")
+sys.addaudithook(lambda event, args: seen.append([event, str(args)]) if event.startswith(watched) else None)
+make(1)
+print(json.dumps(seen))
+"""
+
+
+def run(code: str, home: Path) -> object:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "AIRFLOW_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("module", [*MODULES, "airflow_merge_provider.plugins.merge"])
+def test_an_import_is_cheap_and_loads_nothing_heavy(module, tmp_path):
+    """At most 0.4 CPU seconds over Airflow's own, and none of the libraries that cost memory."""
+    costs = []
+    for _ in range(2):
+        found = run(_COST.format(module=module), tmp_path)
+        costs.append(found["cost"])
+        assert set(found["loaded"]) & set(HEAVY) == set()
+    assert min(costs) < 0.4
+
+
+def test_making_an_operator_touches_no_file_and_no_network(tmp_path):
+    """A constructor only looks at its arguments."""
+    assert run(_QUIET, tmp_path) == []

@@ -1,0 +1,104 @@
+"""The import rule: core below both sides, and the two sides apart."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "airflow_merge_provider"
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for path in PACKAGE.rglob("*.py")
+    if path.name != "__main__.py"
+)
+
+
+def python(code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *options, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_contracts_are_kept():
+    """import-linter finds no import across the layers."""
+    lint = Path(sys.executable).with_name("lint-imports")
+
+    done = subprocess.run([lint], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout
+
+
+def test_no_contract_has_an_exception():
+    """An exception list is how a rule dies."""
+    assert all(
+        not name.startswith("ignore_imports")
+        for contract in [SETTINGS, *SETTINGS["contracts"]]
+        for name in contract
+    )
+
+
+def test_every_folder_has_a_place():
+    """The layers are exhaustive: a new folder has to be given one."""
+    layers = [contract for contract in SETTINGS["contracts"] if contract["type"] == "layers"]
+    assert len(layers) == 3
+    assert all(contract["exhaustive"] for contract in layers)
+
+
+@pytest.mark.parametrize(
+    "folder", ["operators", "hooks", "links", "plugins", "core", "jobs", "others"], ids=str
+)
+def test_every_module_imports_without_deprecation(folder, tmp_path):
+    """No module uses what a coming version of its libraries takes away."""
+    inside = [name for name in MODULES if f"airflow_merge_provider.{folder}" in name]
+    if folder == "others":
+        inside = [name for name in MODULES if name.count(".") <= 1]
+    code = f"import importlib\nfor name in {inside!r}: importlib.import_module(name)"
+    # Airflow warns of its own deprecations while it starts: it comes first, unwatched.
+    quiet = "import warnings\nwith warnings.catch_warnings(action='ignore'): import airflow.sdk\n"
+    code = quiet + code
+
+    done = python(code, "-W", "error::DeprecationWarning", AIRFLOW_HOME=str(tmp_path))
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_core_loads_the_standard_library_and_pydantic_only():
+    """Whatever core imports, it is there wherever Python and pydantic are."""
+    core = [name for name in MODULES if name.startswith("airflow_merge_provider.core")]
+    code = (
+        "import sys, importlib\nbefore = set(sys.modules)\n"
+        f"for name in {core!r}: importlib.import_module(name)\n"
+        "tops = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "print(*sorted(tops - set(sys.stdlib_module_names)))"
+    )
+
+    done = python(code)
+
+    allowed = {"airflow_merge_provider", "pydantic", "pydantic_core", "typing_extensions", "annotated_types"}
+    allowed |= {"typing_inspection", "pendulum", "dateutil", "six", "tzdata", "time_machine"}
+    assert done.returncode == 0, done.stderr
+    assert {name for name in done.stdout.split() if not name.startswith("_sysconfigdata")} <= allowed
+
+
+def test_the_spark_side_runs_without_airflow():
+    """The job modules import where Airflow is not installed."""
+    jobs = [name for name in MODULES if name.startswith("airflow_merge_provider.jobs")]
+    code = (
+        "import sys, importlib\nsys.modules['airflow'] = None\n"
+        f"for name in {jobs!r}: importlib.import_module(name)\n"
+    )
+
+    done = python(code)
+
+    assert done.returncode == 0, done.stderr

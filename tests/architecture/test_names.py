@@ -1,0 +1,75 @@
+"""One name for one thing in every folder, and no name that hides an installed package or says nothing."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+import tests.airflow_home  # noqa: F401 - before anything imports Airflow
+from airflow_merge_provider.operators import merge_source
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "airflow_merge_provider"
+OPERATORS = [merge_source.MergeSourceOperator]
+EMPTY_WORDS = {"utils", "util", "common", "helpers", "helper", "misc", "manager", "base"}
+
+
+def snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+def test_every_operator_module_is_listed_here():
+    """A new operator joins the checks of this file."""
+    modules = {path.stem for path in (PACKAGE / "operators").glob("[a-z]*.py")}
+    assert {operator.__module__.rpartition(".")[2] for operator in OPERATORS} == modules
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_an_operator_lives_in_the_module_of_its_name(operator):
+    """FooBarOperator lives in operators/foo_bar.py."""
+    stem = operator.__module__.rpartition(".")[2]
+    assert snake(operator.__name__.removesuffix("Operator")) == stem
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_job_has_the_same_name_on_both_sides(operator):
+    """What an operator asks for is configured in core and run in jobs under one name."""
+    assert (PACKAGE / "core" / operator.job / "config.py").is_file()
+    assert (PACKAGE / "jobs" / operator.job / "job.py").is_file()
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_argument_is_documented_and_has_the_default_of_the_configuration(operator):
+    """The docstring names each argument; a default stands in two places but is one."""
+    fields = operator.config_class.model_fields
+    for name, parameter in inspect.signature(operator.__init__).parameters.items():
+        if name in {"self", "kwargs"}:
+            continue
+        assert f":param {name}:" in operator.__doc__, name
+        if parameter.default is not inspect.Parameter.empty:
+            assert parameter.default == fields[name].get_default(call_default_factory=True), name
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_argument_of_the_configuration_reaches_the_job(operator):
+    """No argument is taken and then forgotten."""
+    arguments = set(inspect.signature(operator.__init__).parameters) - {"self", "kwargs"}
+    assert arguments == set(operator.config_fields)
+    assert arguments <= set(operator.template_fields)
+
+
+def test_no_module_hides_an_installed_one():
+    """A script's folder comes first on the path: a module of ours must not be found for another's."""
+    taken = set(sys.stdlib_module_names) | set(packages_distributions())
+    in_submit = {path.stem for path in (PACKAGE / "jobs" / "submit").glob("*.py")}
+    assert in_submit & taken <= {"__init__"}
+
+
+def test_no_module_has_a_name_that_says_nothing():
+    """Modules are named by their idea."""
+    assert {path.stem for path in PACKAGE.rglob("*.py")} & EMPTY_WORDS == set()

@@ -1,0 +1,74 @@
+"""Modules stay short enough to be read at one sitting, functions on one screen."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "airflow_merge_provider"
+FOLDERS = ("airflow_merge_provider", "dags", "tests", "benchmarks")
+MODULES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+MODULE_LINES = 400
+FUNCTION_LINES = 60
+DEPTH = 3
+_NESTING = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try, ast.Match)
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def depth(node: ast.AST) -> int:
+    """Count how deep blocks stand in each other; an elif is no level of its own."""
+    deepest = 0
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (*_FUNCTION, ast.ClassDef, ast.Lambda)):
+            continue
+        chained = isinstance(node, ast.If) and node.orelse == [child] and isinstance(child, ast.If)
+        deepest = max(deepest, depth(child) + (isinstance(child, _NESTING) and not chained))
+    return deepest
+
+
+def findings(source: str) -> Iterator[str]:
+    """Name what is too long or too deep in one module."""
+    lines = source.count("\n") + 1
+    if lines > MODULE_LINES:
+        yield f"{lines} lines, at most {MODULE_LINES}"
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, _FUNCTION):
+            continue
+        length = (node.end_lineno or node.lineno) - node.lineno + 1
+        if length > FUNCTION_LINES:
+            yield f"{node.name}: {length} lines, at most {FUNCTION_LINES}"
+        if depth(node) > DEPTH:
+            yield f"{node.name}: nested {depth(node)} deep, at most {DEPTH}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_and_functions_stay_small(path):
+    """No module, function or nesting is above its cap."""
+    assert list(findings(path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "\n" * MODULE_LINES,
+        "def long():\n" + "    x = 1\n" * FUNCTION_LINES,
+        "def deep():\n for a in b:\n  for c in d:\n   if e:\n    while f:\n     pass\n",
+    ],
+    ids=["module", "function", "nesting"],
+)
+def test_the_caps_catch_what_is_above_them(source):
+    """Each cap fails on the smallest module that breaks it."""
+    assert list(findings(source))
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_every_module_says_what_it_is_for(path):
+    """A module begins with a sentence; only an empty one needs none."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert not tree.body or ast.get_docstring(tree)
