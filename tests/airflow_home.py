@@ -8,13 +8,8 @@ import shutil
 import tempfile
 
 HOME = tempfile.mkdtemp(prefix="merge-airflow-")
-os.environ.update(
-    AIRFLOW_HOME=HOME,
-    AIRFLOW__CORE__LOAD_EXAMPLES="False",
-    AIRFLOW__CORE__UNIT_TEST_MODE="True",
-    AIRFLOW__CORE__DAGS_FOLDER=f"{HOME}/dags",
-    AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{HOME}/tests.db",
-)
+# No more than this: what starts an Airflow of its own inherits it, and only has to name another home.
+os.environ.update(AIRFLOW_HOME=HOME, AIRFLOW__CORE__LOAD_EXAMPLES="False")
 _OWNER = os.getpid()
 
 

@@ -18,6 +18,6 @@ class MergeReportLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         """Point below the page's base address, so that it holds behind a URL prefix too."""
-        task = f"dags/{quote(ti_key.dag_id)}/runs/{quote(ti_key.run_id)}/tasks/{quote(ti_key.task_id)}"
+        dag, run, task = (quote(part, safe="") for part in (ti_key.dag_id, ti_key.run_id, ti_key.task_id))
         mapped = f"/mapped/{ti_key.map_index}" if ti_key.map_index >= 0 else ""
-        return f"{task}{mapped}/plugin/merge-report"
+        return f"dags/{dag}/runs/{run}/tasks/{task}{mapped}/plugin/merge-report"

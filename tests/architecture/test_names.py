@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import tests.airflow_home  # noqa: F401 - before anything imports Airflow
 from airflow_merge_provider.operators import merge_source
 
 ROOT = Path(__file__).parents[2]

@@ -1,0 +1,248 @@
+"""What MergeSourceOperator accepts, refuses, asks for and reports, without a database."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from airflow.sdk import Asset
+from airflow.sdk.execution_time.context import OutletEventAccessors
+
+from airflow_merge_provider.core.errors import ConfigError, ConflictError, JobError, SetupError
+from airflow_merge_provider.core.protocol import JobFailure, JobResult
+from airflow_merge_provider.operators import _spark_job
+from airflow_merge_provider.operators.merge_source import MergeSourceOperator
+from tests.fakes import REPORT, FakeSparkJobHook, unchanged
+
+RULES = {"datasets": ["crm c", "erp e"], "equality": [["eq", "c.email", "e.mail"]]}
+
+
+def merge(**kwargs):
+    return MergeSourceOperator(**{"task_id": "merge", "target": "golden", **RULES, **kwargs})
+
+
+def run(operator, answer, monkeypatch):
+    """Execute with a plain context and give the fake hook and what was pushed."""
+    fake = FakeSparkJobHook.answering(answer)
+    monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
+    pushed = {}
+    task = SimpleNamespace(
+        dag_id="d",
+        run_id="r",
+        task_id="merge",
+        map_index=-1,
+        task=operator,
+        xcom_push=lambda key, value: pushed.update({key: value}),
+    )
+    events = OutletEventAccessors()
+    context = {"ti": task, "run_id": "r", "outlet_events": events}
+    return fake, pushed, events, operator.execute(context)
+
+
+def test_every_problem_of_literal_arguments_is_named_at_parse_time():
+    """One error names all of them, each with its path."""
+    with pytest.raises(ConfigError) as refused:
+        merge(
+            identity="second",
+            max_merged=0,
+            equality=[["eq", "c.email", "x.mail"]],
+            warehouse="relative",
+            dry_run="yes",
+            conf=["spark.x"],
+        )
+
+    assert {problem.path for problem in refused.value.problems} == {
+        "identity",
+        "max_merged",
+        "equality[0]",
+        "warehouse",
+        "dry_run",
+        "conf",
+    }
+
+
+@pytest.mark.parametrize("name", ["stable_id", "max_change_ratio", "survivorship", "set_initial_offset"])
+def test_an_argument_that_does_not_exist_is_refused(name):
+    """An argument without effect would be a promise not kept."""
+    with pytest.raises(TypeError, match=name):
+        merge(**{name: True})
+
+
+def test_the_constructor_is_deterministic():
+    """Two parses of one DAG file give the same task, so Airflow sees no new version of the DAG."""
+    fields = MergeSourceOperator.template_fields
+
+    first, second = merge(), merge()
+
+    assert [getattr(first, name) for name in fields] == [getattr(second, name) for name in fields]
+    assert (first.outlets, first.inlets) == (second.outlets, second.inlets)
+
+
+def test_literal_datasets_become_inlets_and_the_target_an_outlet():
+    """The asset graph follows from the arguments alone."""
+    operator = merge(
+        datasets=["crm c", "/lake/erp e", (Asset("mine", uri="s3://lake/web"), "w")], equality=[]
+    )
+
+    assert [asset.uri for asset in operator.inlets] == [
+        "merge://warehouse/crm",
+        "file:///lake/erp",
+        "s3://lake/web",
+    ]
+    assert [asset.uri for asset in operator.outlets] == ["merge://warehouse/golden"]
+    assert operator.datasets == ["crm c", "/lake/erp e", "s3://lake/web w"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"target": "golden_{{ ds }}"}, {"warehouse": "/lake/{{ ds }}"}, {"emit_asset": False}],
+    ids=["templated target", "templated warehouse", "switched off"],
+)
+def test_no_outlet_is_declared_where_none_is_known_or_wanted(arguments):
+    """An asset named by an unrendered template would be another dataset."""
+    assert merge(**arguments).outlets == []
+
+
+def test_the_request_says_what_where_for_whom_and_how_far(monkeypatch):
+    """The job gets the arguments as they were given, without those that were not."""
+    operator = merge(warehouse="/lake", full_refresh=True, conf={"spark.x": 1}, spark_conn_id="cluster")
+
+    fake, _, _, _ = run(operator, JobResult(report=REPORT), monkeypatch)
+
+    (request,) = fake.requests
+    assert fake.made_with == [("cluster", {"spark.x": 1})]
+    assert (request.job, request.until, request.full_refresh) == ("merge_source", "commit", True)
+    assert request.warehouse == "/lake"
+    assert request.run.model_dump() == {"dag_id": "d", "run_id": "r", "task_id": "merge", "map_index": -1}
+    assert request.config["equality"] == [["eq", "c.email", "e.mail"]]
+    assert not {"max_merged", "initial_datasets", "entity_column"} & set(request.config)
+
+
+def test_a_run_with_changes_reports_and_emits(monkeypatch):
+    """The report is the return value and an XCom, its essence the payload of the asset event."""
+    _, pushed, events, returned = run(merge(warehouse="/lake"), JobResult(report=REPORT), monkeypatch)
+
+    (event,) = events.values()
+    assert returned == pushed["merge_report"] == REPORT
+    assert event.extra["version"] == 3
+    assert event.extra["run"] == "r"
+
+
+def test_a_run_without_changes_takes_its_outlet_back(monkeypatch):
+    """Without an outlet the task's success is no asset event; the DAG's own list stays as it was."""
+    operator = merge(warehouse="/lake")
+    declared = operator.outlets
+
+    _, _, events, _ = run(operator, unchanged(), monkeypatch)
+
+    assert operator.outlets == []
+    assert len(declared) == 1
+    assert len(events) == 0
+
+
+def test_a_report_that_is_too_long_loses_its_largest_parts(monkeypatch):
+    """What goes into Airflow's database stays below four kibibytes and says what is missing."""
+    long = {**REPORT, "largest": ["x" * 100] * 60, "warnings": ["short"]}
+
+    _, _, _, returned = run(merge(warehouse="/lake"), JobResult(report=long), monkeypatch)
+
+    assert len(json.dumps(returned)) < 4096
+    assert returned["left_out"] == ["largest"]
+    assert returned["warnings"] == ["short"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (JobFailure(code="config", message="no", retryable=False), AirflowFailException),
+        (JobFailure(code="data", message="no", retryable=False), AirflowFailException),
+        (SetupError("no Java"), AirflowFailException),
+        (ConflictError("too late"), AirflowException),
+        (JobError("gone"), AirflowException),
+        (JobFailure(code="job", message="no", retryable=True, trace="Traceback …"), AirflowException),
+    ],
+    ids=["config", "data", "setup", "conflict", "gone", "job"],
+)
+def test_only_errors_that_another_try_can_mend_are_retried(answer, kind, monkeypatch):
+    """Airflow never retries an AirflowFailException, and retries the other."""
+    with pytest.raises(AirflowException) as failed:
+        run(merge(warehouse="/lake"), answer, monkeypatch)
+
+    assert type(failed.value) is kind
+
+
+def test_a_bare_id_without_warehouse_is_refused_before_spark(monkeypatch):
+    """Every dataset that cannot be found is named, with the ways to say where it is."""
+    monkeypatch.setattr(_spark_job, "find_warehouse", lambda: None)
+
+    with pytest.raises(AirflowFailException) as failed:
+        run(merge(), JobResult(report=REPORT), monkeypatch)
+
+    assert "merge_store" in str(failed.value)
+    assert all(path in str(failed.value) for path in ("target", "datasets[0]", "datasets[1]"))
+
+
+def test_killing_the_task_ends_the_child(monkeypatch):
+    """on_kill reaches the hook that runs the job."""
+    operator = merge(warehouse="/lake")
+    fake, *_ = run(operator, JobResult(report=REPORT), monkeypatch)
+
+    operator.on_kill()
+
+    assert fake.killed == 1
+
+
+def test_killing_before_the_start_is_harmless():
+    """A task can be stopped while it has no child yet."""
+    merge().on_kill()
+
+
+def test_lineage_comes_from_the_report(monkeypatch):
+    """Once the job has answered, its sources and its target are told at their versions."""
+    operator = merge(warehouse="/lake")
+    run(operator, JobResult(report=REPORT), monkeypatch)
+
+    lineage = operator.get_openlineage_facets_on_complete(None)
+
+    assert [each.name for each in lineage.inputs] == ["/lake/crm", "/lake/erp"]
+    assert [each.name for each in lineage.outputs] == ["/lake/golden"]
+
+
+PIPE = {
+    "_id": "person",
+    "type": "pipe",
+    "source": {
+        "type": "merge",
+        "version": 2,
+        "datasets": ["crm c", "erp e"],
+        "equality": [["eq", "c.email", "e.mail"]],
+        "comment": "from the portal",
+    },
+}
+
+
+def test_a_pipe_becomes_an_operator():
+    """The pipe's id is the target, its source the arguments."""
+    operator = MergeSourceOperator.from_pipe(PIPE, task_id="merge")
+
+    assert (operator.target, operator.version) == ("person", 2)
+    assert operator.datasets == ["crm c", "erp e"]
+
+
+def test_an_argument_beside_a_pipe_wins():
+    """What is written in the DAG is over what stands in the pipe."""
+    operator = MergeSourceOperator.from_pipe(PIPE, task_id="merge", target="other", identity="first")
+
+    assert (operator.target, operator.identity) == ("other", "first")
+
+
+def test_every_problem_of_a_pipe_is_named():
+    """A property that is unknown or has another value than the only one is refused, not dropped."""
+    source = {**PIPE["source"], "type": "embedded", "equality_set": [], "supports_since": False}
+
+    with pytest.raises(ConfigError) as refused:
+        MergeSourceOperator.from_pipe({**PIPE, "source": source}, task_id="merge")
+
+    assert {problem.path for problem in refused.value.problems} == {"type", "equality_set", "supports_since"}

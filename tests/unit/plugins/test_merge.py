@@ -1,0 +1,63 @@
+"""What the plugin registers and what its pages are served with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from airflow_merge_provider.plugins import web
+from airflow_merge_provider.plugins.merge import MergePlugin
+
+STATIC = Path(web.__file__).with_name("static")
+PAGES = sorted(path.name for path in STATIC.iterdir())
+
+
+def test_the_tab_can_be_switched_off(monkeypatch):
+    """The page over all merges stays."""
+    monkeypatch.setenv("AIRFLOW__MERGE__SHOW_TASK_TAB", "False")
+
+    assert [view["destination"] for view in MergePlugin().external_views] == ["nav"]
+
+
+def test_every_registered_address_is_served():
+    """A page or an icon that is registered is there."""
+    plugin = MergePlugin()
+    (app,) = plugin.fastapi_apps
+    client = TestClient(app["app"])
+
+    for view in plugin.external_views:
+        for address in (view["href"], view["icon"], view["icon_dark_mode"]):
+            assert not address.startswith("/"), "it has to hold behind a prefix"
+            assert client.get(address.removeprefix("merge")).status_code == 200
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_answer_forbids_what_is_not_ours(name):
+    """No inline script, no other origin, no frame but Airflow's: a value in a report cannot run."""
+    answer = TestClient(web.app).get(f"/{name}")
+
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_nothing_outside_the_folder_is_served():
+    """The pages are files of one folder and nothing else."""
+    client = TestClient(web.app)
+
+    assert client.get("/../merge.py").status_code == 404
+    assert client.get("/%2e%2e/merge.py").status_code == 404
+    assert client.get("/docs").status_code == 404
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name.endswith((".js", ".html"))])
+def test_no_page_writes_html_from_text_or_names_an_absolute_address(name):
+    """Values only ever become text, and addresses hold behind a prefix."""
+    text = (STATIC / name).read_text(encoding="utf-8")
+
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", text)
+    assert not re.search(r"""https?:|(fetch|URL|href|src)\W{1,3}["'`]/""", text)

@@ -1,0 +1,49 @@
+"""What OpenLineage is told about a run."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from airflow_merge_provider.lineage import facets, lineage_name
+from tests.fakes import REPORT
+
+
+@pytest.mark.parametrize(
+    ("uri", "namespace", "name"),
+    [
+        ("/lake/golden", "file", "/lake/golden"),
+        ("file:///lake/golden", "file", "/lake/golden"),
+        ("s3://lake/crm/golden", "s3://lake", "crm/golden"),
+        ("table:lake.crm.Golden", "merge://catalog", "lake.crm.golden"),
+    ],
+)
+def test_a_uri_is_split_as_openlineage_names_datasets(uri, namespace, name):
+    """The same table has the same name whoever tells of it."""
+    assert lineage_name(uri) == (namespace, name)
+
+
+def test_sources_and_target_carry_their_versions():
+    """What was read is pinned, and so is what was written."""
+    lineage = facets(REPORT)
+
+    versions = [each.facets["version"].datasetVersion for each in [*lineage.inputs, *lineage.outputs]]
+    assert versions == ["7", "2", "3"]
+    assert lineage.outputs[0].outputFacets["outputStatistics"].rowCount == 3
+
+
+def test_a_report_without_versions_or_counts_still_names_the_datasets():
+    """A dry run on a new target has no version to tell."""
+    lineage = facets({"target": {"uri": "/lake/golden", "version": None}, "sources": {}, "counts": {}})
+
+    assert lineage.inputs == []
+    assert lineage.outputs[0].facets == {}
+    assert lineage.outputs[0].outputFacets == {}
+
+
+def test_without_openlineage_there_is_no_lineage(monkeypatch):
+    """The package is optional."""
+    monkeypatch.setitem(sys.modules, "airflow.providers.openlineage.extractors.base", None)
+
+    assert facets(REPORT) is None

@@ -1,0 +1,89 @@
+"""Whether what Airflow is told about this provider is well formed and true."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from importlib.metadata import entry_points
+from importlib.resources import files
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from airflow_merge_provider import __version__
+from airflow_merge_provider.get_provider_info import get_provider_info
+
+INFO = get_provider_info()
+PACKAGE = Path(importlib.import_module("airflow_merge_provider").__file__).parent
+
+
+def found(path):
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def modules_in(folder):
+    return {f"airflow_merge_provider.{folder}.{path.stem}" for path in (PACKAGE / folder).glob("[a-z]*.py")}
+
+
+def listed(kind):
+    return {module for entry in INFO.get(kind, []) for module in entry["python-modules"]}
+
+
+def test_it_is_valid_by_the_schema_of_airflow():
+    """Airflow's own schema accepts it."""
+    schema = json.loads(files("airflow").joinpath("provider_info.schema.json").read_text(encoding="utf-8"))
+
+    jsonschema.validate(INFO, schema)
+
+
+def test_airflow_finds_it_and_the_plugin_by_their_entry_points():
+    """Without the first there is no provider, without the second no page."""
+    (provider,) = entry_points(group="apache_airflow_provider", name="provider_info").select(
+        module="airflow_merge_provider.get_provider_info"
+    )
+    (plugin,) = entry_points(group="airflow.plugins", name="merge")
+
+    assert provider.load()() == INFO
+    assert plugin.load().name == "merge"
+    assert "plugins" not in INFO, "Airflow would load the plugin twice where discovery is not lazy"
+
+
+def test_the_version_is_that_of_the_package():
+    """One version, in one place."""
+    assert INFO["versions"][0] == __version__
+
+
+@pytest.mark.parametrize("kind", ["operators", "hooks", "sensors", "triggers"])
+def test_every_public_module_is_listed_and_no_other(kind):
+    """What is listed exists, and what exists is listed."""
+    assert listed(kind) == modules_in(kind)
+
+
+def test_every_class_and_function_named_exists():
+    """Airflow imports these by name."""
+    for path in INFO["extra-links"]:
+        assert found(path)().name
+    for connection in INFO["connection-types"]:
+        hook = found(connection["hook-class-name"])
+        assert (hook.conn_type, hook.hook_name) == (connection["connection-type"], connection["hook-name"])
+    for scheme in INFO["asset-uris"]:
+        assert all(callable(found(scheme[key])) for key in scheme if key != "schemes")
+
+
+def test_every_operator_has_its_links_listed():
+    """A link that is not listed is lost when the DAG is serialised."""
+    for module in listed("operators"):
+        operators = [each for each in vars(importlib.import_module(module)).values() if hasattr(each, "job")]
+        for operator in operators:
+            for link in operator.operator_extra_links:
+                assert f"{type(link).__module__}.{type(link).__name__}" in INFO["extra-links"]
+
+
+def test_the_configuration_has_the_defaults_that_the_code_expects():
+    """Airflow shows these, and conf gives them."""
+    from airflow.sdk import conf
+
+    assert conf.get("merge", "warehouse") == ""
+    assert conf.getboolean("merge", "show_task_tab") is True
