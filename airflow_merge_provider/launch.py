@@ -7,15 +7,25 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from airflow_merge_provider.class_archive import (
+    archive_file,
+    being_made,
+    long_lived,
+    one_shot,
+    recording,
+)
 from airflow_merge_provider.core.child import die_with_parent
-from airflow_merge_provider.core.errors import JobError
+from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
 from airflow_merge_provider.core.spark_conf import connect_conf, properties_text, session_conf
 from airflow_merge_provider.jars import delta_jars, java, spark_home
@@ -23,6 +33,7 @@ from airflow_merge_provider.jars import delta_jars, java, spark_home
 SCRIPT = Path(__file__).with_name("jobs") / "submit" / "main.py"
 LOCAL = "local[*]"
 
+_CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _GRACE = 10.0
 _NOISE = ("WARNING: Using incubator modules",)
 
@@ -97,59 +108,25 @@ class JobProcess:
 
     def _command(self, work: Path) -> tuple[list[str], dict[str, str]]:
         files = [str(work / "request.json"), str(work / "result.json")]
+        write_private(work / "request.json", self._request.model_dump_json())
         if self._remote:
             settings = work / "session.json"
             write_private(settings, json.dumps(connect_conf(self._conf)))
-            command = [sys.executable, str(self._script), *files, str(settings)]
-            env = {**os.environ, "SPARK_REMOTE": self._remote}
-        else:
-            command, env = self._submit_command(work, files)
-        write_private(work / "request.json", self._request.model_dump_json())
-        return command, {**env, "PYTHONUNBUFFERED": "1"}
-
-    def _submit_command(self, work: Path, files: list[str]) -> tuple[list[str], dict[str, str]]:
-        java()
-        local = self._master.startswith("local")
-        submit = self._submit or spark_home() / "bin" / "spark-submit"
+            env = {**os.environ, "SPARK_REMOTE": self._remote, "PYTHONUNBUFFERED": "1"}
+            return [sys.executable, str(self._script), *files, str(settings)], env
         run = self._request.run
-        conf = session_conf(local=local, jars=jars_for(self._conf), user=self._conf)
+        conf = submit_conf(self._conf, local=_is_local(self._master))
         conf.setdefault("spark.app.name", f"{run.dag_id}.{run.task_id}")
-        # In a file of mode 0600, not as --conf: settings may hold keys, and command lines are public.
-        write_private(work / "spark.properties", properties_text(conf))
-        command = [
-            str(submit),
-            *("--master", self._master),
-            *("--load-spark-defaults", "--properties-file", str(work / "spark.properties")),
-            str(self._script),
-            *files,
-        ]
-        env = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
-        env.setdefault("SPARK_HOME", str(submit.parent.parent))
-        env.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        if local:
-            env.setdefault("PYSPARK_PYTHON", sys.executable)
-            env.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        return command, env
+        application = [str(self._script), *files]
+        return _submitted(application, conf, work, master=self._master, submit=self._submit)
 
     def _follow(self, command: list[str], env: dict[str, str]) -> list[str]:
         last: deque[str] = deque(maxlen=20)
-        self._child = subprocess.Popen(  # noqa: S603 - our own command, no shell
-            command,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - nothing but one system call
-        )
+        self._child = _started(command, env)
         try:
-            for line in self._child.stdout or ():
-                if line.startswith(_NOISE):
-                    continue
-                last.append(line.rstrip())
-                self._on_line(line.rstrip())
+            for line in _lines(self._child):
+                last.append(line)
+                self._on_line(line)
             self._child.wait()
         except BaseException:
             self.kill()
@@ -165,6 +142,71 @@ class JobProcess:
         return f"The Spark process ended without an answer (exit code {code}): {said}\n{lines}"
 
 
+def serve(
+    *,
+    host: str,
+    port: int,
+    master: str = LOCAL,
+    conf: Mapping[str, str] | None = None,
+    on_ready: Callable[[str], object],
+    on_line: Callable[[str], object] = print,
+) -> int:
+    """Run a Spark Connect server until it ends, and give its exit code.
+
+    :raises SetupError: when Java, Spark or a jar is missing, or the port is taken.
+    """
+    _require_free(host, port)
+    settings = long_lived(session_conf(local=_is_local(master), jars=jars_for(conf or {}), user=conf or {}))
+    settings |= {"spark.connect.grpc.binding.address": host, "spark.connect.grpc.binding.port": str(port)}
+    settings.setdefault("spark.app.name", "Spark Connect server")
+    work = Path(tempfile.mkdtemp(prefix="merge-"))
+    child = None
+    try:
+        application = ["--class", _CONNECT_SERVER, "spark-internal"]
+        child = _started(*_submitted(application, settings, work, master=master))
+        waiting = (child, host, port, on_ready)
+        threading.Thread(target=_say_when_ready, args=waiting, daemon=True).start()
+        for line in _lines(child):
+            on_line(line)
+        return child.wait()
+    finally:
+        if child is not None:
+            _signal_group(child.pid, signal.SIGTERM)
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def make_archive(on_line: Callable[[str], object] = print) -> Path | None:
+    """Write down the classes of a small run, for the JVMs of later ones; None when this Java cannot.
+
+    :raises SetupError: when Java, Spark or a jar is missing.
+    """
+    jars = jars_for({})
+    archive = archive_file(java(), spark_home(), jars)
+    work = Path(tempfile.mkdtemp(prefix="merge-"))
+    try:
+        with being_made(archive) as part:
+            conf = recording(session_conf(local=True, jars=jars, user={}), part)
+            application = [str(SCRIPT.with_name("train.py")), str(work / "table")]
+            child = _started(*_submitted(application, conf, work, master=LOCAL))
+            for line in _lines(child):
+                on_line(line)
+            child.wait()
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return archive if archive.is_file() else None
+
+
+def submit_conf(user: Mapping[str, str], *, local: bool) -> dict[str, str]:
+    """Give the settings of a spark-submit process that runs one job.
+
+    :raises SetupError: when Java, Spark or a jar is missing.
+    """
+    program = java()
+    jars = jars_for(user)
+    conf = session_conf(local=local, jars=jars, user=user)
+    return one_shot(conf, archive_file(program, spark_home(), jars)) if local else conf
+
+
 def jars_for(conf: Mapping[str, str]) -> tuple[str, ...]:
     """Leave the jars out where the user's settings or Spark's own folder bring them."""
     named = (conf.get("spark.jars", ""), conf.get("spark.jars.packages", ""))
@@ -174,6 +216,7 @@ def jars_for(conf: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def write_private(path: Path, text: str) -> None:
+    """Write a file that only this user can read."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
@@ -182,3 +225,66 @@ def write_private(path: Path, text: str) -> None:
 def _signal_group(group: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
+def _submitted(
+    application: list[str], conf: Mapping[str, str], work: Path, *, master: str, submit: Path | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """Give the command line and the environment of a spark-submit process."""
+    java()
+    program = submit or spark_home() / "bin" / "spark-submit"
+    # In a file of mode 0600, not as --conf: settings may hold keys, and command lines are public.
+    write_private(work / "spark.properties", properties_text(conf))
+    command = [str(program), "--master", master]
+    command += ["--load-spark-defaults", "--properties-file", str(work / "spark.properties"), *application]
+    env = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
+    env.setdefault("SPARK_HOME", str(program.parent.parent))
+    env.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if _is_local(master):
+        env.setdefault("PYSPARK_PYTHON", sys.executable)
+        env.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return command, {**env, "PYTHONUNBUFFERED": "1"}
+
+
+def _started(command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(  # noqa: S603 - our own command, no shell
+        command,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        preexec_fn=die_with_parent,  # noqa: PLW1509 - nothing but one system call
+    )
+
+
+def _lines(child: subprocess.Popen[str]) -> Iterator[str]:
+    """Give what the child says, without what every JVM says."""
+    for line in child.stdout or ():
+        if not line.startswith(_NOISE):
+            yield line.rstrip()
+
+
+def _require_free(host: str, port: int) -> None:
+    with socket.socket() as probe:
+        if probe.connect_ex((host, port)) == 0:
+            raise SetupError(
+                f"Port {port} of {host} is taken: end what listens there, or choose another --port"
+            )
+
+
+def _say_when_ready(
+    child: subprocess.Popen[str], host: str, port: int, on_ready: Callable[[str], object]
+) -> None:
+    while child.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex((host, port)) == 0:
+                on_ready(f"sc://{host}:{port}")
+                return
+        time.sleep(0.2)

@@ -1,0 +1,70 @@
+"""How a JVM that lives for one job starts fast: light compiler and collector, classes from an archive.
+
+A short run spends most of its time on loading, checking and compiling classes. The archive of loaded
+classes is made once per machine, Java and class path (``launch.make_archive``); without it runs are slower
+and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from airflow_merge_provider.jars import cache_folder
+
+_OPTIONS = "spark.driver.extraJavaOptions"
+# An archive that does not fit is not used; the JVM need not say so.
+_SILENT = "-Xlog:disable -Xlog:all=error:stderr"
+
+
+def one_shot(conf: Mapping[str, str], archive: Path) -> dict[str, str]:
+    """Give the settings with the JVM options for one job on this machine; options in ``conf`` win."""
+    options = ["-XX:TieredStopAtLevel=1"]
+    if archive.is_file():
+        options += [f"-XX:SharedArchiveFile={archive}", _SILENT]
+    return _before(conf, [*_collector(conf), *options])
+
+
+def long_lived(conf: Mapping[str, str]) -> dict[str, str]:
+    """Give the settings with the JVM options for a server."""
+    return _before(conf, _collector(conf))
+
+
+def recording(conf: Mapping[str, str], archive: Path) -> dict[str, str]:
+    """Give the settings under which a JVM writes down at its end which classes it had loaded."""
+    return _before(conf, [*_collector(conf), f"-XX:ArchiveClassesAtExit={archive}", _SILENT])
+
+
+def archive_file(java: Path, spark: Path, jars: Sequence[str]) -> Path:
+    """Name the archive that belongs to a Java, a Spark and the jars on its class path."""
+    release = java.parent.parent / "release"
+    said = release.read_text(errors="replace") if release.is_file() else ""
+    key = hashlib.sha256("\n".join([str(java), said, str(spark.resolve()), *jars]).encode()).hexdigest()[:16]
+    return cache_folder() / "classes" / f"{key}.jsa"
+
+
+@contextmanager
+def being_made(archive: Path) -> Iterator[Path]:
+    """Lend another name to write to, and move what is there to the archive's own at the end."""
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    part = archive.with_suffix(".part")
+    part.unlink(missing_ok=True)
+    try:
+        yield part
+        if part.is_file():
+            part.replace(archive)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _collector(conf: Mapping[str, str]) -> list[str]:
+    """Choose the collector, unless the user did: a JVM with two does not start."""
+    chosen = re.search(r"-XX:\+Use\w+GC", conf.get(_OPTIONS, ""))
+    return [] if chosen else ["-XX:+UseParallelGC"]
+
+
+def _before(conf: Mapping[str, str], options: Sequence[str]) -> dict[str, str]:
+    return {**conf, _OPTIONS: " ".join([*options, conf.get(_OPTIONS, "")]).strip()}
