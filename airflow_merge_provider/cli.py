@@ -1,0 +1,297 @@
+"""The command line: run, check and look at merges without Airflow."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from airflow_merge_provider import __version__
+from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.errors import (
+    ConfigError,
+    ConflictError,
+    DataError,
+    MergeError,
+    Problem,
+    SetupError,
+    did_you_mean,
+)
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, warnings
+from airflow_merge_provider.core.model import Config
+from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
+from airflow_merge_provider.launch import LOCAL, make_archive, run_job, serve
+
+_EXIT = {
+    error.code: code
+    for error, code in ((ConfigError, 2), (DataError, 3), (SetupError, 4), (ConflictError, 5))
+}
+_EXITS = """exit codes:
+  0  done
+  1  the Spark process failed for a reason of its own; trying again may help
+  2  the file or the command line is wrong; nothing was started
+  3  the data cannot be merged as asked; nothing was written
+  4  something is missing: Java, a jar, a warehouse, a service
+  5  another run committed first; nothing was written, run it again"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Capability:
+    """What the command line has to know about one kind of job."""
+
+    config: type[Config]
+    unpack: Callable[[Mapping[str, Any]], dict[str, Any]]
+    references: Callable[[Any], dict[str, str]]
+    warnings: Callable[[Any], list[str]]
+
+
+def _merge_source_references(config: MergeSourceConfig) -> dict[str, str]:
+    inputs = {f"datasets[{place}]": ref for place, ref in enumerate(config.dataset_ids)}
+    return inputs if config.target is None else {**inputs, "target": config.target}
+
+
+_CAPABILITIES = {
+    "merge_source": _Capability(MergeSourceConfig, from_pipe, _merge_source_references, warnings),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit code."""
+    options = _parser().parse_args(argv)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except MergeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return _EXIT.get(error.code, 1)
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 130
+
+
+def _run(options: argparse.Namespace) -> int:
+    request = _request(options)
+    _checked(request.job, request.config, request.warehouse, needs_target=True)
+    answer = run_job(
+        request,
+        master=options.master,
+        remote=options.remote,
+        conf=_settings(options.conf),
+        on_line=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    if isinstance(answer, JobFailure):
+        if answer.trace:
+            print(answer.trace, file=sys.stderr)
+        raise answer.error()
+    print(json.dumps(answer.report, indent=2, ensure_ascii=False))
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    raw = _object(options.file)
+    job = _job_of(raw)
+    for warning in _checked(job, _config_of(job, raw), options.warehouse or raw.get("warehouse")):
+        print(f"warning: {warning}", file=sys.stderr)
+    print(f"{options.file}: a valid {job}")
+    return 0
+
+
+def _schema(options: argparse.Namespace) -> int:
+    if options.of in _CAPABILITIES:
+        schema = _CAPABILITIES[options.of].config.model_json_schema()
+    elif options.of == "request":
+        schema = JobRequest.model_json_schema()
+    else:
+        schema = TypeAdapter(JobResult | JobFailure).json_schema()
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    print(json.dumps({**dialect, **schema}, indent=2, ensure_ascii=False))
+    return 0
+
+
+def _connect_server(options: argparse.Namespace) -> int:
+    def ready(url: str) -> None:
+        print(f"Spark Connect server: {url} (end it with Ctrl-C)", flush=True)
+
+    return serve(
+        host=options.host,
+        port=options.port,
+        master=options.master,
+        conf=_settings(options.conf),
+        on_ready=ready,
+        on_line=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+
+
+def _prepare(_: argparse.Namespace) -> int:
+    archive = make_archive(on_line=lambda line: print(line, file=sys.stderr, flush=True))
+    print(f"class archive: {archive}" if archive else "this Java makes no class archive: runs start slower")
+    return 0
+
+
+def _history(options: argparse.Namespace) -> int:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    target = resolve(options.target, options.warehouse, at="target")
+    if target.path is None:
+        problem = Problem("target", "dataset", "a catalog table has no location here", "name the location")
+        raise ConfigError.of([problem])
+    try:
+        commits = DeltaTable(target.path).history(options.limit)
+    except TableNotFoundError:
+        raise DataError(f"{target.uri} is not a Delta table: check the name and the warehouse") from None
+    for commit in commits:
+        mark: dict[str, Any] = {}
+        with suppress(ValueError):
+            mark = json.loads(commit.get("userMetadata") or "{}")
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(commit["timestamp"] / 1000))
+        token = mark.get("token") or {}
+        who = " ".join(str(token[key]) for key in ("dag_id", "task_id", "run_id") if key in token)
+        number = f"run {mark['number']}" if "number" in mark else ""
+        print(f"{commit['version']:>6}  {when}  {commit['operation']:<32} {number:<8} {who}".rstrip())
+    return 0
+
+
+def _request(options: argparse.Namespace) -> JobRequest:
+    """Make a request of a file that holds one, a configuration or a pipe; options win over the file."""
+    raw = _object(options.file)
+    job = _job_of(raw)
+    given = raw if "config" in raw and "run" in raw else {}
+    name = "stdin" if options.file == "-" else Path(options.file).stem
+    now = time.time_ns() // 1000
+    token = RunToken(dag_id="cli", run_id=options.run_id or f"{name}-{now}", task_id=name)
+    started_at = int(given.get("started_at", now))
+    return JobRequest.model_validate(
+        {
+            "job": job,
+            "config": _config_of(job, raw),
+            "run": given.get("run") or token,
+            "warehouse": options.warehouse or raw.get("warehouse"),
+            "started_at": started_at,
+            "until": "transform" if options.dry_run else given.get("until", "commit"),
+            "full_refresh": options.full_refresh or bool(given.get("full_refresh")),
+        }
+    )
+
+
+def _object(file: str) -> dict[str, Any]:
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        raw = json.loads(text)
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise ConfigError(f"{file}: is not JSON ({error})") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{file}: must hold one JSON object (a pipe, a configuration or a request)")
+    return raw
+
+
+def _job_of(raw: Mapping[str, Any]) -> str:
+    job = raw.get("job", "merge_source")
+    if job not in _CAPABILITIES:
+        known = ", ".join(_CAPABILITIES)
+        hint = did_you_mean(str(job), _CAPABILITIES) or f"known: {known}"
+        raise ConfigError.of([Problem("job", "unknown", f"unknown job {job!r}", hint)])
+    return str(job)
+
+
+def _config_of(job: str, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Take the configuration out of a request, or out of a file that is little more than it."""
+    if "config" in raw:
+        return dict(raw["config"])
+    inside = {name: value for name, value in raw.items() if name not in {"job", "warehouse"}}
+    return _CAPABILITIES[job].unpack(inside)
+
+
+def _checked(
+    job: str, raw: Mapping[str, Any], warehouse: str | None, *, needs_target: bool = False
+) -> list[str]:
+    """Check a configuration and the datasets it names; give the warnings.
+
+    :raises ConfigError: with every problem.
+    """
+    capability = _CAPABILITIES[job]
+    config = capability.config.parse(raw)
+    references = capability.references(config)
+    problems: list[Problem] = []
+    if needs_target and "target" not in references:
+        problems.append(Problem("target", "missing", "is required", "name the dataset to write"))
+    for path, ref in references.items():
+        try:
+            # A check without a warehouse is about the names alone.
+            resolve(ref, warehouse if needs_target else warehouse or "/", at=path)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError.of(problems)
+    return capability.warnings(config)
+
+
+def _settings(pairs: Sequence[str]) -> dict[str, str]:
+    wrong = [pair for pair in pairs if "=" not in pair]
+    if wrong:
+        raise ConfigError(f"--conf {wrong[0]}: write NAME=VALUE")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="airflow_merge_provider",
+        description="Merge data over Delta tables with Spark, without Airflow.",
+        epilog=_EXITS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, call: Callable[[argparse.Namespace], int], says: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(
+            name,
+            help=says,
+            description=f"{says[0].upper()}{says[1:]}.",
+            epilog=_EXITS,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        added.set_defaults(command=call)
+        return added
+
+    run = command("run", _run, "run a pipe, a configuration or a request, and print its report")
+    _add_file(run)
+    run.add_argument("--dry-run", action="store_true", help="everything but the commit")
+    run.add_argument("--full-refresh", action="store_true", help="write the target anew")
+    run.add_argument("--run-id", metavar="ID", help="name this run; the same name again is a retry of it")
+    run.add_argument("--remote", metavar="URL", help="a Spark Connect server, such as sc://localhost:15002")
+    _add_spark(run)
+    check = command("check", _check, "check a pipe, a configuration or a request; say all that is wrong")
+    _add_file(check)
+    schema = command("schema", _schema, "print the JSON Schema of a configuration, a request or a result")
+    schema.add_argument("of", choices=[*_CAPABILITIES, "request", "result"], help="what to describe")
+    server = command("connect-server", _connect_server, "start a Spark Connect server on this machine")
+    server.add_argument("--host", default="127.0.0.1", help="the address to listen on (%(default)s)")
+    server.add_argument("--port", type=int, default=15002, help="the port to listen on (%(default)s)")
+    _add_spark(server)
+    command("prepare", _prepare, "fetch the jars, and archive the JVM's classes so that runs start faster")
+    history = command("history", _history, "print the newest commits of a target and the runs they come from")
+    history.add_argument("target", metavar="TARGET", help="a dataset: a bare id or a location")
+    history.add_argument("--warehouse", metavar="PLACE", help="where datasets named by a bare id live")
+    history.add_argument("--limit", type=int, default=20, help="how many commits (%(default)s)")
+    return parser
+
+
+def _add_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="a JSON file; - reads standard input")
+    parser.add_argument("--warehouse", metavar="PLACE", help="where datasets named by a bare id live")
+
+
+def _add_spark(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--master", default=LOCAL, help="the Spark master (%(default)s)")
+    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a Spark setting")

@@ -1,0 +1,10 @@
+"""The way in for ``python -m airflow_merge_provider``."""
+
+from __future__ import annotations
+
+import sys
+
+from airflow_merge_provider.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
