@@ -186,7 +186,8 @@ def test_mapped_tasks_have_tokens_of_their_own(run_dag, fake_hook):
     run = run_dag(dag)
 
     assert {str(each.state) for each in run.get_task_instances()} == {"success"}
-    assert [(each.run.map_index, each.config["target"]) for each in fake.requests] == [(0, "one"), (1, "two")]
+    asked = sorted((each.run.map_index, each.config["target"]) for each in fake.requests)
+    assert asked == [(0, "one"), (1, "two")]
 
 
 def test_a_mapped_task_with_wrong_arguments_is_not_tried_again(run_dag, fake_hook):
