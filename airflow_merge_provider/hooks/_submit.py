@@ -16,9 +16,9 @@ from airflow.providers.common.compat.sdk import AirflowException
 from airflow_merge_provider.core.child import die_with_parent
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
-from airflow_merge_provider.core.spark_conf import properties_text, session_conf
+from airflow_merge_provider.core.spark_conf import properties_text
 from airflow_merge_provider.jars import java, spark_home
-from airflow_merge_provider.launch import SCRIPT, jars_for, write_private
+from airflow_merge_provider.launch import SCRIPT, submit_conf, write_private
 
 _BINARY = "spark-submit"
 
@@ -82,7 +82,7 @@ class SubmitProcess:
                 "cannot be read: set deploy-mode to 'client'"
             )
         local = str(where["master"]).startswith("local")
-        conf = session_conf(local=local, jars=jars_for(self._conf), user=self._conf)
+        conf = submit_conf(self._conf, local=local)
         # In a file of mode 0600, not as --conf: settings may hold keys, and command lines are public.
         write_private(work / "spark.properties", properties_text(conf))
         return hook

@@ -1,0 +1,175 @@
+"""Where a job goes for each kind of connection, and what stands on the command line of spark-submit."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from airflow_merge_provider.core.errors import JobError, SetupError
+from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
+from airflow_merge_provider.hooks import _submit
+from airflow_merge_provider.hooks.spark_job import SparkJobHook
+from airflow_merge_provider.launch import JobProcess
+
+SECRET = "s3cr3t-value"  # noqa: S105 - none
+_RECORD = """#!{python}
+import json, os, sys
+args = sys.argv[1:]
+here = os.path.dirname(os.path.abspath(__file__))
+settings = args[args.index("--properties-file") + 1]
+with open(here + "/seen.json", "w") as file:
+    json.dump({{
+        "args": args,
+        "settings": open(settings).read(),
+        "modes": [oct(os.stat(path).st_mode & 0o777) for path in (settings, args[-2])],
+        "remote": os.environ.get("SPARK_REMOTE"),
+        "parent": os.getppid(),
+    }}, file)
+print("a line of the job", flush=True)
+{then}
+"""
+_ANSWER = "open(args[-1], 'w').write({answer!r}); sys.exit({code})"
+
+
+@pytest.fixture
+def request_():
+    run = RunToken(dag_id="d", run_id="r", task_id="t")
+    return JobRequest(job="merge_source", config={"datasets": ["a a"]}, run=run, started_at=1)
+
+
+@pytest.fixture
+def spark_submit(tmp_path, monkeypatch):
+    """Put a program called spark-submit on the path that writes down how it was called."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(_submit, "java", lambda: Path("/bin/java"))
+    monkeypatch.setattr(
+        _submit, "submit_conf", lambda user, *, local: {"spark.master.local": str(local), **user}
+    )
+
+    def install(then):
+        program = tmp_path / "spark-submit"
+        program.write_text(_RECORD.format(python=sys.executable, then=then))
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        return tmp_path / "seen.json"
+
+    return install
+
+
+def connect(monkeypatch, name="CLUSTER", **connection):
+    monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps(connection))
+
+
+def test_without_a_connection_spark_runs_on_this_machine(request_):
+    """The stock hook would turn to YARN."""
+    process = SparkJobHook("nowhere")._chosen(request_)
+
+    assert isinstance(process, JobProcess)
+    assert (process._master, process._remote) == ("local[*]", None)
+
+
+def test_a_connect_connection_names_the_server(monkeypatch, request_):
+    """The token is part of the address, which goes into the environment of the child and nowhere else."""
+    connect(monkeypatch, conn_type="spark_connect", host="server", port=15002, password=SECRET)
+
+    process = SparkJobHook("cluster")._chosen(request_)
+
+    assert process._remote == f"sc://server:15002/;token={SECRET}"
+
+
+def test_another_type_of_connection_is_refused(monkeypatch, request_):
+    """The first line names the connection and what it should be."""
+    connect(monkeypatch, conn_type="postgres", host="db")
+
+    with pytest.raises(SetupError, match=r"'cluster' is of type 'postgres': name one of type spark"):
+        SparkJobHook("cluster").submit(request_)
+
+
+def test_a_spark_connection_goes_through_the_stock_hook(monkeypatch, request_, spark_submit):
+    """Master and queue come from the connection, settings from a private file over the cluster's own."""
+    connect(monkeypatch, conn_type="spark", host="yarn", extra={"queue": "etl", "deploy-mode": "client"})
+    answer = JobResult(report={"changed": True})
+    seen = spark_submit(_ANSWER.format(answer=answer.model_dump_json(), code=0))
+
+    outcome = SparkJobHook("cluster", conf={"spark.hadoop.key": SECRET, "spark.x": True}).submit(request_)
+
+    found = json.loads(seen.read_text())
+    args = found["args"]
+    assert outcome == answer
+    assert args[args.index("--master") + 1] == "yarn"
+    assert args[args.index("--queue") + 1] == "etl"
+    assert args[args.index("--name") + 1] == "d.t"
+    assert "--load-spark-defaults" in args
+    assert args[-3].endswith("jobs/submit/main.py")
+    assert SECRET not in " ".join(args)
+    assert f"spark.hadoop.key={SECRET}" in found["settings"]
+    assert "spark.x=true" in found["settings"]
+    assert "spark.master.local=False" in found["settings"]
+    assert found["modes"] == ["0o600", "0o600"]
+    assert not Path(args[-1]).parent.exists()
+
+
+def test_a_local_master_of_a_connection_is_local(monkeypatch, request_, spark_submit):
+    """Jars on the class path of the driver are enough there."""
+    connect(monkeypatch, conn_type="spark", host="local[2]")
+    seen = spark_submit(_ANSWER.format(answer=JobResult(report={}).model_dump_json(), code=0))
+
+    SparkJobHook("cluster").submit(request_)
+
+    assert "spark.master.local=True" in json.loads(seen.read_text())["settings"]
+
+
+def test_an_answer_counts_more_than_the_exit_code(monkeypatch, request_, spark_submit):
+    """A job that failed says why in its answer; "Error code is: 1" says nothing."""
+    connect(monkeypatch, conn_type="spark", host="local")
+    answer = JobFailure(code="data", message="duplicate output id", retryable=False)
+    spark_submit(_ANSWER.format(answer=answer.model_dump_json(), code=1))
+
+    assert SparkJobHook("cluster").submit(request_) == answer
+
+
+def test_a_process_without_an_answer_can_be_tried_again(monkeypatch, request_, spark_submit):
+    """The error carries the last lines of the process."""
+    connect(monkeypatch, conn_type="spark", host="local")
+    spark_submit("sys.exit(3)")
+
+    with pytest.raises(JobError, match="without an answer"):
+        SparkJobHook("cluster").submit(request_)
+
+
+def test_cluster_mode_is_refused_before_anything_starts(monkeypatch, request_, spark_submit):
+    """Its driver runs where the answer file cannot be read."""
+    connect(monkeypatch, conn_type="spark", host="yarn", extra={"deploy-mode": "cluster"})
+    seen = spark_submit("")
+
+    with pytest.raises(SetupError, match="set deploy-mode to 'client'"):
+        SparkJobHook("cluster").submit(request_)
+
+    assert not seen.exists()
+
+
+def test_on_kill_ends_the_child(monkeypatch, request_, spark_submit):
+    """The child is gone at once and the task fails as one that may be tried again."""
+    connect(monkeypatch, conn_type="spark", host="local")
+    seen = spark_submit("import time; time.sleep(60)")
+    hook = SparkJobHook("cluster")
+
+    def end_it():
+        while not seen.exists():
+            time.sleep(0.05)
+        time.sleep(0.2)
+        hook.on_kill()
+
+    ender = threading.Thread(target=end_it)
+    ender.start()
+    started = time.monotonic()
+    with pytest.raises(JobError, match="ended on request"):
+        hook.submit(request_)
+    ender.join()
+
+    assert time.monotonic() - started < 30
