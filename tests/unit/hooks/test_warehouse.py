@@ -55,9 +55,7 @@ def test_the_warehouse_is_found_in_order(monkeypatch):
     assert WarehouseHook(warehouse="/given").warehouse == "/given"
 
 
-@pytest.mark.parametrize(
-    "written", ['{"AWS_REGION": "eu", "TIMEOUT": 3}', {"AWS_REGION": "eu", "TIMEOUT": 3}]
-)
+@pytest.mark.parametrize("written", ['{"REGION": "eu", "TIMEOUT": 3}', {"REGION": "eu", "TIMEOUT": 3}])
 def test_storage_options_are_json_or_an_object(written, monkeypatch):
     """The form of the UI writes text, a secrets backend may give an object."""
     connection(monkeypatch, extra={"storage_options": written})
