@@ -1,0 +1,65 @@
+# Everything runs in .venv, which `make install` makes; nothing else on the machine is changed but the cache
+# folder of the two Delta jars (~/.cache/airflow_merge_provider, or $AIRFLOW_MERGE_PROVIDER_CACHE).
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help install demo ui test quick lint fix bench clean
+
+PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13,$(shell $(name) -c \
+	'import sys; 0x30b <= sys.hexversion >> 16 < 0x30e and print("$(name)")' 2>/dev/null)))
+BIN := $(CURDIR)/.venv/bin
+STAMP := .venv/installed
+ARGS ?=
+BENCH ?= merge_source_first_run
+
+define NEED_JAVA
+import sys
+from airflow_merge_provider import jars
+try:
+    jars.java()
+except jars.SetupError as error:
+    sys.exit(str(error))
+endef
+export NEED_JAVA
+
+help:  ## Say what there is
+	@sed -n 's/^\([a-z]*\):[^#]*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+		printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+install: $(STAMP)  ## Make .venv with everything in it, and fetch the two Delta jars
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python is missing: install Python 3.11, 3.12 or 3.13, or set PYTHON" >&2; exit 1; }
+	@$(PYTHON) -c "$$NEED_JAVA"
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[spark,openlineage,examples,dev]'
+	$(BIN)/python -m airflow_merge_provider.jars
+	@touch $@
+
+demo: $(STAMP)  ## Run the example DAGs in a real Airflow over real data, and show what they did
+	@cd dags && $(BIN)/python -m demo run
+
+ui: $(STAMP)  ## Start that Airflow with its runs and print its address (Ctrl-C stops it)
+	@cd dags && $(BIN)/python -m demo ui
+
+test: $(STAMP)  ## Run every test (ARGS="-k words" picks some)
+	$(BIN)/python -m pytest --durations=15 -o console_output_style=count $(ARGS)
+
+quick: $(STAMP)  ## Run the tests that need neither Spark nor Airflow's database
+	$(BIN)/python -m pytest -q -m "not spark and not airflow and not e2e" $(ARGS)
+
+lint: $(STAMP)  ## Check style, types and the import rule
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fix: $(STAMP)  ## Mend what can be mended by a program
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## Measure a job against another solution of its task (BENCH=merge_source_first_run)
+	$(BIN)/python -m benchmarks.$(BENCH)
+
+clean:  ## Remove what make demo made, so that it starts afresh
+	rm -rf .demo

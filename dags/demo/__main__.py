@@ -1,0 +1,182 @@
+"""Runs the example DAGs in an Airflow of their own and tells what they did: ``python -m demo run | ui``."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from airflow_merge_provider.core.errors import DataError, JobError, MergeError, SetupError
+from airflow_merge_provider.jars import delta_jars, java
+from demo import golden_airports, worked_example
+from demo.inputs import prepare
+from demo.local_airflow import ALL, LocalAirflow, free_port
+from demo.tables import entities, entity_lines
+
+Reports = dict[str, dict[str, Any]]
+
+WORKED, GOLDEN = "example_merge_source", "example_golden_airports"
+HOME = Path(__file__).resolve().parents[2] / ".demo"
+_TASK = "merge"
+_PORT = 8080
+_STOPPED = 130
+_began = time.monotonic()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what the command line asks for; errors are one line, with what to do about them."""
+    parser = argparse.ArgumentParser(prog="demo", description=__doc__)
+    parser.add_argument("what", choices=["run", "ui"])
+    parser.add_argument("--home", type=Path, default=HOME, help="where everything is kept")
+    asked = parser.parse_args(arguments)
+    home = asked.home.resolve()
+    signal.signal(signal.SIGTERM, _interrupted)
+    try:
+        java()
+        delta_jars()
+        with _alone(home):
+            if asked.what == "run" or not _has_run(home):
+                _run(home)
+            if asked.what == "ui":
+                _ui(home)
+    except MergeError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    except KeyboardInterrupt:
+        say("stopped")
+        return 0 if asked.what == "ui" else _STOPPED
+    return 0
+
+
+def say(text: str) -> None:
+    """Print a line with the seconds since the start."""
+    tell(f"[demo  +{time.monotonic() - _began:5.1f}s] {text}")
+
+
+def tell(text: str = "") -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _run(home: Path) -> None:
+    warehouse = _warehouse(home)
+    counts = prepare(warehouse)
+    say("tables: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
+    with LocalAirflow(home / "airflow", warehouse) as airflow:
+        say("Airflow starts: api-server, scheduler, dag-processor")
+        airflow.wait_until_ready((WORKED, GOLDEN))
+        reports = {dag_id: _merged(airflow, dag_id) for dag_id in (WORKED, GOLDEN)}
+    say("Airflow has ended")
+    _tell_worked_example(warehouse, reports[WORKED])
+    _tell_golden_airports(warehouse, reports[GOLDEN])
+    _tell_seconds(reports)
+    tell()
+    if not any(report["changed"] for report in reports.values()):
+        tell("Nothing has changed since the run before: no table has got a new version.")
+    tell("Next: make ui shows these runs, make test runs the tests.")
+
+
+def _merged(airflow: LocalAirflow, dag_id: str) -> dict[str, Any]:
+    """Run a DAG and give the report of its merge.
+
+    :raises JobError: when it fails.
+    """
+    run_id = airflow.trigger(dag_id)
+    say(f"{dag_id}: {airflow.url}/dags/{dag_id}/runs/{run_id}")
+    if airflow.follow(dag_id, run_id, tell) != "success":
+        said = next(iter(airflow.log_lines(dag_id, run_id, "error")), "its task did not start")
+        log = next(iter(airflow.log_files(dag_id, run_id)), airflow.home / "scheduler.log")
+        raise JobError(
+            f"{dag_id} failed: {said.splitlines()[0]}\nThe log is {log}; make clean starts afresh."
+        )
+    report: dict[str, Any] = airflow.xcom(dag_id, run_id, _TASK, "merge_report")
+    target = report["target"]
+    done = "wrote" if report["changed"] else "nothing has changed since"
+    say(f"{dag_id}: {done} {target['dataset']} version {target['version']}")
+    return report
+
+
+def _tell_worked_example(warehouse: Path, report: Mapping[str, Any]) -> None:
+    """Print the outputs of the worked example.
+
+    :raises DataError: when they are not what they have to be.
+    """
+    version = report["target"]["version"]
+    outputs = entity_lines(entities(warehouse / worked_example.TARGET, version))
+    _title(f"A, B and C merged: {worked_example.TARGET}, version {version}")
+    for line in outputs:
+        tell(line)
+    if outputs != worked_example.EXPECTED:
+        raise DataError("This is not what has to come out:\n" + "\n".join(worked_example.EXPECTED))
+
+
+def _tell_golden_airports(warehouse: Path, report: Mapping[str, Any]) -> None:
+    version = report["target"]["version"]
+    known = golden_airports.airports(warehouse)
+    found = golden_airports.merged(warehouse, known, version)
+    _title(f"Three lists of airports merged: {golden_airports.TARGET}, version {version}")
+    for line in golden_airports.story(report, found, known):
+        tell(line)
+
+
+def _tell_seconds(reports: Reports) -> None:
+    _title("Seconds")
+    for dag_id, report in reports.items():
+        steps = ", ".join(f"{step} {seconds:.1f}" for step, seconds in report["seconds"].items())
+        tell(f"{dag_id:<24} {sum(report['seconds'].values()):5.1f}  ({steps})")
+
+
+def _ui(home: Path) -> None:
+    with LocalAirflow(home / "airflow", _warehouse(home), parts=ALL, port=free_port(_PORT)) as airflow:
+        say("Airflow starts")
+        airflow.wait_until_ready((WORKED, GOLDEN))
+        tell()
+        tell(f"Airflow: {airflow.url} (no login, this machine only; Ctrl-C stops)")
+        tell(f"A merge report: {airflow.url}/dags/{GOLDEN}, then a run, its task, the tab Merge report")
+        airflow.watch()
+
+
+def _title(text: str) -> None:
+    tell()
+    tell(text)
+    tell("-" * len(text))
+
+
+def _warehouse(home: Path) -> Path:
+    return home / "warehouse"
+
+
+def _has_run(home: Path) -> bool:
+    return all(
+        (_warehouse(home) / target).is_dir() for target in (worked_example.TARGET, golden_airports.TARGET)
+    )
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """Keep a second demo away from the same database.
+
+    :raises SetupError: when there is another.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise SetupError(f"make demo or make ui runs in {home} already: stop it first") from None
+        yield
+
+
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

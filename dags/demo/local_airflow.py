@@ -1,0 +1,266 @@
+"""How does a whole Airflow run below one folder: its processes, its REST API, and their end."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import psutil  # type: ignore[import-untyped]
+
+from airflow_merge_provider.core.child import die_with_parent
+from airflow_merge_provider.core.errors import JobError, SetupError
+
+Say = Callable[[str], object]
+
+HOST = "127.0.0.1"
+DAGS = Path(__file__).resolve().parents[1]
+# What a DAG run without deferred tasks needs, and what a whole Airflow has.
+NEEDED = ("api-server", "scheduler", "dag-processor")
+ALL = (*NEEDED, "triggerer")
+
+_START_SECONDS = 180.0
+_STOP_SECONDS = 10.0
+_POLL_SECONDS = 0.5
+_OVER = ("success", "failed")
+
+
+class LocalAirflow:
+    """An Airflow with SQLite in ``home``, for this machine only, as long as the block lasts.
+
+    :param home: its database, its logs and what its processes say.
+    :param warehouse: where the datasets of its DAGs lie.
+    :param parts: the processes to start.
+    :param port: where its pages are; any free port by default.
+    """
+
+    def __init__(
+        self, home: Path, warehouse: Path, *, parts: tuple[str, ...] = NEEDED, port: int | None = None
+    ) -> None:
+        self.home = home
+        self.url = f"http://{HOST}:{port or free_port()}"
+        self._warehouse = warehouse
+        self._parts = parts
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._started = 0.0
+        # The machine's proxies are for the world outside, not for this machine.
+        self._client = httpx.Client(base_url=f"{self.url}/api/v2", trust_env=False, timeout=30)
+
+    def __enter__(self) -> Self:
+        self.home.mkdir(parents=True, exist_ok=True)
+        env = self._environment()
+        self._migrate(env)
+        self._started = time.time()
+        try:
+            for part in self._parts:
+                self._children[part] = self._start([part], part, env)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def wait_until_ready(self, dag_ids: tuple[str, ...]) -> None:
+        """Wait until every process is healthy and has read these DAGs since it started.
+
+        :raises JobError: when a process ends, or nothing happens for three minutes.
+        :raises SetupError: when a DAG file cannot be imported.
+        """
+        end = time.monotonic() + _START_SECONDS
+        while not (self._healthy() and all(map(self._parsed, dag_ids))):
+            self._check_children()
+            if time.monotonic() > end:
+                raise JobError(f"Airflow was not ready after {_START_SECONDS:.0f} s, see {self.home}/*.log")
+            time.sleep(_POLL_SECONDS)
+
+    def trigger(self, dag_id: str) -> str:
+        """Start a run of a DAG and give its id."""
+        answer = self._client.post(f"/dags/{dag_id}/dagRuns", json={"logical_date": None})
+        answer.raise_for_status()
+        return str(answer.json()["dag_run_id"])
+
+    def follow(self, dag_id: str, run_id: str, say: Say) -> str:
+        """Hand on the progress of a run's tasks until it is over, and give the state it ended in."""
+        told = 0
+        while True:
+            self._check_children()
+            state = str(self._get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
+            lines = [line for line in self.log_lines(dag_id, run_id) if line.startswith("[merge")]
+            for line in lines[told:]:
+                say(line)
+            told = len(lines)
+            if state in _OVER:
+                return state
+            time.sleep(_POLL_SECONDS)
+
+    def watch(self) -> None:
+        """Do nothing until a process ends, or this one is interrupted.
+
+        :raises JobError: when a process ends.
+        """
+        while True:
+            self._check_children()
+            time.sleep(_POLL_SECONDS)
+
+    def log_lines(self, dag_id: str, run_id: str, level: str | None = None) -> Iterator[str]:
+        """Yield what the tasks of a run have logged so far."""
+        for file in self.log_files(dag_id, run_id):
+            # The last line may still be in the writing.
+            for line in file.read_text(encoding="utf-8").split("\n")[:-1]:
+                entry = json.loads(line)
+                if level is None or entry.get("level") == level:
+                    yield str(entry.get("event", ""))
+
+    def log_files(self, dag_id: str, run_id: str) -> list[Path]:
+        """Give the log files of a run's tasks."""
+        return sorted((self.home / "logs" / f"dag_id={dag_id}" / f"run_id={run_id}").rglob("attempt=*.log"))
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str) -> Any:
+        """Give what a task has left under a key."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
+        return self._get(path)["value"]
+
+    def stop(self) -> None:
+        """End every process of this Airflow: first asked, after ten seconds forced."""
+        self._client.close()
+        sessions = {child.pid for child in self._children.values()}
+        for child in self._children.values():
+            if child.poll() is None:
+                child.terminate()
+        end = time.monotonic() + _STOP_SECONDS
+        while (left := _processes_of(sessions)) and time.monotonic() < end:
+            for child in self._children.values():
+                child.poll()  # a child that has ended is there until it is asked for
+            time.sleep(0.1)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for child in self._children.values():
+            child.wait()
+        self._children.clear()
+
+    def _environment(self) -> dict[str, str]:
+        """Give the settings of this Airflow; those of another one on this machine are left out."""
+        env = {name: value for name, value in os.environ.items() if not _is_of_another(name)}
+        settings = {
+            "CORE__DAGS_FOLDER": DAGS,
+            "CORE__LOAD_EXAMPLES": False,
+            "CORE__PARALLELISM": 4,
+            "CORE__DAGS_ARE_PAUSED_AT_CREATION": False,
+            "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": True,
+            "CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "API__HOST": HOST,
+            "API__PORT": self.url.rpartition(":")[2],
+            "API__BASE_URL": self.url,
+            "API__WORKERS": 1,
+            "API_AUTH__JWT_SECRET": secrets.token_hex(32),
+            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db",
+            "DATABASE__LOAD_DEFAULT_CONNECTIONS": False,
+            "LOGGING__WORKER_LOG_SERVER_PORT": free_port(),
+            "LOGGING__TRIGGER_LOG_SERVER_PORT": free_port(),
+            "MERGE__WAREHOUSE": self._warehouse,
+            "OPENLINEAGE__DISABLED": True,
+            "USAGE_DATA_COLLECTION__ENABLED": False,
+        }
+        env |= {f"AIRFLOW__{name}": str(value) for name, value in settings.items()}
+        env["AIRFLOW_HOME"] = str(self.home)
+        env["no_proxy"] = env["NO_PROXY"] = f"{HOST},localhost"
+        return env
+
+    def _migrate(self, env: Mapping[str, str]) -> None:
+        """Make the database once for each version of Airflow."""
+        stamp, version = self.home / "migrated", importlib.metadata.version("apache-airflow-core")
+        if stamp.is_file() and stamp.read_text() == version:
+            return
+        child = self._start(["db", "migrate"], "db-migrate", env)
+        if child.wait():
+            raise JobError(f"Airflow's database cannot be made: {self._last_line('db-migrate')}")
+        stamp.write_text(version)
+
+    def _start(self, words: list[str], part: str, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        with (self.home / f"{part}.log").open("wb") as log:
+            return subprocess.Popen(  # noqa: S603 - our own command, no shell
+                [sys.executable, "-P", "-m", "airflow", *words],
+                env=dict(env),
+                cwd=self.home,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - nothing but one system call
+            )
+
+    def _healthy(self) -> bool:
+        try:
+            health = self._get("/monitor/health")
+        except httpx.HTTPError:
+            return False
+        wanted = ["metadatabase", *(part.replace("-", "_") for part in self._parts[1:])]
+        return all((health.get(part) or {}).get("status") == "healthy" for part in wanted)
+
+    def _parsed(self, dag_id: str) -> bool:
+        answer = self._client.get(f"/dags/{dag_id}")
+        if answer.is_success:
+            parsed = answer.json()["last_parsed_time"]
+            return parsed is not None and datetime.fromisoformat(parsed).timestamp() >= self._started
+        for error in self._get("/importErrors")["import_errors"]:
+            if dag_id in str(error["filename"]):
+                raise SetupError(f"{error['filename']} cannot be imported: {error['stack_trace']}")
+        return False
+
+    def _get(self, path: str) -> dict[str, Any]:
+        answer = self._client.get(path)
+        answer.raise_for_status()
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def _check_children(self) -> None:
+        for part, child in self._children.items():
+            if child.poll() is not None:
+                raise JobError(f"airflow {part} ended: {self._last_line(part)} (see {self.home}/{part}.log)")
+
+    def _last_line(self, part: str) -> str:
+        lines = (self.home / f"{part}.log").read_text(encoding="utf-8", errors="replace").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+def free_port(wanted: int = 0) -> int:
+    """Give a port of this machine that nobody listens on: the wanted one where it is free."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, wanted))
+        except OSError:
+            return free_port()
+        return int(listener.getsockname()[1])
+
+
+def _is_of_another(name: str) -> bool:
+    return name.startswith(("AIRFLOW_", "_AIRFLOW_")) and name != "AIRFLOW_MERGE_PROVIDER_CACHE"
+
+
+def _processes_of(sessions: set[int]) -> list[int]:
+    """Find what is left of sessions: a task has a process group of its own, but stays in its session."""
+    found = []
+    for pid in psutil.pids():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getsid(pid) in sessions:
+                found.append(pid)
+    return found
