@@ -1,0 +1,87 @@
+"""A MergeSourceOperator in a DAG run with real Spark and real tables: the example of three datasets."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+from airflow.sdk import DAG, task
+from deltalake import DeltaTable, write_deltalake
+from pyarrow import parquet
+
+from airflow_merge_provider.assets import dataset_asset
+from airflow_merge_provider.operators.merge_source import MergeSourceOperator
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+
+
+@pytest.fixture
+def lake(tmp_path):
+    """Write the datasets A, B and C of the worked example."""
+    write_deltalake(tmp_path / "A", pa.table({"_id": ["a1", "a2"], "f1": [1, 2]}))
+    write_deltalake(tmp_path / "B", pa.table({"_id": ["b1", "b2"], "f1": [1, 3], "f2": ["x", None]}))
+    deleted = pa.array([None, True, True], pa.bool_())
+    write_deltalake(
+        tmp_path / "C", pa.table({"_id": ["c1", "c2", "c3"], "f3": ["X", "Y", "X"], "_deleted": deleted})
+    )
+    return str(tmp_path)
+
+
+def merging(dag_id, lake, **kwargs):
+    """Make a DAG that merges the three, and one task after it."""
+    with DAG(dag_id, schedule=None) as dag:
+
+        @task
+        def after():
+            return "ran"
+
+        merge = MergeSourceOperator(
+            task_id="merge",
+            target="golden",
+            datasets=["A a", "B b", "C c"],
+            equality=[["eq", "a.f1", "b.f1"], ["eq", "b.f2", ["lower", "c.f3"]]],
+            warehouse=lake,
+            spark_conn_id="no_such_connection",
+            **kwargs,
+        )
+        merge >> after()
+    return dag
+
+
+def states(run):
+    return {each.task_id: str(each.state) for each in run.get_task_instances()}
+
+
+def report(run):
+    return run.get_task_instance("merge").xcom_pull(task_ids="merge", key="merge_report")
+
+
+def test_two_runs_merge_once_and_tell_once(run_dag, asset_events, lake):
+    """The first run writes five entities and emits an event; the second finds nothing new and is silent."""
+    dag = merging("on_spark", lake)
+    uri = dataset_asset("golden", warehouse=lake).uri
+
+    first = run_dag(dag)
+    second = run_dag(dag)
+
+    assert states(first) == states(second) == {"merge": "success", "after": "success"}
+    assert (report(first)["changed"], report(second)["changed"]) == (True, False)
+    assert report(first)["target"]["version"] == report(second)["target"]["version"]
+    (event,) = asset_events(uri)
+    assert event["run"] == first.run_id
+    assert event["version"] == DeltaTable(f"{lake}/golden").version()
+    files = DeltaTable(f"{lake}/golden").file_uris()
+    ids = [each for file in files for each in parquet.read_table(file, columns=["_id"])["_id"].to_pylist()]
+    assert sorted(ids) == ["0|a1|1|b1|2|c1", "0|a2", "1|b2", "2|c2", "2|c3"]
+
+
+def test_a_missing_dataset_fails_for_good_without_writing(run_dag, lake):
+    """An error of the data that only Spark can see is not tried again, and there is no target."""
+    dag = merging("missing", f"{lake}/elsewhere", retries=2, retry_delay=timedelta(0))
+
+    run = run_dag(dag)
+
+    assert states(run) == {"merge": "failed", "after": "upstream_failed"}
+    assert run.get_task_instance("merge").try_number == 1
+    assert not DeltaTable.is_deltatable(f"{lake}/elsewhere/golden")
