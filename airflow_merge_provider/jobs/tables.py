@@ -32,6 +32,7 @@ _NOT_DELTA = (
     "DELTA_TABLE_NOT_FOUND",
     "EXPECT_TABLE_NOT_VIEW",
 )
+_TAKEN = "TABLE_OR_VIEW_ALREADY_EXISTS"
 _NOT_THERE = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 _LOOK_BACK = 20
 _VERSION_MASK = (1 << 48) - 1
@@ -179,7 +180,13 @@ def create_as(
     writer = rows.writeTo(sql.table(target)).using("delta").tableProperty(CAPABILITY, capability)
     for key, value in {"delta.enableDeletionVectors": "true", **(properties or {})}.items():
         writer = writer.tableProperty(key, value)
-    writer.create()
+    try:
+        writer.create()
+    except AnalysisException as error:
+        if condition(error) != _TAKEN or _history(rows.sparkSession, target, 1):
+            raise
+        # A first write that was killed has left a folder with a log that holds no commit.
+        writer.createOrReplace()
 
 
 def overwrite(target: Dataset, rows: DataFrame) -> None:
@@ -227,7 +234,7 @@ def _history(spark: SparkSession, dataset: Dataset, limit: int | None) -> list[t
             return []
         if not reason.startswith(_NOT_DELTA):
             raise
-        if dataset.path is not None and not _holds_files(spark, dataset.path):
+        if dataset.path is not None and not _is_something_else(spark, dataset.path):
             return []
         raise _wrong(
             dataset,
@@ -238,13 +245,19 @@ def _history(spark: SparkSession, dataset: Dataset, limit: int | None) -> list[t
     return [(int(row["version"]), row["userMetadata"]) for row in rows]
 
 
-def _holds_files(spark: SparkSession, path: str) -> bool:
+def _is_something_else(spark: SparkSession, path: str) -> bool:
+    """Tell whether there are files that no Delta writer left: it makes the log's folder before anything."""
+    return _files(spark, f"{path}/_delta_log") is None and bool(_files(spark, path))
+
+
+def _files(spark: SparkSession, path: str) -> list[Any] | None:
+    """Name at most one file below a path; None when the path does not exist."""
     found = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
-        return bool(found.load(path).select("path").limit(1).collect())
+        return found.load(path).select("path").limit(1).collect()
     except AnalysisException as error:
         if condition(error).startswith(_NOT_THERE):
-            return False
+            return None
         raise
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.jobs.delta_log import commits
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError
 from airflow_merge_provider.jobs import tables
+from tests.jobs.delta_log import commits
 
 CAP = "merge_source"
 KEY = "t.id = s.id"
@@ -220,3 +220,19 @@ def test_an_error_after_the_commit_does_not_lose_it(spark, target):
         raise RuntimeError("a checkpoint failed")
 
     assert tables.commit(spark, target, CAP, None, {}, write) == tables.Committed(0, 1)
+
+
+@pytest.mark.parametrize("left", [[], ["part-0.parquet"]])
+def test_what_a_killed_first_write_left_is_no_table_and_no_obstacle(spark, target, left):
+    """A log folder without a commit is not there; the next first run makes the table in one commit."""
+    (Path(target.path) / "_delta_log").mkdir(parents=True)
+    for name in left:
+        (Path(target.path) / name).write_bytes(b"PAR1")
+
+    assert tables.last_run(spark, target, CAP) is None
+    assert not tables.pin(spark, target).exists
+    assert _create(spark, target, (1, "a")) == tables.Committed(version=0, number=1)
+    assert _content(spark, target) == [(1, "a")]
+    (only,) = commits(Path(target.path))
+    assert only["properties"]["merge.capability"] == CAP
+    assert only["txn"] == ("airflow-merge/merge_source", 1)
