@@ -1,0 +1,176 @@
+"""A Spark process ended at any moment: nothing stays running, the next run gives what one run gives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from airflow_merge_provider.core.errors import JobError
+from airflow_merge_provider.core.protocol import JobResult
+from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.launch import JobProcess
+from tests.jobs import probe
+
+pytestmark = pytest.mark.spark
+
+PROBE = Path(probe.__file__)
+ROWS = 400_000
+
+
+class Running:
+    """A job in a thread, and the processes below it."""
+
+    def __init__(self, request) -> None:
+        self.lines: list[str] = []
+        self.process = JobProcess(request, script=PROBE, on_line=self.lines.append)
+        self.outcome: object = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.outcome = self.process.run()
+        except Exception as error:  # noqa: BLE001 - whatever it was, the test looks at it
+            self.outcome = error
+
+    def until(self, seen: Callable[[], bool]) -> None:
+        end = time.monotonic() + 300
+        while not seen():
+            assert self._thread.is_alive(), (self.outcome, self.lines)
+            assert time.monotonic() < end, self.lines
+            time.sleep(0.001)
+
+    def said(self, words: str) -> Callable[[], bool]:
+        return lambda: any(words in line for line in self.lines)
+
+    def family(self) -> list[psutil.Process]:
+        java = psutil.Process(self.process._child.pid)
+        return [java, *java.children(recursive=True)]
+
+    def ended(self) -> object:
+        self._thread.join(300)
+        assert not self._thread.is_alive()
+        return self.outcome
+
+
+def _gone(processes: list[psutil.Process]) -> bool:
+    _, alive = psutil.wait_procs(processes, timeout=30)
+    return not alive
+
+
+@pytest.fixture
+def places(spark, tmp_path) -> tuple[str, str]:
+    """Make a source, and name a place for the target."""
+    rows = spark.range(ROWS).selectExpr("id", "id % 7 AS amount", "sha2(CAST(id AS STRING), 256) AS note")
+    rows.write.format("delta").save(str(tmp_path / "source"))
+    return str(tmp_path / "source"), str(tmp_path / "target")
+
+
+def _sum(spark, target: str) -> tuple[int, int, int]:
+    """Give rows, total and number of commits."""
+    row = spark.sql(f"SELECT count(*) AS n, sum(amount) AS total FROM delta.`{target}`").collect()[0]
+    return row.n, row.total, len(list((Path(target) / "_delta_log").glob("*.json")))
+
+
+def _files(target: str) -> set[str]:
+    return {file.name for file in Path(target).glob("*.parquet")}
+
+
+def _log(target: str, version: int) -> Path:
+    return Path(target) / "_delta_log" / f"{version:020d}.json"
+
+
+@pytest.mark.parametrize(
+    ("first", "moment"),
+    [(False, "before"), (True, "during"), (False, "during"), (False, "after")],
+    ids=["before a merge", "during the first write", "during a merge", "after a merge"],
+)
+def test_the_next_run_gives_what_one_clean_run_gives(spark, places, first, moment):
+    """Whenever Spark is killed, the retry of the same run ends with the rows and commits of one run."""
+    source, target = places
+    if not first:
+        probe.run(spark, probe.request(source, target, "r0"), Progress(lambda _: None))
+    version = 0 if first else 1
+    asked = probe.request(source, target)
+    before = _files(target)
+    running = Running(asked.model_copy(update={"config": {**asked.config, "wait": moment}}))
+    if moment == "during":
+        running.until(lambda: bool(_files(target) - before))
+    else:
+        running.until(running.said(f"waiting {moment} the commit"))
+    family = running.family()
+
+    os.kill(family[0].pid, signal.SIGKILL)
+
+    assert isinstance(running.ended(), JobError)
+    assert _gone(family)
+    assert _log(target, version).exists() == (moment == "after")
+    report = probe.run(spark, asked, Progress(lambda _: None))
+    runs = version + 1
+    total = sum(row % 7 for row in range(ROWS)) * runs
+    assert _sum(spark, target) == (ROWS, total, runs)
+    assert report["changed"] is (moment != "after")
+    assert report["version"] == version
+
+
+def test_a_killed_launcher_takes_spark_and_its_driver_with_it(places):
+    """The worker may be killed without a word; no orphan goes on writing."""
+    source, target = places
+    asked = probe.request(source, target, wait="before")
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from airflow_merge_provider.core.protocol import JobRequest\n"
+        "from airflow_merge_provider.launch import JobProcess\n"
+        "request = JobRequest.model_validate_json(sys.argv[1])\n"
+        "JobProcess(request, script=Path(sys.argv[2]), on_line=lambda line: print(line, flush=True)).run()\n"
+    )
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", code, asked.model_dump_json(), str(PROBE)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert any("waiting before the commit" in line for line in launcher.stdout)
+        family = psutil.Process(launcher.pid).children(recursive=True)
+        assert {"java"} < {process.name() for process in family}
+    finally:
+        launcher.kill()
+        launcher.wait()
+
+    assert _gone(family)
+
+
+def test_a_job_that_is_ended_on_request_ends_whole(places):
+    """What a stopped task calls: both processes are gone and the error says why."""
+    source, target = places
+    running = Running(probe.request(source, target, wait="before"))
+    running.until(running.said("waiting before the commit"))
+    family = running.family()
+
+    running.process.kill()
+
+    outcome = running.ended()
+    assert _gone(family)
+    assert isinstance(outcome, JobError)
+    assert outcome.message == "The Spark process was ended on request"
+    assert not Path(target).exists()
+
+
+def test_a_run_says_little_and_answers(places):
+    """A whole run prints its steps and nothing of Spark's, and leaves no file behind."""
+    source, target = places
+    running = Running(probe.request(source, target))
+
+    outcome = running.ended()
+
+    assert isinstance(outcome, JobResult)
+    assert outcome.report["version"] == 0
+    assert len(running.lines) <= 20
+    assert all(line.startswith("[merge +") for line in running.lines), running.lines

@@ -1,0 +1,70 @@
+"""A job that stands in for a capability: it adds values to a target, so that twice is not once.
+
+Started as a script it is that job in a real Spark process; ``wait`` in its configuration names the moment at
+which it stops and waits to be killed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+
+CAPABILITY = "probe"
+ADD = ("WHEN MATCHED THEN UPDATE SET amount = t.amount + s.amount", "WHEN NOT MATCHED THEN INSERT *")
+
+
+def request(source: str, target: str, run_id: str = "r1", **config: Any) -> JobRequest:
+    """Ask for one run of the probe, under the name of a job that the protocol knows."""
+    return JobRequest(
+        job="merge_source",
+        config={"source": source, "target": target, **config},
+        run=RunToken(dag_id="d", run_id=run_id, task_id="t"),
+        started_at=1,
+    )
+
+
+def run(spark, request, progress) -> dict[str, Any]:
+    """Merge as every capability does: look, pin, read, commit once."""
+    from airflow_merge_provider.jobs import tables
+
+    target = Dataset(id="target", path=request.config["target"])
+    token = request.run.model_dump()
+    with progress.step("look"):
+        last = tables.last_run(spark, target, CAPABILITY)
+    if last is not None and last.state.get("token") == token:
+        return {"changed": False, "version": last.run_version}
+    pinned = tables.pin(spark, Dataset(id="source", path=request.config["source"]))
+    rows = tables.read(spark, pinned)
+    if request.config.get("fail"):
+        raise DataError("the source is not to be trusted")
+    if request.config.get("broken"):
+        rows.selectExpr("assert_true(amount < 0, 'amounts are negative')").collect()
+    _wait(request, progress, "before")
+
+    def write() -> None:
+        if last is None:
+            tables.create_as(target, rows, CAPABILITY)
+        else:
+            tables.merge(spark, target, rows, "t.id = s.id", ADD)
+
+    with progress.step("write"):
+        done = tables.commit(spark, target, CAPABILITY, last, {"token": token}, write)
+    _wait(request, progress, "after")
+    return {"changed": True, "version": done.version, "seconds": progress.seconds}
+
+
+def _wait(request, progress, moment: str) -> None:
+    if request.config.get("wait") == moment:
+        progress.say(f"waiting {moment} the commit")
+        time.sleep(600)
+
+
+if __name__ == "__main__":
+    from airflow_merge_provider.jobs.entry import main
+
+    sys.exit(main(sys.argv[1:], jobs={"merge_source": run}))
