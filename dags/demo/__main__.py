@@ -36,7 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--home", type=Path, default=HOME, help="where everything is kept")
     asked = parser.parse_args(arguments)
     home = asked.home.resolve()
-    signal.signal(signal.SIGTERM, _interrupted)
+    # Also where this was started in the background, with interrupts switched off.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupted)
     try:
         java()
         delta_jars()

@@ -76,8 +76,9 @@ def story(
     far = [golden for golden in found if golden.apart_km > FAR_KM]
     yield ""
     yield f"Codes are not names: {len(far)} golden airports join places more than {FAR_KM:,} km apart."
-    yield f"The farthest, {far[0].apart_km:,.0f} km:"
-    yield from chain_lines(far[0].members, known)
+    for golden in far[:1]:
+        yield f"The farthest, {golden.apart_km:,.0f} km:"
+        yield from chain_lines(golden.members, known)
     yield ""
     yield "Each row keeps this in its column _members: per entity its dataset, its id, and the keys (rule,"
     yield "side, value) by which it joins. What joins continents is a code that means one airport on one side"

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from typing import Any
 
 Row = dict[str, Any]
 
 
 def read(place: Path, columns: str = "*", version: int | None = None) -> list[Row]:
     """Give columns of a table's rows, as they were at a version."""
-    rows: list[Row] = _read(place, columns, version).to_pylist()
-    return rows
+    import pyarrow as pa
+    from deltalake import DeltaTable, QueryBuilder
+
+    # Not to_pyarrow_table(): it refuses tables with deletion vectors, which a query respects.
+    table = DeltaTable(str(place), version=version)
+    query = f"SELECT {columns} FROM source"
+    rows = pa.table(QueryBuilder().register("source", table).execute(query).read_all())
+    return list(rows.to_pylist())
 
 
 def write(place: Path, rows: Iterable[Row]) -> bool:
@@ -27,14 +30,12 @@ def write(place: Path, rows: Iterable[Row]) -> bool:
     import pyarrow as pa
     from deltalake import DeltaTable, write_deltalake
 
-    rows = sorted(rows, key=lambda row: str(row["_id"]))
-    names = dict.fromkeys(name for row in rows for name in row)
-    wanted = pa.table({name: [row.get(name) for row in rows] for name in names})
-    if DeltaTable.is_deltatable(str(place)):
-        found = _read(place, "*", None).sort_by("_id")
-        if found.column_names == wanted.column_names and found.cast(wanted.schema).equals(wanted):
-            return False
-    write_deltalake(str(place), wanted, mode="overwrite", schema_mode="overwrite")
+    given = list(rows)
+    names = dict.fromkeys(name for row in given for name in row)
+    wanted = _ordered({name: row.get(name) for name in names} for row in given)
+    if DeltaTable.is_deltatable(str(place)) and _ordered(read(place)) == wanted:
+        return False
+    write_deltalake(str(place), pa.Table.from_pylist(wanted), mode="overwrite", schema_mode="overwrite")
     return True
 
 
@@ -58,10 +59,5 @@ def entity_lines(outputs: Iterable[Mapping[str, Any]]) -> list[str]:
     return [json.dumps(output, sort_keys=True, ensure_ascii=False) for output in outputs]
 
 
-def _read(place: Path, columns: str, version: int | None) -> pa.Table:
-    import pyarrow as pa
-    from deltalake import DeltaTable, QueryBuilder
-
-    # Not to_pyarrow_table(): it refuses tables with deletion vectors, which this query respects.
-    table = DeltaTable(str(place), version=version)
-    return pa.table(QueryBuilder().register("t", table).execute(f"SELECT {columns} FROM t").read_all())
+def _ordered(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: str(row["_id"]))

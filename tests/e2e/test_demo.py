@@ -1,0 +1,180 @@
+"""What a newcomer sees of ``make demo`` and ``make ui``: a real Airflow, and nothing left of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from deltalake import DeltaTable
+from demo import worked_example
+from demo.local_airflow import free_port
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 400
+
+pytestmark = pytest.mark.spark
+
+
+def command(what: str, home: Path) -> list[str]:
+    return [sys.executable, "-m", "demo", what, "--home", str(home)]
+
+
+def demo(what: str, home: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(what, home),
+        cwd=ROOT / "dags",
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def left_behind(home: Path) -> list[str]:
+    """Name the processes whose Airflow is in this folder."""
+
+    def is_ours(process: psutil.Process) -> bool:
+        try:
+            return process.environ().get("AIRFLOW_HOME", "").startswith(str(home))
+        except psutil.Error:
+            return False
+
+    return [" ".join(process.cmdline()) for process in psutil.process_iter() if is_ours(process)]
+
+
+def versions(home: Path) -> dict[str, int]:
+    return {place.name: DeltaTable(str(place)).version() for place in (home / "warehouse").iterdir()}
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """Run the demo once in an empty folder, beside settings of another Airflow that it must not touch."""
+    home = tmp_path_factory.mktemp("demo")
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    return home, demo(
+        "run", home, AIRFLOW_HOME=str(elsewhere), AIRFLOW__DATABASE__SQL_ALCHEMY_CONN="postgresql://nowhere/x"
+    )
+
+
+def test_the_first_run_shows_what_two_dags_merged(first):
+    """Seven entities become the five of the worked example, and airports become golden airports."""
+    home, done = first
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    start = lines.index(worked_example.EXPECTED[0])
+    assert lines[start : start + 5] == worked_example.EXPECTED
+    assert re.search(r"^33,132 entities in, 28,532 golden airports out", done.stdout, re.MULTILINE)
+    assert "Nothing has changed" not in done.stdout
+    assert set(versions(home).values()) == {0}
+
+
+def test_no_process_is_left_behind(first):
+    """Airflow, its workers and Spark end with the demo."""
+    home, _ = first
+
+    assert left_behind(home) == []
+
+
+def test_a_second_run_changes_nothing(first):
+    """The same results are shown, it is said that nothing has changed, and no table has a new version."""
+    home, done = first
+
+    again = demo("run", home)
+
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "Nothing has changed since the run before" in again.stdout
+    results = re.compile(r"^A, B and C merged.*?(?=^Seconds)", re.MULTILINE | re.DOTALL)
+    assert results.findall(again.stdout) == results.findall(done.stdout) != []
+    assert set(versions(home).values()) == {0}
+    assert left_behind(home) == []
+
+
+@pytest.fixture
+def running() -> Iterator[Callable[[str, Path], subprocess.Popen[str]]]:
+    """Start the demo and leave it running; whatever happens, it ends with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(what: str, home: Path) -> subprocess.Popen[str]:
+        child = subprocess.Popen(
+            command(what, home), cwd=ROOT / "dags", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        started.append(child)
+        return child
+
+    yield start
+    for child in started:
+        child.kill()
+        child.communicate()
+
+
+def line_with(child: subprocess.Popen[str], text: str) -> str:
+    return next(line for line in child.stdout or () if text in line)
+
+
+def test_the_ui_shows_the_runs_until_it_is_interrupted(first, running):
+    """The address answers without a login, has the run and its report, and goes away with Ctrl-C."""
+    home, _ = first
+    ui = running("ui", home)
+    url = re.search(r"http://\S+", line_with(ui, "Airflow: "))[0]
+    dag = f"{url}/api/v2/dags/example_golden_airports"
+
+    with httpx.Client(trust_env=False) as client:
+        runs = client.get(f"{dag}/dagRuns").json()["dag_runs"]
+        task = f"{dag}/dagRuns/{runs[0]['dag_run_id']}/taskInstances/merge"
+        report = client.get(f"{task}/xcomEntries/merge_report").json()["value"]
+        page = client.get(f"{url}/merge/report.html")
+    second = demo("run", home)
+    ui.send_signal(signal.SIGINT)
+
+    assert {run["state"] for run in runs} == {"success"}
+    assert report["counts"]["golden"] == 28_532
+    assert page.status_code == 200
+    assert second.returncode == 1
+    assert "runs in" in second.stderr.splitlines()[0]
+    assert ui.wait(60) == 0
+    assert left_behind(home) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_takes_its_airflow_with_it(tmp_path, running, number):
+    """Nothing that was started is left, and the exit code says that it did not finish."""
+    child = running("run", tmp_path)
+    line_with(child, "Airflow starts")
+
+    child.send_signal(number)
+
+    assert child.wait(60) == 130
+    assert left_behind(tmp_path) == []
+
+
+def test_without_java_the_first_line_says_so(tmp_path):
+    """Before any work, in one line, with the remedy."""
+    done = demo("run", tmp_path / "demo", JAVA_HOME=str(tmp_path))
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("Java is missing: install Java 17 or 21")
+    assert done.stdout == ""
+    assert not (tmp_path / "demo").exists()
+
+
+def test_a_free_port_is_one_that_nobody_listens_on():
+    """The wanted port is given where it is free, another one where it is taken."""
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        assert free_port(port) != port
+    assert free_port(port) == port

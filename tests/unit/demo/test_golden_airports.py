@@ -1,0 +1,68 @@
+"""What the demo tells of the merged airports."""
+
+from __future__ import annotations
+
+import pytest
+from demo.golden_airports import Airport, Golden, chain_lines, distance_km, story
+
+from airflow_merge_provider.core.merge_source.chain import Named
+
+HERE = Airport("Here", "US", 32.2, -80.7)
+THERE = Airport("There", "CN", 37.1, 97.3)
+KNOWN = {Named("airports_world", "KHXD"): HERE, Named("airports_nyc", "HXD"): THERE}
+MEMBERS = [
+    {
+        "dataset": "airports_world",
+        "id": "KHXD",
+        "keys": [{"rule": "w.lid = n.faa", "side": "left", "value": "s:HXD"}],
+    },
+    {
+        "dataset": "airports_nyc",
+        "id": "HXD",
+        "keys": [{"rule": "w.lid = n.faa", "side": "right", "value": "s:HXD"}],
+    },
+]
+REPORT = {
+    "counts": {"entities": 3, "golden": 2, "merged": 1},
+    "cluster_sizes": {"1": 1, "2": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "km"),
+    [
+        (HERE, HERE, 0),
+        (Airport("", None, 0, 0), Airport("", None, 0, 180), 20_015),
+        (Airport("", None, 52.52, 13.405), Airport("", None, 48.857, 2.352), 878),
+    ],
+)
+def test_distances_are_those_on_a_globe(one, other, km):
+    """A place and itself, the two ends of the earth, Berlin and Paris."""
+    assert distance_km(one, other) == pytest.approx(km, abs=1)
+    assert distance_km(other, one) == pytest.approx(km, abs=1)
+
+
+def test_a_chain_tells_places_and_the_code_that_joined_them():
+    """The first line is where it starts; each other one says by which rule, value and airport it came in."""
+    first, second = chain_lines(MEMBERS, KNOWN)
+
+    assert first.split() == ["airports_world/KHXD", "Here", "32N", "81W", "US"]
+    assert second.split(maxsplit=5)[:5] == ["airports_nyc/HXD", "There", "37N", "97E", "CN"]
+    assert second.endswith("HXD: w.lid = n.faa, airports_world/KHXD")
+
+
+def test_the_story_counts_and_points_at_what_lies_far_apart():
+    """Counts, histogram, largest and farthest are those of the run."""
+    lines = list(story(REPORT, [Golden(MEMBERS, distance_km(HERE, THERE))], KNOWN))
+
+    assert lines[0].startswith("3 entities in, 2 golden airports out")
+    assert "      2        1 ########################################" in lines
+    assert "Codes are not names: 1 golden airports join places more than 1,000 km apart." in lines
+
+
+def test_the_story_needs_nothing_far_apart():
+    """Where every cluster is one place, no farthest one is shown."""
+    lines = list(story(REPORT, [Golden(MEMBERS, 1.0)], KNOWN))
+
+    assert "Codes are not names: 0 golden airports join places more than 1,000 km apart." in lines
+    assert not any(line.startswith("The farthest") for line in lines)
