@@ -26,7 +26,9 @@ def main(argv: list[str]) -> int:
     capability = importlib.import_module(f"tests.conformance.{argv[0]}")
     content = json.loads(Path(argv[1]).read_text(encoding="utf-8"))
     vectors = content["vectors"] if isinstance(content, dict) else content
-    spark = local_session(session_conf(local=True, jars=delta_jars(), user={"spark.sql.shuffle.partitions": "2"}))
+    spark = local_session(
+        session_conf(local=True, jars=delta_jars(), user={"spark.sql.shuffle.partitions": "2"})
+    )
     with tempfile.TemporaryDirectory(prefix="merge-conformance-") as folder:
         for number, vector in enumerate(vectors):
             line = capability.outcome(spark, vector, Path(folder) / str(number))

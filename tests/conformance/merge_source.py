@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import ConfigError, MergeError
@@ -16,7 +18,7 @@ from airflow_merge_provider.jobs.merge_source.job import run
 from airflow_merge_provider.jobs.progress import Progress
 
 TARGET = "conformance_target"
-ROWS = "_updated BIGINT, entity STRING"
+SCHEMA = pa.schema({"_updated": pa.int64(), "entity": pa.string()})
 
 
 def outcome(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
@@ -37,7 +39,7 @@ def _steps(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> I
     position = -1
     for number, step in enumerate(vector["steps"]):
         config, operator = step.get("config", config), step.get("operator", operator)
-        _append(spark, step.get("inputs", {}), versions, warehouse)
+        _append(step.get("inputs", {}), versions, warehouse)
         settings = {**config, **operator, "target": TARGET, "entity_column": "entity"}
         request = JobRequest(
             job="merge_source",
@@ -47,7 +49,7 @@ def _steps(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> I
             started_at=number,
         )
         try:
-            run(spark, request, Progress(out=lambda line: None))
+            run(spark, request, Progress(out=str))
         except MergeError as error:
             yield {"error": str(error)}
             continue
@@ -56,22 +58,29 @@ def _steps(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> I
         yield written
 
 
-def _append(
-    spark: SparkSession, inputs: Mapping[str, list[Any]], versions: dict[str, int], warehouse: Path
-) -> None:
+def _append(inputs: Mapping[str, list[Any]], versions: dict[str, int], warehouse: Path) -> None:
     for dataset, entities in inputs.items():
         start = versions.get(dataset, 0)
         rows = [(start + place, json.dumps(entity)) for place, entity in enumerate(entities, start=1)]
         versions[dataset] = start + len(rows)
-        frame = spark.createDataFrame(rows, ROWS).coalesce(1)
-        frame.write.format("delta").mode("append").save(str(warehouse / dataset))
+        content = pa.table({"_updated": [row[0] for row in rows], "entity": [row[1] for row in rows]}, SCHEMA)
+        write_deltalake(str(warehouse / dataset), content, mode="append")
 
 
 def _written(spark: SparkSession, warehouse: Path, position: int) -> Iterator[dict[str, Any]]:
     """Give what the last run wrote, in its order, without hidden columns."""
     table = spark.read.format("delta").load(str(warehouse / TARGET))
-    rows = table.where(f"_updated > {position}").orderBy("_updated").selectExpr(
-        "_id", "_updated", "_deleted", "`$ids` AS ids", "`$replaced` AS replaced", "to_json(entity) AS entity"
+    rows = (
+        table.where(f"_updated > {position}")
+        .orderBy("_updated")
+        .selectExpr(
+            "_id",
+            "_updated",
+            "_deleted",
+            "`$ids` AS ids",
+            "`$replaced` AS replaced",
+            "to_json(entity) AS entity",
+        )
     )
     for row in rows.collect():
         entity = {"_id": row["_id"], "_updated": row["_updated"]}

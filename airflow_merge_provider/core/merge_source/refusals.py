@@ -41,9 +41,12 @@ def shared_id(entity_id: str) -> DataError:
     )
 
 
-def without_id(dataset: str) -> DataError:
-    """Refuse an entity whose id is missing, null, empty or not a text."""
-    return _refused("", f"dataset {dataset!r}: entity without a string _id", "cast number keys upstream")
+def without_id(dataset: str, rows: int = 1) -> DataError:
+    """Refuse entities whose id is missing, null, empty or not a text."""
+    how_many = f" in {rows} rows" if rows > 1 else ""
+    return _refused(
+        "", f"dataset {dataset!r}: entity without a string _id{how_many}", "cast number keys upstream"
+    )
 
 
 def empty_source() -> DataError:

@@ -1,7 +1,6 @@
 """Which entities are the same: keys that both sides of a rule have connect them, and so on transitively.
 
-Works on hashes in the driver's memory: an entity costs some 60 bytes, a key 20. numpy, scipy and pyarrow live
-here and nowhere else in the jobs.
+Works on hashes in the driver's memory: an entity costs some 60 bytes, a key 20.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ class HashCollisionError(Exception):
 class Entities:
     """The thin rows of one source: ids, hashes of ids, who is deleted, and per rule side the hashed keys.
 
-    ``keys`` gives, by the order of a side, for each key the position of its entity, the key's hash, and a second hash that
-    tells two keys with one hash apart.
+    ``keys`` gives, by the order of a side, for each key the position of its entity, the key's hash, and a
+    second hash that tells two keys with one hash apart.
     """
 
     ids: pa.StringArray
     hashes: Numbers
     deleted: Flags
-    keys: dict[object, tuple[Numbers, Numbers, Numbers]]
+    keys: dict[tuple[int, str], tuple[Numbers, Numbers, Numbers]]
 
     @staticmethod
     def none() -> Entities:
@@ -49,7 +48,7 @@ class Entities:
     @cached_property
     def by_id(self) -> Numbers:
         """The positions in the order of the ids: by code point, as the bytes of UTF-8."""
-        return pc.sort_indices(self.ids).to_numpy(zero_copy_only=False).astype(np.int64)
+        return _numbers(pc.sort_indices(self.ids))
 
     def repeated(self) -> tuple[str, int] | None:
         """Give an id that stands in more than one row, and how often it does."""
@@ -92,6 +91,13 @@ class Graph:
         )
 
     @cached_property
+    def ranks(self) -> Numbers:
+        """The place of each entity in that order."""
+        ranks = np.empty(len(self.order), np.int64)
+        ranks[self.order] = np.arange(len(self.order))
+        return ranks
+
+    @cached_property
     def sizes(self) -> Numbers:
         """How many entities each cluster has."""
         return np.bincount(self.clusters, minlength=self.count)
@@ -99,10 +105,8 @@ class Graph:
     @cached_property
     def firsts(self) -> Numbers:
         """The first member of each cluster, by the clusters' numbers."""
-        place = np.empty(len(self.order), np.int64)
-        place[self.order] = np.arange(len(self.order))
         earliest = np.full(self.count, len(self.order), np.int64)
-        np.minimum.at(earliest, self.clusters, place)
+        np.minimum.at(earliest, self.clusters, self.ranks)
         return self.order[earliest]
 
     def members(self, cluster: int) -> list[tuple[int, str]]:
@@ -140,11 +144,11 @@ def connected(sources: Sequence[Entities], rules: Sequence[Rule]) -> Graph:
     return Graph(sources, clusters.astype(np.int64), int(clusters.max()) + 1 if len(clusters) else 0)
 
 
-def _shared(
-    rule: Rule, sources: Sequence[Entities], starts: Numbers
-) -> tuple[Numbers, Numbers, int]:
+def _shared(rule: Rule, sources: Sequence[Entities], starts: Numbers) -> tuple[Numbers, Numbers, int]:
     """Give the (entity, key) pairs of the keys that both sides of a rule have, keys numbered from 0."""
-    sides = [(starts[side.dataset], *sources[side.dataset].keys[side.order]) for side in (rule.left, rule.right)]
+    sides = [
+        (starts[side.dataset], *sources[side.dataset].keys[side.order]) for side in (rule.left, rule.right)
+    ]
     (_, _, left, _), (_, _, right, _) = sides
     shared = np.intersect1d(left, right)
     entities, keys, checks = [], [], []
@@ -177,7 +181,7 @@ def entities_of(thin: pa.Table, sides: Sequence[Side]) -> Entities:
     for number, side in enumerate(sides):
         lists = thin.column(f"key{number}").combine_chunks()
         checks = thin.column(f"check{number}").combine_chunks()
-        positions = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False).astype(np.int64)
+        positions = _numbers(pc.list_parent_indices(lists))
         keys[side.order] = (positions, _numbers(lists.flatten()), _numbers(checks.flatten()))
     return Entities(
         ids=thin.column("id").cast(pa.string()).combine_chunks(),
@@ -189,7 +193,8 @@ def entities_of(thin: pa.Table, sides: Sequence[Side]) -> Entities:
 
 def _numbers(values: pa.Array | pa.ChunkedArray) -> Numbers:
     chunked = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
-    return chunked.to_numpy().astype(np.int64)
+    numbers: Numbers = chunked.to_numpy().astype(np.int64)
+    return numbers
 
 
 def histogram(sizes: Numbers) -> Iterator[tuple[int, int]]:

@@ -6,12 +6,12 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
-from pyspark import cloudpickle
-from pyspark.sql import Column, functions as F
-from pyspark.sql.types import ArrayType, AtomicType, DataType
+from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql.types import AtomicType, DataType
 
 from airflow_merge_provider.core.merge_source import values
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.jobs.merge_source.shipping import ship
 from airflow_merge_provider.jobs.merge_source.sources import CONTENT, ENTITY, ID, IDS, OWN_IDS, Source
 from airflow_merge_provider.jobs.merge_source.variants import (
     PROPERTIES,
@@ -24,7 +24,7 @@ from airflow_merge_provider.jobs.merge_source.variants import (
 )
 from airflow_merge_provider.jobs.sql import column
 
-PROPERTY = "__merge_property"
+PROPERTY, POSITIONS = "__merge_property", "__merge_positions"
 
 
 class Content(ABC):
@@ -55,6 +55,10 @@ class Content(ABC):
     def merged(self, parts: Column) -> Column:
         """Give the entity of a cluster from its members in order."""
 
+    def finished(self, outputs: DataFrame) -> DataFrame:
+        """Do what both kinds of outputs need done once they are together."""
+        return outputs
+
 
 class TypedContent(Content):
     """Every property in a column: of its own type where all sources agree, else as VARIANT."""
@@ -69,16 +73,24 @@ class TypedContent(Content):
         return [self._column(source, name).alias(self._columns[name]) for name in self._kinds]
 
     def alone(self) -> Column:
-        return F.to_variant_object(present({
-            name: F.col(self._columns[name]).cast(VARIANT) if kind else F.col(self._columns[name])
-            for name, kind in self._kinds.items()
-        }))
+        return F.to_variant_object(
+            present(
+                {
+                    name: F.col(self._columns[name]).cast(VARIANT) if kind else F.col(self._columns[name])
+                    for name, kind in self._kinds.items()
+                }
+            )
+        )
 
     def merged(self, parts: Column) -> Column:
-        return F.to_variant_object(present({
-            name: _union(F.filter(parts[self._columns[name]], lambda value: value.isNotNull()), kind)
-            for name, kind in self._kinds.items()
-        }))
+        return F.to_variant_object(
+            present(
+                {
+                    name: _union(F.filter(parts[self._columns[name]], lambda value: value.isNotNull()), kind)
+                    for name, kind in self._kinds.items()
+                }
+            )
+        )
 
     def _column(self, source: Source, name: str) -> Column:
         kind = self._kinds[name]
@@ -118,7 +130,7 @@ class MapContent(Content):
     def alone(self) -> Column:
         content = F.col(CONTENT)
         if self._compact:
-            return _compacted(F.transform_values(content, lambda _, value: spliced(F.array(value))))
+            return F.transform_values(content, lambda _, value: spliced(F.array(value)))
         return F.to_variant_object(content)
 
     def merged(self, parts: Column) -> Column:
@@ -129,8 +141,20 @@ class MapContent(Content):
             return F.filter(F.transform(maps, lambda each: each[name]), lambda value: value.isNotNull())
 
         if self._compact:
-            return _compacted(_by_name(names, lambda name: spliced(contributed(name))))
+            return _by_name(names, lambda name: spliced(contributed(name)))
         return F.to_variant_object(_by_name(names, lambda name: _union(contributed(name), None)))
+
+    def finished(self, outputs: DataFrame) -> DataFrame:
+        """Compact the lists: drop values that equal an earlier one, and empty lists; unwrap lists of one."""
+        if not self._compact:
+            return outputs
+        some = F.map_filter(F.col(ENTITY), lambda _, items: F.size(items) > 0)
+        chosen = _kept_positions()(F.transform_values(some, lambda _, items: F.transform(items, _coded)))
+        kept = F.transform_values(
+            some, lambda name, items: F.transform(F.col(POSITIONS)[name], lambda at: F.get(items, at))
+        )
+        entity = F.to_variant_object(F.transform_values(kept, lambda _, items: _unwrapped(items)))
+        return outputs.withColumn(POSITIONS, chosen).withColumn(ENTITY, entity).drop(POSITIONS)
 
 
 class ListContent(Content):
@@ -166,7 +190,9 @@ class ListContent(Content):
         if IDS in schema.names:
             given[IDS] = F.col(OWN_IDS).cast(VARIANT)
         if self._include_internal:
-            internal = (name for name in schema.names if name.startswith("_") and not name.startswith("__merge"))
+            internal = (
+                name for name in schema.names if name.startswith("_") and not name.startswith("__merge")
+            )
             given |= {name: as_variant(column(name), schema[name].dataType) for name in internal}
         dropped = ("_id", "_deleted", "_filtered")
         return present({name: value for name, value in given.items() if name not in dropped})
@@ -178,27 +204,18 @@ def _merged_list(members: Column) -> Column:
 
 
 def _by_name(names: Column, value: Callable[[Column], Column]) -> Column:
-    return F.map_from_entries(F.transform(names, lambda name: F.struct(name.alias("n"), value(name).alias("v"))))
+    return F.map_from_entries(
+        F.transform(names, lambda name: F.struct(name.alias("n"), value(name).alias("v")))
+    )
 
 
-def _compacted(lists: Column) -> Column:
-    """Drop values that equal an earlier one, and lists of none; a list of one becomes its value."""
-    some = F.map_filter(lists, lambda _, items: F.size(items) > 0)
-    coded = F.transform_values(
-        some,
-        lambda _, items: F.transform(
-            items, lambda item: F.concat(F.schema_of_variant(item), F.lit(":"), F.to_json(item))
-        ),
-    )
-    positions = _kept_positions()(coded)
-    kept = F.transform_values(
-        some, lambda name, items: F.transform(positions[name], lambda at: F.get(items, at))
-    )
-    return F.to_variant_object(F.transform_values(kept, lambda _, items: _unwrapped(items)))
+def _coded(item: Column) -> Column:
+    """Write a value as text with its type in front."""
+    return F.concat(F.schema_of_variant(item), F.lit(":"), F.to_json(item))
 
 
 def _unwrapped(items: Column) -> Column:
-    """A list inside the list stays wrapped: ``[[1]]`` is one value, and that is a list."""
+    """Take the value out of a list of one, unless it is a list: ``[[1]]`` is one value, a list."""
     only = F.get(items, F.lit(0))
     is_value = (F.size(items) == 1) & as_items(only).isNull()
     return F.when(is_value, only).otherwise(items.cast(VARIANT))
@@ -206,7 +223,7 @@ def _unwrapped(items: Column) -> Column:
 
 def _kept_positions() -> Callable[[Column], Column]:
     """Say which items of each list stay, by the one definition of equal values."""
-    cloudpickle.register_pickle_by_value(values)
+    ship(values)
 
     def kept(lists: dict[str, list[str]] | None) -> dict[str, list[int]] | None:
         if lists is None:

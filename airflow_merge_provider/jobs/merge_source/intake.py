@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule, planned_rules
 from airflow_merge_provider.jobs import tables
@@ -46,9 +49,7 @@ def take_in(
     """
     rules = planned_rules(config)
     offsets = {name: offset for offset, name in enumerate(config.dataset_ids)}
-    sources = [
-        opened(tables.read(spark, each), offsets[each.dataset.id], config) for each in pinned
-    ]
+    sources = [opened(tables.read(spark, each), offsets[each.dataset.id], config) for each in pinned]
     for seed in _SEEDS:
         try:
             return _connected(sources, rules, config, progress, seed)
@@ -61,38 +62,72 @@ def _connected(
     sources: Sequence[Source], rules: Sequence[Rule], config: MergeSourceConfig, progress: Progress, seed: int
 ) -> Intake:
     with progress.step("read keys"):
-        read = [_read(source, rules, seed) for source in sources]
-    entities = [each for _, _, each in read]
+        read = _read([_Reading(_hashed(source, seed), seed) for source in sources], rules)
     with progress.step("connect"):
-        known = {source.offset: each for (source, _, _), each in zip(read, entities, strict=True)}
+        known = {reading.source.offset: entities for reading, entities in read}
         graph = connected(
             [known.get(offset, Entities.none()) for offset in range(len(config.dataset_ids))],
             [rule for rule in rules if {rule.left.dataset, rule.right.dataset} <= set(known)],
         )
         found = outcome(graph, config)
-    return Intake([source for source, _, _ in read], [keys for _, keys, _ in read], found)
+    readings = [reading for reading, _ in read]
+    return Intake([each.source for each in readings], [each.keys(rules) for each in readings], found)
 
 
-def _read(source: Source, rules: Sequence[Rule], seed: int) -> tuple[Source, SourceKeys, Entities]:
-    """Read a source's thin rows: on the fast assumption first, again where the data contradicts it.
+@dataclass(frozen=True)
+class _Reading:
+    """How a source's thin rows are read: on fast assumptions first, again where the data contradicts them.
 
-    It assumes that no key is transit-coded and that every entity has one version.
+    They are that Spark's own expressions can tell every key, and that every entity has one version.
     """
-    source = _hashed(source, seed)
-    keys = source_keys(source, rules, native=True)
-    thin = _thin(source, keys, seed).toArrow()
-    if pc.any(thin.column("coded")).as_py():
-        keys = source_keys(source, rules, native=False)
-        thin = _thin(source, keys, seed).toArrow()
-    _check_rows(source, thin.column("id"), thin.column("broken"))
-    entities = entities_of(thin, keys.sides)
-    if entities.repeated() is None:
-        return source, keys, entities
-    source = source.latest()
-    entities = entities_of(_thin(source, keys, seed).toArrow(), keys.sides)
-    if (repeated := entities.repeated()) is not None:
-        raise _two_versions(source, *repeated)
-    return source, keys, entities
+
+    source: Source
+    seed: int
+    native: bool = True
+    one_version: bool = True
+
+    def keys(self, rules: Sequence[Rule]) -> SourceKeys:
+        return source_keys(self.source, rules, native=self.native)
+
+    def corrected(self, thin: pa.Table, entities: Entities) -> _Reading | None:
+        """Give the reading to try next; None when this one was right.
+
+        :raises DataError: when there is none left to try.
+        """
+        if self.native and pc.any(thin.column("coded")).as_py():
+            return replace(self, native=False)
+        repeated = entities.repeated()
+        if repeated is None:
+            return None
+        if not self.one_version:
+            raise _two_versions(self.source, *repeated)
+        return replace(self, source=self.source.latest(), one_version=False)
+
+
+def _read(readings: Sequence[_Reading], rules: Sequence[Rule]) -> list[tuple[_Reading, Entities]]:
+    """Read the thin rows of all sources in one Spark job, and once more those that turned out to need it."""
+    done: dict[int, tuple[_Reading, Entities]] = {}
+    pending = list(readings)
+    while pending:
+        keys = [reading.keys(rules) for reading in pending]
+        frames = [_thin(reading, each) for reading, each in zip(pending, keys, strict=True)]
+        rows = reduce(_together, frames).toArrow()
+        again = []
+        for reading, each in zip(pending, keys, strict=True):
+            thin = rows.filter(pc.equal(rows.column("source"), reading.source.offset))
+            _check_rows(reading.source, thin.column("id"), thin.column("broken"))
+            entities = entities_of(thin, each.sides)
+            corrected = reading.corrected(thin, entities)
+            if corrected is None:
+                done[reading.source.offset] = (reading, entities)
+            else:
+                again.append(corrected)
+        pending = again
+    return [done[reading.source.offset] for reading in readings]
+
+
+def _together(left: DataFrame, right: DataFrame) -> DataFrame:
+    return left.unionByName(right, allowMissingColumns=True)
 
 
 def _hashed(source: Source, seed: int) -> Source:
@@ -100,26 +135,28 @@ def _hashed(source: Source, seed: int) -> Source:
     return replace(source, frame=source.frame.withColumn(HASH, hashed))
 
 
-def _thin(source: Source, keys: SourceKeys, seed: int) -> DataFrame:
+def _thin(reading: _Reading, keys: SourceKeys) -> DataFrame:
     """Pick what decides: ids, hashes of ids and keys, and a second hash that betrays collisions."""
+    source, seed = reading.source, reading.seed
 
     def hashes() -> Iterator[Column]:
         for number, values in enumerate(keys.columns):
             yield F.transform(values, lambda key: F.xxhash64(F.lit(seed), key)).alias(f"key{number}")
             yield F.transform(values, lambda key: F.hash(key)).alias(f"check{number}")
 
-    broken = F.lit(False) if source.properties is not None else F.col(CONTENT).isNull()  # noqa: FBT003
+    never = F.lit(False)
     return source.frame.select(
+        F.lit(source.offset).alias("source"),
         F.col(ID).alias("id"),
         F.col(HASH).alias("hash"),
         F.col(DELETED).alias("deleted"),
-        broken.alias("broken"),
-        (F.lit(False) if keys.coded is None else keys.coded).alias("coded"),  # noqa: FBT003
+        (never if source.properties is not None else F.col(CONTENT).isNull()).alias("broken"),
+        (never if keys.coded is None else keys.coded).alias("coded"),
         *hashes(),
     )
 
 
-def _check_rows(source: Source, ids: object, broken: object) -> None:
+def _check_rows(source: Source, ids: pa.ChunkedArray, broken: pa.ChunkedArray) -> None:
     at = f"dataset {source.name!r}"
     problems = []
     if wrong := int(pc.sum(broken).as_py() or 0):
@@ -127,8 +164,7 @@ def _check_rows(source: Source, ids: object, broken: object) -> None:
         problems.append(Problem(at, "entity", message, "correct or drop those rows"))
     without = int(pc.sum(pc.or_(pc.is_null(ids), pc.equal(pc.fill_null(ids, ""), ""))).as_py() or 0) - wrong
     if without > 0:
-        message = f"entity without a string _id ({without} rows)"
-        problems.append(Problem(at, "no-id", message, "give every row an id that is a text"))
+        problems += refusals.without_id(source.name, without).problems
     if problems:
         raise DataError.of(problems)
 

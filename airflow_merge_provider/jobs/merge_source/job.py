@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, warnings
 from airflow_merge_provider.core.merge_source.equality import planned_rules
 from airflow_merge_provider.core.merge_source.fingerprint import signature
@@ -46,11 +47,11 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     if unchanged is not None:
         return report(request, target, pinned, progress.seconds, said, **unchanged)
     if request.until == "plan":
-        return report(request, target, pinned, progress.seconds, said, version=last and last.version)
+        return report(request, target, pinned, progress.seconds, said, version=last.version if last else None)
     taken = take_in(spark, [each for each in pinned if each.exists], config, progress)
     found = findings(taken.outcome, config)
     if config.if_source_empty == "fail" and not found["counts"]["entities"]:
-        raise DataError("No entity in any dataset, and if_source_empty is 'fail': nothing was written")
+        raise refusals.empty_source()
     if request.until == "transform":
         return report(request, target, pinned, progress.seconds, said, changed=True, found=found)
     with progress.step("merge and write"):
@@ -61,14 +62,16 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
 
 
 def _missing(pinned: list[Pinned], config: MergeSourceConfig) -> list[str]:
-    """A dataset that does not exist is empty, unless none does or the configuration waits for it."""
+    """Take a dataset that does not exist as empty, unless none does or the configuration waits for it."""
     absent = [each.dataset for each in pinned if not each.exists]
     if absent and (len(absent) == len(pinned) or not config.ignore_non_existent_datasets):
         hint = "check the name and the warehouse, or run what makes it first"
-        raise DataError.of([
-            Problem("datasets", "missing", f"dataset {each.id!r} does not exist at {each.uri}", hint)
-            for each in absent
-        ])
+        raise DataError.of(
+            [
+                Problem("datasets", "missing", f"dataset {each.id!r} does not exist at {each.uri}", hint)
+                for each in absent
+            ]
+        )
     return [f"dataset {each.id!r} does not exist at {each.uri}: taken as empty" for each in absent]
 
 
@@ -97,14 +100,16 @@ def _unchanged(
         own = before.get("token") == state["token"]
         return {"changed": own, "version": last.run_version, "found": before.get("found")}
     what = "the configuration" if "fingerprint" in differs else "an input"
-    raise DataError.of([
-        Problem(
-            target.id,
-            "changed",
-            f"{what} has changed since the last run of {target.uri}",
-            "run once with full_refresh=True to write the target anew",
-        )
-    ])
+    raise DataError.of(
+        [
+            Problem(
+                target.id,
+                "changed",
+                f"{what} has changed since the last run of {target.uri}",
+                "run once with full_refresh=True to write the target anew",
+            )
+        ]
+    )
 
 
 def _write(

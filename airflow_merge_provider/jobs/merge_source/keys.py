@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from pyspark import cloudpickle
 from pyspark.sql import Column, Row, functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -36,13 +35,16 @@ from airflow_merge_provider.core.merge_source import expressions, functions, val
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
 from airflow_merge_provider.core.merge_source.expressions import Call, Expression, Path
 from airflow_merge_provider.jobs.merge_source import typed_rows
-from airflow_merge_provider.jobs.merge_source.sources import DELETED, ID, TEXT, Source
+from airflow_merge_provider.jobs.merge_source.shipping import ship
+from airflow_merge_provider.jobs.merge_source.sources import CONTENT, DELETED, ID, TEXT, Source
+from airflow_merge_provider.jobs.merge_source.variants import as_items
 from airflow_merge_provider.jobs.sql import column
 
 ID_PROPERTY = "_id"
 LEFT, RIGHT = "left", "right"
 KEYS_TYPE = "array<struct<rule:string,side:string,value:string>>"
 
+_TEXT, _BOOLEAN, _NUMBER = (f"{kind}:" for kind in (values.STRING, values.BOOLEAN, values.NUMBER))
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _CASES: Mapping[str, Callable[[Column], Column]] = {"lower": F.lower, "upper": F.upper}
 # Workers need these modules and may not have this package installed.
@@ -64,15 +66,11 @@ class SourceKeys:
     def joined(self, rules: Sequence[Rule]) -> Column:
         """Give all keys of an entity as ``_members`` keeps them."""
         parts = [
-            F.transform(
-                self.columns[self.sides.index(side)],
-                lambda value, rule=rule, end=end: F.struct(
-                    F.lit(rule.text).alias("rule"), F.lit(end).alias("side"), value.alias("value")
-                ),
-            )
+            F.transform(self.columns[position], _marked(rule.text, end))
             for rule in rules
-            for end, side in ((LEFT, rule.left), (RIGHT, rule.right))
-            if side in self.sides
+            for end, one in ((LEFT, rule.left), (RIGHT, rule.right))
+            for position, side in enumerate(self.sides)
+            if side.order == one.order
         ]
         return F.concat(*parts) if parts else F.array().cast(KEYS_TYPE)
 
@@ -95,6 +93,15 @@ def source_keys(source: Source, rules: Sequence[Rule], *, native: bool) -> Sourc
     return SourceKeys(sides, live, reduce(Column.__or__, coded) if coded else None)
 
 
+def _marked(rule: str, end: str) -> Callable[[Column], Column]:
+    """Say of a key which rule it belongs to, and which side of it."""
+
+    def marked(value: Column) -> Column:
+        return F.struct(F.lit(rule).alias("rule"), F.lit(end).alias("side"), value.alias("value"))
+
+    return marked
+
+
 @dataclass(frozen=True)
 class _Native:
     keys: Column
@@ -102,14 +109,14 @@ class _Native:
 
 
 def _native(source: Source, expression: Expression) -> _Native | None:
-    """Compile a path to texts, booleans or integers, also in lists or structs, and ``lower``/``upper`` of it."""
-    if source.properties is None:
-        return None
+    """Compile a path to texts, booleans or integers, also in lists and structs, and its lower or upper."""
     case = None
     if isinstance(expression, Call) and expression.name in _CASES and len(expression.args) == 1:
         case, expression = _CASES[expression.name], expression.args[0]
-    if not isinstance(expression, Path):
+    if not isinstance(expression, Path) or not expression.elements:
         return None
+    if source.properties is None and expression.elements != (ID_PROPERTY,):
+        return _native_variant(expression, case)
     found = _path(source, expression)
     if found is None:
         return None
@@ -122,17 +129,48 @@ def _native(source: Source, expression: Expression) -> _Native | None:
     def key(one: Column) -> Column:
         return F.concat(F.lit(prefix), (case(one) if case else one).cast("string"))
 
-    def is_coded(one: Column) -> Column:
-        return F.coalesce(one.startswith("~"), F.lit(False))  # noqa: FBT003 - a literal of SQL
+    items = value if isinstance(kind, ArrayType) else F.array(value)
+    return _Native(_keys(items, key), _any(items, _is_coded) if isinstance(item, StringType) else None)
 
-    if isinstance(kind, ArrayType):
-        keys = F.coalesce(
-            F.array_compact(F.array_distinct(F.transform(value, key))), F.array().cast("array<string>")
-        )
-        coded = F.coalesce(F.exists(value, is_coded), F.lit(False))  # noqa: FBT003 - a literal of SQL
-    else:
-        keys, coded = F.array_compact(F.array(key(value))), is_coded(value)
-    return _Native(keys, coded if isinstance(item, StringType) else None)
+
+def _native_variant(path: Path, case: Callable[[Column], Column] | None) -> _Native | None:
+    """Compile a root property of a VARIANT; a value of another kind than text, integer, boolean is coded."""
+    root, *rest = path.elements
+    if rest or root.startswith(("_", "$")):
+        return None
+    value = F.col(CONTENT)[F.lit(root)]
+    items = F.coalesce(as_items(value), F.array(value))
+
+    def key(one: Column) -> Column:
+        kind, text = F.schema_of_variant(one), F.try_variant_get(one, "$", "string")
+        of_text = F.concat(F.lit(_TEXT), case(text) if case else text)
+        keyed = F.when(kind == "STRING", of_text)
+        if case is None:
+            keyed = keyed.when(kind == "BIGINT", F.concat(F.lit(_NUMBER), text))
+            keyed = keyed.when(kind == "BOOLEAN", F.concat(F.lit(_BOOLEAN), text))
+        return keyed
+
+    def is_coded(one: Column) -> Column:
+        kind = F.schema_of_variant(one)
+        is_text = kind == "STRING"
+        known = is_text | kind.isin("BIGINT", "BOOLEAN", "VOID")
+        return ~known | (is_text & _is_coded(F.try_variant_get(one, "$", "string")))
+
+    return _Native(_keys(items, key), _any(items, is_coded))
+
+
+def _keys(items: Column, key: Callable[[Column], Column]) -> Column:
+    """Give the keys of a list's items, each once; a NULL list has none."""
+    keys = F.array_compact(F.array_distinct(F.transform(items, key)))
+    return F.coalesce(keys, F.array().cast("array<string>"))
+
+
+def _any(items: Column, test: Callable[[Column], Column]) -> Column:
+    return F.coalesce(F.exists(items, test), F.lit(False))
+
+
+def _is_coded(text: Column) -> Column:
+    return F.coalesce(text.startswith("~"), F.lit(False))
 
 
 def _path(source: Source, path: Path) -> tuple[Column, DataType] | None:
@@ -154,16 +192,15 @@ def _path(source: Source, path: Path) -> tuple[Column, DataType] | None:
 
 def _prefix(kind: DataType) -> str | None:
     if isinstance(kind, StringType):
-        return f"{values.STRING}:"
+        return _TEXT
     if isinstance(kind, BooleanType):
-        return f"{values.BOOLEAN}:"
-    return f"{values.NUMBER}:" if isinstance(kind, _INTEGERS) else None
+        return _BOOLEAN
+    return _NUMBER if isinstance(kind, _INTEGERS) else None
 
 
 def _evaluated(source: Source, sides: Sequence[Expression]) -> list[Column]:
     """Evaluate sides by their definition, all of a row in one call."""
-    for module in _SHIPPED:
-        cloudpickle.register_pickle_by_value(module)
+    ship(*_SHIPPED)
     keys_of = _of_text(sides) if source.properties is None else _of_columns(source, sides)
     every = F.udf(keys_of, "array<array<string>>", useArrow=True)(_given(source, sides))
     return [F.get(every, F.lit(position)) for position in range(len(sides))]

@@ -9,13 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.identity import composite_id
 from airflow_merge_provider.jobs.merge_source.components import Flags, Graph, HashCollisionError, Numbers
 
 HASH, LABEL = "__merge_hash", "__merge_label"
-_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Outcome:
 
 
 def outcome(graph: Graph, config: MergeSourceConfig) -> Outcome:
-    """Number the outputs in the order of their first members.
+    """Decide which outputs there are, and number them in the order of their first members.
 
     :raises DataError: when a cluster has more than ``max_merged`` members, or two outputs have one id.
     :raises HashCollisionError: when two entities have one hash.
@@ -60,7 +59,7 @@ def outcome(graph: Graph, config: MergeSourceConfig) -> Outcome:
     if config.identity == "first":
         kept = _owners(graph, firsts, deleted, config)
     elif any(pc.any(pc.match_substring(source.ids, "|")).as_py() for source in graph.sources):
-        _check_composite(graph, names)
+        _check_composite(graph, firsts, names)
     number = _numbered(graph, firsts, kept)
     clusters = graph.clusters
     label = (number[clusters] << 1) | (graph.sizes[clusters] > 1)
@@ -71,9 +70,7 @@ def outcome(graph: Graph, config: MergeSourceConfig) -> Outcome:
 
 def _numbered(graph: Graph, firsts: Numbers, kept: Flags) -> Numbers:
     """Give each kept cluster its place in the order of first members."""
-    place = np.empty(len(graph.order), np.int64)
-    place[graph.order] = np.arange(len(graph.order))
-    by_first = np.argsort(place[firsts])
+    by_first = np.argsort(graph.ranks[firsts])
     number = np.empty(graph.count, np.int64)
     number[by_first] = np.cumsum(kept[by_first]) - 1
     return number
@@ -83,27 +80,16 @@ def _check_size(graph: Graph, most: int | None, names: Sequence[str]) -> None:
     if most is None or not graph.count or graph.sizes.max() <= most:
         return
     worst = int(graph.sizes.argmax())
-    first = ", ".join(f"{names[offset]}/{id_}" for offset, id_ in graph.members(worst)[:_NAMED])
-    raise DataError.of([
-        Problem(
-            "max_merged",
-            "max-merged",
-            f"{graph.sizes[worst]} entities would be merged into one, the limit is {most}"
-            f" (first members: {first})",
-            "raise max_merged, or keep the values that many entities share out of the rules with filter",
-        )
-    ])
+    members = [(names[offset], id_) for offset, id_ in graph.members(worst)]
+    raise refusals.over_merged(len(members), most, members)
 
 
 def _owners(graph: Graph, firsts: Numbers, deleted: Flags, config: MergeSourceConfig) -> Flags:
     """Decide who owns an id that several outputs have: the live one, else the first deleted one."""
     ids = _ids(graph)
     if config.version == 1 and (twice := _repeated(ids)) is not None:
-        raise DataError(
-            f"version 1 with identity 'first': entity id {ids[twice].as_py()!r} is in more than one dataset,"
-            " use version 2"
-        )
-    order = np.argsort(np.where(deleted, len(ids), 0) + _ranks(graph)[firsts], kind="stable")
+        raise refusals.shared_id(ids[twice].as_py())
+    order = np.argsort(np.where(deleted, len(ids), 0) + graph.ranks[firsts], kind="stable")
     own = ids.take(pa.array(firsts[order]))
     first_seen = _first_seen(own)
     clash = ~first_seen & ~deleted[order]
@@ -111,11 +97,8 @@ def _owners(graph: Graph, firsts: Numbers, deleted: Flags, config: MergeSourceCo
         at = int(np.flatnonzero(clash)[0])
         wanted = own[at].as_py()
         same = [int(n) for n in np.flatnonzero(pc.equal(own, wanted).to_numpy(zero_copy_only=False))][:2]
-        both = " and ".join(_name(graph, config.dataset_ids, firsts[order[n]]) for n in same)
-        raise DataError(
-            f"duplicate output id {wanted!r}: from {both};"
-            " add an equality rule on _id or $ids for these datasets"
-        )
+        one, other = (_named(graph, config.dataset_ids, firsts[order[n]]) for n in same)
+        raise refusals.duplicate_output(wanted, one, other, config.identity)
     kept = np.zeros(graph.count, np.bool_)
     kept[order] = first_seen
     return kept
@@ -123,12 +106,6 @@ def _owners(graph: Graph, firsts: Numbers, deleted: Flags, config: MergeSourceCo
 
 def _ids(graph: Graph) -> pa.Array:
     return pa.chunked_array([source.ids for source in graph.sources], pa.string()).combine_chunks()
-
-
-def _ranks(graph: Graph) -> Numbers:
-    ranks = np.empty(len(graph.order), np.int64)
-    ranks[graph.order] = np.arange(len(graph.order))
-    return ranks
 
 
 def _first_seen(ids: pa.Array) -> Flags:
@@ -144,7 +121,7 @@ def _repeated(ids: pa.Array) -> int | None:
     return int(repeats[0]) if len(repeats) else None
 
 
-def _check_composite(graph: Graph, names: Sequence[str]) -> None:
+def _check_composite(graph: Graph, firsts: Numbers, names: Sequence[str]) -> None:
     """Build the composite ids: where entity ids contain ``|`` two clusters may come to one."""
     members: dict[int, list[tuple[int, str]]] = {}
     for number in graph.order:
@@ -153,12 +130,10 @@ def _check_composite(graph: Graph, names: Sequence[str]) -> None:
     for cluster, inside in members.items():
         other = owners.setdefault(composite_id(inside), cluster)
         if other != cluster:
-            both = " and ".join(f"{names[each[0][0]]}/{each[0][1]}" for each in (members[other], inside))
-            raise DataError(
-                f"duplicate output id {composite_id(inside)!r}: from {both}; entity ids contain '|'"
-            )
+            one, two = (_named(graph, names, firsts[each]) for each in (other, cluster))
+            raise refusals.duplicate_output(composite_id(inside), one, two, "composite")
 
 
-def _name(graph: Graph, names: Sequence[str], number: int) -> str:
+def _named(graph: Graph, names: Sequence[str], number: int) -> tuple[str, str]:
     offset, id_ = graph.entity(number)
-    return f"{names[offset]}/{id_}"
+    return names[offset], id_

@@ -50,7 +50,7 @@ def rows(
     is_shared = F.col(LABEL).bitwiseAND(F.lit(1)) == 1
     lone = _lone(together.where(~is_shared), content, config)
     clusters = _clusters(together.where(is_shared), content, config)
-    return _output(lone.unionByName(clusters), written_at)
+    return _output(content.finished(lone.unionByName(clusters)), written_at)
 
 
 def _entities(source: Source, keys: SourceKeys, content: Content, rules: Sequence[Rule]) -> DataFrame:
@@ -95,9 +95,9 @@ def _clusters(entities: DataFrame, content: Content, config: MergeSourceConfig) 
     return clusters.select(
         NUMBER,
         (ids[0] if config.identity == "first" else F.concat_ws("|", ids)).alias("_id"),
-        F.lit(False).alias("_deleted"),  # noqa: FBT003 - a literal of SQL
+        F.lit(False).alias("_deleted"),
         _distinct(F.flatten(F.col(PARTS)[OWN_IDS])).alias(IDS),
-        F.lit(False).alias(REPLACED),  # noqa: FBT003 - a literal of SQL
+        F.lit(False).alias(REPLACED),
         content.merged(F.col(PARTS)).alias(ENTITY),
         F.col(PARTS)[MEMBER].alias(MEMBERS),
     )

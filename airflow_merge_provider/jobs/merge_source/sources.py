@@ -110,9 +110,9 @@ def _problems(frame: DataFrame, name: str, config: MergeSourceConfig) -> Iterato
             at, "id-type", f"entity without a string _id: column {id_column!r} is {kind}", "cast it to STRING"
         )
     for flag in {config.deleted_column, FILTERED, REPLACED} & set(frame.columns):
-        kind = frame.schema[flag].dataType
-        if not isinstance(kind, BooleanType):
-            was = kind.simpleString().upper()
+        flag_kind = frame.schema[flag].dataType
+        if not isinstance(flag_kind, BooleanType):
+            was = flag_kind.simpleString().upper()
             yield Problem(at, "flag-type", f"column {flag!r} is {was}", "only a BOOLEAN true means it")
     if IDS in frame.columns and not _is_text(frame.schema[IDS].dataType):
         was = frame.schema[IDS].dataType.simpleString().upper()
@@ -188,7 +188,7 @@ def _ids_column(frame: DataFrame) -> Column:
 
 
 def _flag(frame: DataFrame, name: str) -> Column:
-    return F.coalesce(column(name), F.lit(False)) if name in frame.columns else F.lit(False)  # noqa: FBT003
+    return F.coalesce(column(name), F.lit(False)) if name in frame.columns else F.lit(False)
 
 
 def _named_hash(name: str, kind: DataType) -> Column:

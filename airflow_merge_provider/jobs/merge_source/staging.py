@@ -16,7 +16,7 @@ from pyspark.sql.utils import is_remote
 @contextmanager
 def staged(spark: SparkSession, rows: pa.Table) -> Iterator[DataFrame]:
     """Give rows as a DataFrame that can be read as long as the block lasts."""
-    if is_remote() or not spark.conf.get("spark.master", "").startswith("local"):
+    if is_remote() or not str(spark.conf.get("spark.master", "")).startswith("local"):
         yield spark.createDataFrame(rows)
         return
     with tempfile.TemporaryDirectory(prefix="merge-") as folder:

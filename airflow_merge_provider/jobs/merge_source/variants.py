@@ -73,7 +73,7 @@ def typed_properties(kinds: Mapping[str, DataType]) -> Column:
 
 
 def properties_map(whole: Column) -> Column:
-    """Keep what is content of an entity's root: not what starts with ``_``, nor ``$ids`` and ``$replaced``."""
+    """Keep the content of an entity's root: no name with ``_`` in front, no ``$ids``, no ``$replaced``."""
     return F.map_filter(whole, lambda name, _: ~name.startswith("_") & ~name.isin("$ids", "$replaced"))
 
 

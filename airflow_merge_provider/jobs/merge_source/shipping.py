@@ -1,0 +1,13 @@
+"""How functions of this package get to Python workers that may not have it installed."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from pyspark import cloudpickle
+
+
+def ship(*modules: ModuleType) -> None:
+    """Let functions of these modules travel as code instead of as names."""
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # a copy inside pyspark
