@@ -1,0 +1,56 @@
+"""What the README's DAG does when its operator's job runs, over two small tables of customers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from demo.tables import entities, write
+
+import tests.airflow_home  # noqa: F401 - before anything imports Airflow
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.jobs.merge_source.job import run
+from airflow_merge_provider.jobs.progress import Progress
+
+pytestmark = pytest.mark.spark
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+@pytest.fixture
+def operator():
+    (block,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    names = {}
+    exec(compile(block, README.name, "exec"), names)  # noqa: S102 - our own page
+    (task,) = names["dag"].tasks
+    return task
+
+
+def test_customers_with_one_address_become_one(spark, tmp_path, operator):
+    """Case does not count, a missing address matches nothing, and the next day's changes come in."""
+    write(
+        tmp_path / "crm_customers", [{"_id": "1", "email": "Ada@example.org"}, {"_id": "2", "city": "Oslo"}]
+    )
+    write(
+        tmp_path / "shop_customers", [{"_id": "9", "email": "ada@EXAMPLE.org"}, {"_id": "8", "city": "Rome"}]
+    )
+    assert merged(spark, tmp_path, operator, "monday") == [["1", "9"], ["2"], ["8"]]
+
+    write(tmp_path / "shop_customers", [{"_id": "9", "email": "grace@example.org"}])
+    assert merged(spark, tmp_path, operator, "tuesday") == [["1"], ["2"], ["9"]]
+
+
+def merged(spark, warehouse, operator, day):
+    given = {name: getattr(operator, name) for name in operator.config_fields}
+    request = JobRequest(
+        job=operator.job,
+        config={name: value for name, value in given.items() if value is not None},
+        run=RunToken(dag_id=operator.dag_id, run_id=day, task_id=operator.task_id),
+        warehouse=str(warehouse),
+        started_at=0,
+        full_refresh=operator.full_refresh,
+    )
+    report = run(spark, request, Progress())
+    outputs = entities(warehouse / operator.target, report["target"]["version"])
+    return sorted(output["$ids"] for output in outputs if "_deleted" not in output)

@@ -1,0 +1,207 @@
+"""What the pages say is so: their code runs, their tables are those of the code, their links lead on."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic_core import PydanticUndefined
+
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.functions import FUNCTIONS, ITEM_FUNCTIONS
+from airflow_merge_provider.get_provider_info import get_provider_info
+from airflow_merge_provider.operators.merge_source import MergeSourceOperator
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+MERGE_SOURCE = (ROOT / "docs/operators/merge_source.md").read_text(encoding="utf-8")
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+EXAMPLE = {"version": 2, "target": "merged", "datasets": ["A a", "B b"], "equality": [["eq", "a.x", "b.x"]]}
+# Where an operator that is planned will be.
+PLACES = ("airflow_merge_provider.operators", "airflow_merge_provider.sensors")
+
+
+def section(text: str, title: str) -> str:
+    return text.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def rows(text: str) -> list[list[str]]:
+    r"""Give the cells of every table line but the titles; ``\|`` is no border."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    borders = {number for number, line in enumerate(lines) if set(line) <= set("|- ")}
+    titles = {number - 1 for number in borders}
+    return [row for number, row in enumerate(cells) if number not in borders | titles]
+
+
+def python_blocks() -> Iterator[tuple[str, str]]:
+    for page in PAGES:
+        for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            yield page.name, block
+
+
+@pytest.mark.parametrize(("page", "block"), list(python_blocks()), ids=lambda text: text[:20])
+def test_the_code_of_the_pages_runs(page, block):
+    """Every Python block is a whole DAG with our operator, and its arguments are right."""
+    names = {}
+
+    exec(compile(block, page, "exec"), names)  # noqa: S102 - our own pages
+
+    assert [type(task) for task in names["dag"].tasks] == [MergeSourceOperator]
+
+
+def test_the_dag_of_the_readme_has_ten_lines():
+    """Short enough to be read before anything is installed."""
+    (block,) = [block for page, block in python_blocks() if page == "README.md"]
+
+    assert len(block.splitlines()) == 10
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    """Every link to a place in the project is one to something that is there."""
+    links = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
+
+    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_make_targets_that_pages_name_are_there(page):
+    """``make x`` in code means a target of the Makefile with a help text."""
+    named = re.findall(r"(?:^|`)make ([a-z ]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    targets = dict(re.findall(r"^([a-z]+):[^#\n]*## (.+)$", MAKEFILE, re.MULTILINE))
+
+    assert {target for words in named for target in words.split()} - set(targets) == set()
+    assert {"install", "demo", "ui", "test", "quick", "lint", "fix", "bench"} <= set(targets)
+
+
+def test_a_bare_make_says_what_there_is():
+    """Every target is named with its text."""
+    said = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert len(said.splitlines()) == len(re.findall(r"^[a-z]+:[^#\n]*## ", MAKEFILE, re.MULTILINE))
+
+
+def test_the_readme_says_which_operators_work():
+    """What works can be imported and is in the provider info; what is planned cannot be imported."""
+    told = {re.search(r"`(\w+)`", row[0])[1]: row[2] for row in rows(section(README, "Operators"))}
+    given = [name for each in get_provider_info()["operators"] for name in each["python-modules"]]
+
+    working = {name for name, state in told.items() if state.startswith("works")}
+    assert {_module(name) for name in working} == {module.rpartition(".")[2] for module in given}
+    for name in set(told) - working:
+        assert told[name] == "planned"
+        assert not any(_can_be_found(f"{place}.{_module(name)}") for place in PLACES)
+
+
+def _module(name: str) -> str:
+    words = re.findall(r"[A-Z][a-z]*\d?", re.sub(r"(Operator|Sensor)$", "", name))
+    return "_".join(words).lower()
+
+
+def _can_be_found(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def test_the_readme_names_the_versions_that_are_tested():
+    """They are those that constraints.txt installs."""
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").lower().replace("_", "-")
+    installed = dict(line.split("==") for line in constraints.split())
+    told = dict(rows(section(README, "Versions")))
+
+    python, java = told.pop("Python"), told.pop("Java")
+    assert (python, java) == ("3.11", "17")
+    assert told == {name: installed[name] for name in told}
+
+
+def test_the_options_are_the_fields_of_the_configuration():
+    """Names, defaults and texts are those of the code, and no option is missing."""
+    fields = {name: field for name, field in MergeSourceConfig.model_fields.items() if field.description}
+    wanted = {name: [f"`{name}`", _default(field), field.description] for name, field in fields.items()}
+
+    assert {row[0].strip("`"): row for row in rows(section(MERGE_SOURCE, "Options"))} == wanted
+    others = set(MergeSourceConfig.model_fields) - set(fields)
+    assert [name for name in others if f"`{name}`" not in section(MERGE_SOURCE, "Options")] == []
+
+
+def _default(field) -> str:
+    if field.default is PydanticUndefined:
+        return "required"
+    return "" if field.default is None else f"`{json.dumps(field.default)}`"
+
+
+def test_options_without_effect_are_named():
+    """An option that nothing but the configuration and the operator reads is said to have no effect yet."""
+    package = ROOT / "airflow_merge_provider"
+    readers = [*(package / "jobs").rglob("*.py"), package / "core/merge_source/equality.py"]
+    code = "".join(path.read_text(encoding="utf-8") for path in readers)
+    code = code.replace("most_merged", "max_merged").replace("dataset_ids", "datasets")
+    options = {row[0].strip("`") for row in rows(section(MERGE_SOURCE, "Options"))}
+    without = {name for name in options if not re.search(rf"\b{name}\b", code)}
+
+    (told,) = re.findall(r"\*\*Checked, but not acted upon yet:\*\*(.*?)\n\n", MERGE_SOURCE, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", told)) == without
+
+
+def test_the_functions_are_those_that_rules_may_use():
+    """None is missing, none is promised in vain."""
+    (told,) = re.findall(r"functions over it:(.*?)\.\n", MERGE_SOURCE, re.DOTALL)
+
+    assert re.findall(r"`([^`]+)`", told) == sorted([*FUNCTIONS, *ITEM_FUNCTIONS])
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [row for row in rows(section(MERGE_SOURCE, "Errors")) if row[0].startswith("`{")],
+    ids=lambda cell: cell[:40],
+)
+def test_an_error_of_the_page_is_the_one_that_is_raised(argument, message):
+    """The argument of the first column gives the text of the second."""
+    with pytest.raises(ConfigError) as error:
+        MergeSourceConfig.parse({**EXAMPLE, **json.loads(argument.strip("`"))})
+
+    assert message.strip("`") in str(error.value)
+
+
+def test_refusals_of_the_page_are_in_the_code():
+    """What the data can show is said in the words of the page."""
+    files = (ROOT / "airflow_merge_provider").rglob("*.py")
+    code = "".join(path.read_text(encoding="utf-8") for path in files)
+    told = [row[0] for row in rows(section(MERGE_SOURCE, "Errors")) if not row[0].startswith("`{")]
+
+    assert len(told) > 3
+    assert [text for text in told if text.strip("`") not in code] == []
+
+
+def test_pictures_are_small():
+    """A clone stays light: every picture has less than 200 kB."""
+    pictures = list((ROOT / "docs/images").iterdir())
+
+    assert pictures
+    assert [picture.name for picture in pictures if picture.stat().st_size >= 200_000] == []
+
+
+@pytest.mark.parametrize("name", [".airflow-registry.yaml", ".pre-commit-config.yaml"])
+def test_small_files_can_be_read(name):
+    """They are YAML, and the registry's names are those of the provider."""
+    content = yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+
+    if name == ".airflow-registry.yaml":
+        assert content["package-name"] == get_provider_info()["package-name"]
+        modules = {entry["module"].rpartition(".")[0] for entry in content["operators"]}
+        assert modules == {
+            name for each in get_provider_info()["operators"] for name in each["python-modules"]
+        }
+    else:
+        assert content["repos"]
