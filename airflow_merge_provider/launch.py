@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from airflow_merge_provider.class_archive import (
     archive_file,
@@ -34,6 +35,7 @@ SCRIPT = Path(__file__).with_name("jobs") / "submit" / "main.py"
 LOCAL = "local[*]"
 
 _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_CONNECT_PORT = 15002
 _GRACE = 10.0
 _NOISE = ("WARNING: Using incubator modules",)
 
@@ -110,6 +112,7 @@ class JobProcess:
         files = [str(work / "request.json"), str(work / "result.json")]
         write_private(work / "request.json", self._request.model_dump_json())
         if self._remote:
+            _require_server(self._remote)
             settings = work / "session.json"
             write_private(settings, json.dumps(connect_conf(self._conf)))
             env = {**os.environ, "SPARK_REMOTE": self._remote, "PYTHONUNBUFFERED": "1"}
@@ -269,6 +272,23 @@ def _lines(child: subprocess.Popen[str]) -> Iterator[str]:
     for line in child.stdout or ():
         if not line.startswith(_NOISE):
             yield line.rstrip()
+
+
+def _require_server(url: str) -> None:
+    """Look whether the server listens: its client would try for ten minutes in silence."""
+    # Never the URL itself in a message: its path may hold a token.
+    where = urlsplit(url)
+    if where.scheme != "sc" or not where.hostname:
+        raise SetupError(
+            "A Spark Connect server needs an address like sc://host:15002: correct the connection"
+        )
+    try:
+        socket.create_connection((where.hostname, where.port or _CONNECT_PORT), timeout=_GRACE).close()
+    except OSError as error:
+        raise SetupError(
+            f"The Spark Connect server on {where.hostname} cannot be reached: check the connection, "
+            f"or start one with `airflow_merge_provider connect-server` ({error})"
+        ) from None
 
 
 def _require_free(host: str, port: int) -> None:

@@ -6,11 +6,17 @@ import os
 import sys
 from collections.abc import Mapping
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+
+# Each failed statement would be printed with its whole stack as JSON; the job reports its errors itself.
+_TALKATIVE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
     """Give the session of this process: of its spark-submit, or of the server that SPARK_REMOTE names."""
+    for each in _TALKATIVE:
+        PySparkLogger.getLogger(each).disabled = True
     builder = SparkSession.builder
     for name, value in (conf or {}).items():
         builder = builder.config(name, value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from airflow_merge_provider.core.errors import (
     ConflictError,
@@ -75,6 +75,14 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
     ),
 )
 
+# What the same input gives every time: Spark's own first line says it best.
+_OF_THE_DATA = re.compile(
+    r"CAST_INVALID_INPUT|CAST_OVERFLOW|ARITHMETIC_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE|DIVIDE_BY_ZERO|"
+    r"DUPLICATED_MAP_KEY|NULL_MAP_KEY|INVALID_ARRAY_INDEX|MALFORMED_|USER_RAISED_EXCEPTION|"
+    r"DELTA_MULTIPLE_SOURCE_ROW_MATCHING|DELTA_NOT_NULL_CONSTRAINT|DELTA_VIOLATE_CONSTRAINT|"
+    r"FAILED_READ_FILE|CANNOT_PARSE|CANNOT_MERGE_SCHEMAS|INVALID_VARIANT"
+)
+
 
 def typed(error: BaseException) -> MergeError | None:
     """Give the error of ours that an error of Spark's is, or None when it is not a known one."""
@@ -84,6 +92,8 @@ def typed(error: BaseException) -> MergeError | None:
     for pattern, kind, message in _KNOWN:
         if re.search(pattern, text):
             return kind(f"{message}\n{first_line(error)}")
+    if isinstance(error, AnalysisException) or _OF_THE_DATA.search(condition(error)):
+        return DataError(first_line(error))
     return None
 
 

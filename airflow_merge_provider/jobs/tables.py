@@ -191,7 +191,7 @@ def create_as(
 
 def overwrite(target: Dataset, rows: DataFrame) -> None:
     """Replace all rows and the schema; the table, its properties and its history stay."""
-    rows.writeTo(sql.table(target)).option("overwriteSchema", "true").overwrite(lit(True))  # noqa: FBT003
+    rows.writeTo(sql.table(target)).option("overwriteSchema", "true").overwrite(lit(True))
 
 
 def merge(
