@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.core.spark_conf import session_conf
-from airflow_merge_provider.jars import delta_jars, java
+from airflow_merge_provider.jars import java
+from airflow_merge_provider.launch import submit_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +51,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.local.dir": str(place / "scratch"),
         "spark.app.name": "tests",
     }
-    session = local_session(session_conf(local=True, jars=delta_jars(), user=user))
+    session = local_session(submit_conf(user, local=True))
     yield session
     session.stop()

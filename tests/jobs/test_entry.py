@@ -1,0 +1,132 @@
+"""From a request file to a result file: every way a run can end has its answer."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_merge_provider.core.errors import ConfigError, Problem
+from airflow_merge_provider.core.protocol import JobFailure, JobResult, read_result
+from airflow_merge_provider.jobs import entry, spark_errors
+from tests.jobs import probe
+
+
+@pytest.fixture
+def answer(tmp_path, monkeypatch, spark):
+    """Answer a request with a job in this process, whose session outlives the run."""
+    monkeypatch.setattr(entry, "die_with_parent", lambda: None)
+    lent = SimpleNamespace(sql=spark.sql, stop=lambda: None)
+    monkeypatch.setattr(entry, "_session", lambda conf: lent)
+
+    def give(run) -> tuple[int, JobResult | JobFailure]:
+        asked, told = tmp_path / "request.json", tmp_path / "result.json"
+        asked.write_text(probe.request("s", "t").model_dump_json())
+        code = entry.main([str(asked), str(told)], jobs={"merge_source": run})
+        assert stat.S_IMODE(told.stat().st_mode) == 0o600
+        return code, read_result(told)
+
+    return give
+
+
+def _raises(error):
+    def run(spark, request, progress):
+        raise error
+
+    return run
+
+
+def _says(words):
+    return lambda spark, request, progress: {"rows": [tuple(row) for row in spark.sql(words).collect()]}
+
+
+def test_a_report_comes_back(answer):
+    """What the job returns is what the other side reads."""
+    code, told = answer(lambda spark, request, progress: {"changed": True, "run": request.run.run_id})
+
+    assert code == 0
+    assert told == JobResult(report={"changed": True, "run": "r1"})
+
+
+def test_an_error_of_ours_keeps_its_problems_and_needs_no_trace(answer):
+    """Both sides speak of the same problems."""
+    code, told = answer(
+        _raises(ConfigError.of([Problem("datasets[0]", "value", "is wrong", "write it right")]))
+    )
+
+    assert code == 1
+    assert (told.code, told.retryable, told.trace) == ("config", False, "")
+    assert told.error().problems == (Problem("datasets[0]", "value", "is wrong", "write it right"),)
+
+
+def test_an_unknown_error_may_be_tried_again_and_has_a_trace(answer):
+    """What nobody foresaw is not called the user's fault."""
+    _, told = answer(_raises(RuntimeError("the disk is\non fire")))
+
+    assert (told.code, told.retryable) == ("job", True)
+    assert told.message == "RuntimeError: the disk is"
+    assert "_raises" in told.trace or "in run" in told.trace
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("SELECT nobody", "data", r"\[UNRESOLVED_COLUMN"),
+        ("SELECT CAST(name AS INT) FROM VALUES ('x') AS t(name)", "data", r"\[CAST_INVALID_INPUT\]"),
+        ("SELECT 1 / x FROM VALUES (0) AS t(x)", "data", r"\[DIVIDE_BY_ZERO\]"),
+        ("SELECT * FROM nowhere", "data", "a dataset is missing: check its name and the warehouse"),
+        (
+            "SELECT * FROM parquet.`/nowhere`",
+            "data",
+            "a dataset is missing: check its name and the warehouse",
+        ),
+        ("SELECT * FROM avro.`/nowhere`", "setup", "Spark cannot read avro by itself: add .*spark-avro"),
+        ("SELECT * FROM delta.`s3a://bucket/x`", "setup", "Spark does not know this kind of location"),
+        ("SELECT * FROM delta.`hdfs://nowhere.invalid:1/x`", "setup", "a service cannot be reached"),
+        ("DESCRIBE HISTORY delta.`gs://bucket/x`", "setup", "Spark does not know this kind of location"),
+    ],
+)
+def test_what_spark_says_becomes_an_error_with_a_remedy(answer, words, code, message):
+    """The first line is for the user, the trace for us."""
+    _, told = answer(_says(words))
+
+    assert told.code == code, told
+    assert not told.retryable
+    first = told.message.splitlines()[0]
+    assert re.match(message, first), first
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("org.apache.hadoop.security.AccessControlException: Permission denied: user=x", "setup"),
+        ("java.io.FileNotFoundException: /lake/t/_delta_log/0.json (Permission denied)", "setup"),
+        ("[DELTA_CONCURRENT_APPEND.WITHOUT_HINT] Transaction conflict detected.", "conflict"),
+        ("io.delta.exceptions.ConcurrentTransactionException: …", "conflict"),
+        ("io.delta.exceptions.ProtocolChangedException: …", "conflict"),
+        ("java.lang.ClassNotFoundException: org.apache.spark.sql.delta.catalog.DeltaCatalog", "setup"),
+        ("java.lang.OutOfMemoryError: Java heap space", "job"),
+    ],
+)
+def test_a_failure_deep_in_the_jvm_is_recognised_by_its_text(text, code):
+    """The two kinds of session have different Python classes and the same words."""
+    known = spark_errors.typed(RuntimeError(f"An error occurred while calling o1.sql.\n: {text}"))
+
+    assert known.code == code
+
+
+def test_a_request_of_another_protocol_is_answered_too(tmp_path, monkeypatch):
+    """A driver of another version says so instead of dying."""
+    monkeypatch.setattr(entry, "die_with_parent", lambda: None)
+    raw = probe.request("s", "t").model_dump() | {"protocol": 2}
+    (tmp_path / "request.json").write_text(json.dumps(raw))
+
+    code = entry.main([str(tmp_path / "request.json"), str(tmp_path / "result.json")])
+
+    told = read_result(tmp_path / "result.json")
+    assert code == 1
+    assert "not a request of protocol 1" in told.message
+    assert "must be the same version" in told.message

@@ -1,0 +1,231 @@
+"""The command line: what it takes, what it says, how it ends."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from airflow_merge_provider import cli
+from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.core.protocol import JobFailure, JobResult
+from tests.jobs import probe
+
+PIPE = {
+    "_id": "golden",
+    "type": "pipe",
+    "source": {"type": "merge", "version": 2, "datasets": ["a a", "b b"], "equality": [["eq", "a.x", "b.x"]]},
+}
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Write a value as a JSON file."""
+
+    def write(value: object) -> str:
+        path = tmp_path / "pipe.json"
+        path.write_text(value if isinstance(value, str) else json.dumps(value))
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Answer runs without Spark, and keep what was asked."""
+    seen: dict = {"answer": JobResult(report={"changed": True})}
+
+    def run_job(request, **how):
+        seen.update(how, request=request)
+        how["on_line"]("[merge +  0.1s] look: 0.1s")
+        return seen["answer"]
+
+    monkeypatch.setattr(cli, "run_job", run_job)
+    return seen
+
+
+def test_a_pipe_runs_and_its_report_is_printed(file, asked, capsys):
+    """Progress goes to the error stream, so that the report can be piped on."""
+    code = cli.main(["run", file(PIPE), "--warehouse", "/lake", "--conf", "spark.x=1=2", "--dry-run"])
+
+    said = capsys.readouterr()
+    assert code == 0
+    assert json.loads(said.out) == {"changed": True}
+    assert "look: 0.1s" in said.err
+    request = asked["request"]
+    assert request.config["target"] == "golden"
+    assert (request.warehouse, request.until, request.full_refresh) == ("/lake", "transform", False)
+    assert asked["conf"] == {"spark.x": "1=2"}
+
+
+def test_a_request_runs_as_it_stands(file, asked):
+    """Token and start are those of the request: the same file again is a retry."""
+    request = probe.request("s", "t").model_copy(
+        update={"config": {"target": "t", "datasets": ["a a"]}, "warehouse": "/lake"}
+    )
+
+    assert cli.main(["run", file(request.model_dump_json())]) == 0
+    assert asked["request"] == request
+
+
+def test_a_configuration_runs_too(file, asked):
+    """What an operator takes is what a file may hold, with its warehouse."""
+    config = {"job": "merge_source", "warehouse": "/lake", "target": "t", "datasets": ["a a"]}
+
+    assert cli.main(["run", file(config), "--run-id", "r7", "--full-refresh"]) == 0
+    assert asked["request"].run.run_id == "r7"
+    assert asked["request"].full_refresh
+    assert asked["request"].config == {"target": "t", "datasets": ["a a"]}
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"), [("config", 2), ("data", 3), ("setup", 4), ("conflict", 5), ("job", 1)]
+)
+def test_each_kind_of_failure_has_its_exit_code(file, asked, capsys, code, exit_code):
+    """A script can tell what to do about it."""
+    asked["answer"] = JobFailure(code=code, message="because\nof this", retryable=False, trace="deep")
+
+    assert cli.main(["run", file(PIPE), "--warehouse", "/lake"]) == exit_code
+    assert "error: because\n" in capsys.readouterr().err
+
+
+def test_what_is_missing_is_one_line(file, monkeypatch, capsys):
+    """No trace for something that has a remedy."""
+
+    def run_job(request, **how):
+        raise SetupError("Java is missing: install Java 17 or 21")
+
+    monkeypatch.setattr(cli, "run_job", run_job)
+
+    assert cli.main(["run", file(PIPE), "--warehouse", "/lake"]) == 4
+    assert capsys.readouterr().err == "error: Java is missing: install Java 17 or 21\n"
+
+
+def test_a_run_needs_a_target_and_a_warehouse_for_bare_names(file, asked, capsys):
+    """All that is missing is said before Spark starts."""
+    assert cli.main(["run", file(PIPE["source"])]) == 2
+
+    said = capsys.readouterr().err
+    assert "target: is required" in said
+    assert "datasets[0]: dataset 'a' needs a warehouse" in said
+    assert "request" not in asked
+
+
+def test_check_says_all_problems_at_once(file, capsys):
+    """Fields and rules between them, each with its path."""
+    wrong = {"source": {"datasets": ["a a", "b"], "equality": [["is", 1, 2]], "identiti": "first"}}
+
+    assert cli.main(["check", file(wrong)]) == 2
+
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    for words in ("datasets[1]", "equality[0]", "identiti", "of 3 problems"):
+        assert words in said
+
+
+def test_check_of_a_right_file_says_so_with_its_warnings(file, capsys):
+    """Warnings do not fail."""
+    path = file(PIPE["source"] | {"version": 1})
+
+    assert cli.main(["check", path]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{path}: a valid merge_source\n"
+    assert "warning: version: 1 is deprecated" in said.err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("{", "is not JSON"), ("[]", "must hold one JSON object"), ('{"job": "merge_sorce"}', "merge_source")],
+)
+def test_a_file_that_is_something_else_is_refused(file, capsys, content, message):
+    """The first line says what it should be."""
+    assert cli.main(["check", file(content)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_is_refused(capsys):
+    """With the reason of the system."""
+    assert cli.main(["check", "/nowhere.json"]) == 2
+    assert "cannot be read (No such file" in capsys.readouterr().err
+
+
+def test_standard_input_is_a_file(monkeypatch, capsys):
+    """Pipes of the other kind work too."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(PIPE)))
+
+    assert cli.main(["check", "-"]) == 0
+    assert "a valid merge_source" in capsys.readouterr().out
+
+
+def test_a_setting_without_a_value_is_refused(file, asked, capsys):
+    """A typing error is not a setting."""
+    assert cli.main(["run", file(PIPE), "--warehouse", "/lake", "--conf", "spark.x"]) == 2
+    assert "--conf spark.x: write NAME=VALUE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("of", "valid"),
+    [
+        ("merge_source", {"target": "t", "datasets": ["a a"]}),
+        ("request", json.loads(probe.request("s", "t").model_dump_json())),
+        ("result", {"protocol": 1, "ok": True, "report": {}}),
+        ("result", {"protocol": 1, "ok": False, "code": "data", "message": "no", "retryable": False}),
+    ],
+)
+def test_a_schema_accepts_what_is_right_and_refuses_what_is_not(capsys, of, valid):
+    """Editors check with it; both directions of the protocol have one."""
+    assert cli.main(["schema", of]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator.check_schema(schema)
+
+    jsonschema.validate(valid, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**valid, "nobody": 1}, schema)
+
+
+def test_history_names_the_runs(tmp_path, capsys):
+    """A commit of a run is told by number and name, others by their operation."""
+    import deltalake
+    import pyarrow as pa
+
+    mark = {
+        "capability": "merge_source",
+        "number": 7,
+        "token": {"dag_id": "d", "task_id": "t", "run_id": "r"},
+    }
+    properties = deltalake.CommitProperties(custom_metadata={"userMetadata": json.dumps(mark)})
+    rows = pa.table({"id": [1]})
+    deltalake.write_deltalake(tmp_path / "golden", rows)
+    deltalake.write_deltalake(tmp_path / "golden", rows, mode="append", commit_properties=properties)
+
+    assert cli.main(["history", "golden", "--warehouse", str(tmp_path)]) == 0
+    newest, oldest = capsys.readouterr().out.splitlines()
+    assert newest.split()[0] == "1"
+    assert newest.endswith("run 7    d t r")
+    assert oldest.split()[0] == "0"
+
+
+def test_history_of_nothing_is_an_error(tmp_path, capsys):
+    """With the name of what was looked for."""
+    assert cli.main(["history", str(tmp_path / "none")]) == 3
+    assert "is not a Delta table" in capsys.readouterr().err
+
+
+def test_help_tells_commands_and_exit_codes(capsys):
+    """Everything that can be typed is said, with how it ends."""
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+
+    said = capsys.readouterr().out
+    for word in ("run", "check", "schema", "connect-server", "prepare", "history", "exit codes:"):
+        assert word in said
+
+
+def test_the_package_runs_as_a_module():
+    """The file that python -m starts calls the same function."""
+    text = (Path(cli.__file__).parent / "__main__.py").read_text()
+
+    assert "sys.exit(main())" in text

@@ -1,0 +1,183 @@
+"""Finding Java, Spark and the jars, and what is said where they are not."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from airflow_merge_provider import jars
+from airflow_merge_provider.core.errors import SetupError
+
+# Stands in for Spark's resolver: it makes the files that Ivy makes, or says what Ivy says.
+RESOLVER = """#!/bin/sh
+for word in "$@"; do case "$word" in spark.jars.ivy=*) folder="${word#spark.jars.ivy=}";; esac; done
+echo x >> "$(dirname "$0")/calls"
+if [ -e "$(dirname "$0")/offline" ]; then
+  echo ":: problems ::"; echo "Server access error at url https://example.invalid (Connection refused)"
+  echo "unresolved dependency: io.delta#delta-storage;4.4.0: not found"; exit 1
+fi
+mkdir -p "$folder/jars"
+for jar in delta-spark_4.2_2.13 delta-storage; do echo "$jar" > "$folder/jars/io.delta_$jar-4.4.0.jar"; done
+"""
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Make a machine with Java, a Spark whose resolver is ours, and an empty cache."""
+    home = tmp_path / "spark"
+    (home / "jars").mkdir(parents=True)
+    (home / "jars" / "spark-core_2.13-4.2.0.jar").touch()
+    submit = home / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text(RESOLVER)
+    submit.chmod(0o755)
+    java = tmp_path / "java"
+    (java / "bin").mkdir(parents=True)
+    (java / "bin" / "java").touch(mode=0o755)
+    (java / "release").write_text('IMPLEMENTOR="x"\nJAVA_VERSION="17.0.1"\n')
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    monkeypatch.setenv("JAVA_HOME", str(java))
+    monkeypatch.setenv("AIRFLOW_MERGE_PROVIDER_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def _calls(machine: Path) -> int:
+    file = machine / "spark" / "bin" / "calls"
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+def test_the_two_jars_are_fetched_once(machine):
+    """The second call reads the cache; nothing but the jars stays in it."""
+    first, second = jars.delta_jars(), jars.delta_jars()
+
+    folder = machine / "cache" / "jars"
+    names = ["delta-spark_4.2_2.13-4.4.0.jar", "delta-storage-4.4.0.jar"]
+    assert first == second == tuple(str(folder / name) for name in names)
+    assert sorted(file.name for file in folder.iterdir()) == names
+    assert _calls(machine) == 1
+
+
+def test_first_uses_at_the_same_time_do_not_disturb_each_other(machine):
+    """Several workers may start on a fresh machine at once."""
+    found: list[object] = []
+
+    def use() -> None:
+        found.append(jars.delta_jars())
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(set(found)) == 1
+    assert all(Path(jar).read_text() for jar in found[0])
+
+
+def test_jars_that_cannot_be_fetched_are_named_with_the_place_for_them(machine):
+    """The first line is the remedy, then the resolver's own reasons."""
+    (machine / "spark" / "bin" / "offline").touch()
+
+    with pytest.raises(SetupError) as caught:
+        jars.delta_jars()
+
+    first, *reasons = str(caught.value).splitlines()
+    assert first.startswith(
+        "The Delta jars cannot be fetched from Maven Central: open the way to it, or put "
+    )
+    assert first.endswith(f"into {machine / 'cache' / 'jars'}")
+    assert any("Connection refused" in reason for reason in reasons)
+
+
+def test_a_cache_that_cannot_be_written_names_the_variable(machine, monkeypatch):
+    """A read-only home is common in containers."""
+    (machine / "file").touch()
+    monkeypatch.setenv("AIRFLOW_MERGE_PROVIDER_CACHE", str(machine / "file"))
+
+    with pytest.raises(
+        SetupError, match="cannot be written: set AIRFLOW_MERGE_PROVIDER_CACHE to one that can"
+    ):
+        jars.delta_jars()
+
+
+def test_the_cache_follows_the_users_cache_folder(monkeypatch, tmp_path):
+    """Without a choice of its own it lies where caches lie."""
+    monkeypatch.delenv("AIRFLOW_MERGE_PROVIDER_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    assert jars.cache_folder() == tmp_path / "airflow_merge_provider"
+
+
+def test_a_spark_of_another_version_is_refused(machine):
+    """An old SPARK_HOME in the environment is said, not met as a riddle later."""
+    (machine / "spark" / "jars" / "spark-core_2.13-4.2.0.jar").rename(
+        machine / "spark" / "jars" / "spark-core_2.12-3.5.1.jar"
+    )
+
+    with pytest.raises(SetupError, match=r"^SPARK_HOME=.* is no Spark 4.2: point it at one, or unset it"):
+        jars.spark_home()
+
+
+def test_without_spark_home_the_installed_package_is_taken(monkeypatch):
+    """Nothing has to be set after pip install."""
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+
+    assert (jars.spark_home() / "bin" / "spark-submit").is_file()
+
+
+def test_without_any_spark_the_extra_is_named(monkeypatch):
+    """The first line is the command to type."""
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    with pytest.raises(
+        SetupError, match=r"^Spark 4.2 is not installed: pip install 'airflow-merge-provider\[spark\]'"
+    ):
+        jars.spark_home()
+
+
+def test_java_is_found_on_the_path(machine, monkeypatch):
+    """JAVA_HOME is not needed where java is a command."""
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(machine / "java" / "bin"))
+
+    assert jars.java() == machine / "java" / "bin" / "java"
+
+
+@pytest.mark.parametrize("home", ["nowhere", None])
+def test_no_java_is_said_with_the_remedy(machine, monkeypatch, home):
+    """Whether JAVA_HOME is wrong or there is none."""
+    monkeypatch.setenv("PATH", str(machine / "empty"))
+    if home:
+        monkeypatch.setenv("JAVA_HOME", str(machine / home))
+    else:
+        monkeypatch.delenv("JAVA_HOME")
+
+    with pytest.raises(SetupError, match=r"^Java is missing: install Java 17 or 21, or set JAVA_HOME to one"):
+        jars.java()
+
+
+def test_a_java_that_is_too_old_is_refused(machine):
+    """Spark would fail with a class version that says nothing."""
+    (machine / "java" / "release").write_text('JAVA_VERSION="1.8.0_402"\n')
+
+    with pytest.raises(SetupError, match=r"^Java 8 is too old for Spark 4.2: install Java 17 or 21"):
+        jars.java()
+
+
+def test_the_module_prints_the_jars(machine, capsys):
+    """An installer calls it."""
+    assert jars.main() == 0
+    assert capsys.readouterr().out.splitlines() == list(jars.delta_jars())
+
+
+def test_the_module_fails_with_the_remedy(machine, monkeypatch, capsys):
+    """An installer stops."""
+    monkeypatch.setenv("JAVA_HOME", os.devnull)
+
+    assert jars.main() == 1
+    assert capsys.readouterr().err.startswith("Java is missing")

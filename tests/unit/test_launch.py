@@ -1,0 +1,228 @@
+"""What is found missing before any work, and what a child process is told and not told."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from airflow_merge_provider import launch
+from airflow_merge_provider.class_archive import archive_file, being_made, one_shot
+from airflow_merge_provider.core.errors import JobError, SetupError
+from airflow_merge_provider.core.protocol import JobFailure, JobResult
+from airflow_merge_provider.core.spark_conf import properties_text, session_conf
+from tests.jobs import probe
+
+# Stands in for spark-submit: it writes what it saw where the test can look, and answers as it is told.
+FAKE = """#!{python}
+import json, os, pathlib, stat, sys
+seen = pathlib.Path({seen!r})
+properties = pathlib.Path(sys.argv[sys.argv.index("--properties-file") + 1])
+request, result = map(pathlib.Path, sys.argv[-2:])
+mode = lambda path: oct(stat.S_IMODE(path.stat().st_mode))
+seen.write_text(json.dumps({{
+    "argv": sys.argv, "properties": properties.read_text(), "remote": os.environ.get("SPARK_REMOTE"),
+    "modes": [mode(properties), mode(request), mode(request.parent)], "folder": str(request.parent),
+}}))
+print("WARNING: Using incubator modules: jdk.incubator.vector")
+print("working", flush=True)
+answer = {answer!r}
+if answer:
+    result.write_text(answer)
+sys.exit({code})
+"""
+
+
+@pytest.fixture
+def submit(tmp_path, monkeypatch):
+    """Make a spark-submit that answers, on a machine that has all it needs."""
+    monkeypatch.setattr(launch, "java", lambda: Path("/opt/java/bin/java"))
+    monkeypatch.setattr(launch, "spark_home", lambda: tmp_path)
+    monkeypatch.setattr(launch, "delta_jars", lambda: ("/jars/delta-spark.jar",))
+
+    def make(answer: str, code: int = 0) -> Path:
+        import sys
+
+        script = tmp_path / "bin" / "spark-submit"
+        script.parent.mkdir(exist_ok=True)
+        seen = str(tmp_path / "seen.json")
+        script.write_text(FAKE.format(python=sys.executable, seen=seen, answer=answer, code=code))
+        script.chmod(0o755)
+        return script
+
+    return make
+
+
+def _seen(tmp_path) -> dict:
+    import json
+
+    return json.loads((tmp_path / "seen.json").read_text())
+
+
+def test_an_answer_is_read_and_nothing_is_left(submit, tmp_path):
+    """Lines are handed on as they come, the folder is gone afterwards."""
+    lines: list[str] = []
+    answer = JobResult(report={"changed": True})
+
+    got = launch.run_job(
+        probe.request("s", "t"), submit=submit(answer.model_dump_json()), on_line=lines.append
+    )
+
+    assert got == answer
+    assert lines == ["working"]
+    assert not Path(_seen(tmp_path)["folder"]).exists()
+
+
+def test_secrets_are_in_files_that_only_the_user_reads(submit, tmp_path, monkeypatch):
+    """Settings travel in a properties file, never on the command line."""
+    monkeypatch.setenv("SPARK_REMOTE", "sc://elsewhere")
+    conf = {"spark.hadoop.fs.s3a.secret.key": "hush: #1\\"}
+
+    launch.run_job(
+        probe.request("s", "t"), conf=conf, submit=submit('{"report": {}}'), on_line=lambda _: None
+    )
+
+    seen = _seen(tmp_path)
+    assert not any("hush" in argument for argument in seen["argv"])
+    assert "spark.hadoop.fs.s3a.secret.key=hush: #1\\\\\n" in seen["properties"]
+    assert seen["modes"] == ["0o600", "0o600", "0o700"]
+    assert seen["remote"] is None
+
+
+def test_a_failure_counts_even_when_the_process_ended_badly(submit):
+    """The result file says what happened; the exit code only that something did."""
+    failure = JobFailure(code="data", message="no", retryable=False)
+
+    got = launch.run_job(
+        probe.request("s", "t"), submit=submit(failure.model_dump_json(), 1), on_line=lambda _: None
+    )
+
+    assert got == failure
+
+
+def test_an_end_without_an_answer_tells_the_last_lines(submit):
+    """Whoever killed it, the message says how far it came."""
+    with pytest.raises(JobError, match=r"ended without an answer \(exit code 3\): working"):
+        launch.run_job(probe.request("s", "t"), submit=submit("", 3), on_line=lambda _: None)
+
+
+def test_a_missing_java_is_said_first(monkeypatch, tmp_path):
+    """The first line names the remedy and nothing has been started."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    with pytest.raises(SetupError, match=r"^Java is missing: install Java 17 or 21, or set JAVA_HOME"):
+        launch.run_job(probe.request("s", "t"))
+
+
+def test_a_server_that_does_not_listen_is_said_at_once():
+    """Its client would try for ten minutes; the token in the URL is not repeated."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"sc://127.0.0.1:{taken.getsockname()[1]}/;token=hush"
+
+        with pytest.raises(SetupError, match="cannot be reached: check the connection") as caught:
+            launch.run_job(probe.request("s", "t"), remote=url)
+
+    assert "hush" not in str(caught.value)
+
+
+def test_an_address_of_another_kind_is_no_server():
+    """A Spark master is not a Spark Connect server."""
+    with pytest.raises(SetupError, match="needs an address like sc://host:15002"):
+        launch.run_job(probe.request("s", "t"), remote="spark://master:7077")
+
+
+def test_a_server_does_not_start_on_a_taken_port(submit):
+    """The first line says which port, before a JVM starts."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+        with pytest.raises(SetupError, match=f"Port {port} of 127.0.0.1 is taken"):
+            launch.serve(host="127.0.0.1", port=port, on_ready=print)
+
+
+@pytest.mark.parametrize(
+    ("conf", "jars"),
+    [
+        ({}, ("/jars/delta-spark.jar",)),
+        ({"spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0"}, ()),
+        ({"spark.jars": "/mine/delta-spark_4.2_2.13-4.4.0.jar"}, ()),
+        ({"spark.jars": "/mine/other.jar"}, ("/jars/delta-spark.jar",)),
+    ],
+)
+def test_jars_are_left_out_where_the_user_brings_them(submit, conf, jars):
+    """Two copies of Delta on one class path would be a riddle."""
+    assert launch.jars_for(conf) == jars
+
+
+def test_the_users_settings_win_and_lists_grow():
+    """A user's extension does not push Delta's out."""
+    user = {"spark.sql.ansi.enabled": "false", "spark.sql.extensions": "org.example.Mine"}
+
+    conf = session_conf(local=True, jars=["/a.jar", "/b.jar"], user=user)
+
+    assert conf["spark.sql.ansi.enabled"] == "false"
+    assert conf["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,org.example.Mine"
+    assert conf["spark.driver.extraClassPath"] == f"/a.jar{os.pathsep}/b.jar"
+    assert "spark.jars" not in conf
+
+
+def test_executors_elsewhere_get_the_jars_too():
+    """A remote master copies them."""
+    conf = session_conf(local=False, jars=["/a.jar", "/b.jar"], user={})
+
+    assert conf["spark.jars"] == "/a.jar,/b.jar"
+    assert "spark.driver.extraClassPath" not in conf
+
+
+def test_a_line_break_in_a_setting_stays_in_its_line():
+    """A properties file has one setting per line."""
+    assert properties_text({"spark.a": "x\ny"}) == "spark.a=x\\ny\n"
+
+
+def test_a_one_shot_jvm_leaves_the_users_options_the_last_word(tmp_path):
+    """Two collectors would keep the JVM from starting."""
+    conf = {"spark.driver.extraJavaOptions": "-XX:+UseG1GC -XX:TieredStopAtLevel=4"}
+    archive = tmp_path / "a.jsa"
+    archive.touch()
+
+    options = one_shot(conf, archive)["spark.driver.extraJavaOptions"]
+
+    assert "ParallelGC" not in options
+    assert options.index("TieredStopAtLevel=1") < options.index("TieredStopAtLevel=4")
+    assert f"-XX:SharedArchiveFile={archive}" in options
+    assert "SharedArchiveFile" not in one_shot(conf, tmp_path / "none.jsa")["spark.driver.extraJavaOptions"]
+
+
+def test_an_archive_belongs_to_a_java_a_spark_and_jars(tmp_path):
+    """Another version is another file."""
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    names = {archive_file(java, tmp_path, ("a",)), archive_file(java, tmp_path, ("b",))}
+    (java.parent.parent / "release").write_text('JAVA_VERSION="21.0.1"')
+    names.add(archive_file(java, tmp_path, ("a",)))
+
+    assert len(names) == 3
+
+
+def test_an_archive_appears_whole_or_not_at_all(tmp_path):
+    """A run that ends halfway leaves nothing that a JVM could read."""
+    archive = tmp_path / "classes" / "a.jsa"
+
+    def half() -> None:
+        with being_made(archive) as part:
+            part.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        half()
+    assert not list(archive.parent.iterdir())
+
+    with being_made(archive) as part:
+        part.write_text("whole")
+
+    assert archive.read_text() == "whole"
+    assert stat.S_ISREG(archive.stat().st_mode)
