@@ -26,6 +26,9 @@ from airflow_merge_provider.jobs.sql import column
 
 PROPERTY, POSITIONS = "__merge_property", "__merge_positions"
 
+_NOT_OF_JSON = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "BINARY", "UUID")
+_MARK = "!"
+
 
 class Content(ABC):
     """The properties of entities while they are on their way to an output."""
@@ -210,8 +213,10 @@ def _by_name(names: Column, value: Callable[[Column], Column]) -> Column:
 
 
 def _coded(item: Column) -> Column:
-    """Write a value as text with its type in front."""
-    return F.concat(F.schema_of_variant(item), F.lit(":"), F.to_json(item))
+    """Write a value as JSON; in front stands its type where JSON cannot tell it from a text."""
+    kind = F.schema_of_variant(item)
+    mark = F.when(kind.isin(*_NOT_OF_JSON), F.concat(F.lit(_MARK), kind)).otherwise(F.lit(""))
+    return F.concat(mark, F.to_json(item))
 
 
 def _unwrapped(items: Column) -> Column:
@@ -224,6 +229,7 @@ def _unwrapped(items: Column) -> Column:
 def _kept_positions() -> Callable[[Column], Column]:
     """Say which items of each list stay, by the one definition of equal values."""
     ship(values)
+    mark = _MARK
 
     def kept(lists: dict[str, list[str]] | None) -> dict[str, list[int]] | None:
         if lists is None:
@@ -232,10 +238,7 @@ def _kept_positions() -> Callable[[Column], Column]:
         for name, coded in dict(lists).items():
             first: dict[str, int] = {}
             for position, item in enumerate(coded):
-                kind, _, text = item.partition(":")
-                # What JSON cannot tell from a text is told apart by its type.
-                plain = kind not in {"DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "BINARY", "UUID", "FLOAT"}
-                key = values.typed_key(json.loads(text)) if plain else item
+                key = item if item.startswith(mark) else values.typed_key(json.loads(item))
                 first.setdefault("" if key is None else key, position)
             found[name] = sorted(first.values())
         return found

@@ -33,8 +33,10 @@ _SEEDS = range(5)
 
 @dataclass(frozen=True)
 class Intake:
-    """The sources as they are merged, the columns of their keys, and the outputs they make."""
+    """The sources as they are merged, by which rules, the columns of their keys, and the outputs they make."""
 
+    config: MergeSourceConfig
+    rules: Sequence[Rule]
     sources: Sequence[Source]
     keys: Sequence[SourceKeys]
     outcome: Outcome
@@ -71,7 +73,8 @@ def _connected(
         )
         found = outcome(graph, config)
     readings = [reading for reading, _ in read]
-    return Intake([each.source for each in readings], [each.keys(rules) for each in readings], found)
+    keys = [each.keys(rules) for each in readings]
+    return Intake(config, rules, [each.source for each in readings], keys, found)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from airflow_merge_provider.core.dataset import Dataset, resolve
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, warnings
-from airflow_merge_provider.core.merge_source.equality import planned_rules
 from airflow_merge_provider.core.merge_source.fingerprint import signature
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs import tables
@@ -55,7 +54,8 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     if request.until == "transform":
         return report(request, target, pinned, progress.seconds, said, changed=True, found=found)
     with progress.step("merge and write"):
-        committed = _write(spark, taken, target, last, {**state, "found": found}, config, request)
+        state["found"] = found
+        committed = _write(spark, taken, target, last, state, request.started_at)
     return report(
         request, target, pinned, progress.seconds, said, changed=True, version=committed.version, found=found
     )
@@ -118,13 +118,11 @@ def _write(
     target: Dataset,
     last: LastRun | None,
     state: Mapping[str, Any],
-    config: MergeSourceConfig,
-    request: JobRequest,
+    at: int,
 ) -> tables.Committed:
+    """Make the run's one commit; ``at`` is the time that its rows carry."""
     with staged(spark, taken.outcome.labels) as labels:
-        rows = render.rows(
-            taken.sources, taken.keys, labels, config, planned_rules(config), written_at=request.started_at
-        )
+        rows = render.rows(taken, labels, written_at=at)
 
         def write() -> None:
             if last is None:

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule
 from airflow_merge_provider.jobs.merge_source.content import Content
+from airflow_merge_provider.jobs.merge_source.intake import Intake
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH, LABEL
 from airflow_merge_provider.jobs.merge_source.sources import (
@@ -27,29 +28,20 @@ NUMBER, OFFSET, MEMBER, PARTS = "__merge_number", "__merge_offset", "__merge_mem
 MEMBERS = "_members"
 
 
-def rows(
-    sources: Sequence[Source],
-    keys: Sequence[SourceKeys],
-    labels: DataFrame,
-    config: MergeSourceConfig,
-    rules: Sequence[Rule],
-    *,
-    written_at: int,
-) -> DataFrame:
+def rows(taken: Intake, labels: DataFrame, *, written_at: int) -> DataFrame:
     """Give the target's rows: entities that stand alone straight from their source, clusters by one shuffle.
 
     Sources are scanned once for each of the two: a scan costs a tenth of what shuffling lone entities would.
     """
-    content = Content.of(sources, config)
+    content = Content.of(taken.sources, taken.config)
     read = [
-        _entities(source, source_keys, content, rules)
-        for source, source_keys in zip(sources, keys, strict=True)
+        _entities(source, keys, content, taken.rules).join(F.broadcast(labels), HASH)
+        for source, keys in zip(taken.sources, taken.keys, strict=True)
     ]
-    alone = [entities.join(F.broadcast(labels), HASH) for entities in read]
-    together = reduce(DataFrame.unionByName, alone)
+    entities = reduce(DataFrame.unionByName, read)
     is_shared = F.col(LABEL).bitwiseAND(F.lit(1)) == 1
-    lone = _lone(together.where(~is_shared), content, config)
-    clusters = _clusters(together.where(is_shared), content, config)
+    lone = _lone(entities.where(~is_shared), content, taken.config)
+    clusters = _clusters(entities.where(is_shared), content, taken.config)
     return _output(content.finished(lone.unionByName(clusters)), written_at)
 
 

@@ -156,7 +156,7 @@ def _entities(
     own = inside(IDS)
     own_ids = F.coalesce(
         F.try_variant_get(own, "$", "array<string>"),
-        F.when(~F.is_variant_null(own), F.array(F.try_variant_get(own, "$", "string"))),
+        F.when(own.isNotNull() & ~F.is_variant_null(own), F.array(F.try_variant_get(own, "$", "string"))),
     )
     frame = frame.withColumns(
         {
