@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
+import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +28,9 @@ def main(argv: Sequence[str], jobs: Mapping[str, Run] | None = None) -> int:
     ``argv[2]`` may name a file of session settings. ``jobs`` replaces the capabilities of this package.
     """
     die_with_parent()
+    if os.environ.get("SPARK_REMOTE"):
+        # The server would go on with the statement: it has to be told that nobody waits for it.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     request_file, result_file, *conf_file = (Path(argument) for argument in argv)
     progress = Progress()
     try:
@@ -49,6 +54,10 @@ def answered(
         return JobResult(report=run(spark, request, progress))
     except Exception as error:  # noqa: BLE001 - the boundary: whatever happened goes into the result file
         return failure(error)
+    except SystemExit:
+        if spark is not None:
+            spark.interruptAll()
+        raise
     finally:
         if spark is not None:
             spark.stop()

@@ -174,3 +174,16 @@ def test_a_run_says_little_and_answers(places):
     assert outcome.report["version"] == 0
     assert len(running.lines) <= 20
     assert all(line.startswith("[merge +") for line in running.lines), running.lines
+
+
+def test_a_run_that_fails_says_little_and_why(places):
+    """One line for the user in the answer; no stack of the JVM's in the log."""
+    source, target = places
+    running = Running(probe.request(source, target, broken=True))
+
+    outcome = running.ended()
+
+    assert outcome.message.startswith("[USER_RAISED_EXCEPTION] amounts are negative")
+    assert len(running.lines) <= 20
+    assert not any("\tat " in line for line in running.lines), running.lines
+    assert not Path(target).exists()

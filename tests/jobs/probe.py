@@ -40,6 +40,12 @@ def run(spark, request, progress) -> dict[str, Any]:
         return {"changed": False, "version": last.run_version}
     pinned = tables.pin(spark, Dataset(id="source", path=request.config["source"]))
     rows = tables.read(spark, pinned)
+    if request.config.get("slow"):
+        rows = rows.selectExpr(
+            "id",
+            "coalesce(CAST(java_method('java.lang.Thread', 'sleep', 4000L) AS BIGINT), amount) AS amount",
+        )
+        progress.say("slow from here")
     if request.config.get("fail"):
         raise DataError("the source is not to be trusted")
     if request.config.get("broken"):

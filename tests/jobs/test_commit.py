@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +237,29 @@ def test_what_a_killed_first_write_left_is_no_table_and_no_obstacle(spark, targe
     (only,) = commits(Path(target.path))
     assert only["properties"]["merge.capability"] == CAP
     assert only["txn"] == ("airflow-merge/merge_source", 1)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first runs", "later runs"])
+def test_of_two_writers_at_once_one_wins_whole(spark, target, first):
+    """Two sessions that saw the same last run: one commit more, the winner's rows, an error for the other."""
+    if not first:
+        _create(spark, target, *[(n, "old") for n in range(50)])
+    sessions = [spark.newSession(), spark.newSession()]
+    seen = [tables.last_run(session, target, CAP) for session in sessions]
+
+    def write(who: int) -> object:
+        rows = [(n, f"writer {who}") for n in range(50)]
+        try:
+            if first:
+                return _create(sessions[who], target, *rows)
+            return _merge(sessions[who], target, seen[who], *rows)
+        except ConflictError as error:
+            return error
+
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = list(pool.map(write, range(2)))
+
+    (winner,) = [who for who, outcome in enumerate(outcomes) if isinstance(outcome, tables.Committed)]
+    assert isinstance(outcomes[1 - winner], ConflictError)
+    assert len(commits(Path(target.path))) == (1 if first else 2)
+    assert _content(spark, target) == [(n, f"writer {winner}") for n in range(50)]

@@ -7,11 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from airflow_merge_provider.launch import JobProcess
 from tests.jobs import probe
@@ -74,3 +77,31 @@ def test_the_same_job_commits_through_a_server(spark, server, tmp_path):
     assert (broken.code, broken.message.split("]")[0]) == ("data", "[USER_RAISED_EXCEPTION")
     assert (distrusted.code, distrusted.message) == ("data", "the source is not to be trusted")
     assert spark.sql(f"SELECT sum(amount) AS total FROM delta.`{target}`").collect()[0].total == 12
+
+
+def test_a_job_that_is_ended_is_ended_on_the_server_too(spark, server, tmp_path):
+    """The statement does not go on and commit after the task was stopped."""
+    source, target = str(tmp_path / "source"), str(tmp_path / "target")
+    spark.range(0, 2, 1, 1).selectExpr("id", "id + 1 AS amount").write.format("delta").save(source)
+    started = threading.Event()
+    asked = probe.request(source, target, slow=True)
+    say = lambda line: started.set() if "slow" in line else None  # noqa: E731
+    job = JobProcess(asked, script=Path(probe.__file__), remote=server, on_line=say)
+    ended: list[object] = []
+
+    def run() -> None:
+        try:
+            ended.append(job.run())
+        except JobError as error:
+            ended.append(error.message)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert started.wait(120)
+    time.sleep(4)
+    job.kill()
+    thread.join(30)
+
+    time.sleep(12)
+    assert ended == ["The Spark process was ended on request"]
+    assert not list(Path(target).glob("_delta_log/*.json"))

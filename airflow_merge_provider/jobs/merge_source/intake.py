@@ -33,7 +33,7 @@ _SEEDS = range(5)
 
 @dataclass(frozen=True)
 class Intake:
-    """The sources as they are merged, by which rules, the columns of their keys, and the outputs they make."""
+    """The sources as they are merged, the rules, the columns of the keys, and the outputs they make."""
 
     config: MergeSourceConfig
     rules: Sequence[Rule]
