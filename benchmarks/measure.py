@@ -1,0 +1,127 @@
+"""How long, how much memory, how many Spark jobs: the figures of one way of doing a task."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+OUT = Path(__file__).parent / "out"
+
+
+@dataclass
+class Way:
+    """One way of doing the task: its name, its function, and what was measured round by round."""
+
+    name: str
+    run: Callable[[], Mapping[str, Any]]
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+
+    def figures(self) -> dict[str, Any]:
+        """Give min and median of the rounds after the first, which warms up."""
+        warm = self.rounds[1:]
+        seconds = [each["seconds"] for each in warm]
+        return {
+            "way": self.name,
+            "first": round(self.rounds[0]["seconds"], 2),
+            "min": round(min(seconds), 2),
+            "median": round(statistics.median(seconds), 2),
+            "rounds": len(warm),
+            **{key: value for key, value in warm[-1].items() if key != "seconds"},
+            "cpu": round(statistics.median(each["cpu"] for each in warm), 2),
+            "peak_mib": max(each["peak_mib"] for each in self.rounds),
+        }
+
+
+def in_turns(ways: list[Way], rounds: int) -> None:
+    """Run every way once a round, one after the other, so that a slow minute slows all of them."""
+    for number in range(rounds + 1):
+        for way in ways:
+            way.rounds.append(_measured(way))
+            print(f"round {number} {way.name}: {way.rounds[-1]['seconds']:.2f} s", flush=True)
+
+
+def _measured(way: Way) -> dict[str, Any]:
+    with _peak() as peak:
+        cpu, start = _cpu(), time.perf_counter()
+        said = dict(way.run())
+        seconds, used = time.perf_counter() - start, _cpu() - cpu
+    return {"seconds": seconds, "cpu": used, **said, "peak_mib": peak[0] >> 20}
+
+
+@contextmanager
+def _peak() -> Iterator[list[int]]:
+    """Watch the resident memory of this process and all its children."""
+    peak, stop = [0], threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.2):
+            peak[0] = max(peak[0], sum(each.memory_info().rss for each in _family()))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _cpu() -> float:
+    total = 0.0
+    for each in _family():
+        times = each.cpu_times()
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def _family() -> list[psutil.Process]:
+    me = psutil.Process()
+    alive = []
+    for each in (me, *me.children(recursive=True)):
+        try:
+            each.memory_info()
+            alive.append(each)
+        except psutil.Error:
+            continue
+    return alive
+
+
+def size_of(folder: Path) -> int:
+    """Give the bytes of all data files below a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*.parquet"))
+
+
+def write_results(suite: str, size: int, ways: list[Way], ratios: Mapping[str, float], facts: Any) -> Path:
+    """Write the figures as JSON and the medians as a bar chart; gives the JSON's path."""
+    import matplotlib as mpl  # noqa: PLC0415 - slow to import, and only wanted at the end
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415 - as above
+
+    OUT.mkdir(exist_ok=True)
+    figures = [way.figures() for way in ways]
+    file = OUT / f"{suite}-{size}.json"
+    content = {
+        "suite": suite, "size": size, "cores": len(os.sched_getaffinity(0)), "ways": figures,
+        "ratios": dict(ratios), "facts": facts,
+    }  # fmt: skip
+    file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    figure, axes = plt.subplots(figsize=(7, 0.6 + 0.5 * len(ways)), layout="constrained")
+    bars = axes.barh([each["way"] for each in figures], [each["median"] for each in figures], color="#2a78b8")
+    axes.bar_label(bars, fmt="%.1f s", padding=4)
+    axes.set(xlabel="seconds (median of warm rounds)", title=f"{suite}, {size:,} entities")
+    axes.invert_yaxis()
+    axes.margins(x=0.15)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file.with_suffix(".png"), dpi=120)
+    return file

@@ -1,0 +1,123 @@
+"""The merge source's first run against DuckDB with scipy and against Spark's floor, in turns, results equal.
+
+``python -m benchmarks.merge_source_first_run [--size N] [--rounds N]``; the figures go to ``benchmarks/out``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession, functions as F
+
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.spark_conf import session_conf
+from airflow_merge_provider.jars import delta_jars
+from airflow_merge_provider.jobs.merge_source.job import run
+from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.session import local_session
+from benchmarks import entities
+from benchmarks.measure import OUT, Way, in_turns, size_of, write_results
+from benchmarks.peers.duckdb_merge import PROPERTIES
+
+SUITE = "merge_source_first_run"
+GOAL = 3.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", type=int, default=1_000_000, help="entities (1000000)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up (3)")
+    chosen = parser.parse_args()
+    folder = OUT / "data" / f"{chosen.size}"
+    clusters = entities.write(folder, chosen.size)
+    spark = local_session(session_conf(local=True, jars=delta_jars(), user={}))
+    target, file, floor = folder / "target", folder / "duckdb.parquet", folder / "floor"
+    ways = [
+        Way("ours", lambda: _ours(spark, folder, target)),
+        Way("DuckDB + scipy", lambda: _duckdb(folder, file)),
+        Way("Spark reads, hashes, writes", lambda: _floor(spark, folder, floor)),
+    ]
+    in_turns(ways, chosen.rounds)
+    different = _different(spark, target, file)
+    spark.stop()
+    ours, peer, least = (way.figures()["median"] for way in ways)
+    ratios = {"ours / DuckDB": round(ours / peer, 2), "ours / Spark floor": round(ours / least, 2)}
+    counted = ways[0].rounds[-1]["golden"]
+    facts = {"clusters": counted, "clusters_in_truth": clusters, "rows_that_differ": different, "goal": GOAL}
+    print(json.dumps([way.figures() for way in ways], indent=1))
+    written = write_results(SUITE, chosen.size, ways, ratios, facts)
+    print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
+    return 1 if different or counted != clusters else 0
+
+
+def _ours(spark: SparkSession, folder: Path, target: Path) -> Mapping[str, Any]:
+    shutil.rmtree(target, ignore_errors=True)
+    config = {
+        "version": 2,
+        "datasets": [f"{name} {name.lower()}" for name in entities.DATASETS],
+        "equality": entities.RULES,
+        "target": target.name,
+    }
+    request = JobRequest(
+        job="merge_source",
+        config=config,
+        run=RunToken(dag_id="benchmark", run_id="1", task_id="merge"),
+        warehouse=str(folder),
+        started_at=0,
+    )
+    spark.sparkContext.setJobGroup("ours", "ours")
+    before = len(spark.sparkContext.statusTracker().getJobIdsForGroup("ours"))
+    report = run(spark, request, Progress(out=str))
+    jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup("ours")) - before
+    spark.sparkContext.setJobGroup("others", "others")
+    return {
+        "jobs": jobs,
+        "bytes_written": size_of(target),
+        "steps": report["seconds"],
+        "golden": report["counts"]["golden"],
+    }
+
+
+def _duckdb(folder: Path, file: Path) -> Mapping[str, Any]:
+    """Run the peer in a process of its own; its imports do not count."""
+    words = [sys.executable, "-m", "benchmarks.peers.duckdb_merge", str(folder), str(file)]
+    said = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    return {"seconds": said["seconds"], "bytes_written": file.stat().st_size}
+
+
+def _floor(spark: SparkSession, folder: Path, floor: Path) -> Mapping[str, Any]:
+    tables = [spark.read.format("delta").load(str(folder / name)) for name in entities.DATASETS]
+    rows = reduce(DataFrame.unionByName, tables)
+    rows.withColumn("hash", F.xxhash64(*rows.columns)).write.mode("overwrite").parquet(str(floor))
+    return {"bytes_written": size_of(floor)}
+
+
+def _different(spark: SparkSession, target: Path, file: Path) -> int:
+    """Compare all rows with the peer's: id, place, ids, and every property."""
+    table = spark.read.format("delta").load(str(target))
+    mine = table.select("_id", "_updated", "$ids", F.to_json("entity").alias("entity")).toArrow()
+    theirs = {row["_id"]: row for row in pq.read_table(file).to_pylist()}
+    wrong = abs(len(mine) - len(theirs))
+    for row in mine.to_pylist():
+        other = theirs.get(row["_id"], {})
+        expected = {name: _shape(other.get(name)) for name in PROPERTIES if other.get(name)}
+        same = (row["_updated"], row["$ids"]) == (other.get("_updated"), other.get("$ids"))
+        wrong += not (same and json.loads(row["entity"]) == expected)
+    return wrong
+
+
+def _shape(values: list[Any]) -> Any:
+    return values[0] if len(values) == 1 else values
+
+
+if __name__ == "__main__":
+    sys.exit(main())
