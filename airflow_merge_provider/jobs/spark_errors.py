@@ -110,7 +110,9 @@ def condition(error: BaseException) -> str:
 
 def _texts(error: BaseException | None) -> Iterator[str]:
     """Walk the error and its causes; the JVM's stack below the text names the cause of a cause."""
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         yield type(error).__name__
         yield condition(error)
         yield str(error)

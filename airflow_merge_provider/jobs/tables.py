@@ -156,9 +156,12 @@ def commit(  # noqa: PLR0917 - the order in which a run comes by them
     except Exception as error:
         # An error after the commit (a checkpoint, a lost connection) does not undo it.
         landed = _landed(spark, target, capability, since, attempt)
-        if landed is None:
-            raise typed(error) or error from error
-        return Committed(landed, number)
+        if landed is not None:
+            return Committed(landed, number)
+        known = typed(error)
+        if known is None or known is error:
+            raise
+        raise known from error
     landed = _landed(spark, target, capability, since, attempt)
     if landed is None:
         raise ConflictError(

@@ -130,3 +130,12 @@ def test_a_request_of_another_protocol_is_answered_too(tmp_path, monkeypatch):
     assert code == 1
     assert "not a request of protocol 1" in told.message
     assert "must be the same version" in told.message
+
+
+def test_an_error_that_is_its_own_cause_is_looked_at_once():
+    """Libraries make such rings; walking one must end."""
+    error = RuntimeError("round")
+    error.__cause__ = RuntimeError("and round")
+    error.__cause__.__cause__ = error
+
+    assert spark_errors.typed(error) is None
