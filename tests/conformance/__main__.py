@@ -1,6 +1,6 @@
 """Run vectors through a capability's public path: ``python -m tests.conformance CAPABILITY FILE``.
 
-Prints one JSON line per vector; progress goes to standard error.
+Prints one JSON line per vector, also for one that cannot be run; progress goes to standard error.
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.spark_conf import session_conf
 from airflow_merge_provider.jars import delta_jars
@@ -31,12 +35,22 @@ def main(argv: list[str]) -> int:
     )
     with tempfile.TemporaryDirectory(prefix="merge-conformance-") as folder:
         for number, vector in enumerate(vectors):
-            line = capability.outcome(spark, vector, Path(folder) / str(number))
+            line = line_of(capability, spark, vector, Path(folder) / str(number))
             print(json.dumps(line, ensure_ascii=False), flush=True)
             print(f"\r{number + 1}/{len(vectors)}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     spark.stop()
     return 0
+
+
+def line_of(capability: ModuleType, spark: SparkSession, vector: Any, warehouse: Path) -> dict[str, Any]:
+    """Give a vector's outcome; whatever goes wrong on the way is its error."""
+    try:
+        outcome: dict[str, Any] = capability.outcome(spark, vector, warehouse)
+    except Exception as error:  # noqa: BLE001 - one vector must not end the others
+        known = vector.get("id") if isinstance(vector, dict) else None
+        return {"id": known, "error": f"{type(error).__name__}: {error}"}
+    return outcome
 
 
 if __name__ == "__main__":

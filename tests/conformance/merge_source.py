@@ -50,10 +50,13 @@ def _steps(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> I
         )
         try:
             run(spark, request, Progress(out=str))
+            written = list(_written(spark, warehouse, position))
         except MergeError as error:
             yield {"error": str(error)}
             continue
-        written = list(_written(spark, warehouse, position))
+        except Exception as error:  # noqa: BLE001 - a step that breaks is an outcome of its own
+            yield {"error": f"{type(error).__name__}: {error}"}
+            continue
         position = max([position, *(entity["_updated"] for entity in written)])
         yield written
 

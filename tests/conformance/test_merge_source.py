@@ -1,0 +1,133 @@
+"""The merge source's vectors through Spark: first runs, exactly as expected and in order."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from threading import local
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.conformance import __main__ as runner, merge_source
+from tests.conformance.lean import lean_session
+
+Vector = dict[str, Any]
+
+VECTORS: list[Vector] = json.loads(
+    (Path(__file__).parent / "vectors" / "merge_source.json").read_text(encoding="utf-8")
+)["vectors"]
+WITH_STEPS = {vector["id"]: vector for vector in VECTORS if "steps" in vector}
+# Written by the sink, from the clock and from hashes.
+_NOT_COMPARED = {"_hash", "_previous", "_ts"}
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[Any]]]:
+    """Run the first step of every selected vector, two at a time, each thread in a session of its own."""
+    place = tmp_path_factory.mktemp("vectors")
+    selected = {
+        item.callspec.params["id_"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and item.path == Path(__file__)
+        and hasattr(item, "callspec")
+        and "id_" in item.callspec.params
+    }
+    mine = local()
+
+    def run(id_: str) -> Any:
+        if not hasattr(mine, "session"):
+            mine.session = lean_session(spark)
+        vector = {**WITH_STEPS[id_], "steps": WITH_STEPS[id_]["steps"][:1]}
+        return runner.line_of(merge_source, mine.session, vector, place / id_)
+
+    with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
+        yield {id_: pool.submit(run, id_) for id_ in WITH_STEPS if id_ in selected}
+
+
+@pytest.mark.parametrize("id_", WITH_STEPS)
+def test_a_first_run_writes_what_the_vector_expects(id_: str, outcomes: dict[str, Future[Any]]) -> None:
+    """The entities of a vector's first step come out exactly, in order and with their numbers.
+
+    Later steps are incremental runs; of a vector with several steps the first one is compared.
+    """
+    expected = WITH_STEPS[id_]["steps"][0]
+
+    line = outcomes[id_].result()
+
+    assert line["id"] == id_
+    assert "error" not in line
+    (step,) = line["steps"]
+    if "expect_error" in expected:
+        assert expected["expect_error"] in step["error"]
+    else:
+        assert [comparable(entity) for entity in step] == [
+            comparable(entity) for entity in expected["expect"]
+        ]
+
+
+def comparable(value: Any) -> Any:
+    """Write an entity so that ``==`` compares it: numbers by value, booleans and texts as what they are."""
+    if isinstance(value, dict):
+        return {name: comparable(item) for name, item in value.items() if name not in _NOT_COMPARED}
+    if isinstance(value, list):
+        return [comparable(item) for item in value]
+    return ("boolean", value) if isinstance(value, bool) else value
+
+
+def test_comparing_tells_types_apart_and_numbers_by_value() -> None:
+    """1 is 1.0 and neither true nor "1"; hidden columns are not looked at."""
+    assert comparable({"x": [1], "_ts": 5}) == comparable({"x": [1.0]})
+    assert comparable({"x": 1}) != comparable({"x": True})
+    assert comparable({"x": 1}) != comparable({"x": "1"})
+
+
+@pytest.mark.parametrize(
+    "vector", [vector for vector in VECTORS if "expect_error" in vector], ids=lambda vector: vector["id"]
+)
+def test_a_wrong_configuration_is_the_outcome(vector: Vector, tmp_path: Path) -> None:
+    """A refused configuration is answered without Spark, and the line holds the quoted text."""
+    line = merge_source.outcome(None, vector, tmp_path)  # type: ignore[arg-type]  # not reached
+
+    assert vector["expect_error"] in line["error"]
+
+
+def test_every_vector_gets_one_line(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vector that cannot be run, or cannot even be read, gets its line and the others get theirs."""
+    good = {
+        "id": "good",
+        "config": {"datasets": ["A a"], "version": 2},
+        "steps": [{"inputs": {"A": [{"_id": "a1", "x": 1}]}}],
+    }
+    vectors = [
+        {"id": "without-config", "steps": []},
+        "no object",
+        {"id": "refused", "config": {"datasets": []}},
+        {**good, "id": "no-json-object", "steps": [{"inputs": {"A": ["text"]}}]},
+        {**good, "id": "odd-inputs", "steps": [{"inputs": {"A": 1}}]},
+        good,
+    ]
+    file = tmp_path / "vectors.json"
+    file.write_text(json.dumps({"vectors": vectors}), encoding="utf-8")
+    session = lean_session(spark)
+    monkeypatch.setattr(session, "stop", lambda: None)
+    monkeypatch.setattr(runner, "local_session", lambda _: session)
+
+    assert runner.main(["merge_source", str(file)]) == 0
+
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert [line["id"] for line in lines] == [
+        "without-config", None, "refused", "no-json-object", "odd-inputs", "good",
+    ]  # fmt: skip
+    assert all("error" in line for line in (*lines[:3], lines[4]))
+    assert "no JSON object" in lines[3]["steps"][0]["error"]
+    assert lines[5]["steps"] == [[{"_id": "0|a1", "_updated": 0, "$ids": ["a1"], "x": 1}]]

@@ -1,0 +1,203 @@
+"""Clusters on random graphs against a union-find that looks at all pairs; no Spark."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from airflow_merge_provider.core.merge_source.equality import Rule, Side
+from airflow_merge_provider.core.merge_source.expressions import Path
+from airflow_merge_provider.jobs.merge_source.components import (
+    Entities,
+    HashCollisionError,
+    connected,
+    entities_of,
+    histogram,
+)
+
+Keys = list[set[int]]
+
+
+def side(dataset: int, name: str) -> Side:
+    return Side(dataset, f"{dataset}.{name}", Path(str(dataset), (name,)))
+
+
+class Workload:
+    """Some datasets, their rules, and for every side the keys of every entity."""
+
+    def __init__(self, sizes: Sequence[int], rules: Sequence[Rule]) -> None:
+        self.sizes, self.rules = sizes, rules
+        self.deleted = [[False] * size for size in sizes]
+        self.keys: dict[tuple[int, str], Keys] = {
+            end.order: [set() for _ in range(sizes[end.dataset])]
+            for rule in rules
+            for end in (rule.left, rule.right)
+        }
+
+    def sources(self) -> list[Entities]:
+        return [self._source(dataset) for dataset in range(len(self.sizes))]
+
+    def _source(self, dataset: int) -> Entities:
+        keys = {}
+        for order, of_entities in self.keys.items():
+            if order[0] == dataset:
+                pairs = [(place, key) for place, held in enumerate(of_entities) for key in sorted(held)]
+                places = np.array([place for place, _ in pairs], np.int64)
+                hashes = np.array([key for _, key in pairs], np.int64)
+                keys[order] = (places, hashes * 7919, hashes)
+        ids = [f"e{place}" for place in range(self.sizes[dataset])]
+        hashes = np.arange(len(ids), dtype=np.int64) + dataset * 1_000_000
+        return Entities(pa.array(ids, pa.string()), hashes, np.array(self.deleted[dataset], np.bool_), keys)
+
+    def expected(self) -> set[frozenset[tuple[int, int]]]:
+        """Look at every pair of every rule, and unite."""
+        entities = [(dataset, place) for dataset, size in enumerate(self.sizes) for place in range(size)]
+        cluster_of = {entity: {entity} for entity in entities}
+        for rule in self.rules:
+            left, right = self.keys[rule.left.order], self.keys[rule.right.order]
+            for one, other in product(range(len(left)), range(len(right))):
+                if left[one] & right[other]:
+                    united = cluster_of[rule.left.dataset, one] | cluster_of[rule.right.dataset, other]
+                    cluster_of.update(dict.fromkeys(united, united))
+        return {frozenset(cluster) for cluster in cluster_of.values()}
+
+    def found(self) -> set[frozenset[tuple[int, int]]]:
+        graph = connected(self.sources(), self.rules)
+        clusters: dict[int, set[tuple[int, int]]] = {}
+        for number, cluster in enumerate(graph.clusters.tolist()):
+            dataset, id_ = graph.entity(number)
+            clusters.setdefault(cluster, set()).add((dataset, int(id_[1:])))
+        assert sorted(clusters) == list(range(graph.count))
+        return {frozenset(cluster) for cluster in clusters.values()}
+
+
+def random_workload(seed: int) -> Workload:
+    draw = random.Random(seed)  # noqa: S311 - a workload, no secret
+    sizes = [draw.choice((0, 1, 2, 5, 12)) for _ in range(draw.randint(1, 4))]
+    names = ("x", "y")
+    rules = [
+        Rule(
+            side(draw.randrange(len(sizes)), draw.choice(names)),
+            side(draw.randrange(len(sizes)), draw.choice(names)),
+        )
+        for _ in range(draw.randint(0, 4))
+    ]
+    workload = Workload(sizes, rules)
+    distinct = draw.choice((1, 3, 10, 40))
+    most = draw.choice((1, 1, 3))
+    for held in (keys for of_entities in workload.keys.values() for keys in of_entities):
+        held.update(draw.randrange(distinct) for _ in range(draw.randint(0, most)))
+    return workload
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_random_graphs_have_the_clusters_of_all_pairs(block: int) -> None:
+    """Hub nodes give the same clusters as linking every pair, self-rules and empty datasets included."""
+    for seed in range(block * 50, block * 50 + 50):
+        workload = random_workload(seed)
+
+        assert workload.found() == workload.expected(), f"seed {seed}"
+
+
+def test_a_hub_makes_one_cluster() -> None:
+    """A key that everybody has links everybody once the other side has it, and nobody before."""
+    rule = Rule(side(0, "x"), side(1, "x"))
+    workload = Workload((400, 1), [rule])
+    for held in workload.keys[rule.left.order]:
+        held.add(5)
+
+    assert len(workload.found()) == 401
+
+    workload.keys[rule.right.order][0].add(5)
+
+    assert workload.found() == workload.expected()
+    assert len(workload.found()) == 1
+
+
+def test_a_long_chain_makes_one_cluster() -> None:
+    """Entities of two datasets that hang together in one line are one, however long it is."""
+    rule = Rule(side(0, "x"), side(1, "x"))
+    size = 5000
+    workload = Workload((size, size), [rule])
+    for place in range(size):
+        workload.keys[rule.left.order][place] = {place, place + 1}
+        workload.keys[rule.right.order][place] = {place}
+
+    graph = connected(workload.sources(), [rule])
+
+    assert graph.count == 1
+    assert list(histogram(graph.sizes)) == [(2 * size, 1)]
+
+
+def test_a_self_rule_links_inside_its_dataset_only() -> None:
+    """``a.x = a.x`` finds duplicates of A and leaves B with the same key alone."""
+    rule, other = Rule(side(0, "x"), side(0, "x")), Rule(side(1, "y"), side(1, "y"))
+    workload = Workload((3, 2), [rule, other])
+    for place in (0, 2):
+        workload.keys[rule.left.order][place].add(1)
+
+    assert frozenset({(0, 0), (0, 2)}) in workload.found()
+    assert workload.found() == workload.expected()
+
+
+def test_members_stand_in_the_order_of_datasets_and_code_points() -> None:
+    """Ids order by code point: not by locale, not by the units of UTF-16."""
+    ids = ["é", "e10", "e2", "\U0001f600", "\uffee", "Z"]
+    source = Entities(
+        pa.array(ids), np.arange(6, dtype=np.int64), np.zeros(6, np.bool_), {side(0, "x").order: _all_one(6)}
+    )
+    graph = connected([source], [Rule(side(0, "x"), side(0, "x"))])
+
+    assert [id_ for _, id_ in graph.members(0)] == sorted(ids)
+
+
+def test_two_keys_with_one_hash_are_noticed() -> None:
+    """Keys that only share their hash are no link: the second hash tells, and the run hashes anew."""
+    x, y = side(0, "x"), side(1, "x")
+    one = np.array([77], np.int64)
+    sources = [
+        Entities(pa.array(["e"]), one + n, np.zeros(1, np.bool_), {end.order: (one - 77, one, one + n)})
+        for n, end in enumerate((x, y))
+    ]
+
+    with pytest.raises(HashCollisionError):
+        connected(sources, [Rule(x, y)])
+
+
+def test_an_id_in_two_rows_is_named() -> None:
+    """An id that stands twice is told with its count; two ids with one hash are a collision."""
+    hashes = np.array([1, 2, 1], np.int64)
+    deleted = np.zeros(3, np.bool_)
+
+    assert Entities(pa.array(["a", "b", "a"]), hashes, deleted, {}).repeated() == ("a", 2)
+    assert Entities(pa.array(["a", "b", "c"]), np.arange(3), deleted, {}).repeated() is None
+    with pytest.raises(HashCollisionError):
+        Entities(pa.array(["a", "b", "c"]), hashes, deleted, {}).repeated()
+
+
+def test_thin_rows_are_read_whatever_their_chunks() -> None:
+    """Lists of keys keep their entities when the table comes in several pieces, and NULL lists have none."""
+    kinds = pa.schema(
+        {
+            "id": pa.string(), "hash": pa.int64(), "deleted": pa.bool_(),
+            "key0": pa.list_(pa.int64()), "check0": pa.list_(pa.int32()),
+        }
+    )  # fmt: skip
+    rows = [("a", 1, False, [5, 6], [50, 60]), ("b", 2, True, None, None), ("c", 3, False, [7], [70])]
+    pieces = [pa.Table.from_pylist([dict(zip(kinds.names, row, strict=True))], kinds) for row in rows]
+
+    entities = entities_of(pa.concat_tables(pieces), [side(0, "x")])
+
+    places, hashes, checks = entities.keys[side(0, "x").order]
+    assert (places.tolist(), hashes.tolist(), checks.tolist()) == ([0, 0, 2], [5, 6, 7], [50, 60, 70])
+    assert entities.deleted.tolist() == [False, True, False]
+
+
+def _all_one(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    one = np.ones(size, np.int64)
+    return np.arange(size, dtype=np.int64), one, one

@@ -1,0 +1,137 @@
+"""Which outputs clusters make, decided on numbers alone; no Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.jobs.merge_source.components import Entities, Graph, HashCollisionError
+from airflow_merge_provider.jobs.merge_source.outcome import HASH, LABEL, Outcome, outcome
+
+
+def graph(
+    datasets: list[list[str]], clusters: list[list[int]], deleted: tuple[str, ...] = (), start: int = 0
+) -> Graph:
+    """Make a graph of datasets given by their ids, and of clusters given by the entities' numbers."""
+    count = sum(map(len, datasets))
+    of_entity = np.empty(count, np.int64)
+    for number, members in enumerate(clusters):
+        of_entity[members] = number
+    sources = []
+    for ids in datasets:
+        hashes = np.arange(start, start + len(ids), dtype=np.int64)
+        flags = np.array([id_ in deleted for id_ in ids], np.bool_)
+        sources.append(Entities(pa.array(ids, pa.string()), hashes, flags, {}))
+        start += len(ids)
+    return Graph(sources, of_entity, len(clusters))
+
+
+def config(**settings: Any) -> MergeSourceConfig:
+    return MergeSourceConfig.parse({"version": 2, "datasets": ["A a", "B b"], **settings})
+
+
+def labels(found: Outcome) -> dict[int, tuple[int, bool]]:
+    """Give for each entity, by its number, its output and whether it shares it."""
+    rows = zip(found.labels[HASH].to_pylist(), found.labels[LABEL].to_pylist(), strict=True)
+    return {number: (label >> 1, bool(label & 1)) for number, label in rows}
+
+
+def test_outputs_are_numbered_by_their_first_members() -> None:
+    """The order is that of datasets and ids, whatever numbers the clusters have; deleted ones count too."""
+    found = outcome(graph([["a2", "a1"], ["b1"]], [[2], [0], [1]], deleted=("a1",)), config())
+
+    assert labels(found) == {1: (0, False), 0: (1, False), 2: (2, False)}
+    assert found.live_sizes.tolist() == [1, 1]
+
+
+def test_members_of_a_cluster_share_an_output() -> None:
+    """The lowest bit of the label says that there is more than one member."""
+    found = outcome(graph([["a1", "a2"], ["b1"]], [[0, 2], [1]]), config())
+
+    assert labels(found) == {0: (0, True), 2: (0, True), 1: (1, False)}
+    assert found.largest == [(0, "a1"), (1, "b1")]
+
+
+@pytest.mark.parametrize(("most", "fits"), [(2, False), (3, True)])
+def test_a_cluster_may_have_max_merged_members(most: int, fits: bool) -> None:
+    """Exactly ``max_merged`` is allowed, one more is refused with the first members' names."""
+    clusters = graph([["a1", "a2"], ["b1"]], [[0, 1, 2]])
+    if fits:
+        assert outcome(clusters, config(max_merged=most)).outputs == 1
+        return
+
+    with pytest.raises(DataError, match=r"max_merged: 3 entities .* limit is 2 .*A/a1, A/a2, B/b1"):
+        outcome(clusters, config(max_merged=most))
+
+
+def test_version_1_has_no_limit() -> None:
+    """Version 1 does not know ``max_merged``, not even its default."""
+    ids = [f"a{number:06}" for number in range(50_001)]
+    clusters = graph([ids, []], [list(range(50_001))])
+
+    assert outcome(clusters, config(version=1)).outputs == 1
+    with pytest.raises(DataError, match="the limit is 50000"):
+        outcome(clusters, config())
+
+
+def test_two_live_clusters_cannot_have_one_first_id() -> None:
+    """The refusal names both entities and the way out."""
+    clusters = graph([["x1"], ["x1"]], [[0], [1]])
+
+    with pytest.raises(DataError, match="duplicate output id 'x1': from A/x1 and B/x1; add an equality rule"):
+        outcome(clusters, config(identity="first"))
+
+
+@pytest.mark.parametrize(("deleted_first", "kept"), [(True, 1), (False, 0)])
+def test_a_live_cluster_owns_its_id(deleted_first: bool, kept: int) -> None:
+    """With identity first, a deleted entity with the id of a live output is left out, in either order."""
+    clusters = graph([["x1"], ["x1"]], [[0], [1]])
+    clusters.sources[0].deleted[:] = deleted_first
+    clusters.sources[1].deleted[:] = not deleted_first
+
+    found = outcome(clusters, config(identity="first"))
+
+    assert labels(found) == {kept: (0, False)}
+
+
+def test_of_deleted_entities_with_one_id_the_first_dataset_counts() -> None:
+    """Two deleted entities with one id make one delete."""
+    found = outcome(graph([["x1"], ["x1"]], [[0], [1]], deleted=("x1",)), config(identity="first"))
+
+    assert labels(found) == {0: (0, False)}
+    assert found.live_sizes.tolist() == []
+
+
+def test_version_1_refuses_an_id_in_two_datasets() -> None:
+    """Even where both are in one cluster."""
+    with pytest.raises(DataError, match="entity id 'x1' is in more than one dataset, use version 2"):
+        outcome(graph([["x1"], ["x1"]], [[0, 1]]), config(version=1, identity="first"))
+
+
+def test_a_bar_in_an_id_is_allowed_until_two_ids_meet() -> None:
+    """``0|a|0|b`` of two entities is also the id of one that is called so."""
+    assert outcome(graph([["a|b"], ["b1"]], [[0], [1]]), config()).outputs == 2
+
+    with pytest.raises(DataError, match=r"duplicate output id '0\|a\|0\|b': from A/a and A/a\|0\|b"):
+        outcome(graph([["a", "b", "a|0|b"], []], [[0, 1], [2]]), config())
+
+
+def test_entities_with_one_hash_are_noticed() -> None:
+    """Labels go by hash, so two entities with one hash stop this attempt."""
+    clusters = graph([["a"], ["b"]], [[0], [1]])
+    clusters.sources[1].hashes[:] = clusters.sources[0].hashes
+
+    with pytest.raises(HashCollisionError):
+        outcome(clusters, config())
+
+
+def test_no_entities_make_no_outputs() -> None:
+    """Empty datasets are not an error here."""
+    found = outcome(graph([[], []], []), config())
+
+    assert (found.outputs, found.largest, labels(found)) == (0, [], {})
