@@ -102,6 +102,6 @@ def test_a_job_that_is_ended_is_ended_on_the_server_too(spark, server, tmp_path)
     job.kill()
     thread.join(30)
 
-    time.sleep(12)
+    time.sleep(15)
     assert ended == ["The Spark process was ended on request"]
     assert not list(Path(target).glob("_delta_log/*.json"))
