@@ -68,11 +68,13 @@ def _until(rng: np.random.Generator, total: int, least: int, most: int) -> np.nd
 
 def _rows(rng: np.random.Generator, prefix: str, email: np.ndarray, phone: np.ndarray) -> pa.Table:
     count = len(email)
-    return pa.table({
-        "_id": [f"{prefix}{number}" for number in range(count)],
-        "email": [f"p{number}@example.org" for number in email],
-        "phone": [None if number < 0 else f"+47{number:09d}" for number in phone],
-        "name": pa.array(_NAMES[rng.integers(0, len(_NAMES), count)]),
-        "city": pa.array(_CITIES[rng.integers(0, len(_CITIES), count)]),
-        "age": pa.array(rng.integers(0, 99, count), mask=rng.random(count) < 0.1),
-    })
+    return pa.table(
+        {
+            "_id": [f"{prefix}{number}" for number in range(count)],
+            "email": [f"p{number}@example.org" for number in email],
+            "phone": [None if number < 0 else f"+47{number:09d}" for number in phone],
+            "name": pa.array(_NAMES[rng.integers(0, len(_NAMES), count)]),
+            "city": pa.array(_CITIES[rng.integers(0, len(_CITIES), count)]),
+            "age": pa.array(rng.integers(0, 99, count), mask=rng.random(count) < 0.1),
+        }
+    )

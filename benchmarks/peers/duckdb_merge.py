@@ -1,7 +1,7 @@
 """The same merge in DuckDB and scipy: clusters, merged properties in order, result written as Parquet.
 
-``python -m benchmarks.peers.duckdb_merge FOLDER OUT`` prints seconds, without imports, as JSON. It is given the
-easier form of the result: a list per property instead of an entity, and no state for the next run.
+``python -m benchmarks.peers.duckdb_merge FOLDER OUT`` prints seconds, without imports, as JSON. It is given
+the easier form of the result: a list per property instead of an entity, and no state for the next run.
 """
 
 from __future__ import annotations
@@ -58,9 +58,8 @@ def merge(folder: Path, out: Path) -> float:
         heads.append(found["entity"])
         tails.append(found["key"] + nodes)
         nodes += int(found["key"].max(initial=-1)) + 1
-    graph = coo_matrix(
-        (np.ones(sum(map(len, heads)), np.int8), (np.concatenate(heads), np.concatenate(tails))), (nodes, nodes)
-    )
+    ends = np.concatenate(heads), np.concatenate(tails)
+    graph = coo_matrix((np.ones(len(ends[0]), np.int8), ends), (nodes, nodes))
     _, labels = connected_components(graph, directed=False)
     base.register("labels", pa.table({"entity": np.arange(count), "cluster": labels[:count]}))
     lists = ", ".join(

@@ -34,6 +34,7 @@ class Content(ABC):
     """The properties of entities while they are on their way to an output."""
 
     names: Sequence[str]
+    sortable: bool = False
 
     @staticmethod
     def of(sources: Sequence[Source], config: MergeSourceConfig) -> Content:
@@ -54,9 +55,13 @@ class Content(ABC):
     def alone(self) -> Column:
         """Give the entity of a row whose output has one member."""
 
+    def gathered(self, parts: Column) -> list[Column]:
+        """Give what the members of a cluster contribute, in their order, under the same names."""
+        return [parts[name].alias(name) for name in self.names]
+
     @abstractmethod
-    def merged(self, parts: Column) -> Column:
-        """Give the entity of a cluster from its members in order."""
+    def merged(self) -> Column:
+        """Give the entity of a cluster from what its members contribute."""
 
     def finished(self, outputs: DataFrame) -> DataFrame:
         """Do what both kinds of outputs need done once they are together."""
@@ -71,9 +76,13 @@ class TypedContent(Content):
         self._kinds: dict[str, DataType | None] = {name: _common(name, sources) for name in properties}
         self._columns = {name: f"{PROPERTY}{number}" for number, name in enumerate(properties)}
         self.names = tuple(self._columns.values())
+        self.sortable = all(self._kinds.values())
 
     def columns(self, source: Source) -> list[Column]:
         return [self._column(source, name).alias(self._columns[name]) for name in self._kinds]
+
+    def gathered(self, parts: Column) -> list[Column]:
+        return [F.filter(parts[name], lambda value: value.isNotNull()).alias(name) for name in self.names]
 
     def alone(self) -> Column:
         return F.to_variant_object(
@@ -85,14 +94,9 @@ class TypedContent(Content):
             )
         )
 
-    def merged(self, parts: Column) -> Column:
+    def merged(self) -> Column:
         return F.to_variant_object(
-            present(
-                {
-                    name: _union(F.filter(parts[self._columns[name]], lambda value: value.isNotNull()), kind)
-                    for name, kind in self._kinds.items()
-                }
-            )
+            present({name: _union(F.col(self._columns[name]), kind) for name, kind in self._kinds.items()})
         )
 
     def _column(self, source: Source, name: str) -> Column:
@@ -136,8 +140,8 @@ class MapContent(Content):
             return F.transform_values(content, lambda _, value: spliced(F.array(value)))
         return F.to_variant_object(content)
 
-    def merged(self, parts: Column) -> Column:
-        maps = parts[CONTENT]
+    def merged(self) -> Column:
+        maps = F.col(CONTENT)
         names = F.array_distinct(F.flatten(F.transform(maps, F.map_keys)))
 
         def contributed(name: Column) -> Column:
@@ -176,8 +180,8 @@ class ListContent(Content):
     def alone(self) -> Column:
         return _merged_list(F.array(F.col(CONTENT)))
 
-    def merged(self, parts: Column) -> Column:
-        return _merged_list(parts[CONTENT])
+    def merged(self) -> Column:
+        return _merged_list(F.col(CONTENT))
 
     def _whole(self) -> Column:
         def listed(name: Column, _: Column) -> Column:

@@ -35,10 +35,11 @@ def rows(taken: Intake, labels: DataFrame, *, written_at: int) -> DataFrame:
     """
     content = Content.of(taken.sources, taken.config)
     read = [
-        _entities(source, keys, content, taken.rules).join(F.broadcast(labels), HASH)
+        _entities(source, keys, content, taken.rules)
         for source, keys in zip(taken.sources, taken.keys, strict=True)
     ]
-    entities = reduce(DataFrame.unionByName, read)
+    # Joined behind the union: what follows is then compiled once, and not once for each source.
+    entities = reduce(DataFrame.unionByName, read).join(F.broadcast(labels), HASH)
     is_shared = F.col(LABEL).bitwiseAND(F.lit(1)) == 1
     lone = _lone(entities.where(~is_shared), content, taken.config)
     clusters = _clusters(entities.where(is_shared), content, taken.config)
@@ -81,8 +82,11 @@ def _lone(entities: DataFrame, content: Content, config: MergeSourceConfig) -> D
 def _clusters(entities: DataFrame, content: Content, config: MergeSourceConfig) -> DataFrame:
     """Collect members in their order: by the offset of their dataset, then by id."""
     parts = F.struct(OFFSET, ID, OWN_IDS, MEMBER, *content.names)
-    collected = F.array_sort(F.collect_list(parts), _member_order)
-    clusters = entities.groupBy(F.shiftright(F.col(LABEL), 1).alias(NUMBER)).agg(collected.alias(PARTS))
+    collected = F.collect_list(parts)
+    # Offset and id come first and decide; sort_array is faster, but knows no order of maps and VARIANT.
+    ordered = F.sort_array(collected) if content.sortable else F.array_sort(collected, _member_order)
+    clusters = entities.groupBy(F.shiftright(F.col(LABEL), 1).alias(NUMBER)).agg(ordered.alias(PARTS))
+    clusters = clusters.select(NUMBER, PARTS, *content.gathered(F.col(PARTS)))
     ids = F.transform(PARTS, lambda part: _output_id(part[OFFSET], part[ID], config))
     return clusters.select(
         NUMBER,
@@ -90,7 +94,7 @@ def _clusters(entities: DataFrame, content: Content, config: MergeSourceConfig) 
         F.lit(False).alias("_deleted"),
         _distinct(F.flatten(F.col(PARTS)[OWN_IDS])).alias(IDS),
         F.lit(False).alias(REPLACED),
-        content.merged(F.col(PARTS)).alias(ENTITY),
+        content.merged().alias(ENTITY),
         F.col(PARTS)[MEMBER].alias(MEMBERS),
     )
 
