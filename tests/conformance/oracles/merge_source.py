@@ -1,0 +1,255 @@
+"""What a first merge must give, worked out slowly from the definition: every pair, every value, in Python.
+
+Shares no code with the package. An entity is a dict of JSON values; a ``date`` is the value of a DATE column.
+Rules use paths of one or two elements and ``lower``, ``upper``, ``tuples``, ``combine`` and ``first``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from itertools import pairwise, product
+from typing import Any
+
+Entity = dict[str, Any]
+Member = tuple[int, str, Entity]
+
+
+class RefusedError(Exception):
+    """Raised where the run must refuse; the text is part of its message."""
+
+
+def first_run(config: Mapping[str, Any], inputs: Mapping[str, list[Entity]]) -> list[Entity]:
+    """Give what is written, in order; of several versions of an entity the last counts."""
+    names = [dataset.split()[0] for dataset in config["datasets"]]
+    aliases = [dataset.split()[1] for dataset in config["datasets"]]
+    members: list[Member] = []
+    for offset, name in enumerate(names):
+        latest = {entity["_id"]: entity for entity in inputs.get(name, [])}
+        members += [(offset, id_, latest[id_]) for id_ in sorted(latest)]
+    clusters = sorted(_clusters(members, all_rules(config), aliases), key=lambda cluster: cluster[0][:2])
+    _check(config, names, members, clusters)
+    outputs: list[Entity] = []
+    taken = {_output_id(config, cluster) for cluster in clusters if not deleted(cluster[0][2])}
+    for cluster in clusters:
+        id_ = _output_id(config, cluster)
+        if deleted(cluster[0][2]):
+            if id_ in taken:
+                continue
+            taken.add(id_)
+        outputs.append({"_id": id_, "_updated": len(outputs), **_rendered(config, cluster)})
+    return outputs
+
+
+def deleted(entity: Entity) -> bool:
+    return entity.get("_deleted") is True or entity.get("_filtered") is True
+
+
+def all_rules(config: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    rules = [(left, right) for _, left, right in config.get("equality", ())]
+    for sides in config.get("equality_sets", ()):
+        if config.get("equality_sets_mode") == "all_pairs":
+            rules += [(left, right) for place, left in enumerate(sides) for right in sides[place + 1 :]]
+        else:
+            rules += list(pairwise(sides))
+    return rules
+
+
+def _clusters(members: list[Member], rules: list[tuple[Any, Any]], aliases: list[str]) -> list[list[Member]]:
+    """Unite the clusters of every pair of entities that any rule links."""
+    clusters = [[member] for member in members]
+
+    def unite(one: Member, other: Member) -> None:
+        left = next(cluster for cluster in clusters if one in cluster)
+        right = next(cluster for cluster in clusters if other in cluster)
+        if left is not right:
+            left.extend(right)
+            clusters.remove(right)
+
+    live = [member for member in members if not deleted(member[2])]
+    for left, right in rules:
+        pairs = product(_sides(left, live, aliases), _sides(right, live, aliases))
+        for (one, ours), (other, theirs) in pairs:
+            if any(joins(mine, yours) for mine in ours for yours in theirs):
+                unite(one, other)
+    return [sorted(cluster, key=lambda member: member[:2]) for cluster in clusters]
+
+
+def _sides(side: Any, members: list[Member], aliases: list[str]) -> list[tuple[Member, list[Any]]]:
+    """Give the members that a side reads, each with its values."""
+    return [
+        (member, _listed(_value(side, member[2]))) for member in members if _reads(side, aliases[member[0]])
+    ]
+
+
+def _check(
+    config: Mapping[str, Any], names: list[str], members: list[Member], clusters: list[list[Member]]
+) -> None:
+    ids = [id_ for _, id_, _ in members]
+    most = config.get("max_merged", 50_000) if config.get("version", 1) == 2 else len(members)
+    largest = max(map(len, clusters), default=0)
+    if largest > most:
+        raise RefusedError(f"max_merged: {largest} entities would be merged into one, the limit is {most}")
+    if config.get("identity") != "first":
+        return
+    if config.get("version", 1) == 1 and len(set(ids)) < len(ids):
+        raise RefusedError("version 1 with identity 'first': entity id")
+    owners: dict[str, str] = {}
+    for cluster in clusters:
+        offset, id_, entity = cluster[0]
+        if deleted(entity):
+            continue
+        if id_ in owners:
+            raise RefusedError(f"duplicate output id {id_!r}: from {owners[id_]} and {names[offset]}/{id_}")
+        owners[id_] = f"{names[offset]}/{id_}"
+
+
+def _output_id(config: Mapping[str, Any], cluster: list[Member]) -> str:
+    if config.get("identity") == "first":
+        return cluster[0][1]
+    return "|".join(f"{offset}|{id_}" for offset, id_, _ in cluster)
+
+
+def _reads(side: Any, alias: str) -> bool:
+    if isinstance(side, list):
+        return any(_reads(argument, alias) for argument in side[1:])
+    return side.split(".")[0] == alias
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _value(side: Any, entity: Entity) -> Any:
+    if isinstance(side, str):
+        value: Any = entity
+        for name in side.split(".")[1:]:
+            value = _follow(value, name)
+        return value
+    name, *arguments = side
+    values = [_value(argument, entity) for argument in arguments]
+    if name in ("lower", "upper"):
+        return _cased(name, values[0])
+    if name == "first":
+        return next(iter(values[0]), None) if isinstance(values[0], list) else values[0]
+    if name == "combine":
+        return [item for value in values for item in _listed(value)]
+    combinations: list[list[Any]] = [[]]  # tuples
+    for value in values:
+        items = [item for item in _listed(value) if item is not None]
+        combinations = [[*before, item] for before in combinations for item in items]
+    return combinations
+
+
+def _follow(value: Any, name: str) -> Any:
+    if isinstance(value, dict):
+        return value.get(name)
+    if not isinstance(value, list):
+        return None
+    return [
+        inner for item in value if isinstance(item, dict) and name in item for inner in _contents(item[name])
+    ]
+
+
+def _contents(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _cased(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_cased(name, item) for item in value if _kind(item)[0] == "text"]
+    if _kind(value)[0] != "text":
+        return None
+    return value.lower() if name == "lower" else value.upper()
+
+
+def joins(one: Any, other: Any) -> bool:
+    """Tell whether two values are the same; null is not even the same as null."""
+    return one is not None and other is not None and same(one, other)
+
+
+def same(one: Any, other: Any) -> bool:
+    (kind, mine), (other_kind, theirs) = _kind(one), _kind(other)
+    if kind != other_kind:
+        return False
+    if kind == "list":
+        return len(mine) == len(theirs) and all(map(same, mine, theirs))
+    if kind == "dict":
+        return mine.keys() == theirs.keys() and all(same(mine[name], theirs[name]) for name in mine)
+    return bool(mine == theirs)
+
+
+def _kind(value: Any) -> tuple[str, Any]:
+    if value is None or isinstance(value, bool):
+        return ("null", None) if value is None else ("boolean", value)
+    if isinstance(value, list | dict):
+        return type(value).__name__, value
+    if isinstance(value, dt.date):
+        return "date", value.isoformat()
+    if not isinstance(value, str):
+        return "number", Decimal(str(value))
+    for tag, kind in (("~:", "ni"), ("~t", "date")):
+        if value.startswith(tag):
+            return kind, value[2:]
+    return ("number", Decimal(value[2:])) if value.startswith("~f") else ("text", value)
+
+
+def _rendered(config: Mapping[str, Any], cluster: list[Member]) -> Entity:
+    output: Entity = {"$ids": _distinct([id_ for member in cluster for id_ in _own_ids(member)])}
+    first = cluster[0][2]
+    if deleted(first):
+        output["_deleted"] = True
+        if first.get("$replaced") is True:
+            output["$replaced"] = True
+    strategy = config.get("strategy", "default")
+    if strategy == "list":
+        internal = bool(config.get("include_internal_properties"))
+        output["$merged"] = [_plain(_listed_member(entity, internal=internal)) for _, _, entity in cluster]
+        return output
+    names = [name for _, _, entity in cluster for name in entity if _merges(name)]
+    for name in dict.fromkeys(names):
+        given = [entity[name] for _, _, entity in cluster if name in entity]
+        spliced = [item for value in given for item in (value if isinstance(value, list) else [value])]
+        if strategy == "default":
+            output[name] = _plain(given[0] if len(given) == 1 else spliced)
+        elif kept := _distinct(spliced):
+            single = len(kept) == 1 and not isinstance(kept[0], list)
+            output[name] = _plain(kept[0] if single else kept)
+    return output
+
+
+def _merges(name: str) -> bool:
+    return not name.startswith("_") and name not in ("$ids", "$replaced")
+
+
+def _listed_member(entity: Entity, *, internal: bool) -> Entity:
+    if internal:
+        return {name: value for name, value in entity.items() if name not in ("_deleted", "_filtered")}
+    return {name: value for name, value in entity.items() if name == "_id" or not name.startswith("_")}
+
+
+def _own_ids(member: Member) -> list[Any]:
+    own = member[2].get("$ids")
+    return [member[1]] if own is None else [id_ for id_ in _contents(own) if id_ is not None]
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    kept: list[Any] = []
+    for value in values:
+        if not any(same(value, other) for other in kept):
+            kept.append(value)
+    return kept
+
+
+def _plain(value: Any) -> Any:
+    """Write a value as it is read back from the target as JSON."""
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    return float(value) if isinstance(value, Decimal) else value

@@ -1,0 +1,31 @@
+"""One lean session for the tests of this folder, and a pipe in a folder of its own for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.conformance.lean import lean_session
+from tests.jobs.merge_source.pipe import Pipe
+
+MakePipe = Callable[..., Pipe]
+
+
+@pytest.fixture(scope="session")
+def lean(spark: SparkSession) -> SparkSession:
+    """Give a session for inputs of a few rows."""
+    return lean_session(spark)
+
+
+@pytest.fixture
+def pipe(lean: SparkSession, tmp_path: Path) -> MakePipe:
+    """Make a pipe of datasets A, B, … by their aliases a, b, … in this test's folder."""
+
+    def make(datasets: str = "AB", **settings: Any) -> Pipe:
+        return Pipe(lean, tmp_path, datasets=[f"{name} {name.lower()}" for name in datasets], **settings)
+
+    return make

@@ -1,0 +1,82 @@
+"""A merge source in a folder of its own: inputs written without Spark, runs as the operator asks for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.jobs.merge_source.job import run
+from airflow_merge_provider.jobs.progress import Progress
+from tests.conformance.merge_source import SCHEMA, TARGET, _written
+
+JSON = {"entity_column": "entity"}
+
+
+class Pipe:
+    """Datasets below one folder, and the target that runs over them write."""
+
+    def __init__(self, spark: SparkSession, folder: Path, **settings: Any) -> None:
+        self.spark, self.folder = spark, folder
+        self.settings = {"version": 2, "target": TARGET, **settings}
+        self.said: list[str] = []
+        self._runs = 0
+
+    @property
+    def target(self) -> Path:
+        return self.folder / TARGET
+
+    def write(self, dataset: str, rows: pa.Table, mode: str = "append") -> None:
+        """Write a typed table."""
+        write_deltalake(str(self.folder / dataset), rows, mode=mode)
+
+    def write_json(self, dataset: str, entities: Iterable[Any], mode: str = "append") -> None:
+        """Write entities as JSON texts, numbered in their order."""
+        texts = [entity if isinstance(entity, str) else json.dumps(entity) for entity in entities]
+        numbers = list(range(1, len(texts) + 1))
+        self.write(dataset, pa.table({"_updated": numbers, "entity": texts}, SCHEMA), mode)
+
+    def run(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
+        """Run once; ``until`` and ``full_refresh`` go into the request, all else is configuration."""
+        self._runs += 1
+        asked = {name: more.pop(name) for name in ("until", "full_refresh") if name in more}
+        request = JobRequest(
+            job="merge_source",
+            config={**self.settings, **more},
+            run=RunToken(dag_id="tests", run_id=run_id or str(self._runs), task_id="merge"),
+            warehouse=str(self.folder),
+            started_at=self._runs,
+            **asked,
+        )
+        report = run(self.spark, request, Progress(out=self.said.append))
+        assert len(json.dumps(report)) < 4096
+        return report
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Give what stands in the target, in its order, as entities."""
+        return list(_written(self.spark, self.folder, -1))
+
+    def version(self) -> int | None:
+        """Give the target's version, None when there is none."""
+        return DeltaTable(str(self.target)).version() if (self.target / "_delta_log").exists() else None
+
+    def clusters(self) -> list[list[str]]:
+        """Give the original ids of every output, in their order."""
+        return [row["$ids"] for row in self.rows()]
+
+
+def column(values: Iterable[Any], kind: pa.DataType | None = None) -> pa.Array:
+    return pa.array(list(values), kind)
+
+
+def table(columns: Mapping[str, Any]) -> pa.Table:
+    """Make a table of columns given as lists or as arrays."""
+    return pa.table(
+        {name: pa.array(given) if isinstance(given, list) else given for name, given in columns.items()}
+    )

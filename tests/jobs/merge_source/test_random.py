@@ -1,0 +1,231 @@
+"""Random first runs on Spark against the slow oracle: exact rows in order.
+
+``MERGE_RANDOM_RUNS=100 MERGE_RANDOM_SEED=1`` runs other and more workloads.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import random
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from decimal import Decimal
+from threading import local
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.errors import MergeError
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from tests.conformance.lean import lean_session
+from tests.conformance.oracles import merge_source as oracle
+from tests.conformance.test_merge_source import comparable
+from tests.jobs.merge_source.pipe import JSON, Pipe
+
+FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
+SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "12")))
+
+ALIASES = "abcd"
+# Few values, so that they meet, and near misses: of other types, other case, transit-coded.
+SCALARS = (
+    *(1, 2, 1.0, 2.5, 0, -1, "1", "x", "X", "y", "", "æ", "~:n:1", "~f1.00", "~zfoo", "~t2020-01-01"),
+    *(True, False, None),
+)
+FIELD = pa.struct({"k": pa.int64(), "l": pa.string()})
+TYPED: tuple[tuple[pa.DataType, tuple[Any, ...]], ...] = (
+    (pa.string(), ("1", "x", "X", "y", "~:n:1", "~f1.00")),
+    (pa.string(), ("x", "X", "y", "")),
+    (pa.int64(), (0, 1, 2)),
+    (pa.float64(), (0.1, 1.0, 2.5)),
+    (pa.float32(), (Decimal("0.1"), Decimal(1), Decimal("2.5"))),
+    (pa.decimal128(10, 2), (Decimal("0.10"), Decimal("1.00"), Decimal("2.50"))),
+    (pa.bool_(), (True, False)),
+    (pa.date32(), (dt.date(2020, 1, 1), dt.date(2020, 1, 2))),
+    (pa.list_(pa.string()), (["x", "y"], ["y"], [], ["x", None], ["~:n:1"])),
+    (pa.list_(pa.int64()), ([1, 2], [2], [], [1, None])),
+    (FIELD, ({"k": 1}, {"k": 1, "l": "x"}, {"l": "X"}, {})),
+)
+
+
+class Workload:
+    """A configuration and its inputs, all drawn from one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)  # noqa: S311 - a workload, no secret
+        draw = self.draw
+        self.typed = draw.random() < 0.5
+        self.aliases = ALIASES[: draw.randint(2, 4)]
+        self.shared_ids = draw.random() < 0.25
+        self.scalars = [*draw.sample(SCALARS, draw.choice((3, 5, 8))), None]
+        self.inputs: dict[str, list[dict[str, Any]]] = {}
+        self.tables: dict[str, pa.Table] = {}
+        for alias in self.aliases:
+            if self.typed:
+                self._typed(alias)
+            else:
+                self.inputs[alias.upper()] = [{"_id": id_, **self._content()} for id_ in self._ids(alias)]
+        self.config = self._config()
+
+    def _config(self) -> dict[str, Any]:
+        draw = self.draw
+        config: dict[str, Any] = {
+            "version": draw.choice((1, 2, 2, 2)),
+            "datasets": [f"{alias.upper()} {alias}" for alias in self.aliases],
+            "identity": draw.choice(("composite", "composite", "first")),
+            "strategy": draw.choice(("default", "compact", "list")),
+            "equality": [self._rule() for _ in range(draw.choice((0, 1, 2, 2, 3, 4)))],
+        }
+        if draw.random() < 0.3:
+            config["equality_sets"] = [[self._side() for _ in range(draw.randint(1, 4))]]
+            config["equality_sets_mode"] = draw.choice(("neighbours", "all_pairs"))
+        if config["strategy"] == "list":
+            config["include_internal_properties"] = draw.random() < 0.3 and not self.typed
+        if config["version"] == 2 and draw.random() < 0.1:
+            config["max_merged"] = draw.randint(2, 4)
+        return config
+
+    def _rule(self) -> list[Any]:
+        draw = self.draw
+        if draw.random() < 0.4:
+            return ["eq", self._side(), self._side()]
+        left, right = draw.choice(self.aliases), draw.choice(self.aliases)
+        name, other = draw.choice((("x", "x"), ("y", "y"), ("x", "y"), ("n.k", "n.k"), ("_id", "_id")))
+        return ["eq", f"{left}.{name}", f"{right}.{other}"]
+
+    def _side(self) -> Any:
+        draw, alias = self.draw, self.draw.choice(self.aliases)
+        paths = [f"{alias}.{name}" for name in ("x", "x", "y", "z", "n.k", "n.l", "_id")]
+        path, other = draw.choice(paths), draw.choice(paths)
+        calls = (
+            ["lower", path],
+            ["upper", path],
+            ["tuples", path, other],
+            ["combine", path, other],
+            ["first", path],
+        )
+        return draw.choice(calls) if draw.random() < 0.4 else path
+
+    def _ids(self, alias: str) -> list[str]:
+        prefix = "i" if self.shared_ids else alias
+        ids = [f"{prefix}{number}" for number in range(self.draw.choice((0, 1, 5, 8, 10, 10)))]
+        self.draw.shuffle(ids)
+        # Some have an earlier version.
+        return [id_ for id_ in ids if self.draw.random() < 0.15] + ids if not self.typed else ids
+
+    def _content(self) -> dict[str, Any]:
+        draw = self.draw
+        entity = {name: self._value() for name in ("x", "y", "z") if draw.random() < 0.6}
+        if draw.random() < 0.3:
+            inner = {name: draw.choice(self.scalars) for name in ("k", "l") if draw.random() < 0.7}
+            entity["n"] = draw.choice(
+                (inner, [inner, {"k": draw.choice(self.scalars)}, 3], draw.choice(self.scalars))
+            )
+        for name, chance, values in (
+            ("_deleted", 0.15, (True, True, False, "true", 1)),
+            ("_filtered", 0.05, (True, False)),
+            ("$replaced", 0.1, (True, False)),
+            ("$ids", 0.1, (["o1", "o2"], "o1", [], None, ["o2", "o2"])),
+            ("_inner", 0.1, (1, "x")),
+            ("$other", 0.1, (1, [1])),
+        ):
+            if draw.random() < chance:
+                entity[name] = draw.choice(values)
+        return entity
+
+    def _value(self) -> Any:
+        draw = self.draw
+        if draw.random() < 0.25:
+            items = [draw.choice(self.scalars) for _ in range(draw.randint(0, 3))]
+            return (
+                [*items, draw.choice(([1], {"k": 1}, {"k": 1.0, "l": None}))]
+                if draw.random() < 0.3
+                else items
+            )
+        return {"k": draw.choice((1, 1.0, "x"))} if draw.random() < 0.05 else draw.choice(self.scalars)
+
+    def _typed(self, alias: str) -> None:
+        draw, ids = self.draw, self._ids(alias)
+        entities: list[dict[str, Any]] = [{"_id": id_} for id_ in ids]
+        columns: dict[str, pa.Array] = {"_id": pa.array(ids, pa.string())}
+        for name in ("x", "y", "z", "n"):
+            kind, values = (
+                (FIELD, TYPED[-1][1]) if name == "n" and draw.random() < 0.8 else draw.choice(TYPED)
+            )
+            drawn = [draw.choice(values) if draw.random() < 0.7 else None for _ in ids]
+            given = [float(value) if kind == pa.float32() and value is not None else value for value in drawn]
+            columns[name] = pa.array(given, kind)
+            for entity, value in zip(entities, drawn, strict=True):
+                if value is not None:
+                    entity[name] = value
+        for name, chance in (("_deleted", 0.2), ("$replaced", 0.1)):
+            flags = [draw.random() < chance for _ in ids]
+            columns[name] = pa.array(flags, pa.bool_())
+            for entity, flag in zip(entities, flags, strict=True):
+                entity[name] = flag
+        if draw.random() < 0.3:
+            own = [draw.choice((None, [], ["o1"], ["o1", "o2"])) for _ in ids]
+            columns["$ids"] = pa.array(own, pa.list_(pa.string()))
+            for entity, given_ids in zip(entities, own, strict=True):
+                if given_ids is not None:
+                    entity["$ids"] = given_ids
+        self.inputs[alias.upper()] = entities
+        self.tables[alias.upper()] = pa.table(columns)
+
+
+@pytest.fixture(scope="module")
+def results(
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[int, Future[Any]]]:
+    """Run the selected workloads, two at a time, each thread in a session of its own."""
+    place = tmp_path_factory.mktemp("random")
+    selected = [
+        item.callspec.params["seed"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and hasattr(item, "callspec")
+        and item.function is test_a_random_first_run_is_the_oracles
+    ]
+    mine = local()
+
+    def run(seed: int) -> Any:
+        if not hasattr(mine, "session"):
+            mine.session = lean_session(spark)
+        workload = Workload(seed)
+        pipe = Pipe(mine.session, place / str(seed), **workload.config)
+        for dataset, entities in workload.inputs.items():
+            if workload.typed:
+                pipe.write(dataset, workload.tables[dataset])
+            else:
+                pipe.write_json(dataset, entities)
+        try:
+            pipe.run(**({} if workload.typed else JSON))
+        except MergeError as error:
+            return error
+        return pipe.rows()
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        yield {seed: pool.submit(run, seed) for seed in selected}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_random_first_run_is_the_oracles(seed: int, results: dict[int, Future[Any]]) -> None:
+    """Outputs, their order and numbers, or the refusal, are those that the definition gives."""
+    workload = Workload(seed)
+    print(f"workload {seed}:", workload.config)
+    MergeSourceConfig.parse({**workload.config, "target": "T"})
+
+    result = results[seed].result()
+
+    try:
+        expected = oracle.first_run(workload.config, workload.inputs)
+        refused = None
+    except oracle.RefusedError as error:
+        expected, refused = [], str(error)
+    if refused is not None:
+        assert refused in str(result)
+        return
+    assert isinstance(result, list), result
+    assert [comparable(entity) for entity in result] == [comparable(entity) for entity in expected]
