@@ -120,12 +120,12 @@ def last_run(spark: SparkSession, target: Dataset, capability: str) -> LastRun |
         run_version, state = found
         return LastRun(int(state["number"]), version, run_version, state)
     number = _number_in_log(spark, target, capability)
-    # Every run makes a commit, so no number is above the version by more than one: a guess that Delta will
-    # not take for a repetition.
-    return LastRun(version if number is None else number, version, None, {})
+    # Every run makes a commit, the first makes version 0: no number is above the version by more than one,
+    # and the next one after this guess is none that Delta has seen.
+    return LastRun(version + 1 if number is None else number, version, None, {})
 
 
-def commit(  # noqa: PLR0917 - the order in which a run comes by them
+def commit(
     spark: SparkSession,
     target: Dataset,
     capability: str,
