@@ -93,11 +93,9 @@ def _merged(airflow: LocalAirflow, dag_id: str) -> dict[str, Any]:
     run_id = airflow.trigger(dag_id)
     say(f"{dag_id}: {airflow.url}/dags/{dag_id}/runs/{run_id}")
     if airflow.follow(dag_id, run_id, tell) != "success":
-        said = next(iter(airflow.log_lines(dag_id, run_id, "error")), "its task did not start")
         log = next(iter(airflow.log_files(dag_id, run_id)), airflow.home / "scheduler.log")
-        raise JobError(
-            f"{dag_id} failed: {said.splitlines()[0]}\nThe log is {log}; make clean starts afresh."
-        )
+        reason = airflow.reason(dag_id, run_id)
+        raise JobError(f"{dag_id} failed: {reason}\nIts log is {log}; make clean starts afresh.")
     report: dict[str, Any] = airflow.xcom(dag_id, run_id, _TASK, "merge_report")
     target = report["target"]
     done = "wrote" if report["changed"] else "nothing has changed since"

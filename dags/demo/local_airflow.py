@@ -35,6 +35,7 @@ ALL = (*NEEDED, "triggerer")
 _START_SECONDS = 180.0
 _STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.5
+_PAUSES = (0.5, 1.0, 2.0, 0.0)
 _OVER = ("success", "failed")
 
 
@@ -91,9 +92,13 @@ class LocalAirflow:
             time.sleep(_POLL_SECONDS)
 
     def trigger(self, dag_id: str) -> str:
-        """Start a run of a DAG and give its id."""
+        """Start a run of a DAG and give its id.
+
+        :raises JobError: when Airflow refuses.
+        """
         answer = self._client.post(f"/dags/{dag_id}/dagRuns", json={"logical_date": None})
-        answer.raise_for_status()
+        if not answer.is_success:
+            raise JobError(f"{dag_id} cannot be started: {answer.text}")
         return str(answer.json()["dag_run_id"])
 
     def follow(self, dag_id: str, run_id: str, say: Say) -> str:
@@ -119,14 +124,17 @@ class LocalAirflow:
             self._check_children()
             time.sleep(_POLL_SECONDS)
 
-    def log_lines(self, dag_id: str, run_id: str, level: str | None = None) -> Iterator[str]:
+    def log_lines(self, dag_id: str, run_id: str) -> Iterator[str]:
         """Yield what the tasks of a run have logged so far."""
-        for file in self.log_files(dag_id, run_id):
-            # The last line may still be in the writing.
-            for line in file.read_text(encoding="utf-8").split("\n")[:-1]:
-                entry = json.loads(line)
-                if level is None or entry.get("level") == level:
-                    yield str(entry.get("event", ""))
+        for entry in self._log(dag_id, run_id):
+            yield str(entry.get("event", ""))
+
+    def reason(self, dag_id: str, run_id: str) -> str:
+        """Give the first line of the error that a task of a failed run ended with."""
+        for entry in self._log(dag_id, run_id):
+            for error in entry.get("error_detail") or ():
+                return str(error["exc_value"]).split("\n", 1)[0]
+        return "no task of it has said why"
 
     def log_files(self, dag_id: str, run_id: str) -> list[Path]:
         """Give the log files of a run's tasks."""
@@ -156,6 +164,11 @@ class LocalAirflow:
             child.wait()
         self._children.clear()
 
+    def _log(self, dag_id: str, run_id: str) -> Iterator[dict[str, Any]]:
+        for file in self.log_files(dag_id, run_id):
+            # The last line may still be in the writing.
+            yield from map(json.loads, file.read_text(encoding="utf-8").split("\n")[:-1])
+
     def _environment(self) -> dict[str, str]:
         """Give the settings of this Airflow; those of another one on this machine are left out."""
         env = {name: value for name, value in os.environ.items() if not _is_of_another(name)}
@@ -173,6 +186,10 @@ class LocalAirflow:
             "API_AUTH__JWT_SECRET": secrets.token_hex(32),
             "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db",
             "DATABASE__LOAD_DEFAULT_CONNECTIONS": False,
+            # Airflow writes these into airflow.cfg as they are at first, wherever the folder moves.
+            "CORE__PLUGINS_FOLDER": self.home / "plugins",
+            "LOGGING__BASE_LOG_FOLDER": self.home / "logs",
+            "LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": self.home / "logs" / "dag_processor",
             "LOGGING__WORKER_LOG_SERVER_PORT": free_port(),
             "LOGGING__TRIGGER_LOG_SERVER_PORT": free_port(),
             "MERGE__WAREHOUSE": self._warehouse,
@@ -209,8 +226,8 @@ class LocalAirflow:
 
     def _healthy(self) -> bool:
         try:
-            health = self._get("/monitor/health")
-        except httpx.HTTPError:
+            health = self._client.get("/monitor/health").json()
+        except (httpx.HTTPError, ValueError):
             return False
         wanted = ["metadatabase", *(part.replace("-", "_") for part in self._parts[1:])]
         return all((health.get(part) or {}).get("status") == "healthy" for part in wanted)
@@ -226,10 +243,22 @@ class LocalAirflow:
         return False
 
     def _get(self, path: str) -> dict[str, Any]:
-        answer = self._client.get(path)
-        answer.raise_for_status()
-        found: dict[str, Any] = answer.json()
-        return found
+        """Ask the REST API; a busy machine may need to be asked again.
+
+        :raises JobError: when it gives no answer.
+        """
+        said = ""
+        for pause in _PAUSES:
+            try:
+                answer = self._client.get(path)
+                answer.raise_for_status()
+                found: dict[str, Any] = answer.json()
+            except httpx.HTTPError as error:
+                said = str(error)
+                time.sleep(pause)
+            else:
+                return found
+        raise JobError(f"Airflow does not answer: {said}")
 
     def _check_children(self) -> None:
         for part, child in self._children.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,8 +13,9 @@ from pathlib import Path
 
 import httpx
 import psutil
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from demo import worked_example
 from demo.local_airflow import free_port
 
@@ -96,6 +98,25 @@ def test_a_second_run_changes_nothing(first):
     results = re.compile(r"^A, B and C merged.*?(?=^Seconds)", re.MULTILINE | re.DOTALL)
     assert results.findall(again.stdout) == results.findall(done.stdout) != []
     assert set(versions(home).values()) == {0}
+    assert left_behind(home) == []
+
+
+def test_a_run_that_fails_says_why(first, tmp_path):
+    """The first line is the task's own error with its remedy, the second says where its log is."""
+    home = shutil.copytree(first[0], tmp_path / "demo")
+    write_deltalake(
+        str(home / "warehouse" / "B"), pa.table({"_id": ["b9"], "f1": [5], "f2": ["z"]}), mode="append"
+    )
+
+    done = demo("run", home)
+
+    assert done.returncode == 1
+    reason, log = done.stderr.splitlines()
+    assert reason.startswith(
+        "example_merge_source failed: seed_merged: an input has changed since the last run"
+    )
+    assert "full_refresh=True" in reason
+    assert Path(log.removeprefix("Its log is ").partition("; make clean")[0]).is_file()
     assert left_behind(home) == []
 
 
