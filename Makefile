@@ -59,7 +59,7 @@ fix: $(STAMP)  ## Mend what can be mended by a program
 	$(BIN)/ruff format .
 
 bench: $(STAMP)  ## Measure a job against another solution of its task (BENCH=merge_source_first_run)
-	$(BIN)/python -m benchmarks.$(BENCH)
+	$(BIN)/python -m benchmarks.$(BENCH) $(ARGS)
 
 clean:  ## Remove what make demo made, so that it starts afresh
 	rm -rf .demo
