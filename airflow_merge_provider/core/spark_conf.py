@@ -15,6 +15,8 @@ _ALWAYS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Spark derives filters by putting every alias for every column: twenty columns exhaust the driver.
+    "spark.sql.constraintPropagation.enabled": "false",
     # Delta's default of 50 tasks per snapshot is for tables of a hundred thousand files.
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.ui.enabled": "false",
@@ -33,6 +35,7 @@ _JOINED = {
 _OF_THE_SESSION = (
     "spark.sql.session.timeZone",
     "spark.sql.ansi.enabled",
+    "spark.sql.constraintPropagation.enabled",
     "spark.databricks.delta.snapshotPartitions",
 )
 
