@@ -12,7 +12,15 @@ from pyspark.sql.types import AtomicType, DataType
 from airflow_merge_provider.core.merge_source import values
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.jobs.merge_source.shipping import ship
-from airflow_merge_provider.jobs.merge_source.sources import CONTENT, ENTITY, ID, IDS, OWN_IDS, Source
+from airflow_merge_provider.jobs.merge_source.sources import (
+    CONTENT,
+    ENTITY,
+    ID,
+    IDS,
+    OWN_IDS,
+    REPLACED,
+    Source,
+)
 from airflow_merge_provider.jobs.merge_source.variants import (
     PROPERTIES,
     VARIANT,
@@ -196,6 +204,8 @@ class ListContent(Content):
         given = {name: as_variant(column(name), kind) for name, kind in (source.properties or {}).items()}
         if IDS in schema.names:
             given[IDS] = F.col(OWN_IDS).cast(VARIANT)
+        if REPLACED in schema.names:
+            given[REPLACED] = column(REPLACED).cast(VARIANT)
         if self._include_internal:
             internal = (
                 name for name in schema.names if name.startswith("_") and not name.startswith("__merge")
