@@ -1,0 +1,271 @@
+"""What a run does with bad input, a second time, after a failure, and when it may not write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.jobs.merge_source import intake
+from airflow_merge_provider.jobs.merge_source.components import Entities
+from tests.jobs.delta_log import commits
+from tests.jobs.merge_source.conftest import MakePipe
+from tests.jobs.merge_source.pipe import JSON, Pipe, table
+
+RULE = {"equality": [["eq", "a.x", "b.x"]]}
+
+
+def merging(pipe: MakePipe, **settings: Any) -> Pipe:
+    """Make a pipe over two small tables that has run once."""
+    made = pipe("AB", **{**RULE, **settings})
+    made.write("A", table({"_id": ["a1", "a2"], "x": [1, 2]}))
+    made.write("B", table({"_id": ["b1"], "x": [1]}))
+    made.run("first")
+    return made
+
+
+def test_a_missing_dataset_is_empty(pipe: MakePipe) -> None:
+    """One dataset that does not exist is named in a warning; its offset stays its own."""
+    made = pipe("ABC", equality=[["eq", "a.x", "c.x"], ["eq", "b.x", "c.x"]])
+    made.write("A", table({"_id": ["a1"], "x": [1]}))
+    made.write("C", table({"_id": ["c1"], "x": [1]}))
+
+    report = made.run()
+
+    assert [row["_id"] for row in made.rows()] == ["0|a1|2|c1"]
+    assert any("dataset 'B' does not exist" in said for said in report["warnings"])
+    assert report["sources"]["B"]["version"] is None
+
+
+@pytest.mark.parametrize(
+    ("existing", "settings", "named"),
+    [("", {}, "dataset 'A'"), ("A", {"ignore_non_existent_datasets": False}, "dataset 'B'")],
+    ids=["none exists", "one is waited for"],
+)
+def test_missing_datasets_are_refused(
+    pipe: MakePipe, existing: str, settings: dict[str, Any], named: str
+) -> None:
+    """No input at all is a mistake; so is a missing one where the configuration waits for it."""
+    made = pipe("AB", **settings)
+    for name in existing:
+        made.write(name, table({"_id": ["a1"]}))
+
+    with pytest.raises(DataError, match=f"{named} does not exist at .*check the name and the warehouse"):
+        made.run()
+
+    assert made.version() is None
+
+
+def texts(*values: Any) -> pa.Array:
+    return pa.array(values, pa.string())
+
+
+@pytest.mark.parametrize(
+    ("bad", "settings", "words"),
+    [
+        (table({"key": ["a1"]}), {}, "there is no column '_id'"),
+        (table({"_id": [1]}), {}, "column '_id' is BIGINT"),
+        (table({"_id": texts("a1", None)}), {}, "entity without a string _id"),
+        (table({"_id": texts("a1", "")}), {}, "entity without a string _id"),
+        (table({"_id": ["a1"], "_deleted": ["true"]}), {}, "column '_deleted' is STRING"),
+        (table({"_id": ["a1"], "$ids": [[1]]}), {}, r"column '\$ids' is ARRAY<BIGINT>"),
+        (table({"_id": ["a1"], "x": [1]}), JSON, "no column 'entity'"),
+        (table({"entity": [1]}), JSON, "column 'entity' is BIGINT"),
+        (table({"entity": ['{"_id": "a1"}', "no json", None]}), JSON, "2 rows hold no JSON object"),
+        (table({"entity": ["[1]"]}), JSON, "1 rows hold no JSON object"),
+        (
+            table({"entity": ['{"_id": 7}', '{"x": 1}', '{"_id": null}', '{"_id": ""}']}),
+            JSON,
+            "_id in 4 rows",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_input_that_holds_no_entities_is_refused(
+    pipe: MakePipe, bad: pa.Table, settings: dict[str, Any], words: str
+) -> None:
+    """The message names the dataset, what is wrong and the remedy, and nothing is written."""
+    made = pipe("A", **settings)
+    made.write("A", bad)
+
+    with pytest.raises(DataError, match=words) as refused:
+        made.run()
+
+    assert "dataset 'A'" in refused.value.message
+    assert not refused.value.retryable
+    assert made.version() is None
+
+
+def test_an_error_leaves_the_target_as_it_was(pipe: MakePipe) -> None:
+    """Duplicates, too large clusters and bad flags: each stops a rewrite before the target is touched."""
+    made = merging(pipe)
+    before = made.rows()
+
+    with pytest.raises(DataError, match="max_merged: 2 entities would be merged into one, the limit is 1"):
+        made.run(full_refresh=True, max_merged=1)
+    made.write("B", table({"_id": ["a2"], "x": [7]}))
+    with pytest.raises(DataError, match="duplicate output id 'a2': from A/a2 and B/a2"):
+        made.run(full_refresh=True, identity="first")
+    made.write("B", table({"_id": ["b1"], "x": [1]}))
+    with pytest.raises(DataError, match="entity 'b1' is in 2 rows"):
+        made.run(full_refresh=True)
+
+    assert made.version() == 0
+    assert made.rows() == before
+
+
+@pytest.mark.parametrize("kind", ["files", "foreign"])
+def test_a_target_of_somebody_else_is_refused(pipe: MakePipe, kind: str) -> None:
+    """Neither other files nor a Delta table that this job did not write are overwritten."""
+    made = pipe("A")
+    made.write("A", table({"_id": ["a1"]}))
+    if kind == "files":
+        made.target.mkdir()
+        (made.target / "precious.txt").write_text("mine", encoding="utf-8")
+    else:
+        write_deltalake(str(made.target), table({"precious": [1]}))
+    words = (
+        "is not a Delta table" if kind == "files" else "was written by something else, not by merge_source"
+    )
+
+    for full_refresh in (False, True):
+        with pytest.raises(DataError, match=words):
+            made.run(full_refresh=full_refresh)
+
+    if kind == "files":
+        assert [file.name for file in made.target.iterdir()] == ["precious.txt"]
+    else:
+        assert made.version() == 0
+
+
+def test_a_run_again_does_nothing(pipe: MakePipe) -> None:
+    """With the same inputs and configuration no version is written; the report repeats what was found."""
+    made = merging(pipe)
+
+    again = made.run("second", comment="not part of the configuration", max_merged=7)
+
+    assert again["changed"] is False
+    assert again["counts"] == {"entities": 3, "deleted": 0, "golden": 2, "merged": 1, "outputs": 2}
+    assert made.version() == again["target"]["version"] == 0
+
+
+def test_a_retry_reports_its_own_commit(pipe: MakePipe) -> None:
+    """A try that died after its commit is repeated as changed, and nothing is written twice."""
+    made = merging(pipe)
+
+    again = made.run("first")
+
+    assert again["changed"] is True
+    assert made.version() == again["target"]["version"] == 0
+    assert [entry["run"]["number"] for entry in commits(made.target)] == [1]
+
+
+@pytest.mark.parametrize("change", ["input", "configuration"])
+def test_a_change_asks_for_a_full_refresh(pipe: MakePipe, change: str) -> None:
+    """A changed input or configuration is refused with the way out, which rewrites in one commit."""
+    made = merging(pipe)
+    more: dict[str, Any] = {}
+    if change == "input":
+        made.write("A", table({"_id": ["a0"], "x": [1]}))
+        words, expected = "an input has changed", [["a0", "a1", "b1"], ["a2"]]
+    else:
+        more = {"equality": [["eq", "a._id", "b._id"]]}
+        words, expected = "the configuration has changed", [["a1"], ["a2"], ["b1"]]
+
+    with pytest.raises(DataError, match=f"{words} .*full_refresh=True"):
+        made.run("second", **more)
+    assert made.version() == 0
+    report = made.run("second", full_refresh=True, **more)
+
+    assert report["changed"] is True
+    assert made.version() == report["target"]["version"] == 1
+    assert made.clusters() == expected
+    assert [row["_updated"] for row in made.rows()] == list(range(len(expected)))
+    assert [entry["run"]["number"] for entry in commits(made.target)] == [1, 2]
+    assert made.run("third", **more)["changed"] is False
+
+
+@pytest.mark.parametrize("until", ["plan", "transform"])
+def test_a_dry_run_writes_nothing(pipe: MakePipe, until: str) -> None:
+    """Neither a new target nor a new version; a transform tells what a run would find."""
+    made = pipe("AB", **RULE)
+    made.write("A", table({"_id": ["a1"], "x": [1]}))
+    made.write("B", table({"_id": ["b1"], "x": [1]}))
+
+    report = made.run(until=until)
+
+    assert report["dry_run"] is True
+    assert report["changed"] is False
+    assert report["target"]["version"] is None
+    assert not made.target.exists()
+    assert report["sources"]["A"]["version"] == 0
+    if until == "transform":
+        assert report["counts"]["merged"] == 1
+        assert report["largest"] == {"size": 2, "members": ["A/a1", "B/b1"]}
+
+
+def test_an_empty_source_is_accepted_or_not(pipe: MakePipe) -> None:
+    """Datasets without a row give an empty target, or an error where ``if_source_empty`` says so."""
+    made = pipe("A")
+    made.write("A", table({"_id": pa.array([], pa.string())}))
+
+    with pytest.raises(DataError, match="if_source_empty: no dataset has an entity"):
+        made.run(if_source_empty="fail")
+    assert made.version() is None
+    report = made.run()
+
+    assert report["counts"]["outputs"] == 0
+    assert made.rows() == []
+
+
+def one_key_hash(entities: Entities) -> Entities:
+    keys = {
+        order: (at, np.full_like(hashes, 5), seconds)
+        for order, (at, hashes, seconds) in entities.keys.items()
+    }
+    return replace(entities, keys=keys)
+
+
+def one_id_hash(entities: Entities) -> Entities:
+    return replace(entities, hashes=np.full_like(entities.hashes, 5))
+
+
+@pytest.mark.parametrize("spoil", [one_key_hash, one_id_hash])
+def test_colliding_hashes_are_noticed_and_drawn_anew(
+    pipe: MakePipe, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Entities], Entities]
+) -> None:
+    """Different keys, or ids, with one hash never merge: the run says so and hashes with another seed."""
+    made = pipe("AB", **RULE)
+    made.write("A", table({"_id": ["a1", "a2"], "x": [1, 2]}))
+    made.write("B", table({"_id": ["b1", "b3"], "x": [1, 3]}))
+    read = intake.entities_of
+
+    def collide(*args: Any) -> Entities:
+        again = any("hashing anew" in line for line in made.said)
+        return read(*args) if again else spoil(read(*args))
+
+    monkeypatch.setattr(intake, "entities_of", collide)
+
+    made.run()
+
+    assert made.clusters() == [["a1", "b1"], ["a2"], ["b3"]]
+    assert sum("hashing anew" in line for line in made.said) == 1
+
+
+def test_hashes_that_always_collide_end_the_run(pipe: MakePipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a few seeds the run gives up instead of merging what is not the same."""
+    made = pipe("A")
+    made.write("A", table({"_id": ["a1", "a2"]}))
+    read = intake.entities_of
+    monkeypatch.setattr(intake, "entities_of", lambda *args: one_id_hash(read(*args)))
+
+    with pytest.raises(AssertionError, match="hashes collided"):
+        made.run()
+
+    assert made.version() is None

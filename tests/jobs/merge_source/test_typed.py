@@ -1,0 +1,234 @@
+"""Typed columns: the same clusters and entities as whole JSON entities would give."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.equality import planned_rules
+from airflow_merge_provider.jobs.merge_source.keys import source_keys
+from airflow_merge_provider.jobs.merge_source.sources import opened
+from tests.jobs.merge_source.conftest import MakePipe
+from tests.jobs.merge_source.pipe import JSON, table
+
+NOON = dt.datetime(2020, 1, 1, 12, 0, 0, 5000, dt.UTC)
+UTC_TIME, LOCAL_TIME = pa.timestamp("us", "UTC"), pa.timestamp("us")
+INNER = pa.struct({"k": pa.int64(), "none": pa.string()})
+
+# Kind of the column, its value, and the same value in a JSON entity.
+KINDS: dict[str, tuple[pa.DataType, Any, Any]] = {
+    "text": (pa.string(), "Ærø", "Ærø"),
+    "coded": (pa.string(), "~:n:1", "~:n:1"),
+    "byte": (pa.int8(), 7, 7),
+    "int": (pa.int32(), 70000, 70000),
+    "long": (pa.int64(), 2**53 + 1, 2**53 + 1),
+    "double": (pa.float64(), 0.1, 0.1),
+    "float": (pa.float32(), 0.1, 0.1),
+    "decimal": (pa.decimal128(20, 4), Decimal("12.5000"), 12.5),
+    "bool": (pa.bool_(), True, True),
+    "texts": (pa.list_(pa.string()), ["p", "q"], ["p", "q"]),
+    "ints": (pa.list_(pa.int64()), [11, None], [11, None]),
+    "nested": (pa.list_(pa.list_(pa.int64())), [[1, 2], [3]], [[1, 2], [3]]),
+    "dict": (INNER, {"k": 1}, {"k": 1}),
+    "dicts": (pa.list_(INNER), [{"k": 2}], [{"k": 2}]),
+    "map": (pa.map_(pa.string(), pa.int64()), [("a", 1), ("b", None)], {"a": 1, "b": None}),
+    "date": (pa.date32(), dt.date(2020, 1, 1), "~t2020-01-01"),
+    "time": (UTC_TIME, NOON, "~t2020-01-01T12:00:00.005Z"),
+    "ntz": (LOCAL_TIME, NOON.replace(tzinfo=None), "~t2020-01-01T12:00:00.005Z"),
+    "bytes": (pa.binary(), b"\x00\xff", "~bAP8="),
+}
+# JSON has no such values: what the output says of them is the column's own.
+ONLY_TYPED = ("date", "time", "ntz", "bytes")
+
+
+def one_column_each(prefix: str) -> pa.Table:
+    """Make an entity per kind, with its one column filled and all others NULL."""
+    columns = {"_id": pa.array([f"{prefix}-{name}" for name in KINDS])}
+    for name, (kind, value, _) in KINDS.items():
+        columns[name] = pa.array([value if other == name else None for other in KINDS], kind)
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize("strategy", ["default", "compact"])
+def test_typed_columns_and_json_give_the_same_entities(pipe: MakePipe, strategy: str) -> None:
+    """Every type joins with itself and with its JSON form's meaning, and is kept as it is; NULL is absent."""
+    rules = [["eq", f"a.{name}", f"b.{name}"] for name in KINDS]
+    typed = pipe("AB", equality=rules, strategy=strategy)
+    as_json = pipe("XY", equality=[[eq, f"x{left[1:]}", f"y{right[1:]}"] for eq, left, right in rules])
+    as_json.settings |= {"target": "json_target", "strategy": strategy, **JSON}
+    for prefix, typed_name, json_name in (("a", "A", "X"), ("b", "B", "Y")):
+        typed.write(typed_name, one_column_each(prefix))
+        as_json.write_json(
+            json_name, [{"_id": f"{prefix}-{name}", name: value} for name, (_, _, value) in KINDS.items()]
+        )
+
+    typed.run()
+    as_json.run()
+
+    expected = [[f"a-{name}", f"b-{name}"] for name in sorted(KINDS)]
+    rows = typed.rows()
+    target = as_json.spark.read.format("delta").load(str(as_json.folder / "json_target"))
+    from_json = target.orderBy("_updated").selectExpr("`$ids` AS ids", "to_json(entity) AS entity").collect()
+    assert [row["$ids"] for row in rows] == expected
+    assert [row["ids"] for row in from_json] == expected
+    texts = {row["ids"][0]: row["entity"] for row in from_json}
+    for row in rows:
+        name = row["$ids"][0].removeprefix("a-")
+        assert set(row) == {"_id", "_updated", "$ids", name}
+        if name not in ONLY_TYPED:
+            assert {name: row[name]} == json.loads(texts[f"a-{name}"])
+
+
+def test_values_of_different_types_meet_by_value(pipe: MakePipe) -> None:
+    """Numbers meet numbers of any width, FLOAT by its own text; texts, flags, dates meet their own only."""
+    names = ["number", "tenth", "decimal", "when", "coded", "text", "flag", "day"]
+    empty = [None] * len(names)
+
+    def columns(prefix: str, given: dict[str, tuple[pa.DataType, Any]]) -> pa.Table:
+        made = {"_id": pa.array([f"{prefix}-{name}" for name in names])}
+        for place, name in enumerate(names):
+            kind, value = given[name]
+            made[name] = pa.array([*empty[:place], value, *empty[place + 1 :]], kind)
+        return pa.table(made)
+
+    merging = pipe("AB", equality=[["eq", f"a.{name}", f"b.{name}"] for name in names])
+    merging.write(
+        "A",
+        columns("a", {
+            "number": (pa.int64(), 3), "tenth": (pa.float32(), 0.1),
+            "decimal": (pa.decimal128(9, 3), Decimal("2.500")),
+            "when": (UTC_TIME, NOON), "coded": (pa.string(), "~f1.00"), "text": (pa.string(), "1"),
+            "flag": (pa.bool_(), True), "day": (pa.date32(), dt.date(2020, 1, 1)),
+        }),
+    )  # fmt: skip
+    merging.write(
+        "B",
+        columns("b", {
+            "number": (pa.float64(), 3.0), "tenth": (pa.float64(), 0.1), "decimal": (pa.float64(), 2.5),
+            "when": (LOCAL_TIME, NOON.replace(tzinfo=None)), "coded": (pa.int32(), 1),
+            "text": (pa.int64(), 1), "flag": (pa.int64(), 1), "day": (pa.string(), "2020-01-01"),
+        }),
+    )  # fmt: skip
+
+    merging.run()
+
+    together = {ids[0].removeprefix("a-") for ids in merging.clusters() if len(ids) == 2}
+    assert together == {"number", "tenth", "decimal", "when", "coded"}
+
+
+def test_columns_may_have_any_name(pipe: MakePipe, lean: SparkSession) -> None:
+    """Dots, blanks, quotes, backticks and letters of any script in names change nothing."""
+    names = ["x.y", "two words", "it's", 'a "b"', "back`tick", "größe", "a,b;c=(d)"]
+    merging = pipe("AB")
+    quoted = ["'" + name.replace("'", "''") + "'" for name in names]
+    merging.settings["equality"] = [["eq", f"a.{name}", f"b.{name}"] for name in quoted]
+    for dataset, prefix in (("A", "a"), ("B", "b")):
+        rows = [
+            (f"{prefix}{place}", *(f"v{place}" if place == at else None for at in range(len(names))))
+            for place in range(len(names))
+        ]
+        frame = lean.createDataFrame(
+            rows, ", ".join(f"`{name.replace('`', '``')}` string" for name in ["_id", *names])
+        )
+        where = str(merging.folder / dataset)
+        frame.coalesce(1).write.format("delta").option("delta.columnMapping.mode", "name").save(where)
+
+    merging.run()
+
+    rows_ = merging.rows()
+    assert [row["$ids"] for row in rows_] == [[f"a{place}", f"b{place}"] for place in range(len(names))]
+    assert [row[name] for row, name in zip(rows_, names, strict=True)] == [
+        [f"v{place}"] * 2 for place in range(len(names))
+    ]
+
+
+def test_a_coded_text_in_any_row_is_understood(pipe: MakePipe) -> None:
+    """``~:`` texts are no strings: ``lower`` ignores them, and the plain rows beside them join as before."""
+    merging = pipe("AB", equality=[["eq", ["lower", "a.x"], "b.x"]])
+    merging.write("A", table({"_id": ["a1", "a2", "a3"], "x": ["~:N:1", "Y", "~Zoo"]}))
+    merging.write("B", table({"_id": ["b1", "b2", "b3"], "x": ["~:n:1", "y", "~zoo"]}))
+
+    merging.run()
+
+    assert merging.clusters() == [["a1"], ["a2", "b2"], ["a3", "b3"], ["b1"]]
+
+
+@pytest.mark.parametrize("case", ["lower", "upper"])
+def test_native_keys_are_those_of_the_definition(lean: SparkSession, case: str) -> None:
+    """Spark's lower and upper give for every letter, and for sigmas in words, what the definition gives."""
+    letters = [
+        chr(code) for code in range(0x20, 0xD800) if chr(code).isalpha() and chr(code).swapcase() != chr(code)
+    ]
+    texts = [
+        *("".join(letters[at : at + 20]) for at in range(0, len(letters), 20)),
+        "ΑΣ",
+        "ΑΣ ΔΣ",
+        "straße",
+        "İI",
+    ]
+    rows = [(f"a{number}", text, [text, None, text]) for number, text in enumerate(texts)]
+    frame = lean.createDataFrame(rows, "_id string, x string, y array<string>").coalesce(1)
+    config = MergeSourceConfig.parse(
+        {"version": 2, "datasets": ["A a"], "equality": [["eq", [case, "a.x"], [case, "a.y"]]]}
+    )
+    source, rules = opened(frame, 0, config), planned_rules(config)
+    native, defined = (source_keys(source, rules, native=way) for way in (True, False))
+    assert native.coded is not None
+    assert defined.coded is None
+
+    both = source.frame.select(*native.columns, *defined.columns).collect()
+
+    wrong = [(row[0], row[2]) for row in both if (row[0], row[1]) != (row[2], row[3])]
+    assert wrong == []
+    assert len(both) == len(texts)
+
+
+def test_the_last_version_of_an_entity_counts(pipe: MakePipe) -> None:
+    """Of several rows of an id the one with the highest sequence is the entity, also where it is deleted."""
+    merging = pipe("AB", equality=[["eq", "a.x", "b.x"]])
+    merging.write(
+        "A",
+        table({
+            "_id": ["a1", "a2", "a1", "a2", "a3"], "_updated": [1, 2, 4, 3, 5], "x": [1, 2, 9, 2, 2],
+            "_deleted": [False, False, False, True, None],
+        }),
+    )  # fmt: skip
+    merging.write("B", table({"_id": ["b1", "b2"], "x": [1, 2]}))
+
+    report = merging.run()
+
+    assert [(row["_id"], row.get("_deleted", False), row["x"]) for row in merging.rows()] == [
+        ("0|a1", False, 9), ("0|a2", True, 2), ("0|a3|1|b2", False, [2, 2]), ("1|b1", False, 1),
+    ]  # fmt: skip
+    assert report["counts"]["entities"] == 5
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "remedy"),
+    [
+        ({"_updated": [1, 1]}, {}, "column '_updated' must differ between the versions"),
+        ({}, {}, "one row per id, or sequence_column="),
+        ({"_updated": [1, 2]}, {"sequence_column": "changed"}, "one row per id, or sequence_column="),
+    ],
+    ids=["tie", "no sequence", "other sequence"],
+)
+def test_two_current_versions_are_refused(
+    pipe: MakePipe, columns: dict[str, list[int]], settings: dict[str, str], remedy: str
+) -> None:
+    """Where nothing says which row is newer the run stops and names the entity and the way out."""
+    merging = pipe("A", **settings)
+    merging.write("A", table({"_id": ["a1", "a1"], "x": [1, 2], **columns}))
+
+    with pytest.raises(DataError, match="entity 'a1' is in 2 rows") as refused:
+        merging.run()
+
+    assert remedy in refused.value.message
+    assert merging.version() is None
