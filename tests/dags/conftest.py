@@ -22,7 +22,7 @@ def airflow_db() -> None:
 
 
 @pytest.fixture
-def run_dag(airflow_db: None) -> RunDag:  # noqa: ARG001 - it must be there
+def run_dag(airflow_db: None) -> RunDag:
     """Run a DAG as a worker would, one task after the other in this process."""
 
     def run(dag: Any, **kwargs: Any) -> Any:
@@ -53,7 +53,7 @@ def fake_hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], type[FakeSpark
 
 
 @pytest.fixture
-def asset_events(airflow_db: None) -> Callable[[str], list[dict[str, Any]]]:  # noqa: ARG001 - it must be there
+def asset_events(airflow_db: None) -> Callable[[str], list[dict[str, Any]]]:
     """Give the payloads of the events of one asset, oldest first."""
 
     def events(uri: str) -> list[dict[str, Any]]:

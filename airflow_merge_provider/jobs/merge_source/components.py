@@ -176,19 +176,35 @@ def _check(keys: Numbers, seconds: Numbers, count: int) -> None:
 
 
 def entities_of(thin: pa.Table, sides: Sequence[Side]) -> Entities:
-    """Read the thin rows of a source: columns id, hash, deleted, and key<n>, check<n> per side (lists)."""
-    keys = {}
-    for number, side in enumerate(sides):
-        lists = thin.column(f"key{number}").combine_chunks()
-        checks = thin.column(f"check{number}").combine_chunks()
-        positions = _numbers(pc.list_parent_indices(lists))
-        keys[side.order] = (positions, _numbers(lists.flatten()), _numbers(checks.flatten()))
+    """Read the thin rows of a source: columns id, hash, deleted, and key<n> and check<n> for each side.
+
+    A side's columns may be called key<n>_list and check<n>_list instead, where an entity has several keys.
+    """
     return Entities(
         ids=thin.column("id").cast(pa.string()).combine_chunks(),
         hashes=_numbers(thin.column("hash")),
         deleted=thin.column("deleted").to_numpy().astype(np.bool_),
-        keys=keys,
+        keys={side.order: _keys(thin, number) for number, side in enumerate(sides)},
     )
+
+
+def _keys(thin: pa.Table, number: int) -> tuple[Numbers, Numbers, Numbers]:
+    """Give (position of the entity, hash, second hash) of every key of a side."""
+    found = [
+        _of_column(*(thin.column(f"{kind}{number}{many}").combine_chunks() for kind in ("key", "check")))
+        for many in ("", "_list")
+        if f"key{number}{many}" in thin.column_names
+    ]
+    # Sources whose rows were read together have each other's columns, empty.
+    positions, keys, checks = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return positions, keys, checks
+
+
+def _of_column(keys: pa.Array, checks: pa.Array) -> tuple[Numbers, Numbers, Numbers]:
+    if pa.types.is_list(keys.type):
+        return _numbers(pc.list_parent_indices(keys)), _numbers(keys.flatten()), _numbers(checks.flatten())
+    there = pc.indices_nonzero(keys.is_valid())
+    return _numbers(there), _numbers(keys.drop_null()), _numbers(checks.drop_null())
 
 
 def _numbers(values: pa.Array | pa.ChunkedArray) -> Numbers:

@@ -143,9 +143,12 @@ def _thin(reading: _Reading, keys: SourceKeys) -> DataFrame:
     source, seed = reading.source, reading.seed
 
     def hashes() -> Iterator[Column]:
-        for number, values in enumerate(keys.columns):
-            yield F.transform(values, lambda key: F.xxhash64(F.lit(seed), key)).alias(f"key{number}")
-            yield F.transform(values, lambda key: F.hash(key)).alias(f"check{number}")
+        first = keys.mapped(lambda key: F.xxhash64(F.lit(seed), key))
+        second = keys.mapped(lambda key: F.hash(key))
+        for number, (key, check) in enumerate(zip(first, second, strict=True)):
+            many = "_list" if keys.keys[number].many else ""
+            yield key.alias(f"key{number}{many}")
+            yield check.alias(f"check{number}{many}")
 
     never = F.lit(False)
     return source.frame.select(

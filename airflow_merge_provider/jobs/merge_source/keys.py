@@ -52,27 +52,52 @@ _SHIPPED = (errors, values, functions, expressions, typed_rows)
 
 
 @dataclass(frozen=True)
+class Keys:
+    """The typed keys of one side: a text that is NULL where there is none, or an array of texts, never NULL.
+
+    One text is what most sides give, and Spark handles it ten times as fast as an array of one.
+    """
+
+    values: Column
+    many: bool
+
+    def mapped(self, function: Callable[[Column], Column]) -> Column:
+        """Apply a function of one key to all of them; nothing stays nothing."""
+        live = ~F.col(DELETED)
+        if self.many:
+            keys = F.when(live, self.values).otherwise(F.array().cast("array<string>"))
+            return F.transform(keys, function)
+        return F.when(live & self.values.isNotNull(), function(self.values))
+
+
+@dataclass(frozen=True)
 class SourceKeys:
-    """The rule sides of one source: for each distinct side its column of typed keys (an array, never NULL).
+    """The keys of one source for each distinct side of a rule.
 
     ``coded`` says that a text of the row starts with ``~``: what stands there may be no text at all, and only
-    the definition can tell. It is None where no column is native.
+    the definition can tell. It is None where no side is native.
     """
 
     sides: tuple[Side, ...]
-    columns: tuple[Column, ...]
+    keys: tuple[Keys, ...]
     coded: Column | None
+
+    def mapped(self, function: Callable[[Column], Column]) -> list[Column]:
+        """Apply a function of one key to the keys of every side; deleted entities have none."""
+        return [keys.mapped(function) for keys in self.keys]
 
     def joined(self, rules: Sequence[Rule]) -> Column:
         """Give all keys of an entity as ``_members`` keeps them."""
-        parts = [
-            F.transform(self.columns[position], _marked(rule.text, end))
-            for rule in rules
-            for end, one in ((LEFT, rule.left), (RIGHT, rule.right))
-            for position, side in enumerate(self.sides)
-            if side.order == one.order
-        ]
-        return F.concat(*parts) if parts else F.array().cast(KEYS_TYPE)
+        single: list[Column] = []
+        arrays: list[Column] = []
+        by_side = {side.order: keys for side, keys in zip(self.sides, self.keys, strict=True)}
+        ends = [(rule, end, side) for rule in rules for end, side in ((LEFT, rule.left), (RIGHT, rule.right))]
+        for rule, end, side in ends:
+            if (keys := by_side.get(side.order)) is not None:
+                (arrays if keys.many else single).append(keys.mapped(_marked(rule.text, end)))
+        if single:
+            arrays.insert(0, F.array_compact(F.array(*single)))
+        return F.concat(*arrays) if arrays else F.array().cast(KEYS_TYPE)
 
 
 def source_keys(source: Source, rules: Sequence[Rule], *, native: bool) -> SourceKeys:
@@ -82,15 +107,14 @@ def source_keys(source: Source, rules: Sequence[Rule], *, native: bool) -> Sourc
     found = [_native(source, side.expression) if native else None for side in sides]
     rest = [side for side, compiled in zip(sides, found, strict=True) if compiled is None]
     evaluated = _evaluated(source, [side.expression for side in rest]) if rest else None
-    columns, coded = [], []
+    keys, coded = [], []
     for side, compiled in zip(sides, found, strict=True):
         if compiled is not None:
-            columns.append(compiled.keys)
+            keys.append(compiled.keys)
             coded += [compiled.coded] if compiled.coded is not None else []
         elif evaluated is not None:
-            columns.append(evaluated[rest.index(side)])
-    live = tuple(F.when(~F.col(DELETED), keys).otherwise(F.array().cast("array<string>")) for keys in columns)
-    return SourceKeys(sides, live, reduce(Column.__or__, coded) if coded else None)
+            keys.append(Keys(evaluated[rest.index(side)], many=True))
+    return SourceKeys(sides, tuple(keys), reduce(Column.__or__, coded) if coded else None)
 
 
 def _marked(rule: str, end: str) -> Callable[[Column], Column]:
@@ -104,7 +128,7 @@ def _marked(rule: str, end: str) -> Callable[[Column], Column]:
 
 @dataclass(frozen=True)
 class _Native:
-    keys: Column
+    keys: Keys
     coded: Column | None
 
 
@@ -129,8 +153,11 @@ def _native(source: Source, expression: Expression) -> _Native | None:
     def key(one: Column) -> Column:
         return F.concat(F.lit(prefix), (case(one) if case else one).cast("string"))
 
-    items = value if isinstance(kind, ArrayType) else F.array(value)
-    return _Native(_keys(items, key), _any(items, _is_coded) if isinstance(item, StringType) else None)
+    many = isinstance(kind, ArrayType)
+    coded = None
+    if isinstance(item, StringType):
+        coded = _any(value, _is_coded) if many else _is_coded(value)
+    return _Native(_listed(value, key) if many else Keys(key(value), many=False), coded)
 
 
 def _native_variant(path: Path, case: Callable[[Column], Column] | None) -> _Native | None:
@@ -156,13 +183,13 @@ def _native_variant(path: Path, case: Callable[[Column], Column] | None) -> _Nat
         known = is_text | kind.isin("BIGINT", "BOOLEAN", "VOID")
         return ~known | (is_text & _is_coded(F.try_variant_get(one, "$", "string")))
 
-    return _Native(_keys(items, key), _any(items, is_coded))
+    return _Native(_listed(items, key), _any(items, is_coded))
 
 
-def _keys(items: Column, key: Callable[[Column], Column]) -> Column:
+def _listed(items: Column, key: Callable[[Column], Column]) -> Keys:
     """Give the keys of a list's items, each once; a NULL list has none."""
     keys = F.array_compact(F.array_distinct(F.transform(items, key)))
-    return F.coalesce(keys, F.array().cast("array<string>"))
+    return Keys(F.coalesce(keys, F.array().cast("array<string>")), many=True)
 
 
 def _any(items: Column, test: Callable[[Column], Column]) -> Column:

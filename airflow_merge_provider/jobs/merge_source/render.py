@@ -101,14 +101,14 @@ def _clusters(entities: DataFrame, content: Content, config: MergeSourceConfig) 
 
 def _output(outputs: DataFrame, written_at: int) -> DataFrame:
     """Put the target's columns in their order."""
-    said = F.struct(F.col("_id"), F.col("_deleted"), F.to_json(F.col(ENTITY)).alias(ENTITY))
+    said = F.concat_ws("\n", "_id", F.col("_deleted").cast("string"), F.to_json(F.col(ENTITY)))
     return outputs.select(
         "_id",
         F.col(NUMBER).alias("_updated"),
         "_deleted",
         IDS,
         REPLACED,
-        F.sha2(F.to_json(said), 256).alias("_hash"),
+        F.sha2(said, 256).alias("_hash"),
         F.lit(None).cast("bigint").alias("_previous"),
         F.lit(written_at).cast("bigint").alias("_ts"),
         ENTITY,
