@@ -196,7 +196,7 @@ def test_killing_the_task_ends_the_child(monkeypatch):
 
 def test_killing_before_the_start_is_harmless():
     """A task can be stopped while it has no child yet."""
-    merge().on_kill()
+    assert merge().on_kill() is None
 
 
 def test_lineage_comes_from_the_report(monkeypatch):
