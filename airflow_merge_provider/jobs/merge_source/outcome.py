@@ -12,7 +12,13 @@ import pyarrow.compute as pc
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.identity import composite_id
-from airflow_merge_provider.jobs.merge_source.components import Flags, Graph, HashCollisionError, Numbers
+from airflow_merge_provider.jobs.merge_source.components import (
+    Flags,
+    Graph,
+    HashCollisionError,
+    Numbers,
+    all_different,
+)
 
 HASH, LABEL = "__merge_hash", "__merge_label"
 
@@ -49,7 +55,7 @@ def outcome(graph: Graph, config: MergeSourceConfig) -> Outcome:
     :raises DataError: when a cluster has more than ``max_merged`` members, or two outputs have one id.
     :raises HashCollisionError: when two entities have one hash.
     """
-    if len(np.unique(graph.hashes)) < len(graph.hashes):
+    if not all_different(graph.hashes):
         raise HashCollisionError
     names = config.dataset_ids
     _check_size(graph, config.most_merged, names)
