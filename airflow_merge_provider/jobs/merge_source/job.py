@@ -128,9 +128,10 @@ def _write(
         rows = render.rows(taken, labels, written_at=at)
 
         def write() -> None:
-            if last is None:
-                tables.create_as(target, rows, CAPABILITY)
-            else:
-                tables.overwrite(target, rows)
+            with tables.settings(spark, render.SETTINGS):
+                if last is None:
+                    tables.create_as(target, rows, CAPABILITY)
+                else:
+                    tables.overwrite(target, rows)
 
         return tables.commit(spark, target, CAPABILITY, last, state, write)

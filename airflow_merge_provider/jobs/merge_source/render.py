@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, functions as F
@@ -27,6 +28,13 @@ from airflow_merge_provider.jobs.merge_source.sources import (
 NUMBER, OFFSET, MEMBER, PARTS = "__merge_number", "__merge_offset", "__merge_member", "__merge_parts"
 MEMBERS = "_members"
 
+# From here on computing what is thrown away costs more than compiling.
+_MANY = 100_000
+
+# What the rows must be planned with: members are collected from sorted rows. The hash aggregate would give up
+# after 128 clusters and sort then, at twice the price.
+SETTINGS = {"spark.sql.execution.useObjectHashAggregateExec": "false"}
+
 
 def rows(taken: Intake, labels: DataFrame, *, written_at: int) -> DataFrame:
     """Give the target's rows: entities that stand alone straight from their source, clusters by one shuffle.
@@ -34,16 +42,26 @@ def rows(taken: Intake, labels: DataFrame, *, written_at: int) -> DataFrame:
     Sources are scanned once for each of the two: a scan costs a tenth of what shuffling lone entities would.
     """
     content = Content.of(taken.sources, taken.config)
-    read = [
-        _entities(source, keys, content, taken.rules)
-        for source, keys in zip(taken.sources, taken.keys, strict=True)
-    ]
-    # Joined behind the union: what follows is then compiled once, and not once for each source.
-    entities = reduce(DataFrame.unionByName, read).join(F.broadcast(labels), HASH)
     is_shared = F.col(LABEL).bitwiseAND(F.lit(1)) == 1
-    lone = _lone(entities.where(~is_shared), content, taken.config)
-    clusters = _clusters(entities.where(is_shared), content, taken.config)
+    lone = _lone(_labelled(taken, labels.where(~is_shared), content), content, taken.config)
+    clusters = _clusters(_labelled(taken, labels.where(is_shared), content), content, taken.config)
     return _output(content.finished(lone.unionByName(clusters)), written_at)
+
+
+def _labelled(taken: Intake, labels: DataFrame, content: Content) -> DataFrame:
+    """Give the entities that have one of the labels.
+
+    Joined in front of the union, nothing is computed for the others; joined behind it, Spark compiles what
+    follows once and not once for each source, which is what counts where there are few.
+    """
+    labels = F.broadcast(labels)
+    early = taken.outcome.labels.num_rows > _MANY
+    read = []
+    for source, keys in zip(taken.sources, taken.keys, strict=True):
+        chosen = replace(source, frame=source.frame.join(labels, HASH)) if early else source
+        read.append(_entities(chosen, keys, content, taken.rules))
+    entities = reduce(DataFrame.unionByName, read)
+    return entities if early else entities.join(labels, HASH)
 
 
 def _entities(source: Source, keys: SourceKeys, content: Content, rules: Sequence[Rule]) -> DataFrame:
@@ -56,7 +74,7 @@ def _entities(source: Source, keys: SourceKeys, content: Content, rules: Sequenc
         keys.joined(rules).alias("keys"),
     )
     return source.frame.select(
-        F.col(HASH),
+        *(name for name in (HASH, LABEL) if name in source.frame.columns),
         F.lit(source.offset).alias(OFFSET),
         F.col(ID),
         F.col(DELETED),
@@ -85,7 +103,9 @@ def _clusters(entities: DataFrame, content: Content, config: MergeSourceConfig) 
     collected = F.collect_list(parts)
     # Offset and id come first and decide; sort_array is faster, but knows no order of maps and VARIANT.
     ordered = F.sort_array(collected) if content.sortable else F.array_sort(collected, _member_order)
-    clusters = entities.groupBy(F.shiftright(F.col(LABEL), 1).alias(NUMBER)).agg(ordered.alias(PARTS))
+    # Brought together first: a partial aggregate would find next to nothing to put together.
+    numbered = entities.withColumn(NUMBER, F.shiftright(F.col(LABEL), 1)).repartition(NUMBER)
+    clusters = numbered.groupBy(NUMBER).agg(ordered.alias(PARTS))
     clusters = clusters.select(NUMBER, PARTS, *content.gathered(F.col(PARTS)))
     ids = F.transform(PARTS, lambda part: _output_id(part[OFFSET], part[ID], config))
     return clusters.select(
@@ -108,7 +128,7 @@ def _output(outputs: DataFrame, written_at: int) -> DataFrame:
         "_deleted",
         IDS,
         REPLACED,
-        F.sha2(said, 256).alias("_hash"),
+        F.md5(said).alias("_hash"),
         F.lit(None).cast("bigint").alias("_previous"),
         F.lit(written_at).cast("bigint").alias("_ts"),
         ENTITY,
