@@ -25,6 +25,8 @@ from airflow_merge_provider.core.errors import (
     SetupError,
     did_you_mean,
 )
+from airflow_merge_provider.core.joiner import config as joiner
+from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, warnings
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
@@ -59,6 +61,7 @@ def _merge_source_references(config: MergeSourceConfig) -> dict[str, str]:
 
 
 _CAPABILITIES = {
+    "joiner": _Capability(JoinerConfig, joiner.from_stage, joiner.references, joiner.warnings),
     "merge_source": _Capability(MergeSourceConfig, from_pipe, _merge_source_references, warnings),
 }
 

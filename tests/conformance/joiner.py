@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, MergeError
 from airflow_merge_provider.core.joiner.config import JoinerConfig
-from airflow_merge_provider.core.joiner.plan import preview
+from airflow_merge_provider.core.joiner.preview import preview
 from airflow_merge_provider.core.joiner.schema import Schema, fields, parts, type_of
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs import tables
@@ -48,7 +48,7 @@ def outcome(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> 
     schemas = {stage: fields(given["schema"]) for stage, given in vector["inputs"].items()}
     config = {**vector["config"], "inputs": {stage: f"t{place}" for place, stage in enumerate(schemas)}}
     try:
-        shown = preview(config, schemas)
+        shown = preview(config, {stage: given["schema"] for stage, given in vector["inputs"].items()})
         for place, (stage, schema) in enumerate(schemas.items()):
             config["inputs"][stage] = _write(warehouse / f"t{place}", vector["inputs"][stage]["rows"], schema)
         with tables.settings(spark, {"spark.sql.caseSensitive": "true"}):

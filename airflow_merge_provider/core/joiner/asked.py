@@ -63,12 +63,12 @@ class Asked:
     @property
     def cross(self) -> bool:
         """Whether every row meets every row."""
-        return self["join_type"] == "crossjoin"
+        return bool(self["join_type"] == "crossjoin")
 
     @property
     def advanced(self) -> bool:
         """Whether an expression decides which rows match."""
-        return self["condition_type"] == "advanced"
+        return bool(self["condition_type"] == "advanced")
 
     @property
     def required(self) -> frozenset[str]:

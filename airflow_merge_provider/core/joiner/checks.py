@@ -56,9 +56,9 @@ def output(asked: Asked) -> Schema | None:
     A field may be null when its input need not be there, or when it may be null there (joiner spec §5.4).
     """
     chosen, _ = columns(asked)
-    if chosen is None or asked.schemas is None:
+    if chosen is None or any(asked.schema(stage) is None for stage in asked.stages):
         return None
-    inputs = {(stage, field.name): field for stage in asked.stages for field in asked.schemas[stage]}
+    inputs = {(stage, field.name): field for stage in asked.stages for field in asked.schema(stage) or ()}
     found = []
     for column in chosen:
         field = inputs[column.stage, column.field]

@@ -122,6 +122,11 @@ class JoinerConfig(Config):
             raise ConfigError.of(found)
         return config
 
+    @classmethod
+    def renamed(cls, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Give a configuration under the names of the arguments, whichever names it has."""
+        return Spelling(raw, cls.model_fields).fields(raw)
+
     def asked(self, schemas: Schemas | None = None) -> Asked:
         """Give the configuration as the functions of this folder read it."""
         return Asked(vars(self), Spelling({}, type(self).model_fields), schemas)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from airflow_merge_provider.core.joiner import checks
 from airflow_merge_provider.core.joiner.asked import Asked
@@ -141,18 +141,6 @@ def plan(config: JoinerConfig, schemas: Schemas) -> JoinPlan:
         indicator=config.indicator,
         unique=_unique(asked),
     )
-
-
-def preview(raw: Mapping[str, Any], schemas: Schemas) -> dict[str, Any]:
-    """Give the schemas of all inputs and of the output; no row is read (joiner spec §5.5).
-
-    :raises ConfigError: with every problem of the configuration and of the schemas.
-    """
-    planned = plan(JoinerConfig.parse(raw, schemas), schemas)
-    return {
-        "inputs": {stage: [field.as_list() for field in schema] for stage, schema in schemas.items()},
-        "output": [field.as_list() for field in output_schema(planned)],
-    }
 
 
 def output_schema(planned: JoinPlan) -> tuple[Field, ...]:
