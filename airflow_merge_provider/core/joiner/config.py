@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field as Describe, ValidationError
 from pydantic_core import ErrorDetails
 
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
-from airflow_merge_provider.core.joiner import checks, schema, written
+from airflow_merge_provider.core.joiner import avro, checks, schema, written
 from airflow_merge_provider.core.joiner.asked import Asked, Spelling
 from airflow_merge_provider.core.joiner.schema import Schemas
 from airflow_merge_provider.core.model import Config
@@ -44,7 +44,9 @@ _CATEGORIES = {
 
 
 def _declared(value: Any) -> tuple[schema.Field, ...] | None:
-    return None if value is None else schema.fields(value)
+    if value is None or value == "":
+        return None
+    return avro.from_record(value) if avro.is_record(value) else schema.fields(value)
 
 
 class JoinerConfig(Config):
