@@ -1,4 +1,4 @@
-"""Which columns come out, in which order, under which names: selectedFields, or the seed's three lists.
+"""Which columns come out, in which order, under which names: selectedFields, or the design's three lists.
 
 Source: joiner spec §5.1 to §5.3.
 """

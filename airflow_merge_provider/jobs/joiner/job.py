@@ -115,7 +115,7 @@ def _run(
 
 
 def _settings(config: JoinerConfig) -> dict[str, str]:
-    """Tell names by case, as the seed does, and take the wish for a number of partitions."""
+    """Tell names by case, as a Joiner does, and take the wish for a number of partitions."""
     conf = {"spark.sql.caseSensitive": "true"}
     if config.num_partitions is not None:
         conf["spark.sql.shuffle.partitions"] = str(config.num_partitions)
