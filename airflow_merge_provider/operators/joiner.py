@@ -24,6 +24,7 @@ _JSON = (
     "in_memory_inputs",
     "input_aliases",
     "output_schema",
+    "key_columns",
     "expect",
 )
 
@@ -58,6 +59,8 @@ class JoinerOperator(SparkJobOperator):
     :param num_partitions: how many partitions a shuffle has.
     :param output_schema: the fields that must come out, each ``[name, type, nullable]``.
     :param indicator: a column that lists the inputs that each row comes from.
+    :param key_columns: columns in front that show the key, whichever input has it; a name per clause.
+    :param unmatched: a dataset for the rows that come out nowhere.
     :param expect: how often a key may repeat, per input: ``one_to_one``, ``one_to_many``, ``many_to_one``.
     """
 
@@ -87,6 +90,8 @@ class JoinerOperator(SparkJobOperator):
         "num_partitions",
         "output_schema",
         "indicator",
+        "key_columns",
+        "unmatched",
         "expect",
     )
     template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
@@ -122,6 +127,8 @@ class JoinerOperator(SparkJobOperator):
         num_partitions: int | str | None = None,
         output_schema: Sequence[Any] | Mapping[str, str] | None = None,
         indicator: str | None = None,
+        key_columns: str | Sequence[str] | None = None,
+        unmatched: str | Asset | None = None,
         expect: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -149,6 +156,8 @@ class JoinerOperator(SparkJobOperator):
         self.num_partitions = num_partitions
         self.output_schema = output_schema
         self.indicator = indicator
+        self.key_columns = key_columns
+        self.unmatched = unmatched
         self.expect = expect
         self._declare(target, _datasets(inputs))
 

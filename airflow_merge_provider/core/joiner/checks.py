@@ -14,7 +14,7 @@ from airflow_merge_provider.core.joiner.asked import Asked
 from airflow_merge_provider.core.joiner.columns import Columns, columns, unused_renames
 from airflow_merge_provider.core.joiner.conditions import condition_problems, condition_warnings
 from airflow_merge_provider.core.joiner.hints import hint_problems, hint_warnings
-from airflow_merge_provider.core.joiner.keys import keys
+from airflow_merge_provider.core.joiner.keys import Keys, keys
 from airflow_merge_provider.core.joiner.schema import Field, Schema
 
 _RESERVED = re.compile(r"[.,:=&`]| as ")
@@ -25,10 +25,10 @@ _SIDED = ("leftouterjoin", "rightouterjoin", "fullouterjoin")
 def problems(asked: Asked) -> list[Problem]:
     """Give every fault that can be known, in the order in which the properties are read."""
     found = [*_input_problems(asked), *_required_problems(asked)]
-    found += keys(asked)[1]
+    key_fields, key_problems = keys(asked)
     chosen, column_problems = columns(asked)
-    found += column_problems
-    found += [*hint_problems(asked), *condition_problems(asked), *_addition_problems(asked, chosen)]
+    found += [*key_problems, *column_problems, *hint_problems(asked), *condition_problems(asked)]
+    found += _addition_problems(asked, chosen, key_fields)
     # As in CDAP a declared schema is compared with an output that is right.
     return found or list(_output_problems(asked, chosen))
 
@@ -108,10 +108,53 @@ def _required_problems(asked: Asked) -> Iterator[Problem]:
         yield asked.problem("required_inputs", "config", message, hint)
 
 
-def _addition_problems(asked: Asked, chosen: Columns | None) -> Iterator[Problem]:
-    indicator = asked["indicator"]
-    if indicator is not None and indicator.lower() in {column.name.lower() for column in chosen or ()}:
-        yield asked.problem("indicator", "config", f"{indicator!r} comes out already", "choose another name")
+def _addition_problems(asked: Asked, chosen: Columns | None, fields: Keys | None) -> Iterator[Problem]:
+    yield from _name_problems(asked, chosen)
+    yield from _key_column_problems(asked, fields)
+    yield from _expect_problems(asked)
+    beside = asked["unmatched"]
+    if beside is None:
+        return
+    yield from _reference_problems(beside, asked.spelling("unmatched"))
+    if beside == asked["target"] or beside in (asked["inputs"] or {}).values():
+        yield asked.problem("unmatched", "config", f"{beside!r} is read or written already", "name another")
+    if asked.cross or (asked.stages and not asked.required):
+        yield asked.problem("unmatched", "config", "this join leaves no row out", "leave it out")
+
+
+def _name_problems(asked: Asked, chosen: Columns | None) -> Iterator[Problem]:
+    """Refuse added columns whose names are taken."""
+    taken = {column.name.lower() for column in chosen or ()}
+    added = [("key_columns", name) for name in asked["key_columns"] or ()]
+    added += [("indicator", asked["indicator"])] if asked["indicator"] else []
+    for field, name in added:
+        if name.lower() in taken:
+            yield asked.problem(field, "config", f"{name!r} comes out already", "choose another name")
+        taken.add(name.lower())
+
+
+def _key_column_problems(asked: Asked, fields: Keys | None) -> Iterator[Problem]:
+    """Refuse names that are not one per clause, and keys of several types (decimals of several sizes)."""
+    names = asked["key_columns"]
+    if names is None or fields is None:
+        return
+    clauses = list(zip(*fields.values(), strict=True))
+    if len(names) != len(clauses):
+        message = f"{len(names)} names for {len(clauses)} key fields"
+        yield asked.problem("key_columns", "config", message, "give one name per clause of the keys")
+    for clause in clauses:
+        kinds = {
+            field.type
+            for stage, name in zip(fields, clause, strict=True)
+            for field in asked.schema(stage) or ()
+            if field.name == name
+        }
+        if len(kinds) > 1:
+            message = f"the key is {' and '.join(sorted(kinds))}"
+            yield asked.problem("key_columns", "config", message, "one column needs one type: cast upstream")
+
+
+def _expect_problems(asked: Asked) -> Iterator[Problem]:
     expected = asked["expect"] or {}
     if expected and (asked.cross or asked.advanced):
         yield asked.problem("expect", "config", "only a join by keys can be guarded", "leave it out")

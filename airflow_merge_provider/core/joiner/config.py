@@ -108,6 +108,13 @@ class JoinerConfig(Config):
     indicator: Annotated[str, Describe(min_length=1)] | None = Describe(
         None, description="A column that lists the inputs that each row comes from."
     )
+    key_columns: Names = Describe(
+        None, description="Columns in front that show the key, whichever input has it; a name per clause."
+    )
+    unmatched: str | None = Describe(
+        None,
+        description="A dataset for the rows that come out nowhere: the input's name, and the row as JSON.",
+    )
     expect: dict[str, Expected] | None = Describe(
         None, description="How often a key may repeat: rows of the first required input to rows of this one."
     )
@@ -190,4 +197,5 @@ def warnings(config: JoinerConfig) -> list[str]:
 def references(config: JoinerConfig) -> dict[str, Any]:
     """Give every dataset that a configuration names, by the path that errors name."""
     inputs = {f"inputs.{stage}": ref for stage, ref in config.inputs.items()}
-    return inputs if config.target is None else {"target": config.target, **inputs}
+    written = {"target": config.target, "unmatched": config.unmatched}
+    return {name: ref for name, ref in {**written, **inputs}.items() if ref is not None}

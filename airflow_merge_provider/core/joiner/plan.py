@@ -70,6 +70,7 @@ class JoinPlan:
     nulls_match: bool
     expression: str | None
     aliases: Mapping[str, str]
+    key_columns: tuple[Field, ...]
     outputs: tuple[Output, ...]
     salt: Salt | None
     indicator: str | None
@@ -136,6 +137,7 @@ def plan(config: JoinerConfig, schemas: Schemas) -> JoinPlan:
         nulls_match=config.join_null_keys,
         expression=asked[EXPRESSION] if asked.advanced else None,
         aliases=aliases(asked),
+        key_columns=_key_columns(asked, key_fields),
         outputs=_outputs(asked),
         salt=salt,
         indicator=config.indicator,
@@ -144,8 +146,8 @@ def plan(config: JoinerConfig, schemas: Schemas) -> JoinPlan:
 
 
 def output_schema(planned: JoinPlan) -> tuple[Field, ...]:
-    """Give the fields of the result, the indicator last."""
-    fields = tuple(output.field for output in planned.outputs)
+    """Give the fields of the result: the key's columns first, the indicator last."""
+    fields = (*planned.key_columns, *(output.field for output in planned.outputs))
     if planned.indicator is None:
         return fields
     return (*fields, Field(planned.indicator, "array<string>", nullable=False))
@@ -195,6 +197,20 @@ def _outputs(asked: Asked) -> tuple[Output, ...]:
     if declared is None:
         return tuple(found.values())
     return tuple(Output(found[field.name].stage, found[field.name].source, field) for field in declared)
+
+
+def _key_columns(asked: Asked, key_fields: Keys) -> tuple[Field, ...]:
+    """Give the columns that show the key; it is null only where no input with such a row could have it."""
+    found = []
+    for place, name in enumerate(asked["key_columns"] or ()):
+        fields = {
+            stage: next(field for field in asked.schema(stage) or () if field.name == names[place])
+            for stage, names in key_fields.items()
+        }
+        sure = any(stage in asked.required and not field.nullable for stage, field in fields.items())
+        nullable = not sure and any(field.nullable for field in fields.values())
+        found.append(Field(name, next(iter(fields.values())).type, nullable))
+    return tuple(found)
 
 
 def _unique(asked: Asked) -> tuple[str, ...]:

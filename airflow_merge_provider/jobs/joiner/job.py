@@ -22,6 +22,7 @@ from airflow_merge_provider.jobs.joiner.report import report
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
 from airflow_merge_provider.jobs.joiner.target import Target
 from airflow_merge_provider.jobs.joiner.transform import Frames, joined
+from airflow_merge_provider.jobs.joiner.unmatched import Unmatched, unmatched
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.spark_errors import first_line
 from airflow_merge_provider.jobs.tables import Pinned
@@ -81,6 +82,7 @@ def _run(
 ) -> dict[str, Any]:
     with progress.step("look"):
         target = Target.find(spark, resolve(config.target or "", request.warehouse, at="target"), config)
+        beside = _beside(spark, config, request)
         pinned = _pinned(spark, config, request)
     said = [*warnings(config), *_inferred(pinned)]
     state = {
@@ -102,16 +104,38 @@ def _run(
         return told(plan=join.plan)
     with progress.step("count inputs"):
         check_unique(join.frames, join.plan)
-        counted = records_in(join.frames)
+        state["records_in"] = records_in(join.frames)
     if request.until == "transform":
-        with progress.step("join"):
-            outputs = join.rows.count()
-        return told(changed=True, plan=join.plan, records_in=counted, outputs=outputs)
+        done = _tried(join, beside, progress)
+    else:
+        done = _written(spark, join, target, beside, state, progress)
+    return told(changed=True, plan=join.plan, records_in=state["records_in"], **done)
+
+
+def _tried(join: Join, beside: Unmatched | None, progress: Progress) -> dict[str, Any]:
+    """Join for nothing but the numbers of rows."""
+    with progress.step("join"):
+        left_out = None if beside is None else unmatched(join.frames, join.plan).count()
+        return {"outputs": join.rows.count(), "left_out": left_out}
+
+
+def _written(
+    spark: SparkSession,
+    join: Join,
+    target: Target,
+    beside: Unmatched | None,
+    state: dict[str, Any],
+    progress: Progress,
+) -> dict[str, Any]:
+    """Write what came out nowhere, then the target, whose commit makes the run."""
+    if beside is not None:
+        with progress.step("unmatched rows"):
+            mark = {"token": state["token"]}
+            state["left_out"] = beside.write(spark, unmatched(join.frames, join.plan), mark)
     with progress.step("join and write"):
-        state["records_in"] = counted
         version = target.write(spark, join.rows, state)
         outputs = target.written(spark, version)
-    return told(changed=True, plan=join.plan, records_in=counted, outputs=outputs, version=version)
+    return {"outputs": outputs, "left_out": state.get("left_out"), "version": version}
 
 
 def _settings(config: JoinerConfig) -> dict[str, str]:
@@ -120,6 +144,12 @@ def _settings(config: JoinerConfig) -> dict[str, str]:
     if config.num_partitions is not None:
         conf["spark.sql.shuffle.partitions"] = str(config.num_partitions)
     return conf
+
+
+def _beside(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> Unmatched | None:
+    if config.unmatched is None:
+        return None
+    return Unmatched.find(spark, resolve(config.unmatched, request.warehouse, at="unmatched"))
 
 
 def _pinned(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> dict[str, Pinned]:

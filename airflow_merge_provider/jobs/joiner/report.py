@@ -25,6 +25,7 @@ def report(
     plan: JoinPlan | None = None,
     records_in: Mapping[str, int] | None = None,
     outputs: int | None = None,
+    left_out: int | None = None,
 ) -> dict[str, Any]:
     """Put the report together; a run that was stopped early, or repeated, knows less."""
     counts = {}
@@ -32,6 +33,8 @@ def report(
         counts["records_in"] = sum(records_in.values())
     if outputs is not None:
         counts["outputs"] = outputs
+    if left_out is not None:
+        counts["unmatched"] = left_out
     return {
         "job": request.job,
         "changed": changed and request.until == "commit",

@@ -60,7 +60,8 @@ class Target:
         same = all(before.get(key) == state[key] for key in ("fingerprint", "sources"))
         if not (same and not full_refresh) and not (own and self.append):
             return None
-        return {"changed": own, "version": self.last.run_version, "records_in": before.get("records_in")}
+        kept = {name: before.get(name) for name in ("records_in", "left_out")}
+        return {"changed": own, "version": self.last.run_version, **kept}
 
     def check(self, fields: Schema) -> None:
         """Refuse columns that the table cannot take, before anything is computed.

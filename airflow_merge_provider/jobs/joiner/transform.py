@@ -21,7 +21,7 @@ _SALT, _COPY = "__merge_salt", "__merge_salt_copy"
 
 
 def joined(frames: Frames, plan: JoinPlan) -> DataFrame:
-    """Give the result: its columns in order and under their names, and the indicator last.
+    """Give the result: the key's columns, the chosen ones in order and under their names, the indicator.
 
     :raises AnalysisException: when the plan's expression does not resolve or is no boolean.
     """
@@ -42,7 +42,7 @@ def _by_chain(frames: Frames, plan: JoinPlan) -> DataFrame:
     outputs = [
         F.col(_cell(plan, output.stage, output.source)).alias(output.field.name) for output in plan.outputs
     ]
-    return found.select(*outputs, *_indicator(plan))
+    return found.select(*_key_columns(plan), *outputs, *_indicator(plan))
 
 
 def _next(
@@ -97,6 +97,14 @@ def _salt(plan: JoinPlan, salt: Salt) -> Column:
 
 def _keys(plan: JoinPlan, stage: str) -> list[Column]:
     return [F.col(_cell(plan, stage, field)) for field in plan.keys.get(stage, ())]
+
+
+def _key_columns(plan: JoinPlan) -> list[Column]:
+    """Show the key of the first input that is there; those that are agree on it."""
+    if not plan.key_columns:
+        return []
+    by_place = zip(plan.key_columns, *(_keys(plan, stage) for stage in plan.order), strict=True)
+    return [F.coalesce(*cells).alias(field.name) for field, *cells in by_place]
 
 
 def _indicator(plan: JoinPlan) -> list[Column]:

@@ -20,17 +20,32 @@ def join(
     *,
     nulls_match: bool,
 ) -> list[tuple[Any, ...]]:
-    """Give the rows that come out, each with the names of the inputs that are in it as its last value."""
+    """Give the rows that come out: the key, the columns, and the names of the inputs that are in the row."""
     out = []
     for group in _groups(inputs, keys, nulls_match=nulls_match):
         if not required <= set(group):
             continue
+        some = next(iter(group))
+        key = [group[some][0][field] for field in keys[some]]
         for rows in product(*(group.get(stage, [None]) for stage in inputs)):
             present = dict(zip(inputs, rows, strict=True))
             values = [None if present[stage] is None else present[stage][field] for stage, field in columns]
             there = tuple(stage for stage, row in present.items() if row is not None)
-            out.append((*values, there))
+            out.append((*key, *values, there))
     return out
+
+
+def left_out(
+    inputs: Mapping[str, Sequence[Row]],
+    keys: Mapping[str, Sequence[str]],
+    required: set[str],
+    *,
+    nulls_match: bool,
+) -> list[tuple[str, Row]]:
+    """Give the rows that come out nowhere, each with its input."""
+    groups = _groups(inputs, keys, nulls_match=nulls_match)
+    lost = [group for group in groups if not required <= set(group)]
+    return [(stage, row) for group in lost for stage, rows in group.items() for row in rows]
 
 
 def _groups(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections import Counter
@@ -22,6 +23,7 @@ from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.plan import plan
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
 from airflow_merge_provider.jobs.joiner.transform import joined
+from airflow_merge_provider.jobs.joiner.unmatched import unmatched
 from tests.conformance.lean import lean_session
 from tests.conformance.oracles import joiner as oracle
 
@@ -56,6 +58,7 @@ class Workload:
         self.rows = {stage: self._rows(draw, stage) for stage in self.stages}
         columns = [(stage, field) for stage in self.stages for field in (*names[stage], "value")]
         self.columns = draw.sample(columns, draw.randint(1, len(columns)))
+        self.with_unmatched = bool(self.required) and draw.random() < 0.4
         self.config = self._config(draw)
 
     def frames(self, spark: SparkSession) -> dict[str, DataFrame]:
@@ -71,9 +74,12 @@ class Workload:
             found[stage] = spark.createDataFrame(content)
         return found
 
-    def expected(self) -> Counter[Any]:
+    def expected(self) -> tuple[Counter[Any], Counter[Any] | None]:
+        """Give the rows that have to come out, and those that come out nowhere."""
         rows = oracle.join(self.rows, self.keys, self.required, self.columns, nulls_match=self.nulls_match)
-        return Counter(rows)
+        lost = oracle.left_out(self.rows, self.keys, self.required, nulls_match=self.nulls_match)
+        beside = Counter((stage, row["value"]) for stage, row in lost) if self.with_unmatched else None
+        return Counter(rows), beside
 
     def _rows(self, draw: random.Random, stage: str) -> list[dict[str, Any]]:
         kinds = dict(zip(self.keys[stage], self.kinds, strict=True))
@@ -105,6 +111,7 @@ class Workload:
                 for place, (stage, field) in enumerate(self.columns)
             ],
             "indicator": "there",
+            "key_columns": [f"key{place}" for place in range(len(self.kinds))],
         }
         if len(self.stages) == 2 and self.required and draw.random() < 0.4:
             skewed = draw.choice(sorted(self.required))
@@ -116,15 +123,20 @@ class Workload:
         return config
 
 
-def result(spark: SparkSession, seed: int) -> Counter[Any]:
+def result(spark: SparkSession, seed: int) -> tuple[Counter[Any], Counter[Any] | None]:
     """Join on Spark, half of the time without broadcasts of its own choice."""
     work = Workload(seed)
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1" if seed % 2 else "10MB")
     frames = work.frames(spark)
     schemas = {stage: schema_of(frame) for stage, frame in frames.items()}
-    rows = joined(frames, plan(JoinerConfig.parse(work.config, schemas), schemas)).toArrow()
+    planned = plan(JoinerConfig.parse(work.config, schemas), schemas)
+    rows = joined(frames, planned).toArrow()
     columns = [column.to_pylist() for column in rows.columns]
-    return Counter((*row[:-1], tuple(row[-1])) for row in zip(*columns, strict=True))
+    found = Counter((*row[:-1], tuple(row[-1])) for row in zip(*columns, strict=True))
+    if not work.with_unmatched:
+        return found, None
+    lost = unmatched(frames, planned).collect()
+    return found, Counter((row["input"], json.loads(row["row"])["value"]) for row in lost)
 
 
 @pytest.fixture(scope="module")

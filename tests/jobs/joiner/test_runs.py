@@ -7,7 +7,7 @@ import pytest
 
 from airflow_merge_provider.core.errors import ConfigError, DataError
 from tests.jobs.joiner.conftest import MakeLake
-from tests.jobs.joiner.lake import CUSTOMERS, PURCHASES
+from tests.jobs.joiner.lake import CUSTOMERS, PURCHASES, Lake
 
 LEFT = [(1, "Alex", 23), (2, "Bob", 24), (2, "Bob", 25), (3, "Cathie", None)]
 ONE_MORE = pa.table({"purchase": [27], "customer": [3]})
@@ -196,6 +196,52 @@ def test_the_indicator_lists_the_inputs_of_each_row(lake: MakeLake) -> None:
     there = {tuple(row[3]) for row in join.rows()}
     assert there == {("customers", "purchases"), ("customers",), ("purchases",)}
     assert len(join.rows()) == 5
+
+
+def test_rows_that_come_out_nowhere_are_kept_beside(lake: MakeLake) -> None:
+    """Each with its input and all its fields, and anew in every run that joins."""
+    join = lake(join_type="innerjoin", unmatched="nowhere")
+
+    report = join.run()
+    assert report["counts"] == {"records_in": 7, "outputs": 3, "unmatched": 2}
+    assert beside(join) == [
+        ("customers", '{"id":3,"name":"Cathie"}'),
+        ("purchases", '{"purchase":26,"customer":9}'),
+    ]
+    assert join.run()["counts"] == report["counts"]
+
+    join.write("purchases", ONE_MORE, mode="append")
+    assert join.run(until="transform")["counts"]["unmatched"] == 1
+    join.run()
+    assert beside(join) == [("purchases", '{"purchase":26,"customer":9}')]
+
+
+def test_an_expression_leaves_rows_out_too(lake: MakeLake) -> None:
+    """Those of the optional input that match no row of the required one."""
+    join = lake(
+        join_keys=None,
+        condition_type="advanced",
+        condition_expression="customers.id <=> purchases.customer and customers.id > 1",
+        in_memory_inputs="purchases",
+        unmatched="nowhere",
+    )
+
+    assert join.run()["counts"] == {"records_in": 7, "outputs": 4, "unmatched": 2}
+    assert [row[0] for row in beside(join)] == ["purchases", "purchases"]
+
+
+def beside(join: Lake) -> list[tuple[str, str]]:
+    frame = join.spark.read.format("delta").load(str(join.folder / "nowhere"))
+    return sorted((row["input"], row["row"]) for row in frame.collect())
+
+
+def test_the_key_is_shown_whichever_input_has_it(lake: MakeLake) -> None:
+    """In front of the other columns, under a name of its own."""
+    join = lake(required_inputs="", key_columns="customer id", selected_fields="customers.name")
+
+    join.run()
+
+    assert join.rows() == [(1, "Alex"), (2, "Bob"), (2, "Bob"), (3, "Cathie"), (9, None)]
 
 
 def test_odd_names_are_kept_from_the_first_run_to_the_next(lake: MakeLake) -> None:

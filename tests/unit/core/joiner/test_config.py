@@ -152,6 +152,12 @@ def test_names_that_hold_separators_are_written_as_objects() -> None:
         ({"output_schema": [["x", "int"], ["x", "int"]]}, [("output_schema", "output_schema")]),
         ({"indicator": ""}, [("config", "indicator")]),
         ({"indicator": "X", "selected_fields": "a.x"}, [("config", "indicator")]),
+        ({"key_columns": "id, id2"}, [("config", "key_columns")]),
+        ({"key_columns": "X", "selected_fields": "a.x"}, [("config", "key_columns")]),
+        ({"key_columns": "k", "indicator": "K"}, [("config", "indicator")]),
+        ({"unmatched": "A", "join_type": "innerjoin"}, [("config", "unmatched")]),
+        ({"unmatched": "no dataset", "join_type": "innerjoin"}, [("dataset", "unmatched")]),
+        ({"unmatched": "rest"}, [("config", "unmatched")]),
         ({"expect": {"b": "unique"}}, [("config", "expect.b")]),
         ({"expect": {"c": "one_to_one"}}, [("config", "expect")]),
         ({"expect": {"a": "one_to_one"}}, [("config", "expect")]),
@@ -178,6 +184,14 @@ def test_each_fault_has_its_category_and_its_property(changed: dict[str, Any], e
 def test_each_fault_of_an_expression_has_its_category(changed: dict[str, Any], expected: Any) -> None:
     """As far as it shows without Spark."""
     assert faults(**{**ADVANCED, **changed}) == expected
+
+
+def test_a_key_of_several_types_cannot_be_one_column() -> None:
+    """Decimals of other sizes are compared, but shown in no common column."""
+    raw = {**TWO, "join_type": "innerjoin", "selected_fields": "a.x", "key_columns": "k"}
+
+    with pytest.raises(ConfigError, match=r"the key is decimal\(5,2\) and decimal\(9,2\)"):
+        preview(raw, {"a": {"x": "decimal(5,2)"}, "b": {"x": "decimal(9,2)"}})
 
 
 def test_salting_takes_two_inputs() -> None:

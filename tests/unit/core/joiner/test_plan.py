@@ -8,7 +8,7 @@ import pytest
 
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.plan import JoinPlan, Salt, plan
-from airflow_merge_provider.core.joiner.schema import fields
+from airflow_merge_provider.core.joiner.schema import Field, fields
 
 SCHEMAS = {
     "a": fields({"k": "int", "v": "string", "w": "string"}),
@@ -113,3 +113,15 @@ def test_a_plan_tells_itself() -> None:
     told = planned("abc", required_inputs="b", in_memory_inputs="c").explain()
 
     assert told.splitlines() == ["b", "left join a", "left join c, in memory", "on b.k = a.k = c.k"]
+
+
+@pytest.mark.parametrize(
+    ("stages", "required", "nullable"),
+    [("bc", "b,c", True), ("ab", "a", False), ("ab", "b", True), ("ad", "", False), ("ab", "", True)],
+)
+def test_a_key_column_is_null_only_where_a_key_can_be(stages: str, required: str, nullable: bool) -> None:
+    """A required input without null keys is in every row, with its key."""
+    column = f"{stages[0]}.v"
+    found = planned(stages, required_inputs=required, key_columns="key", selected_fields=column)
+
+    assert found.key_columns == (Field("key", "int", nullable),)
