@@ -49,9 +49,10 @@ def _json(text: str) -> Any:
 
 
 def _named(record: Mapping[str, Any]) -> list[tuple[Any, Any]]:
-    if not all(isinstance(field, Mapping) for field in record["fields"]):
-        raise ValueError("has a field that is no object of name and type")
-    return [(field.get("name"), field.get("type")) for field in record["fields"]]
+    listed = record["fields"]
+    if not isinstance(listed, list) or not all(isinstance(field, Mapping) for field in listed):
+        raise ValueError("its fields must be a list of objects with name and type")
+    return [(field.get("name"), field.get("type")) for field in listed]
 
 
 def _type(written: Any) -> tuple[str, bool]:

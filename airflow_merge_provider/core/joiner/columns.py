@@ -78,7 +78,8 @@ def repeated(found: Sequence[Column], *, any_case: bool = False) -> dict[str, li
 def _both(asked: Asked, lists: Sequence[str]) -> Problem:
     names = " and ".join(asked.spelling(field) for field in lists)
     message = f"{asked.spelling(SELECTED)} cannot be given together with {names}"
-    return asked.problem(SELECTED, "config", message, "selectedFields alone says all that the lists say")
+    hint = f"{asked.spelling(SELECTED)} alone says all that the lists say"
+    return asked.problem(SELECTED, "config", message, hint)
 
 
 def _selected(asked: Asked) -> tuple[Columns | None, list[Problem]]:
@@ -106,7 +107,8 @@ def _by_lists(asked: Asked) -> tuple[Columns | None, list[Problem]]:
         gone = {(column.stage, column.field) for column in dropped}
         chosen = [column for column in kept if (column.stage, column.field) not in gone]
         if not any(asked[field] for field in _LISTS):
-            return tuple(replace(column, name=column.source) for column in chosen), problems
+            everything = tuple(replace(column, name=column.source) for column in chosen)
+            return everything, _duplicates(asked, everything, SELECTED)
     if not chosen and not problems:
         message = f"{asked.spelling(DROP)} drops every field"
         problems.append(asked.problem(DROP, _CATEGORY, message, "leave at least one"))

@@ -11,6 +11,7 @@ from typing import Any
 
 _JOIN_TYPES = ("innerjoin", "outerjoin", "leftouterjoin", "rightouterjoin", "fullouterjoin", "crossjoin")
 
+_ALIASES = "must be a text 'input=alias;other=alias' or an object of input: alias"
 _INPUTS = "must be an object of name: dataset, or a list of '<dataset> <name>'"
 
 
@@ -86,12 +87,12 @@ def condition_type(value: Any) -> str:
 
 def boolean(value: Any) -> bool:
     """Read a boolean or the text of one."""
-    word = value.strip().lower() if isinstance(value, str) else value
-    if word not in {True, False, "true", "false"} or isinstance(word, int | float) is not isinstance(
-        word, bool
-    ):
+    if isinstance(value, bool):
+        return value
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word not in {"true", "false"}:
         raise ValueError(f"must be a boolean, not {value!r}")
-    return word in {True, "true"}
+    return word == "true"
 
 
 def integer(value: Any) -> int | None:
@@ -113,13 +114,14 @@ def positive(value: Any) -> int | None:
 
 
 def aliases(value: Any) -> tuple[tuple[str, str], ...] | None:
-    """Read ``"input=alias; input2=alias2"`` or an object of input: alias."""
+    """Read ``"input=alias; input2=alias2"``, an object of input: alias, or a list of pairs."""
     if value is None:
         return None
+    pairs: Any = list(value.items()) if isinstance(value, Mapping) else value
     if isinstance(value, str):
-        pairs: list[Any] = [each.split("=") for each in value.split(";") if each.strip()]
-    else:
-        pairs = list(value.items()) if isinstance(value, Mapping) else list(value)
+        pairs = [each.split("=") for each in value.split(";") if each.strip()]
+    if not isinstance(pairs, list | tuple):
+        raise ValueError(_ALIASES)  # noqa: TRY004 - pydantic reads it
     return tuple(_alias(pair) for pair in pairs)
 
 

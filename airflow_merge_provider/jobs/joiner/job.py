@@ -99,7 +99,7 @@ def _run(
         return told(**before, outputs=target.written(spark, before["version"]))
     with progress.step("plan"):
         join = prepared(spark, request.config, pinned)
-        target.check(output_schema(join.plan))
+        target.check(spark, output_schema(join.plan))
     if request.until == "plan":
         return told(plan=join.plan)
     with progress.step("count inputs"):

@@ -47,7 +47,7 @@ def report(
         "records_in": dict(records_in or {}),
         "seconds": dict(seconds),
         "columns": [] if plan is None else _columns(plan),
-        "plan": "" if plan is None else plan.explain().splitlines(),
+        "plan": [] if plan is None else plan.explain().splitlines(),
         "warnings": list(said[:_MOST_WARNINGS]),
     }
 

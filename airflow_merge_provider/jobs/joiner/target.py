@@ -29,8 +29,6 @@ class Target:
     dataset: Dataset
     last: LastRun | None
     append: bool
-    fields: Schema
-    mapped: bool
 
     @classmethod
     def find(cls, spark: SparkSession, dataset: Dataset, config: JoinerConfig) -> Self:
@@ -39,13 +37,7 @@ class Target:
         :raises DataError: when it is no Delta table, or one that another capability wrote.
         """
         last = tables.last_run(spark, dataset, CAPABILITY)
-        append = config.write_mode == "append"
-        if last is None:
-            return cls(dataset, None, append, (), mapped=False)
-        properties = spark.sql(f"SHOW TBLPROPERTIES {sql.table(dataset)}").collect()
-        mapped = any(row["key"] == _MAPPING and row["value"] != "none" for row in properties)
-        fields = schema_of(tables.read(spark, Pinned(dataset, last.version)))
-        return cls(dataset, last, append, fields, mapped)
+        return cls(dataset, last, config.write_mode == "append")
 
     def repeated(self, state: Mapping[str, Any], *, full_refresh: bool) -> dict[str, Any] | None:
         """Give what the last run found when this one would do the same again; None when there is work.
@@ -63,21 +55,19 @@ class Target:
         kept = {name: before.get(name) for name in ("records_in", "left_out")}
         return {"changed": own, "version": self.last.run_version, **kept}
 
-    def check(self, fields: Schema) -> None:
+    def check(self, spark: SparkSession, fields: Schema) -> None:
         """Refuse columns that the table cannot take, before anything is computed.
 
         :raises DataError: with every such column.
         """
         if self.last is None:
             return
+        problems = self._append_problems(spark, self.last.version, fields) if self.append else []
         odd = [field.name for field in fields if _is_odd(field.name)]
-        problems = []
-        if odd and not self.mapped:
+        if odd and not self._is_mapped(spark):
             message = f"{self.dataset.uri} cannot hold columns of these names: {', '.join(map(repr, odd))}"
             hint = f"give them other names, choose another target, or set its property {_MAPPING} to name"
             problems.append(Problem("target", "names", message, hint))
-        if self.append:
-            problems += self._append_problems(fields)
         if problems:
             raise DataError.of(problems)
 
@@ -103,18 +93,24 @@ class Target:
 
         return count(version) - (count(version - 1) if self.append and version else 0)
 
-    def _append_problems(self, fields: Schema) -> list[Problem]:
+    def _is_mapped(self, spark: SparkSession) -> bool:
+        """Tell whether columns have other names in the files, so that they may be called anything."""
+        properties = spark.sql(f"SHOW TBLPROPERTIES {sql.table(self.dataset)}").collect()
+        return any(row["key"] == _MAPPING and row["value"] != "none" for row in properties)
+
+    def _append_problems(self, spark: SparkSession, version: int, fields: Schema) -> list[Problem]:
         """Compare names and types with the table's: rows are added by name."""
-        here = {field.name: field.type for field in self.fields}
-        given = {field.name: field.type for field in fields}
-        problems = [
-            f"{name!r} is {kind} there and {given[name]} here"
-            for name, kind in here.items()
-            if name in given and given[name] != kind
+        here = {
+            field.name: field.type for field in schema_of(tables.read(spark, Pinned(self.dataset, version)))
+        }
+        wrong = [f"{field.name!r} is not there" for field in fields if field.name not in here]
+        wrong += [
+            f"{field.name!r} is {here[field.name]} there and {field.type} here"
+            for field in fields
+            if here.get(field.name, field.type) != field.type
         ]
-        problems += [f"{name!r} is not there" for name in given if name not in here]
-        hint = "append what the table has, or write_mode='overwrite' with full_refresh=True once"
-        return [Problem("write_mode", "schema", f"{self.dataset.uri}: {each}", hint) for each in problems]
+        hint = "append what the table has, or overwrite it once with another run"
+        return [Problem("write_mode", "schema", f"{self.dataset.uri}: {each}", hint) for each in wrong]
 
 
 def _is_odd(name: str) -> bool:

