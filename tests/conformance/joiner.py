@@ -54,7 +54,7 @@ def outcome(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> 
         with tables.settings(spark, {"spark.sql.caseSensitive": "true"}):
             found, counted = _joined(spark, config, warehouse)
             kinds = [field.type for field in schema_of(found)]
-            rows = _rows(found)
+            rows = rows_of(found)
     except MergeError as error:
         return {"id": vector["id"], "errors": [_error(each) for each in error.problems]}
     return {
@@ -98,17 +98,20 @@ def _joined(
 
 def _write(place: Path, rows: list[list[Any]], schema: Schema) -> dict[str, str]:
     """Write an input; a name that differs from another in case only is no name for Spark's Delta."""
-    columns = [[_given(row[number], field.type) for row in rows] for number, field in enumerate(schema)]
-    content = pa.Table.from_arrays(
-        [pa.array(values, arrow_type(field.type)) for values, field in zip(columns, schema, strict=True)],
-        schema=pa.schema([pa.field(each.name, arrow_type(each.type), each.nullable) for each in schema]),
-    )
     if len({field.name.lower() for field in schema}) == len(schema):
-        write_deltalake(str(place), content)
+        write_deltalake(str(place), content(rows, schema))
         return {"dataset": str(place), "format": "delta"}
     place.mkdir(parents=True)
-    parquet.write_table(content, place / "rows.parquet")
+    parquet.write_table(content(rows, schema), place / "rows.parquet")
     return {"dataset": str(place), "format": "parquet"}
+
+
+def content(rows: list[list[Any]], schema: Schema) -> pa.Table:
+    """Give an input's rows as they are written in a vector."""
+    columns = [[_given(row[number], field.type) for row in rows] for number, field in enumerate(schema)]
+    named = pa.schema([pa.field(each.name, arrow_type(each.type), each.nullable) for each in schema])
+    kinds = zip(columns, named, strict=True)
+    return pa.Table.from_arrays([pa.array(values, each.type) for values, each in kinds], schema=named)
 
 
 def arrow_type(written: str) -> pa.DataType:
@@ -155,9 +158,10 @@ def _utc(text: str) -> dt.datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
 
-def _rows(frame: DataFrame) -> list[list[Any]]:
-    content = frame.toArrow()
-    columns = [[_shown(value, column.type) for value in column.to_pylist()] for column in content.columns]
+def rows_of(frame: DataFrame) -> list[list[Any]]:
+    """Give the rows of a frame as outcomes write them."""
+    found = frame.toArrow()
+    columns = [[_shown(value, column.type) for value in column.to_pylist()] for column in found.columns]
     return [list(row) for row in zip(*columns, strict=True)]
 
 

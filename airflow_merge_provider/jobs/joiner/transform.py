@@ -65,10 +65,7 @@ def _next(
 def _by_expression(frames: Frames, plan: JoinPlan) -> DataFrame:
     """Join two inputs under their aliases, each with all its fields: the expression may name any."""
     (step,) = plan.steps
-    left, right = (
-        frames[stage].withColumn(_there(plan, stage), F.lit(True)).alias(plan.aliases[stage])
-        for stage in plan.order
-    )
+    left, right = (_whole(frames[stage], plan, stage) for stage in plan.order)
     left = F.broadcast(left) if plan.first_in_memory else left
     right = F.broadcast(right) if step.in_memory else right
     found = left.join(right, F.expr(str(plan.expression)), step.how)
@@ -87,6 +84,12 @@ def _slim(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
     if plan.salt is not None and stage == plan.salt.stage:
         kept.append(_salt(plan, plan.salt).alias(_SALT))
     return frame.select(*kept)
+
+
+def _whole(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
+    """Keep all fields under their own names and the input's alias."""
+    there = [] if plan.indicator is None else [F.lit(True).alias(_there(plan, stage))]
+    return frame.select("*", *there).alias(plan.aliases[stage])
 
 
 def _salt(plan: JoinPlan, salt: Salt) -> Column:
