@@ -5,7 +5,7 @@ Source: joiner spec §3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field as Describe, ValidationError
@@ -17,13 +17,22 @@ from airflow_merge_provider.core.joiner.asked import Asked, Spelling
 from airflow_merge_provider.core.joiner.schema import Schemas
 from airflow_merge_provider.core.model import Config
 
+
+def _read(reader: Callable[[Any], Any], written_as: Any) -> BeforeValidator:
+    """Read a property by ``reader``; its JSON Schema tells the forms in which it may be written."""
+    return BeforeValidator(reader, json_schema_input_type=written_as)
+
+
 JoinType = Literal["innerjoin", "outerjoin", "leftouterjoin", "rightouterjoin", "fullouterjoin", "crossjoin"]
 Expected = Literal["one_to_one", "one_to_many", "many_to_one"]
-Names = Annotated[tuple[str, ...] | None, BeforeValidator(written.names)]
-Elements = Annotated[tuple[Any, ...] | None, BeforeValidator(written.elements)]
-Flag = Annotated[bool, BeforeValidator(written.boolean)]
-Positive = Annotated[int | None, BeforeValidator(written.positive)]
-Number = Annotated[int | None, BeforeValidator(written.integer)]
+Texts = str | list[str] | None
+Forms = str | list[str | dict[str, Any]] | dict[str, Any] | None
+Declared = str | list[list[Any] | dict[str, Any]] | dict[str, Any] | None
+Names = Annotated[tuple[str, ...] | None, _read(written.names, Texts)]
+Elements = Annotated[tuple[Any, ...] | None, _read(written.elements, Forms)]
+Flag = Annotated[bool, _read(written.boolean, bool | str)]
+Positive = Annotated[int | None, _read(written.positive, int | str | None)]
+Number = Annotated[int | None, _read(written.integer, int | str | None)]
 
 # What a fault of one property alone is called; everything else is "config" (joiner spec §7.2).
 _CATEGORIES = {
@@ -54,7 +63,7 @@ class JoinerConfig(Config):
 
     unknown_word: ClassVar[str] = "unknown property"
 
-    inputs: Annotated[dict[str, Any], BeforeValidator(written.inputs)] = Describe(
+    inputs: Annotated[dict[str, Any], _read(written.inputs, dict[str, Any] | list[str])] = Describe(
         description="What is joined: each input's name and its dataset, in the order of the output."
     )
     target: str | None = Describe(None, description="The dataset that the run writes.")
@@ -64,10 +73,10 @@ class JoinerConfig(Config):
     write_mode: Literal["overwrite", "append"] = Describe(
         "overwrite", description="Whether a run replaces the target's rows or adds to them."
     )
-    join_keys: Annotated[Any, BeforeValidator(written.clauses)] = Describe(
+    join_keys: Annotated[Any, _read(written.clauses, Forms)] = Describe(
         None, description="The fields that are compared: `a.x = b.x & a.y = b.y`, every input once a clause."
     )
-    join_type: Annotated[JoinType | None, BeforeValidator(written.join_type)] = Describe(
+    join_type: Annotated[JoinType | None, _read(written.join_type, str | None)] = Describe(
         None, description="The join's name; `outerjoin` or none leaves it to required_inputs."
     )
     num_of_inputs: Number = Describe(None, description="How many inputs there must be.")
@@ -84,13 +93,13 @@ class JoinerConfig(Config):
     in_memory_inputs: Names = Describe(
         None, description="The small inputs, of which every worker gets a copy."
     )
-    condition_type: Annotated[Literal["basic", "advanced"], BeforeValidator(written.condition_type)] = (
-        Describe("basic", description="Whether keys are compared, or an expression decides.")
+    condition_type: Annotated[Literal["basic", "advanced"], _read(written.condition_type, str)] = Describe(
+        "basic", description="Whether keys are compared, or an expression decides."
     )
     condition_expression: str | None = Describe(
         None, description="The SQL expression over `<input>.<field>` that makes two rows match."
     )
-    input_aliases: Annotated[tuple[tuple[str, str], ...] | None, BeforeValidator(written.aliases)] = Describe(
+    input_aliases: Annotated[tuple[tuple[str, str], ...] | None, _read(written.aliases, Forms)] = Describe(
         None, description="Names of the inputs inside the expression: `input=alias;other=alias`."
     )
     distribution_enabled: Flag = Describe(
@@ -101,7 +110,7 @@ class JoinerConfig(Config):
     num_partitions: Positive = Describe(
         None, description="How many partitions a shuffle has; Spark's settings decide when not given."
     )
-    output_schema: Annotated[tuple[schema.Field, ...] | None, BeforeValidator(_declared)] = Describe(
+    output_schema: Annotated[tuple[schema.Field, ...] | None, _read(_declared, Declared)] = Describe(
         None,
         description="The fields that must come out, each [name, type, nullable]; its order is the output's.",
     )

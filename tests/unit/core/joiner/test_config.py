@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import jsonschema
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
@@ -70,6 +71,25 @@ def test_texts_and_native_values_are_one_configuration() -> None:
     )
 
     assert texts == native
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"required_inputs": "a", "selected_fields": "a.x", "join_null_keys": "true", "num_partitions": "4"},
+        {"required_inputs": ["a"], "selected_fields": ["a.x", {"input": "b", "field": "x", "as": "y"}]},
+        {"inputs": ["A a", "B b"], "join_keys": [{"a": "x", "b": "x"}], "join_type": "InnerJoin"},
+        {"input_aliases": "a=u", "output_schema": [["a.x", "int"], {"name": "b.x", "type": "int"}]},
+    ],
+)
+def test_editors_accept_what_is_understood(changed: dict[str, Any]) -> None:
+    """The JSON Schema knows every form in which a property may be written, and no other property."""
+    accepts = jsonschema.Draft202012Validator(JoinerConfig.model_json_schema()).is_valid
+    JoinerConfig.parse({**TWO, **changed})
+
+    assert accepts({**TWO, **changed})
+    assert not accepts({**TWO, "nobody": 1})
+    assert not accepts({**TWO, "required_inputs": 5})
 
 
 @pytest.mark.parametrize(
