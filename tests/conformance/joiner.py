@@ -18,7 +18,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, MergeError
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.preview import preview
-from airflow_merge_provider.core.joiner.schema import Schema, fields, parts, type_of
+from airflow_merge_provider.core.joiner.schema import Schema, Schemas, fields, parts, type_of
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs import tables
 from airflow_merge_provider.jobs.joiner.counting import records_in
@@ -52,7 +52,7 @@ def outcome(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> 
         for place, (stage, schema) in enumerate(schemas.items()):
             config["inputs"][stage] = _write(warehouse / f"t{place}", vector["inputs"][stage]["rows"], schema)
         with tables.settings(spark, {"spark.sql.caseSensitive": "true"}):
-            found, counted = _joined(spark, config, warehouse)
+            found, counted = _joined(spark, config, schemas, warehouse)
             kinds = [field.type for field in schema_of(found)]
             rows = rows_of(found)
     except MergeError as error:
@@ -69,7 +69,7 @@ def outcome(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> 
 
 
 def _joined(
-    spark: SparkSession, config: Mapping[str, Any], warehouse: Path
+    spark: SparkSession, config: Mapping[str, Any], schemas: Schemas, warehouse: Path
 ) -> tuple[DataFrame, Mapping[str, Any]]:
     """Give what a run has written, and what it counted.
 
@@ -83,7 +83,7 @@ def _joined(
         started_at=0,
     )
     try:
-        JoinerConfig.parse(request.config)
+        JoinerConfig.parse(request.config, schemas)
     except ConfigError:
         pinned = {
             stage: tables.pin(spark, Dataset(stage, ref["format"], ref["dataset"]))

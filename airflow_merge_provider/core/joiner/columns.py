@@ -154,12 +154,12 @@ def _picks(asked: Asked, field: str) -> Iterator[Column | str]:
 def _pick(field: str, element: Any) -> Column | None:
     if isinstance(element, Mapping):
         return _structured(field, element)
-    # A third " as " part is ignored, as in CDAP.
+    # What follows a second " as " is ignored, as in CDAP.
     source, *names = element.split(":" if field == RENAME else " as ")
     stage, _, name = (word.strip() for word in source.partition("."))
     new = [word.strip() for word in names]
-    limits = {RENAME: (1, 1), SELECTED: (0, 2)}.get(field, (0, 0))
-    readable = stage and name and "." not in name and limits[0] <= len(new) <= limits[1] and all(new)
+    fits = field == SELECTED or len(new) == (field == RENAME)
+    readable = stage and name and "." not in name and fits and all(new)
     return Column(stage, name, new[0] if new else name) if readable else None
 
 
