@@ -25,6 +25,8 @@ from airflow_merge_provider.core.errors import (
     SetupError,
     did_you_mean,
 )
+from airflow_merge_provider.core.joiner import config as joiner
+from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, warnings
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
@@ -59,6 +61,7 @@ def _merge_source_references(config: MergeSourceConfig) -> dict[str, str]:
 
 
 _CAPABILITIES = {
+    "joiner": _Capability(JoinerConfig, joiner.from_stage, joiner.references, joiner.warnings),
     "merge_source": _Capability(MergeSourceConfig, from_pipe, _merge_source_references, warnings),
 }
 
@@ -176,7 +179,7 @@ def _request(options: argparse.Namespace) -> JobRequest:
             "run": given.get("run") or token,
             "warehouse": options.warehouse or raw.get("warehouse"),
             "started_at": started_at,
-            "until": "transform" if options.dry_run else given.get("until", "commit"),
+            "until": options.until or ("transform" if options.dry_run else given.get("until", "commit")),
             "full_refresh": options.full_refresh or bool(given.get("full_refresh")),
         }
     )
@@ -266,11 +269,17 @@ def _parser() -> argparse.ArgumentParser:
 
     run = command("run", _run, "run a pipe, a configuration or a request, and print its report")
     _add_file(run)
+    run.set_defaults(until=None)
     run.add_argument("--dry-run", action="store_true", help="everything but the commit")
     run.add_argument("--full-refresh", action="store_true", help="write the target anew")
     run.add_argument("--run-id", metavar="ID", help="name this run; the same name again is a retry of it")
     run.add_argument("--remote", metavar="URL", help="a Spark Connect server, such as sc://localhost:15002")
     _add_spark(run)
+    plan = command("plan", _run, "say how a run would go, and what would come out, without reading a row")
+    _add_file(plan)
+    plan.add_argument("--remote", metavar="URL", help="a Spark Connect server, such as sc://localhost:15002")
+    plan.set_defaults(dry_run=False, full_refresh=True, run_id=None, until="plan")
+    _add_spark(plan)
     check = command("check", _check, "check a pipe, a configuration or a request; say all that is wrong")
     _add_file(check)
     schema = command("schema", _schema, "print the JSON Schema of a configuration, a request or a result")

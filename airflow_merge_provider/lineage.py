@@ -28,7 +28,7 @@ def lineage_name(uri: str) -> tuple[str, str]:
 
 
 def facets(report: Mapping[str, Any]) -> OperatorLineage[Any, Any] | None:
-    """Give the lineage of one run from its report: every source and the target, at their versions."""
+    """Give the lineage of one run from its report: sources and target at their versions, columns if told."""
     try:
         from airflow.providers.openlineage.extractors.base import (  # noqa: PLC0415 - lineage is optional
             OperatorLineage,
@@ -63,10 +63,27 @@ def facets(report: Mapping[str, Any]) -> OperatorLineage[Any, Any] | None:
         inputs=[InputDataset(**described(source)) for source in sources if source.get("uri")],
         outputs=[
             OutputDataset(
-                **described(target),
+                **_with_columns(described(target), report),
                 outputFacets={} if rows is None else {"outputStatistics": statistics},
             )
         ]
         if target.get("uri")
         else [],
     )
+
+
+def _with_columns(described: dict[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
+    """Add which field of which source each column shows, where the report has ``columns`` that say it."""
+    from openlineage.client.facet_v2 import column_lineage_dataset  # noqa: PLC0415 - lineage is optional
+
+    sources = report.get("sources") or {}
+    fields = {}
+    for column in report.get("columns") or ():
+        source, _, field = str(column["from"]).partition(".")
+        namespace, name = lineage_name(str(sources[source]["uri"]))
+        inputs = [column_lineage_dataset.InputField(namespace=namespace, name=name, field=field)]
+        fields[str(column["name"])] = column_lineage_dataset.Fields(inputFields=inputs)
+    if not fields:
+        return described
+    facet = column_lineage_dataset.ColumnLineageDatasetFacet(fields=fields, producer=_PRODUCER)
+    return {**described, "facets": {**described["facets"], "columnLineage": facet}}

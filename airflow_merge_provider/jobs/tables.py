@@ -135,9 +135,9 @@ def commit(
 ) -> Committed:
     """Let ``write`` make the run's one commit, and see that it landed.
 
-    ``write`` executes exactly one statement on the target (``create_as``, ``overwrite``, ``merge``) and
-    nothing else; ``expected`` is what ``last_run`` gave before anything was read; ``state`` is what the next
-    run finds there.
+    ``write`` executes exactly one statement on the target (``create_as``, ``append``, ``overwrite``,
+    ``merge``) and nothing else; ``expected`` is what ``last_run`` gave before anything was read; ``state``
+    is what the next run finds there.
 
     :raises ConflictError: when another run committed first; this one has written nothing then.
     """
@@ -195,6 +195,11 @@ def create_as(
 def overwrite(target: Dataset, rows: DataFrame) -> None:
     """Replace all rows and the schema; the table, its properties and its history stay."""
     rows.writeTo(sql.table(target)).option("overwriteSchema", "true").overwrite(lit(True))
+
+
+def append(target: Dataset, rows: DataFrame) -> None:
+    """Add rows by the names of their columns; the table's schema stays."""
+    rows.writeTo(sql.table(target)).append()
 
 
 def merge(

@@ -61,6 +61,15 @@ def test_a_pipe_runs_and_its_report_is_printed(file, asked, capsys):
     assert asked["conf"] == {"spark.x": "1=2"}
 
 
+def test_a_plan_reads_nothing(file, asked, capsys):
+    """The job stops at the plan, which is the report; what was joined before does not stop it earlier."""
+    config = {"job": "joiner", "inputs": ["a", "b"], "joinKeys": "a.x=b.x", "target": "t"}
+
+    assert cli.main(["plan", file(config), "--warehouse", "/lake"]) == 0
+    assert (asked["request"].until, asked["request"].full_refresh) == ("plan", True)
+    assert asked["request"].config == {"inputs": ["a", "b"], "joinKeys": "a.x=b.x", "target": "t"}
+
+
 def test_a_request_runs_as_it_stands(file, asked):
     """Token and start are those of the request: the same file again is a retry."""
     request = probe.request("s", "t").model_copy(
@@ -220,7 +229,7 @@ def test_help_tells_commands_and_exit_codes(capsys):
         cli.main(["--help"])
 
     said = capsys.readouterr().out
-    for word in ("run", "check", "schema", "connect-server", "prepare", "history", "exit codes:"):
+    for word in ("run", "plan", "check", "schema", "connect-server", "prepare", "history", "exit codes:"):
         assert word in said
 
 

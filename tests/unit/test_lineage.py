@@ -42,6 +42,18 @@ def test_a_report_without_versions_or_counts_still_names_the_datasets():
     assert lineage.outputs[0].outputFacets == {}
 
 
+def test_columns_are_led_back_to_the_fields_they_show():
+    """Where a report says so; a field's name may hold dots, a source's may not."""
+    columns = [{"name": "id", "from": "crm.cust.id"}, {"name": "mail", "from": "erp.email"}]
+
+    (output,) = facets({**REPORT, "columns": columns}).outputs
+
+    told = output.facets["columnLineage"].fields
+    found = {name: [(each.name, each.field) for each in of.inputFields] for name, of in told.items()}
+    assert found == {"id": [("/lake/crm", "cust.id")], "mail": [("/lake/erp", "email")]}
+    assert output.facets["version"].datasetVersion == "3"
+
+
 def test_without_openlineage_there_is_no_lineage(monkeypatch):
     """The package is optional."""
     monkeypatch.setitem(sys.modules, "airflow.providers.openlineage.extractors.base", None)

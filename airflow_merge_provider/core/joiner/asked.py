@@ -1,0 +1,116 @@
+"""What is asked of a join as far as it is right: the ground on which every check stands.
+
+A configuration may be wrong in one part and right in the others; each check reads what it needs from here
+and tells its own faults, so that all of them come in one report. Source: joiner spec §7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_merge_provider.core.errors import Problem, did_you_mean
+from airflow_merge_provider.core.joiner.schema import Schema, Schemas
+
+
+class Spelling:
+    """How the user writes the names of properties: as arguments, or as CDAP's pipelines do.
+
+    >>> Spelling({"joinKeys": "a.x=b.x"}, ["join_keys", "join_type"])("join_type")
+    'joinType'
+    """
+
+    def __init__(self, raw: Mapping[str, Any], fields: Iterable[str]) -> None:
+        self._snake = {camel(field): field for field in fields} | {"schema": "output_schema"}
+        self._written = {self._snake.get(name, name): name for name in raw}
+        self._camel = any(name in self._snake and name != self._snake[name] for name in raw)
+
+    def __call__(self, field: str) -> str:
+        """Give the name of a property as this user writes it."""
+        return self._written.get(field, camel(field) if self._camel else field)
+
+    def fields(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the configuration under the names of the arguments."""
+        return {self._snake.get(name, name): value for name, value in raw.items()}
+
+    def twice(self, raw: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Give the names that mean one property and are both there."""
+        return [
+            (name, self._snake[name])
+            for name in raw
+            if name in self._snake and name != self._snake[name] and self._snake[name] in raw
+        ]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The right parts of a configuration, the inputs' schemas as far as they are known, and the spelling."""
+
+    values: Mapping[str, Any]
+    spelling: Spelling
+    schemas: Schemas | None = None
+
+    def __getitem__(self, field: str) -> Any:
+        """Give a property's value, None where it is wrong."""
+        return self.values.get(field)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The inputs in declared order; none while they are wrong."""
+        return tuple(self.values.get("inputs") or ())
+
+    @property
+    def cross(self) -> bool:
+        """Whether every row meets every row."""
+        return bool(self["join_type"] == "crossjoin")
+
+    @property
+    def advanced(self) -> bool:
+        """Whether an expression decides which rows match."""
+        return bool(self["condition_type"] == "advanced")
+
+    @property
+    def required(self) -> frozenset[str]:
+        """The inputs that must have a row in every group (joiner spec §2.1, §3.1)."""
+        by_type = {
+            "innerjoin": self.stages,
+            "crossjoin": self.stages,
+            "leftouterjoin": self.stages[:1],
+            "rightouterjoin": self.stages[-1:],
+            "fullouterjoin": (),
+        }
+        return frozenset(by_type.get(self["join_type"], self["required_inputs"] or ()))
+
+    def schema(self, stage: str) -> Schema | None:
+        """Give an input's fields, None where they are not known."""
+        return None if self.schemas is None else self.schemas.get(stage)
+
+    def problem(self, field: str, category: str, message: str, hint: str = "") -> Problem:
+        """Tell a fault of a property under the name the user gave it."""
+        return Problem(self.spelling(field), category, message, hint)
+
+    def unknown_stage(self, field: str, category: str, stage: str, element: str = "") -> Problem:
+        """Tell that a property names an input that does not exist."""
+        where = f"{element!r}: " if element else ""
+        hint = did_you_mean(stage, self.stages) or f"inputs: {', '.join(self.stages)}"
+        return self.problem(field, category, f"{where}{stage!r} is not an input", hint)
+
+    def unknown_field(self, field: str, category: str, stage: str, name: str) -> Problem | None:
+        """Tell that an input has no such field; None when it has, or when nobody knows."""
+        schema = self.schema(stage)
+        names = [each.name for each in schema or ()]
+        if schema is None or name in names:
+            return None
+        hint = did_you_mean(name, names) or f"it has: {', '.join(names)}"
+        return self.problem(field, category, f"input {stage!r} has no field {name!r} ({stage}.{name})", hint)
+
+
+def camel(field: str) -> str:
+    """Write an argument's name as CDAP writes properties.
+
+    >>> camel("join_null_keys")
+    'joinNullKeys'
+    """
+    first, *others = field.split("_")
+    return first + "".join(word.capitalize() for word in others)

@@ -1,0 +1,88 @@
+"""How a schema of a CDAP pipeline is read: an Avro record as JSON, in which a union with null is nullable.
+
+Source: joiner spec §3.2, §6.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_merge_provider.core.joiner.schema import Schema, fields, struct
+
+_PLAIN = frozenset({"boolean", "int", "long", "float", "double", "string", "bytes"})
+_LOGICAL = {
+    "date": "date",
+    "datetime": "timestamp_ntz",
+    "timestamp-micros": "timestamp",
+    "timestamp-millis": "timestamp",
+}
+
+
+def is_record(written: Any) -> bool:
+    """Tell whether a schema is written as an Avro record, as a text or as an object."""
+    if isinstance(written, str):
+        return written.lstrip().startswith("{")
+    return isinstance(written, Mapping) and written.get("type") == "record" and "fields" in written
+
+
+def from_record(written: str | Mapping[str, Any]) -> Schema:
+    """Read the fields of an Avro record.
+
+    >>> from_record('{"type": "record", "name": "r", "fields": [{"name": "id", "type": ["int", "null"]}]}')
+    (Field(name='id', type='int', nullable=True),)
+
+    :raises ValueError: when it is no JSON, no record, or holds a type that no table has.
+    """
+    record = _json(written) if isinstance(written, str) else written
+    if not is_record(record):
+        raise ValueError('is no Avro record: {"type": "record", "fields": […]}')
+    return fields([[name, *_type(kind)] for name, kind in _named(record)])
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"is no JSON ({error})") from None
+
+
+def _named(record: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    listed = record["fields"]
+    if not isinstance(listed, list) or not all(isinstance(field, Mapping) for field in listed):
+        raise ValueError("its fields must be a list of objects with name and type")
+    return [(field.get("name"), field.get("type")) for field in listed]
+
+
+def _type(written: Any) -> tuple[str, bool]:
+    """Give a type and whether it takes nulls."""
+    if isinstance(written, list):
+        others = [each for each in written if each != "null"]
+        if len(others) != 1:
+            raise ValueError(f"unknown type {json.dumps(written)}: a union is one type with null")
+        return _type(others[0])[0], len(others) < len(written)
+    if isinstance(written, Mapping):
+        return _nested(written), False
+    if written not in _PLAIN:
+        raise ValueError(f"unknown type {json.dumps(written)}")
+    return str(written), False
+
+
+def _nested(written: Mapping[str, Any]) -> str:
+    kind, logical = written.get("type"), written.get("logicalType")
+    if logical == "decimal":
+        return f"decimal({written.get('precision', 10)},{written.get('scale', 0)})"
+    if logical is not None:
+        if logical not in _LOGICAL:
+            raise ValueError(f"unknown type {json.dumps(logical)}")
+        return _LOGICAL[logical]
+    if kind == "enum":
+        return "string"
+    if kind == "array":
+        return f"array<{_type(written.get('items'))[0]}>"
+    if kind == "map":
+        return f"map<{_type(written.get('keys', 'string'))[0]},{_type(written.get('values'))[0]}>"
+    if is_record(written):
+        return struct((str(name), _type(each)[0]) for name, each in _named(written))
+    return _type(kind)[0]

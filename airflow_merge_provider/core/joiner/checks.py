@@ -1,0 +1,206 @@
+"""What is wrong with a join that single properties do not show: inputs, required ones, output, additions.
+
+Source: joiner spec §3.3, §3.4, §5.5, §7.2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.errors import ConfigError, Problem
+from airflow_merge_provider.core.joiner.asked import Asked
+from airflow_merge_provider.core.joiner.columns import Columns, columns, unused_renames
+from airflow_merge_provider.core.joiner.conditions import condition_problems, condition_warnings
+from airflow_merge_provider.core.joiner.hints import hint_problems, hint_warnings
+from airflow_merge_provider.core.joiner.keys import Keys, keys
+from airflow_merge_provider.core.joiner.schema import Field, Schema
+
+_RESERVED = re.compile(r"[.,:=&`]| as ")
+_LEAST = 2
+_SIDED = ("leftouterjoin", "rightouterjoin", "fullouterjoin")
+
+
+def problems(asked: Asked) -> list[Problem]:
+    """Give every fault that can be known, in the order in which the properties are read."""
+    found = [*_input_problems(asked), *_required_problems(asked)]
+    key_fields, key_problems = keys(asked)
+    chosen, column_problems = columns(asked)
+    found += [*key_problems, *column_problems, *hint_problems(asked), *condition_problems(asked)]
+    found += _addition_problems(asked, chosen, key_fields)
+    # As in CDAP a declared schema is compared with an output that is right.
+    return found or list(_output_problems(asked, chosen))
+
+
+def warnings(asked: Asked) -> list[str]:
+    """Say what is allowed and probably not meant."""
+    say, kind = asked.spelling, asked["join_type"]
+    found = []
+    if kind is None and asked["required_inputs"] is None:
+        found.append(
+            f"neither {say('join_type')} nor {say('required_inputs')} is given: this is a full outer join"
+        )
+    if kind in {"innerjoin", "crossjoin"} and asked["required_inputs"]:
+        found.append(f"{say('required_inputs')}: has no effect with {say('join_type')} {kind}")
+    found += [
+        f"{say('fields_to_rename')}: {source} is not selected, so its new name has no effect"
+        for source in unused_renames(asked)
+    ]
+    return [*found, *condition_warnings(asked), *hint_warnings(asked)]
+
+
+def output(asked: Asked) -> Schema | None:
+    """Give the fields that come out; None where columns or schemas are not known.
+
+    A field may be null when its input need not be there, or when it may be null there (joiner spec §5.4).
+    """
+    chosen, _ = columns(asked)
+    if chosen is None or any(asked.schema(stage) is None for stage in asked.stages):
+        return None
+    inputs = {(stage, field.name): field for stage in asked.stages for field in asked.schema(stage) or ()}
+    found = []
+    for column in chosen:
+        field = inputs[column.stage, column.field]
+        found.append(Field(column.name, field.type, field.nullable or column.stage not in asked.required))
+    return tuple(found)
+
+
+def _input_problems(asked: Asked) -> Iterator[Problem]:
+    if "inputs" not in asked.values:
+        return
+    if len(asked.stages) < _LEAST:
+        message = f"a join needs at least two inputs, these are {len(asked.stages)}"
+        yield asked.problem("inputs", "input", message, "name another dataset")
+    for stage in asked.stages:
+        if not stage or stage != stage.strip() or _RESERVED.search(stage):
+            hint = "no blanks around it, and none of . , : = & ` and ' as ' in it"
+            yield asked.problem("inputs", "input", f"{stage!r} cannot be the name of an input", hint)
+    for stage, ref in asked["inputs"].items():
+        yield from _reference_problems(ref, f"{asked.spelling('inputs')}.{stage}")
+    count = asked["num_of_inputs"]
+    if count is not None and count != len(asked.stages):
+        message = f"says {count} inputs, given are {len(asked.stages)}"
+        yield asked.problem("num_of_inputs", "input", message, f"inputs: {', '.join(asked.stages)}")
+    target = asked["target"]
+    if target is not None:
+        yield from _reference_problems(target, asked.spelling("target"))
+        if target in asked["inputs"].values():
+            yield asked.problem("target", "config", f"{target!r} is one of the inputs", "write to another")
+
+
+def _reference_problems(ref: object, path: str) -> Iterator[Problem]:
+    try:
+        resolve(ref, "/", at=path)  # type: ignore[arg-type]  # resolve refuses what is no reference
+    except ConfigError as error:
+        yield from error.problems
+
+
+def _required_problems(asked: Asked) -> Iterator[Problem]:
+    given = asked["required_inputs"]
+    for stage in dict.fromkeys(given or ()):
+        if asked.stages and stage not in asked.stages:
+            yield asked.unknown_stage("required_inputs", "required_input", stage)
+    if asked["join_type"] in _SIDED and given is not None and set(given) != asked.required:
+        what = ", ".join(sorted(asked.required)) or "no input"
+        message = f"{asked.spelling('join_type')} {asked['join_type']} means that {what} is required"
+        hint = f"leave {asked.spelling('required_inputs')} out, or say outerjoin"
+        yield asked.problem("required_inputs", "config", message, hint)
+
+
+def _addition_problems(asked: Asked, chosen: Columns | None, fields: Keys | None) -> Iterator[Problem]:
+    yield from _name_problems(asked, chosen)
+    yield from _key_column_problems(asked, fields)
+    yield from _expect_problems(asked)
+    beside = asked["unmatched"]
+    if beside is None:
+        return
+    yield from _reference_problems(beside, asked.spelling("unmatched"))
+    if beside == asked["target"] or beside in (asked["inputs"] or {}).values():
+        yield asked.problem("unmatched", "config", f"{beside!r} is read or written already", "name another")
+    if asked.cross or (asked.stages and not asked.required):
+        yield asked.problem("unmatched", "config", "this join leaves no row out", "leave it out")
+
+
+def _name_problems(asked: Asked, chosen: Columns | None) -> Iterator[Problem]:
+    """Refuse added columns whose names are taken."""
+    taken = {column.name.lower() for column in chosen or ()}
+    added = [("key_columns", name) for name in asked["key_columns"] or ()]
+    added += [("indicator", asked["indicator"])] if asked["indicator"] else []
+    for field, name in added:
+        if name.lower() in taken:
+            yield asked.problem(field, "config", f"{name!r} comes out already", "choose another name")
+        taken.add(name.lower())
+
+
+def _key_column_problems(asked: Asked, fields: Keys | None) -> Iterator[Problem]:
+    """Refuse names that are not one per clause, and keys of several types (decimals of several sizes)."""
+    names = asked["key_columns"]
+    if names is None or fields is None:
+        return
+    clauses = list(zip(*fields.values(), strict=True))
+    if len(names) != len(clauses):
+        message = f"{len(names)} names for {len(clauses)} key fields"
+        yield asked.problem("key_columns", "config", message, "give one name per clause of the keys")
+    for clause in clauses:
+        kinds = {
+            field.type
+            for stage, name in zip(fields, clause, strict=True)
+            for field in asked.schema(stage) or ()
+            if field.name == name
+        }
+        if len(kinds) > 1:
+            message = f"the key is {' and '.join(sorted(kinds))}"
+            yield asked.problem("key_columns", "config", message, "one column needs one type: cast upstream")
+
+
+def _expect_problems(asked: Asked) -> Iterator[Problem]:
+    expected = asked["expect"] or {}
+    if expected and (asked.cross or asked.advanced):
+        yield asked.problem("expect", "config", "only a join by keys can be guarded", "leave it out")
+    for stage in expected:
+        if asked.stages and stage not in asked.stages:
+            yield asked.unknown_stage("expect", "config", stage)
+        elif stage == driving(asked):
+            message = f"{stage!r} is the input that the others are compared with"
+            yield asked.problem("expect", "config", message, "say it of the others")
+
+
+def driving(asked: Asked) -> str | None:
+    """Give the input with which ``expect`` compares: the first required one, else the first."""
+    required = [stage for stage in asked.stages if stage in asked.required]
+    return next(iter([*required, *asked.stages]), None)
+
+
+def _output_problems(asked: Asked, chosen: Columns | None) -> Iterator[Problem]:
+    """Compare the declared schema with what comes out (joiner spec §5.5)."""
+    if asked["output_schema"] is None:
+        return
+    wanted: dict[str, Field] = {}
+    for field in asked["output_schema"]:
+        if field.name in wanted:
+            yield _output_problem(asked, f"{field.name!r} is declared twice")
+        wanted[field.name] = field
+    if chosen is None:
+        return
+    names = [column.name for column in chosen]
+    if missing := [name for name in names if name not in wanted]:
+        yield _output_problem(asked, f"lacks what comes out: {', '.join(missing)}")
+    for name in wanted:
+        if name not in names:
+            yield _output_problem(asked, f"{name!r} does not come out", f"these do: {', '.join(names)}")
+    for field in output(asked) or ():
+        given = wanted.get(field.name)
+        if given is not None:
+            yield from _field_problems(asked, field, given)
+
+
+def _field_problems(asked: Asked, field: Field, given: Field) -> Iterator[Problem]:
+    if given.type != field.type:
+        yield _output_problem(asked, f"{field.name!r} is {field.type}, declared is {given.type}")
+    if field.nullable and not given.nullable:
+        yield _output_problem(asked, f"{field.name!r} must be nullable", "its input may lack it")
+
+
+def _output_problem(asked: Asked, message: str, hint: str = "declare what comes out") -> Problem:
+    return asked.problem("output_schema", "output_schema", message, hint)

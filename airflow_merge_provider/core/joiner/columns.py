@@ -1,0 +1,228 @@
+"""Which columns come out, in which order, under which names: selectedFields, or the design's three lists.
+
+Source: joiner spec §5.1 to §5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from airflow_merge_provider.core.errors import Problem
+from airflow_merge_provider.core.joiner.asked import Asked
+
+SELECTED, SELECT, DROP, RENAME = "selected_fields", "fields_to_select", "fields_to_drop", "fields_to_rename"
+_CATEGORY = "selected_field"
+_LISTS = (SELECT, DROP, RENAME)
+_FORMS = {
+    SELECTED: "write <input>.<field> or <input>.<field> as <name>",
+    SELECT: "write <input>.<field>",
+    DROP: "write <input>.<field>",
+    RENAME: "write <input>.<field>:<new name>",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A field of an input and the name under which it comes out."""
+
+    stage: str
+    field: str
+    name: str
+
+    @property
+    def source(self) -> str:
+        """The field as users write it."""
+        return f"{self.stage}.{self.field}"
+
+
+Columns = tuple[Column, ...]
+
+
+def columns(asked: Asked) -> tuple[Columns | None, list[Problem]]:
+    """Give the columns that come out; None where they are wrong or depend on schemas nobody knows."""
+    lists = [field for field in _LISTS if asked[field]]
+    if asked[SELECTED] and lists:
+        return None, [_both(asked, lists)]
+    if asked[SELECTED] is not None and not lists:
+        return _selected(asked)
+    if asked[SELECT] and asked[DROP]:
+        names = f"{asked.spelling(SELECT)} and {asked.spelling(DROP)}"
+        message = f"{names} cannot be given together"
+        return None, [asked.problem(DROP, _CATEGORY, message, "keep the shorter list")]
+    return _by_lists(asked)
+
+
+def unused_renames(asked: Asked) -> list[str]:
+    """Give the renamed fields that are not among the selected: renaming them has no effect."""
+    chosen = {(pick.stage, pick.field) for pick in _picks(asked, SELECT) if isinstance(pick, Column)}
+    renamed = [pick for pick in _picks(asked, RENAME) if isinstance(pick, Column)]
+    return [pick.source for pick in renamed if chosen and (pick.stage, pick.field) not in chosen]
+
+
+def repeated(found: Sequence[Column], *, any_case: bool = False) -> dict[str, list[str]]:
+    """Give every name that comes out more than once with all the fields behind it.
+
+    ``any_case`` gives the names that differ in case only instead.
+    """
+    by_name: dict[str, list[Column]] = {}
+    for column in found:
+        by_name.setdefault(column.name.lower() if any_case else column.name, []).append(column)
+    groups = [group for group in by_name.values() if len(group) > 1]
+    if any_case:
+        groups = [group for group in groups if len({column.name for column in group}) == len(group)]
+    return {group[-1].name: [column.source for column in group] for group in groups}
+
+
+def _both(asked: Asked, lists: Sequence[str]) -> Problem:
+    names = " and ".join(asked.spelling(field) for field in lists)
+    message = f"{asked.spelling(SELECTED)} cannot be given together with {names}"
+    hint = f"{asked.spelling(SELECTED)} alone says all that the lists say"
+    return asked.problem(SELECTED, "config", message, hint)
+
+
+def _selected(asked: Asked) -> tuple[Columns | None, list[Problem]]:
+    found, problems = _checked(asked, SELECTED)
+    if not found and not problems:
+        message = f"{asked.spelling(SELECTED)} selects nothing"
+        problems = [asked.problem(SELECTED, _CATEGORY, message, _FORMS[SELECTED])]
+    problems += _duplicates(asked, found, SELECTED)
+    return (None if problems else tuple(found)), problems
+
+
+def _by_lists(asked: Asked) -> tuple[Columns | None, list[Problem]]:
+    """Drop or select first, rename last, all at once; without any list everything comes out (spec §5.2)."""
+    chosen, problems = _checked(asked, SELECT)
+    dropped, drop_problems = _checked(asked, DROP)
+    renames, rename_problems = _checked(asked, RENAME)
+    problems += [
+        *drop_problems, *rename_problems, *_repeats(asked, chosen), *_renamed_twice(asked, renames),
+        *_dropped_and_renamed(asked, dropped, renames),
+    ]  # fmt: skip
+    if not asked[SELECT]:
+        kept = _all_fields(asked)
+        if kept is None:
+            return None, problems
+        gone = {(column.stage, column.field) for column in dropped}
+        chosen = [column for column in kept if (column.stage, column.field) not in gone]
+        if not any(asked[field] for field in _LISTS):
+            everything = tuple(replace(column, name=column.source) for column in chosen)
+            return everything, _duplicates(asked, everything, SELECTED)
+    if not chosen and not problems:
+        message = f"{asked.spelling(DROP)} drops every field"
+        problems.append(asked.problem(DROP, _CATEGORY, message, "leave at least one"))
+    names = {(column.stage, column.field): column.name for column in renames}
+    chosen = [replace(column, name=names.get((column.stage, column.field), column.name)) for column in chosen]
+    problems += _duplicates(asked, chosen, next(field for field in _LISTS if asked[field]))
+    return (None if problems else tuple(chosen)), problems
+
+
+def _all_fields(asked: Asked) -> list[Column] | None:
+    """Give every field of every input in declared order; None while a schema is missing."""
+    found = []
+    for stage in asked.stages:
+        schema = asked.schema(stage)
+        if schema is None:
+            return None
+        found += [Column(stage, field.name, field.name) for field in schema]
+    return found
+
+
+def _checked(asked: Asked, field: str) -> tuple[list[Column], list[Problem]]:
+    """Give the elements of a list that name a field, and the faults of the others."""
+    found, problems = [], []
+    for pick in _picks(asked, field):
+        if isinstance(pick, str):
+            message = f"{pick!r} cannot be read"
+            problems.append(asked.problem(field, _CATEGORY, message, _FORMS[field]))
+        elif asked.stages and pick.stage not in asked.stages:
+            problems.append(asked.unknown_stage(field, _CATEGORY, pick.stage, pick.source))
+        elif missing := asked.unknown_field(field, _CATEGORY, pick.stage, pick.field):
+            problems.append(missing)
+        else:
+            found.append(pick)
+    return found, problems
+
+
+def _picks(asked: Asked, field: str) -> Iterator[Column | str]:
+    """Read the elements of a list; one that cannot be read is given as it is written."""
+    for element in asked[field] or ():
+        yield _pick(field, element) or str(element)
+
+
+def _pick(field: str, element: Any) -> Column | None:
+    if isinstance(element, Mapping):
+        return _structured(field, element)
+    # What follows a second " as " is ignored, as in CDAP.
+    source, *names = element.split(":" if field == RENAME else " as ")
+    stage, _, name = (word.strip() for word in source.partition("."))
+    new = [word.strip() for word in names]
+    fits = field == SELECTED or len(new) == (field == RENAME)
+    readable = stage and name and "." not in name and fits and all(new)
+    return Column(stage, name, new[0] if new else name) if readable else None
+
+
+def _structured(field: str, element: Mapping[str, Any]) -> Column | None:
+    """Read ``{"input": …, "field": …, "as": …}``: for names that hold a separator."""
+    named = field in {RENAME, SELECTED}
+    known = {"input", "field", "as"} if named else {"input", "field"}
+    words = [element.get("input"), element.get("field"), element.get("as", element.get("field"))]
+    complete = all(isinstance(word, str) and word for word in words)
+    if not complete or set(element) - known or (field == RENAME and "as" not in element):
+        return None
+    stage, name, new = map(str, words)
+    return Column(stage, name, new)
+
+
+def _duplicates(asked: Asked, found: Sequence[Column], field: str) -> list[Problem]:
+    """Refuse names that come out twice, and those that a Delta table cannot tell apart (spec §5.3)."""
+    advice = "give one of them another name" if field == SELECTED else "drop or rename all but one"
+    problems = [
+        asked.problem(field, _CATEGORY, f"{name!r} comes out more than once: {', '.join(behind)}", advice)
+        for name, behind in repeated(found).items()
+    ]
+    if asked["target"] and not problems:
+        problems = [
+            asked.problem(
+                field, _CATEGORY,
+                f"{name!r} differs from another name in case only, which no Delta table can hold:"
+                f" {', '.join(behind)}", advice,
+            )
+            for name, behind in repeated(found, any_case=True).items()
+        ]  # fmt: skip
+    return problems
+
+
+def _repeats(asked: Asked, chosen: Iterable[Column]) -> list[Problem]:
+    sources = [column.source for column in chosen]
+    return [
+        asked.problem(
+            SELECT, _CATEGORY, f"{source} is listed {sources.count(source)} times", "once is enough"
+        )
+        for source in dict.fromkeys(sources)
+        if sources.count(source) > 1
+    ]
+
+
+def _renamed_twice(asked: Asked, renames: Iterable[Column]) -> list[Problem]:
+    names: dict[str, list[str]] = {}
+    for column in renames:
+        names.setdefault(column.source, []).append(column.name)
+    return [
+        asked.problem(RENAME, _CATEGORY, f"{source} has several new names: {', '.join(new)}", "keep one")
+        for source, new in names.items()
+        if len(new) > 1
+    ]
+
+
+def _dropped_and_renamed(asked: Asked, dropped: Iterable[Column], renames: Iterable[Column]) -> list[Problem]:
+    gone = {column.source for column in dropped}
+    drop = asked.spelling(DROP)
+    return [
+        asked.problem(
+            RENAME, _CATEGORY, f"{column.source} is in {drop} too", "leave it out of one of the two"
+        )
+        for column in renames
+        if column.source in gone
+    ]

@@ -1,0 +1,210 @@
+"""What is a join asked to do: the properties of both generations of the Joiner, and the operator's own.
+
+Source: joiner spec §3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, Field as Describe, ValidationError
+from pydantic_core import ErrorDetails
+
+from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
+from airflow_merge_provider.core.joiner import avro, checks, schema, written
+from airflow_merge_provider.core.joiner.asked import Asked, Spelling
+from airflow_merge_provider.core.joiner.schema import Schemas
+from airflow_merge_provider.core.model import Config
+
+
+def _read(reader: Callable[[Any], Any], written_as: Any) -> BeforeValidator:
+    """Read a property by ``reader``; its JSON Schema tells the forms in which it may be written."""
+    return BeforeValidator(reader, json_schema_input_type=written_as)
+
+
+JoinType = Literal["innerjoin", "outerjoin", "leftouterjoin", "rightouterjoin", "fullouterjoin", "crossjoin"]
+Expected = Literal["one_to_one", "one_to_many", "many_to_one"]
+Texts = str | list[str] | None
+Forms = str | list[str | dict[str, Any]] | dict[str, Any] | None
+Declared = str | list[list[Any] | dict[str, Any]] | dict[str, Any] | None
+Names = Annotated[tuple[str, ...] | None, _read(written.names, Texts)]
+Elements = Annotated[tuple[Any, ...] | None, _read(written.elements, Forms)]
+Flag = Annotated[bool, _read(written.boolean, bool | str)]
+Positive = Annotated[int | None, _read(written.positive, int | str | None)]
+Number = Annotated[int | None, _read(written.integer, int | str | None)]
+
+# What a fault of one property alone is called; everything else is "config" (joiner spec §7.2).
+_CATEGORIES = {
+    "inputs": "input",
+    "num_of_inputs": "input",
+    "required_inputs": "required_input",
+    "join_keys": "join_key",
+    "selected_fields": "selected_field",
+    "fields_to_select": "selected_field",
+    "fields_to_rename": "selected_field",
+    "fields_to_drop": "selected_field",
+    "in_memory_inputs": "broadcast",
+    "distribution_factor": "distribution_size",
+    "distribution_stage_name": "distribution_stage",
+    "condition_expression": "invalid_condition",
+    "output_schema": "output_schema",
+}
+
+
+def _declared(value: Any) -> tuple[schema.Field, ...] | None:
+    if value is None or value == "":
+        return None
+    return avro.from_record(value) if avro.is_record(value) else schema.fields(value)
+
+
+class JoinerConfig(Config):
+    """A checked join. Names of properties may be the arguments' or CDAP's (``joinKeys``)."""
+
+    unknown_word: ClassVar[str] = "unknown property"
+
+    inputs: Annotated[dict[str, Any], _read(written.inputs, dict[str, Any] | list[str])] = Describe(
+        description="What is joined: each input's name and its dataset, in the order of the output."
+    )
+    target: str | None = Describe(None, description="The dataset that the run writes.")
+    target_format: Literal["delta"] = Describe(
+        "delta", description="How the target is stored; only Delta tables can be written yet."
+    )
+    write_mode: Literal["overwrite", "append"] = Describe(
+        "overwrite", description="Whether a run replaces the target's rows or adds to them."
+    )
+    join_keys: Annotated[Any, _read(written.clauses, Forms)] = Describe(
+        None, description="The fields that are compared: `a.x = b.x & a.y = b.y`, every input once a clause."
+    )
+    join_type: Annotated[JoinType | None, _read(written.join_type, str | None)] = Describe(
+        None, description="The join's name; `outerjoin` or none leaves it to required_inputs."
+    )
+    num_of_inputs: Number = Describe(None, description="How many inputs there must be.")
+    required_inputs: Names = Describe(
+        None, description="The inputs without which nothing comes out; none of them is a full outer join."
+    )
+    selected_fields: Elements = Describe(None, description="What comes out: `a.x, b.y as z`, in this order.")
+    fields_to_select: Elements = Describe(None, description="What comes out, under its own name.")
+    fields_to_drop: Elements = Describe(None, description="What does not come out; everything else does.")
+    fields_to_rename: Elements = Describe(None, description="New names for what comes out: `a.x:z`.")
+    join_null_keys: Flag = Describe(
+        default=True, description="Whether a null in a key matches a null; SQL would say no."
+    )
+    in_memory_inputs: Names = Describe(
+        None, description="The small inputs, of which every worker gets a copy."
+    )
+    condition_type: Annotated[Literal["basic", "advanced"], _read(written.condition_type, str)] = Describe(
+        "basic", description="Whether keys are compared, or an expression decides."
+    )
+    condition_expression: str | None = Describe(
+        None, description="The SQL expression over `<input>.<field>` that makes two rows match."
+    )
+    input_aliases: Annotated[tuple[tuple[str, str], ...] | None, _read(written.aliases, Forms)] = Describe(
+        None, description="Names of the inputs inside the expression: `input=alias;other=alias`."
+    )
+    distribution_enabled: Flag = Describe(
+        default=False, description="Whether the rows of a skewed input are spread by a salt."
+    )
+    distribution_factor: Number = Describe(None, description="Over how many parts a key is spread.")
+    distribution_stage_name: str | None = Describe(None, description="The skewed input.")
+    num_partitions: Positive = Describe(
+        None, description="How many partitions a shuffle has; Spark's settings decide when not given."
+    )
+    output_schema: Annotated[tuple[schema.Field, ...] | None, _read(_declared, Declared)] = Describe(
+        None,
+        description="The fields that must come out, each [name, type, nullable]; its order is the output's.",
+    )
+    indicator: Annotated[str, Describe(min_length=1)] | None = Describe(
+        None, description="A column that lists the inputs that each row comes from."
+    )
+    key_columns: Names = Describe(
+        None, description="Columns in front that show the key, whichever input has it; a name per clause."
+    )
+    unmatched: str | None = Describe(
+        None,
+        description="A dataset for the rows that come out nowhere: the input's name, and the row as JSON.",
+    )
+    expect: dict[str, Expected] | None = Describe(
+        None, description="How often a key may repeat: rows of the first required input to rows of this one."
+    )
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any], schemas: Schemas | None = None) -> Self:
+        """Check ``raw``, against the inputs' schemas where they are known, and freeze it.
+
+        :raises ConfigError: with every problem that can be known.
+        """
+        asked, config, found = cls._examined(raw, schemas)
+        found += checks.problems(asked)
+        if found or config is None:
+            raise ConfigError.of(found)
+        return config
+
+    @classmethod
+    def renamed(cls, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Give a configuration under the names of the arguments, whichever names it has."""
+        return Spelling(raw, cls.model_fields).fields(raw)
+
+    def asked(self, schemas: Schemas | None = None) -> Asked:
+        """Give the configuration as the functions of this folder read it."""
+        return Asked(vars(self), Spelling({}, type(self).model_fields), schemas)
+
+    @classmethod
+    def _examined(
+        cls, raw: Mapping[str, Any], schemas: Schemas | None
+    ) -> tuple[Asked, Self | None, list[Problem]]:
+        """Check every property by itself."""
+        spelling = Spelling(raw, cls.model_fields)
+        given = spelling.fields(raw)
+        found = [
+            Problem(name, "config", f"{name} and {field} are the same property", "give one of them")
+            for name, field in spelling.twice(raw)
+        ]
+        try:
+            config = cls.model_validate(given)
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+            wrong = {str(detail["loc"][0]) for detail in details if detail["loc"]}
+            found += [cls._spelled(detail, spelling) for detail in details]
+            return Asked(cls._known(given, wrong), spelling, schemas), None, found
+        return Asked(vars(config), spelling, schemas), config, found
+
+    @classmethod
+    def _spelled(cls, detail: ErrorDetails, spelling: Spelling) -> Problem:
+        problem = cls._problem(detail)
+        field = str(detail["loc"][0])
+        if problem.code == "unknown":
+            known = [spelling(name) for name in cls.model_fields]
+            name = str(detail["loc"][-1])
+            hint = did_you_mean(name, known) or f"known: {', '.join(known)}"
+            return Problem(name, "config", f"{cls.unknown_word} {name!r}", hint)
+        path = problem.path.replace(field, spelling(field), 1)
+        return Problem(path, _CATEGORIES.get(field, "config"), problem.message, problem.hint)
+
+
+def from_stage(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the configuration in a stage of a CDAP pipeline, or in its plugin alone; all else stays as it is.
+
+    :raises ConfigError: when the stage has no properties.
+    """
+    plugin = raw.get("plugin", raw if "properties" in raw else None)
+    if plugin is None:
+        return dict(raw)
+    properties = plugin.get("properties") if isinstance(plugin, Mapping) else None
+    if not isinstance(properties, Mapping):
+        hint = 'a stage is {"name": …, "plugin": {"name": "Joiner", "properties": {…}}}'
+        raise ConfigError.of([Problem("plugin", "config", "has no object of properties", hint)])
+    beside = {name: value for name, value in raw.items() if name in JoinerConfig.model_fields}
+    return {**properties, **beside}
+
+
+def warnings(config: JoinerConfig) -> list[str]:
+    """Say what is allowed and probably not meant; the run does not fail for it."""
+    return checks.warnings(config.asked())
+
+
+def references(config: JoinerConfig) -> dict[str, Any]:
+    """Give every dataset that a configuration names, by the path that errors name."""
+    inputs = {f"inputs.{stage}": ref for stage, ref in config.inputs.items()}
+    written = {"target": config.target, "unmatched": config.unmatched}
+    return {name: ref for name, ref in {**written, **inputs}.items() if ref is not None}

@@ -1,0 +1,70 @@
+"""How may a join be made faster without another row: inputs in memory, and salt for a skewed input.
+
+Source: joiner spec §8, §9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from airflow_merge_provider.core.errors import Problem
+from airflow_merge_provider.core.joiner.asked import Asked
+
+ENABLED, FACTOR, STAGE = "distribution_enabled", "distribution_factor", "distribution_stage_name"
+IN_MEMORY = "in_memory_inputs"
+_TWO = 2
+
+
+def hint_problems(asked: Asked) -> Iterator[Problem]:
+    """Tell what is wrong with the hints."""
+    for stage in dict.fromkeys(asked[IN_MEMORY] or ()):
+        if asked.stages and stage not in asked.stages:
+            yield asked.unknown_stage(IN_MEMORY, "broadcast", stage)
+    skewed = asked[STAGE]
+    if skewed is not None and asked.stages and skewed not in asked.stages:
+        yield asked.unknown_stage(STAGE, "distribution_stage", skewed)
+    if asked[ENABLED]:
+        yield from _salting_problems(asked)
+
+
+def salted(asked: Asked) -> bool:
+    """Tell whether the rows of one input get a salt: only where keys are compared."""
+    return bool(asked[ENABLED]) and not asked.advanced and not asked.cross
+
+
+def hint_warnings(asked: Asked) -> Iterator[str]:
+    """Say which hints have no effect."""
+    if asked[ENABLED] and not salted(asked):
+        yield f"{asked.spelling(ENABLED)}: only joins by keys are salted"
+    in_memory = tuple(dict.fromkeys(asked[IN_MEMORY] or ()))
+    if not in_memory or asked.advanced or asked.cross:
+        return
+    required = [stage for stage in asked.stages if stage in asked.required]
+    if not required:
+        yield f"{asked.spelling(IN_MEMORY)}: has no effect on a full outer join"
+    elif len(required) < len(asked.stages) and set(required) <= set(in_memory):
+        yield (
+            f"{asked.spelling(IN_MEMORY)}: {required[0]!r} is required and the others are joined to it,"
+            " so it is not held in memory"
+        )
+
+
+def _salting_problems(asked: Asked) -> Iterator[Problem]:
+    factor, skewed = asked[FACTOR], asked[STAGE]
+    if factor is None and FACTOR in asked.values:
+        message = f"is required with {asked.spelling(ENABLED)}"
+        yield asked.problem(FACTOR, "distribution_size", message, "an integer from 1, for example 10")
+    elif factor is not None and factor < 1:
+        yield asked.problem(FACTOR, "distribution_size", f"must be at least 1, not {factor}")
+    if skewed is None and STAGE in asked.values:
+        message = f"is required with {asked.spelling(ENABLED)}"
+        yield asked.problem(STAGE, "distribution_stage", message, f"one of {', '.join(asked.stages)}")
+    elif skewed in asked.stages and skewed not in asked.required:
+        message = f"{skewed!r} is not required, and copies of its rows would come out"
+        yield asked.problem(STAGE, "distribution_stage", message, "salt a required input")
+    if len(asked.stages) > _TWO:
+        message = f"only a join of two inputs can be salted, these are {len(asked.stages)}"
+        yield asked.problem(ENABLED, "general", message, "join two first, then the others")
+    if asked[IN_MEMORY]:
+        message = f"{asked.spelling(IN_MEMORY)} cannot be given together with {asked.spelling(ENABLED)}"
+        yield asked.problem(IN_MEMORY, "broadcast", message, "an input in memory needs no salt")

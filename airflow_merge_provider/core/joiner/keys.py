@@ -1,0 +1,151 @@
+"""Which fields of the inputs are compared with each other: both grammars of joinKeys, and their faults.
+
+Source: joiner spec §4, §6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_merge_provider.core.errors import Problem
+from airflow_merge_provider.core.joiner.asked import Asked
+from airflow_merge_provider.core.joiner.schema import comparable, same_key
+
+PROPERTY = "join_keys"
+_CATEGORY = "join_key"
+_GRAMMARS = (("&", "="), (":", ","))
+_EXAMPLE = "write customers.id = purchases.cust_id & customers.day = purchases.day"
+
+Part = tuple[str, str]
+Clause = tuple[Part, ...]
+Keys = dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    message: str
+    hint: str = _EXAMPLE
+
+
+def keys(asked: Asked) -> tuple[Keys | None, list[Problem]]:
+    """Give the key fields of every input, the i-th of all inputs being compared; None when they are wrong."""
+    if asked.cross or asked.advanced:
+        return {}, _uncalled(asked)
+    if asked[PROPERTY] is None:
+        wrong_already = PROPERTY not in asked.values
+        missing = asked.problem(PROPERTY, _CATEGORY, "is required", _EXAMPLE)
+        return None, [] if wrong_already else [missing]
+    problems = []
+    clauses: dict[Clause, None] = {}
+    for found in _clauses(asked[PROPERTY]):
+        if isinstance(found, _Fault):
+            problems.append(asked.problem(PROPERTY, _CATEGORY, found.message, found.hint))
+        else:
+            clauses[found] = None
+    if not clauses and not problems:
+        message = f"{asked.spelling(PROPERTY)} names no fields"
+        problems.append(asked.problem(PROPERTY, _CATEGORY, message, _EXAMPLE))
+    problems += _clause_problems(asked, list(clauses))
+    # What a clause says of an input that is missing elsewhere can be checked all the same.
+    known = [_by_stage(clause, asked) for clause in clauses]
+    problems += [problem for clause in known for problem in _type_problems(asked, clause)]
+    if problems or not asked.stages:
+        return None, problems
+    return {stage: tuple(clause[stage] for clause in known) for stage in asked.stages}, []
+
+
+def _uncalled(asked: Asked) -> list[Problem]:
+    """Refuse keys where there is nothing to compare; an expression only leaves them unread."""
+    if not asked.cross or not asked[PROPERTY]:
+        return []
+    message = f"a cross join has no {asked.spelling(PROPERTY)}: {asked.spelling('join_type')} is crossjoin"
+    return [asked.problem(PROPERTY, "config", message, "leave one of the two out")]
+
+
+def _clauses(written: Any) -> Iterator[Clause | _Fault]:
+    if isinstance(written, str):
+        yield from _from_text(written)
+        return
+    for clause in (written,) if isinstance(written, Mapping) else written:
+        if isinstance(clause, Mapping) and clause:
+            yield tuple((str(stage), str(field)) for stage, field in clause.items())
+        elif isinstance(clause, str):
+            yield from _from_text(clause)
+
+
+def _from_text(text: str) -> Iterator[Clause | _Fault]:
+    """Tell the grammars apart by their separators: ``=`` and ``&``, or ``,`` and ``:``."""
+    used = [grammar for grammar in _GRAMMARS if any(mark in text for mark in grammar)]
+    if len(used) > 1:
+        yield _Fault(f"{text!r} mixes two ways to write keys: = and & with , and :")
+        return
+    between, within = used[0] if used else _GRAMMARS[0]
+    for clause in text.split(between):
+        parts = [part.strip() for part in clause.split(within)]
+        if within == ",":
+            parts = [part for part in parts if part]
+        if any(parts):
+            yield from _clause(parts)
+
+
+def _clause(parts: Iterable[str]) -> Iterator[Clause | _Fault]:
+    found = []
+    for part in parts:
+        stage, _, field = (word.strip() for word in part.partition("."))
+        if not stage or not field or "." in field:
+            yield _Fault(f"{part!r} is no <input>.<field>", "each part has exactly one dot")
+        else:
+            found.append((stage, field))
+    if found:
+        yield tuple(found)
+
+
+def _clause_problems(asked: Asked, clauses: list[Clause]) -> Iterator[Problem]:
+    """Tell what makes clauses unusable: every input has to stand in every clause exactly once."""
+    if len({len(clause) for clause in clauses}) > 1:
+        sizes = ", ".join(f"{len(clause)} in {_text(clause)}" for clause in clauses)
+        yield asked.problem(PROPERTY, _CATEGORY, f"every clause needs the same number of fields: {sizes}")
+    for clause in clauses:
+        named = [stage for stage, _ in clause]
+        for stage, field in dict.fromkeys(clause):
+            if asked.stages and stage not in asked.stages:
+                yield asked.unknown_stage(PROPERTY, _CATEGORY, stage, f"{stage}.{field}")
+            elif missing := asked.unknown_field(PROPERTY, _CATEGORY, stage, field):
+                yield missing
+        for stage in asked.stages:
+            if stage not in named:
+                hint = "every clause names every input; for other keys between some of them chain two joins"
+                yield asked.problem(PROPERTY, _CATEGORY, f"{_text(clause)} has no field of {stage!r}", hint)
+            elif named.count(stage) > 1:
+                message = f"{_text(clause)} names {stage!r} {named.count(stage)} times"
+                yield asked.problem(PROPERTY, _CATEGORY, message, "once in every clause")
+
+
+def _by_stage(clause: Clause, asked: Asked) -> dict[str, str]:
+    """Give a clause's fields in the declared order of their inputs."""
+    fields = dict(reversed(clause))
+    return {stage: fields[stage] for stage in asked.stages if stage in fields}
+
+
+def _type_problems(asked: Asked, clause: Mapping[str, str]) -> Iterator[Problem]:
+    """Compare the type of the first input's field with that of each other."""
+    typed = []
+    for stage, field in clause.items():
+        kinds = [each.type for each in asked.schema(stage) or () if each.name == field]
+        typed += [(f"{stage}.{field}", kind) for kind in kinds]
+    if not typed:
+        return
+    (first, base), *others = typed
+    for other, kind in others:
+        if not same_key(base, kind):
+            message = f"{first} is {base} and {other} is {kind}: keys must have one type"
+            yield asked.problem(PROPERTY, "join_key_field", message, "cast one of them upstream")
+        elif not comparable(base):
+            message = f"{first} is {base} and {other} is {kind}: values of this type cannot be compared"
+            yield asked.problem(PROPERTY, "join_key_field", message, "join on another field")
+
+
+def _text(clause: Clause) -> str:
+    return "'" + " = ".join(f"{stage}.{field}" for stage, field in clause) + "'"

@@ -1,0 +1,223 @@
+"""How is a join carried out: which inputs in which order, by which keys, and what comes out.
+
+Source: joiner spec §2.2 (b), §5, §8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from airflow_merge_provider.core.joiner import checks
+from airflow_merge_provider.core.joiner.asked import Asked
+from airflow_merge_provider.core.joiner.columns import columns
+from airflow_merge_provider.core.joiner.conditions import EXPRESSION, aliases
+from airflow_merge_provider.core.joiner.config import JoinerConfig
+from airflow_merge_provider.core.joiner.hints import salted
+from airflow_merge_provider.core.joiner.keys import Keys, keys
+from airflow_merge_provider.core.joiner.schema import Field, Schemas
+
+How = Literal["inner", "left", "full", "cross"]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One column of the result and the input's field that it shows."""
+
+    stage: str
+    source: str
+    field: Field
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One more input joined to what is there already.
+
+    ``null_safe`` says of each key field whether a null may meet a null there: only where both sides can be
+    null does that differ from plain equality, which is cheaper.
+    """
+
+    stage: str
+    how: How
+    in_memory: bool
+    null_safe: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Salt:
+    """The skewed input, and over how many parts each of its keys is spread."""
+
+    stage: str
+    factor: int
+
+
+@dataclass(frozen=True)
+class JoinPlan:
+    """Every decision about a join.
+
+    ``keys`` holds each input's key fields; it is empty for a cross join and for an expression. Where some
+    input is required, the others are compared with the key of the first one; where none is, with the first
+    key of a row that is there (``coalesced``).
+    """
+
+    schemas: Schemas
+    required: frozenset[str]
+    first: str
+    first_in_memory: bool
+    steps: tuple[Step, ...]
+    keys: Mapping[str, tuple[str, ...]]
+    nulls_match: bool
+    expression: str | None
+    aliases: Mapping[str, str]
+    key_columns: tuple[Field, ...]
+    outputs: tuple[Output, ...]
+    salt: Salt | None
+    indicator: str | None
+    unique: tuple[str, ...]
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The inputs in the order in which they are joined."""
+        return (self.first, *(step.stage for step in self.steps))
+
+    @property
+    def coalesced(self) -> bool:
+        """Whether no input is required, so that any of them may be the one that has the key."""
+        return not self.required and self.expression is None
+
+    def needed(self, stage: str) -> tuple[str, ...]:
+        """Give the fields of an input that the join reads, in the order of its schema."""
+        used = {output.source for output in self.outputs if output.stage == stage}
+        used |= set(self.keys.get(stage, ()))
+        return tuple(field.name for field in self.schemas[stage] if field.name in used)
+
+    def explain(self) -> str:
+        """Tell the plan in a line per input."""
+        lines = [self.first]
+        for step in self.steps:
+            hint = ", in memory" if step.in_memory else ""
+            lines.append(f"{step.how} join {step.stage}{hint}")
+        if self.expression is not None:
+            lines.append(f"on {self.expression}")
+        elif self.keys:
+            clauses = zip(*(self._sources(stage) for stage in self.order), strict=True)
+            lines.append("on " + " and ".join(" = ".join(clause) for clause in clauses))
+        return "\n".join(lines)
+
+    def _sources(self, stage: str) -> list[str]:
+        return [f"{stage}.{field}" for field in self.keys[stage]]
+
+
+def plan(config: JoinerConfig, schemas: Schemas) -> JoinPlan:
+    """Decide how a configuration that was checked against these schemas is carried out."""
+    asked = config.asked(schemas)
+    order = _order(asked)
+    in_memory = frozenset(config.in_memory_inputs or ())
+    first_in_memory = order[0] in in_memory and (asked.advanced or asked.required == set(asked.stages))
+    key_fields = keys(asked)[0] or {}
+    salt = None
+    if salted(asked) and config.distribution_stage_name and config.distribution_factor:
+        salt = Salt(config.distribution_stage_name, config.distribution_factor)
+    return JoinPlan(
+        schemas=schemas,
+        required=asked.required,
+        first=order[0],
+        first_in_memory=first_in_memory,
+        steps=tuple(
+            Step(
+                stage,
+                _how(asked, stage),
+                stage in in_memory,
+                _null_safe(asked, key_fields, order[:place], stage),
+            )
+            for place, stage in enumerate(order[1:], start=1)
+        ),
+        keys=key_fields,
+        nulls_match=config.join_null_keys,
+        expression=asked[EXPRESSION] if asked.advanced else None,
+        aliases=aliases(asked),
+        key_columns=_key_columns(asked, key_fields),
+        outputs=_outputs(asked),
+        salt=salt,
+        indicator=config.indicator,
+        unique=_unique(asked),
+    )
+
+
+def output_schema(planned: JoinPlan) -> tuple[Field, ...]:
+    """Give the fields of the result: the key's columns first, the indicator last."""
+    fields = (*planned.key_columns, *(output.field for output in planned.outputs))
+    if planned.indicator is None:
+        return fields
+    return (*fields, Field(planned.indicator, "array<string>", nullable=False))
+
+
+def _order(asked: Asked) -> tuple[str, ...]:
+    """Put the required inputs first, those in memory last among them: then only the others are shuffled."""
+    in_memory = set(asked["in_memory_inputs"] or ())
+    skewed = asked["distribution_stage_name"] if salted(asked) else None
+
+    def rank(stage: str) -> tuple[bool, bool, bool]:
+        return stage not in asked.required, stage != skewed, stage in in_memory
+
+    return tuple(sorted(asked.stages, key=rank))
+
+
+def _how(asked: Asked, stage: str) -> How:
+    if asked.cross:
+        return "cross"
+    if stage in asked.required:
+        return "inner"
+    return "left" if asked.required else "full"
+
+
+def _null_safe(asked: Asked, key_fields: Keys, before: tuple[str, ...], stage: str) -> tuple[bool, ...]:
+    """Find the key fields in which a null can meet a null: in this input and in one it is compared with."""
+    if not asked["join_null_keys"] or not key_fields:
+        return (False,) * len(key_fields.get(stage, ()))
+    compared = before[:1] if asked.required else before
+
+    def nullable(each: str) -> list[bool]:
+        flags = {field.name: field.nullable for field in asked.schema(each) or ()}
+        return [flags[name] for name in key_fields[each]]
+
+    left = [any(flags) for flags in zip(*map(nullable, compared), strict=True)]
+    return tuple(both and right for both, right in zip(left, nullable(stage), strict=True))
+
+
+def _outputs(asked: Asked) -> tuple[Output, ...]:
+    """Pair the columns with their fields; a declared schema gives the order and may widen nullability."""
+    chosen, fields = columns(asked)[0] or (), checks.output(asked) or ()
+    found = {
+        field.name: Output(column.stage, column.field, field)
+        for column, field in zip(chosen, fields, strict=True)
+    }
+    declared = asked["output_schema"]
+    if declared is None:
+        return tuple(found.values())
+    return tuple(Output(found[field.name].stage, found[field.name].source, field) for field in declared)
+
+
+def _key_columns(asked: Asked, key_fields: Keys) -> tuple[Field, ...]:
+    """Give the columns that show the key; it is null only where no input with such a row could have it."""
+    found = []
+    for place, name in enumerate(asked["key_columns"] or ()):
+        fields = {
+            stage: next(field for field in asked.schema(stage) or () if field.name == names[place])
+            for stage, names in key_fields.items()
+        }
+        sure = any(stage in asked.required and not field.nullable for stage, field in fields.items())
+        nullable = not sure and any(field.nullable for field in fields.values())
+        found.append(Field(name, next(iter(fields.values())).type, nullable))
+    return tuple(found)
+
+
+def _unique(asked: Asked) -> tuple[str, ...]:
+    """Give the inputs in which no key may repeat."""
+    expected = asked["expect"] or {}
+    first = checks.driving(asked)
+    once = {stage for stage, how in expected.items() if how in {"one_to_one", "many_to_one"}}
+    if first and any(how in {"one_to_one", "one_to_many"} for how in expected.values()):
+        once.add(first)
+    return tuple(stage for stage in asked.stages if stage in once)

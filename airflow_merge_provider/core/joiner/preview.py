@@ -1,0 +1,47 @@
+"""What would come out of a join, told from the schemas of its inputs alone: no row is read.
+
+Source: joiner spec §5.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_merge_provider.core.errors import ConfigError, Problem
+from airflow_merge_provider.core.joiner.config import JoinerConfig
+from airflow_merge_provider.core.joiner.plan import output_schema, plan
+from airflow_merge_provider.core.joiner.schema import Schema, fields
+
+
+def preview(raw: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the schemas of all inputs and of the output, each field as name, type, nullable.
+
+    ``written`` has a schema for every input, in a form that ``schema.fields`` reads.
+
+    :raises ConfigError: with every problem of the configuration and of the schemas.
+    """
+    schemas = _schemas(written)
+    config = JoinerConfig.parse(raw, schemas)
+    if missing := [stage for stage in config.inputs if stage not in schemas]:
+        hint = "give the schema of every input"
+        raise ConfigError.of(
+            [Problem(f"inputs.{stage}", "input", "has no schema", hint) for stage in missing]
+        )
+    in_order = {stage: schemas[stage] for stage in config.inputs}
+    return {
+        "inputs": {stage: [field.as_list() for field in schema] for stage, schema in in_order.items()},
+        "output": [field.as_list() for field in output_schema(plan(config, in_order))],
+    }
+
+
+def _schemas(written: Mapping[str, Any]) -> dict[str, Schema]:
+    found, problems = {}, []
+    for stage, schema in written.items():
+        try:
+            found[stage] = fields(schema)
+        except ValueError as error:
+            problems.append(Problem(f"inputs.{stage}", "input", str(error), "for example {'id': 'int'}"))
+    if problems:
+        raise ConfigError.of(problems)
+    return found

@@ -1,0 +1,176 @@
+"""What does a table look like to a join: ordered fields, and types that have one spelling each.
+
+Types are written as the joiner's documents write them: ``long`` and ``bytes`` where Spark says bigint and
+binary; both are understood. Source: joiner spec §6.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_ALIASES = {
+    "bigint": "long",
+    "binary": "bytes",
+    "bool": "boolean",
+    "dec": "decimal",
+    "integer": "int",
+    "numeric": "decimal",
+    "real": "float",
+    "smallint": "short",
+    "timestamp_ltz": "timestamp",
+    "tinyint": "byte",
+}
+_ATOMS = frozenset({
+    "boolean", "byte", "bytes", "date", "decimal", "double", "float", "int", "long", "short", "string",
+    "timestamp", "timestamp_ntz", "variant",
+})  # fmt: skip
+_NESTED = re.compile(r"(array|map|struct)\s*<(.*)>\Z", re.IGNORECASE | re.DOTALL)
+_PLAIN = re.compile(r"\w+\Z")
+_INCOMPARABLE = frozenset({"map", "variant", "interval", "geometry", "geography"})
+_FORMS = "must be a list of [name, type, nullable] or an object of name: type"
+_WIDTHS = {"array": 1, "map": 2}
+_PAIR, _TRIPLE = 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a table: its name, its type, and whether it may be null."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+    def as_list(self) -> list[Any]:
+        """Give the form in which schemas are shown: name, type, nullable."""
+        return [self.name, self.type, self.nullable]
+
+
+Schema = tuple[Field, ...]
+Schemas = Mapping[str, Schema]
+
+
+def fields(written: Any) -> Schema:
+    """Read a schema as users write it: ``{"id": "int", "name": "string?"}`` or ``[["id", "int", False], …]``.
+
+    In a mapping a closing ``?`` makes the field nullable; in a list a missing third part does.
+
+    >>> fields({"id": "bigint", "name": "string?"})[0]
+    Field(name='id', type='long', nullable=False)
+
+    :raises ValueError: when it is something else, or has a type that does not exist.
+    """
+    if isinstance(written, Mapping):
+        pairs = [(name, str(kind)) for name, kind in written.items()]
+        return tuple(_field(name, kind.removesuffix("?"), kind.endswith("?")) for name, kind in pairs)
+    if isinstance(written, str) or not isinstance(written, Sequence):
+        raise ValueError(_FORMS)  # noqa: TRY004 - pydantic reads it
+    return tuple(_from_entry(entry) for entry in written)
+
+
+def type_of(written: str) -> str:
+    """Give the one spelling of a type; what is no type stays as it is written.
+
+    >>> type_of("STRUCT<a: BIGINT, `b c`: decimal(5, 2)>")
+    'struct<a:long,`b c`:decimal(5,2)>'
+
+    :raises ValueError: when brackets or names are missing.
+    """
+    kind, inner = parts(written)
+    if kind == "struct":
+        return struct(inner)
+    if kind in _WIDTHS:
+        return f"{kind}<{','.join(type_of(each) for _, each in inner)}>"
+    name, bracket, size = kind.partition("(")
+    name = _ALIASES.get(name, name)
+    return f"{name}(10,0)" if kind == "decimal" else f"{name}{bracket}{size}"
+
+
+def struct(inner: Iterable[tuple[str, str]]) -> str:
+    """Write the type of a struct of (name, type) pairs; a name that is no word stands in backticks."""
+    return f"struct<{','.join(f'{_quoted(name)}:{type_of(kind)}' for name, kind in inner)}>"
+
+
+def comparable(kind: str) -> bool:
+    """Tell whether values of a type can be compared: nothing that holds a map or a variant can.
+
+    >>> comparable("array<map<string,int>>"), comparable("struct<map:int>")
+    (False, True)
+    """
+    name, inner = parts(kind)
+    return name.partition("(")[0] not in _INCOMPARABLE and all(comparable(each) for _, each in inner)
+
+
+def same_key(left: str, right: str) -> bool:
+    """Tell whether two types may stand for each other in a key: the same, or decimals of any size."""
+    return left == right or (left.startswith("decimal(") and right.startswith("decimal("))
+
+
+def _from_entry(entry: Any) -> Field:
+    if isinstance(entry, Mapping):
+        entry = [entry.get("name"), entry.get("type"), entry.get("nullable", True)]
+    if isinstance(entry, str) or not isinstance(entry, Sequence) or len(entry) not in {_PAIR, _TRIPLE}:
+        raise ValueError(f"{entry!r} is no field: write [name, type, nullable]")
+    name, kind, nullable = (*entry, True)[:_TRIPLE]
+    return _field(name, kind, nullable)
+
+
+def _field(name: Any, kind: Any, nullable: Any) -> Field:
+    if not isinstance(name, str) or not name or not isinstance(kind, str) or not isinstance(nullable, bool):
+        raise ValueError(f"{[name, kind, nullable]!r} is no field: write [name, type, nullable]")
+    canonical = type_of(kind)
+    if not _exists(canonical):
+        raise ValueError(f"unknown type {kind.strip()!r} of {name!r}")
+    return Field(name, canonical, nullable)
+
+
+def _exists(kind: str) -> bool:
+    name, inner = parts(kind)
+    known = name in _WIDTHS or name == "struct" or name.partition("(")[0] in _ATOMS
+    return known and all(_exists(each) for _, each in inner)
+
+
+def parts(written: str) -> tuple[str, list[tuple[str, str]]]:
+    """Give a type's outermost kind, and the names and types of what it holds."""
+    nested = _NESTED.match(written.strip())
+    if nested is None:
+        words = " ".join(written.lower().split())
+        return re.sub(r" ?([(),]) ?", r"\1", words), []
+    kind, text = nested[1].lower(), nested[2]
+    if kind == "struct":
+        return kind, [_named(each) for each in _split(text) if each.strip()]
+    inner = list(_split(text))
+    if len(inner) != _WIDTHS[kind]:
+        raise ValueError(f"unknown type {written.strip()!r}")
+    return kind, [("", each) for each in inner]
+
+
+def _named(text: str) -> tuple[str, str]:
+    """Take a struct's field apart: ``name:type``, the name maybe in backticks."""
+    quoted = re.match(r"\s*`((?:[^`]|``)+)`\s*:?(.*)\Z", text, re.DOTALL)
+    if quoted:
+        return quoted[1].replace("``", "`"), quoted[2]
+    name, colon, kind = text.partition(":")
+    if not colon:
+        raise ValueError(f"unknown type {text.strip()!r}")
+    return name.strip(), kind
+
+
+def _split(text: str) -> Iterator[str]:
+    """Split at the commas that stand in no bracket and no backticks."""
+    depth, start, quoted = 0, 0, False
+    for place, char in enumerate(text):
+        quoted ^= char == "`"
+        if quoted:
+            continue
+        depth += (char in "<(") - (char in ">)")
+        if char == "," and not depth:
+            yield text[start:place]
+            start = place + 1
+    yield text[start:]
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN.match(name) else f"`{name.replace('`', '``')}`"

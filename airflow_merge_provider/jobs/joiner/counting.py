@@ -1,0 +1,65 @@
+"""How many rows went in, and whether a key repeats where it must not.
+
+Inputs are counted by themselves: Spark drops an observed input whose partner is empty, and reads an input
+of a nested loop more than once. A Delta table answers from its log. Source: joiner spec §10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+
+from pyspark.sql import DataFrame, functions as F
+
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.joiner.plan import JoinPlan
+from airflow_merge_provider.jobs.joiner.transform import Frames
+from airflow_merge_provider.jobs.sql import column
+
+
+def records_in(frames: Frames) -> dict[str, int]:
+    """Count the rows of every input, all in one Spark job."""
+    counted = [
+        frame.agg(F.count(F.lit(1)).alias("records")).select(F.lit(place).alias("place"), "records")
+        for place, frame in enumerate(frames.values())
+    ]
+    rows = reduce(DataFrame.unionAll, counted).collect()
+    by_place = {row["place"]: row["records"] for row in rows}
+    return {stage: by_place[place] for place, stage in enumerate(frames)}
+
+
+def check_unique(frames: Frames, plan: JoinPlan) -> None:
+    """Refuse keys that repeat in an input that ``expect`` says has each only once.
+
+    :raises DataError: with every such input, how many keys repeat, and one of them.
+    """
+    if not plan.unique:
+        return
+    counted = [_repeats(frames[stage], plan, stage) for stage in plan.unique]
+    rows = reduce(DataFrame.unionAll, counted).collect()
+    repeats = {row["stage"]: row.asDict() for row in rows if row["keys"]}
+    if repeats:
+        raise DataError.of([_problem(repeats[stage], plan) for stage in plan.unique if stage in repeats])
+
+
+def _repeats(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
+    fields = [column(field) for field in plan.keys[stage]]
+    if not plan.nulls_match:
+        frame = frame.where(reduce(lambda both, field: both & field.isNotNull(), fields, F.lit(True)))
+    groups = frame.groupBy(*fields).agg(F.count(F.lit(1)).alias("__merge_rows"))
+    return groups.where(F.col("__merge_rows") > 1).agg(
+        F.lit(stage).alias("stage"),
+        F.count(F.lit(1)).alias("keys"),
+        F.max("__merge_rows").alias("most"),
+        F.min(F.to_json(F.struct(*fields), {"ignoreNullFields": "false"})).alias("example"),
+    )
+
+
+def _problem(repeat: Mapping[str, object], plan: JoinPlan) -> Problem:
+    stage = str(repeat["stage"])
+    message = (
+        f"{repeat['keys']} keys repeat in input {stage!r}, up to {repeat['most']} times"
+        f" (for example {repeat['example']})"
+    )
+    fields = ", ".join(plan.keys[stage])
+    return Problem("expect", "fan-out", message, f"remove the repeated rows, or add a field to {fields}")

@@ -1,0 +1,188 @@
+"""The joiner's run: pin, check against the schemas, join, commit once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_merge_provider.core.dataset import Dataset, resolve
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.joiner.asked import Spelling
+from airflow_merge_provider.core.joiner.config import JoinerConfig, warnings
+from airflow_merge_provider.core.joiner.fingerprint import signature
+from airflow_merge_provider.core.joiner.plan import JoinPlan, output_schema, plan
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.joiner.counting import check_unique, records_in
+from airflow_merge_provider.jobs.joiner.report import report
+from airflow_merge_provider.jobs.joiner.schemas import schema_of
+from airflow_merge_provider.jobs.joiner.target import Target
+from airflow_merge_provider.jobs.joiner.transform import Frames, joined
+from airflow_merge_provider.jobs.joiner.unmatched import Unmatched, unmatched
+from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.spark_errors import first_line
+from airflow_merge_provider.jobs.tables import Pinned
+
+CAPABILITY = "joiner"
+_INFERRED = ("csv", "json", "xml")
+
+
+@dataclass(frozen=True)
+class Join:
+    """A join that was checked against the schemas of its inputs; nothing has been read of their rows."""
+
+    plan: JoinPlan
+    frames: Frames
+    rows: DataFrame
+
+
+def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
+    """Join the inputs into the target, or say that nothing has changed since the last run.
+
+    :raises ConfigError: when the configuration is wrong, by itself or for these inputs.
+    :raises DataError: when an input or the target is; nothing is written then.
+    :raises ConflictError: when another run committed first; nothing is written then.
+    """
+    config = JoinerConfig.parse(request.config)
+    with tables.settings(spark, _settings(config)):
+        return _run(spark, config, request, progress)
+
+
+def prepared(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[str, Pinned]) -> Join:
+    """Check a configuration against its inputs and build the join, without reading a row.
+
+    :raises ConfigError: with every problem of the schemas, or with the fault of the expression.
+    :raises DataError: when an input does not exist.
+    """
+    frames = {stage: tables.read(spark, each) for stage, each in pinned.items()}
+    schemas = {stage: schema_of(frame) for stage, frame in frames.items()}
+    planned = plan(JoinerConfig.parse(raw, schemas), schemas)
+    try:
+        rows = joined(frames, planned)
+        rows.schema  # noqa: B018 - makes a Connect server analyse the expression
+    except AnalysisException as error:
+        if planned.expression is None:
+            raise
+        message = f"{planned.expression!r} cannot decide which rows match: {first_line(error)}"
+        known = ", ".join(
+            f"{planned.aliases[stage]}.{field.name}" for stage, schema in schemas.items() for field in schema
+        )
+        at = Spelling(raw, JoinerConfig.model_fields)("condition_expression")
+        wrong = Problem(at, "invalid_condition", message, f"there are: {known}")
+        raise ConfigError.of([wrong]) from None
+    return Join(planned, frames, rows)
+
+
+def _run(
+    spark: SparkSession, config: JoinerConfig, request: JobRequest, progress: Progress
+) -> dict[str, Any]:
+    with progress.step("look"):
+        target = Target.find(spark, resolve(config.target or "", request.warehouse, at="target"), config)
+        beside = _beside(spark, config, request)
+        pinned = _pinned(spark, config, request)
+    said = [*warnings(config), *_inferred(pinned)]
+    state = {
+        "token": request.run.model_dump(),
+        "fingerprint": signature(config),
+        "sources": {each.dataset.uri: each.version for each in pinned.values()},
+    }
+
+    def told(**found: Any) -> dict[str, Any]:
+        return report(request, target.dataset, pinned, progress.seconds, said, **found)
+
+    before = target.repeated(state, full_refresh=request.full_refresh)
+    if before is not None:
+        return told(**before, outputs=target.written(spark, before["version"]))
+    with progress.step("plan"):
+        join = prepared(spark, request.config, pinned)
+        target.check(spark, output_schema(join.plan))
+    if request.until == "plan":
+        return told(plan=join.plan)
+    with progress.step("count inputs"):
+        check_unique(join.frames, join.plan)
+        state["records_in"] = records_in(join.frames)
+    if request.until == "transform":
+        done = _tried(join, beside, progress)
+    else:
+        done = _written(spark, join, target, beside, state, progress)
+    return told(changed=True, plan=join.plan, records_in=state["records_in"], **done)
+
+
+def _tried(join: Join, beside: Unmatched | None, progress: Progress) -> dict[str, Any]:
+    """Join for nothing but the numbers of rows."""
+    with progress.step("join"):
+        left_out = None if beside is None else unmatched(join.frames, join.plan).count()
+        return {"outputs": join.rows.count(), "left_out": left_out}
+
+
+def _written(
+    spark: SparkSession,
+    join: Join,
+    target: Target,
+    beside: Unmatched | None,
+    state: dict[str, Any],
+    progress: Progress,
+) -> dict[str, Any]:
+    """Write what came out nowhere, then the target, whose commit makes the run."""
+    if beside is not None:
+        with progress.step("unmatched rows"):
+            mark = {"token": state["token"]}
+            state["left_out"] = beside.write(spark, unmatched(join.frames, join.plan), mark)
+    with progress.step("join and write"):
+        version = target.write(spark, join.rows, state)
+        outputs = target.written(spark, version)
+    return {"outputs": outputs, "left_out": state.get("left_out"), "version": version}
+
+
+def _settings(config: JoinerConfig) -> dict[str, str]:
+    """Tell names by case, as a Joiner does, and take the wish for a number of partitions."""
+    conf = {"spark.sql.caseSensitive": "true"}
+    if config.num_partitions is not None:
+        conf["spark.sql.shuffle.partitions"] = str(config.num_partitions)
+    return conf
+
+
+def _beside(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> Unmatched | None:
+    if config.unmatched is None:
+        return None
+    return Unmatched.find(spark, resolve(config.unmatched, request.warehouse, at="unmatched"))
+
+
+def _pinned(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> dict[str, Pinned]:
+    """Find the version of every input.
+
+    :raises DataError: with every input that does not exist.
+    """
+    found: list[Dataset] = []
+    versions: list[Pinned] = []
+    pinned = {}
+    for stage, ref in config.inputs.items():
+        dataset = resolve(ref, request.warehouse, at=f"inputs.{stage}")
+        # An input that is joined to itself is read at one version.
+        if dataset not in found:
+            found.append(dataset)
+            versions.append(tables.pin(spark, dataset))
+        pinned[stage] = versions[found.index(dataset)]
+    absent = {stage: each.dataset for stage, each in pinned.items() if not each.exists}
+    if absent:
+        raise DataError.of([_absent(stage, dataset) for stage, dataset in absent.items()])
+    return pinned
+
+
+def _absent(stage: str, dataset: Dataset) -> Problem:
+    message = f"dataset {dataset.id!r} does not exist at {dataset.uri}"
+    hint = "check the name and the warehouse, or run what makes it first"
+    return Problem(f"inputs.{stage}", "missing", message, hint)
+
+
+def _inferred(pinned: Mapping[str, Pinned]) -> Sequence[str]:
+    """Say which schemas are guessed from the rows."""
+    return [
+        f"inputs.{stage}: the schema of {each.dataset.format} files is inferred"
+        for stage, each in pinned.items()
+        if each.dataset.format in _INFERRED
+    ]

@@ -1,0 +1,25 @@
+"""What schema does a DataFrame have, in the words of the joiner."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from airflow_merge_provider.core.joiner import schema
+from airflow_merge_provider.core.joiner.schema import Field, Schema
+
+
+def schema_of(frame: DataFrame) -> Schema:
+    """Give a frame's fields; nothing is read."""
+    return tuple(Field(field.name, type_text(field.dataType), field.nullable) for field in frame.schema)
+
+
+def type_text(kind: DataType) -> str:
+    """Write a Spark type as the joiner writes types."""
+    if isinstance(kind, ArrayType):
+        return f"array<{type_text(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{type_text(kind.keyType)},{type_text(kind.valueType)}>"
+    if isinstance(kind, StructType):
+        return schema.struct((field.name, type_text(field.dataType)) for field in kind)
+    return schema.type_of(kind.simpleString())

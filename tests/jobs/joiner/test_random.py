@@ -1,0 +1,174 @@
+"""Random joins of up to four inputs on Spark against the definition: rows as bags, and who is in each.
+
+``MERGE_RANDOM_RUNS=300 MERGE_RANDOM_SEED=1`` runs other and more joins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from threading import local
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_merge_provider.core.joiner.config import JoinerConfig
+from airflow_merge_provider.core.joiner.plan import plan
+from airflow_merge_provider.jobs.joiner.schemas import schema_of
+from airflow_merge_provider.jobs.joiner.transform import joined
+from airflow_merge_provider.jobs.joiner.unmatched import unmatched
+from tests.conformance.lean import lean_session
+from tests.conformance.oracles import joiner as oracle
+
+FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
+SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "100")))
+
+NAMES = ("k", "K", "key two", "a.b", "ключ", "select")
+# Few values, so that they meet; near misses of one type.
+KINDS: tuple[tuple[pa.DataType, tuple[Any, ...]], ...] = (
+    (pa.int32(), (0, 1, 2)),
+    (pa.string(), ("", "a", "A", "a ")),
+    (pa.float64(), (0.1, 1.0, 2.5)),
+    (pa.bool_(), (True, False)),
+    (pa.decimal128(5, 2), (Decimal("1.50"), Decimal("0.00"))),
+    (pa.binary(), (b"", b"\x00", b"a")),
+)
+
+
+class Workload:
+    """Inputs, a configuration, and the same in the words of the definition."""
+
+    def __init__(self, seed: int) -> None:
+        draw = random.Random(seed)  # noqa: S311 - a workload, no secret
+        self.stages = [f"s {number}" if draw.random() < 0.2 else f"s{number}" for number in range(4)]
+        self.stages = self.stages[: draw.choice((2, 2, 3, 3, 4))]
+        self.kinds = [draw.choice(KINDS) for _ in range(draw.choice((1, 1, 2)))]
+        names = {stage: draw.sample(NAMES, len(self.kinds)) for stage in self.stages}
+        self.keys = names
+        self.required = {stage for stage in self.stages if draw.random() < 0.45}
+        self.nulls_match = draw.random() < 0.5
+        self.nullable = {stage: draw.random() < 0.6 for stage in self.stages}
+        self.rows = {stage: self._rows(draw, stage) for stage in self.stages}
+        columns = [(stage, field) for stage in self.stages for field in (*names[stage], "value")]
+        self.columns = draw.sample(columns, draw.randint(1, len(columns)))
+        self.with_unmatched = bool(self.required) and draw.random() < 0.4
+        self.config = self._config(draw)
+
+    def frames(self, spark: SparkSession) -> dict[str, DataFrame]:
+        found = {}
+        for stage in self.stages:
+            nullable = self.nullable[stage]
+            keys = [
+                pa.field(name, kind, nullable)
+                for name, (kind, _) in zip(self.keys[stage], self.kinds, strict=True)
+            ]
+            schema = pa.schema([*keys, pa.field("value", pa.string(), nullable=False)])
+            content = pa.Table.from_pylist(self.rows[stage], schema)
+            found[stage] = spark.createDataFrame(content)
+        return found
+
+    def expected(self) -> tuple[Counter[Any], Counter[Any] | None]:
+        """Give the rows that have to come out, and those that come out nowhere."""
+        rows = oracle.join(self.rows, self.keys, self.required, self.columns, nulls_match=self.nulls_match)
+        lost = oracle.left_out(self.rows, self.keys, self.required, nulls_match=self.nulls_match)
+        beside = Counter((stage, row["value"]) for stage, row in lost) if self.with_unmatched else None
+        return Counter(rows), beside
+
+    def _rows(self, draw: random.Random, stage: str) -> list[dict[str, Any]]:
+        kinds = dict(zip(self.keys[stage], self.kinds, strict=True))
+
+        def value(values: tuple[Any, ...]) -> Any:
+            return None if self.nullable[stage] and draw.random() < 0.25 else draw.choice(values)
+
+        count = draw.choice((0, 1, 3, 5))
+        return [
+            {
+                **{name: value(values) for name, (_, values) in kinds.items()},
+                "value": f"{stage}{draw.randint(0, count)}",
+            }
+            for _ in range(count)
+        ]
+
+    def _config(self, draw: random.Random) -> dict[str, Any]:
+        clauses = [
+            {stage: self.keys[stage][place] for stage in draw.sample(self.stages, len(self.stages))}
+            for place in range(len(self.kinds))
+        ]
+        config: dict[str, Any] = {
+            "inputs": {stage: f"t{place}" for place, stage in enumerate(self.stages)},
+            "join_keys": clauses,
+            "required_inputs": draw.sample(sorted(self.required), len(self.required)),
+            "join_null_keys": self.nulls_match,
+            "selected_fields": [
+                {"input": stage, "field": field, "as": f"c{place}"}
+                for place, (stage, field) in enumerate(self.columns)
+            ],
+            "indicator": "there",
+            "key_columns": [f"key{place}" for place in range(len(self.kinds))],
+        }
+        if len(self.stages) == 2 and self.required and draw.random() < 0.4:
+            skewed = draw.choice(sorted(self.required))
+            factor = draw.randint(1, 4)
+            config |= {"distribution_enabled": True, "distribution_factor": factor}
+            config["distribution_stage_name"] = skewed
+        elif draw.random() < 0.4:
+            config["in_memory_inputs"] = draw.sample(self.stages, draw.randint(1, len(self.stages)))
+        return config
+
+
+def result(spark: SparkSession, seed: int) -> tuple[Counter[Any], Counter[Any] | None]:
+    """Join on Spark, half of the time without broadcasts of its own choice."""
+    work = Workload(seed)
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1" if seed % 2 else "10MB")
+    frames = work.frames(spark)
+    schemas = {stage: schema_of(frame) for stage, frame in frames.items()}
+    planned = plan(JoinerConfig.parse(work.config, schemas), schemas)
+    rows = joined(frames, planned).toArrow()
+    columns = [column.to_pylist() for column in rows.columns]
+    found = Counter((*row[:-1], tuple(row[-1])) for row in zip(*columns, strict=True))
+    if not work.with_unmatched:
+        return found, None
+    lost = unmatched(frames, planned).collect()
+    return found, Counter((row["input"], json.loads(row["row"])["value"]) for row in lost)
+
+
+@pytest.fixture(scope="module")
+def results(spark: SparkSession) -> Callable[[range], dict[int, Any]]:
+    """Run joins two at a time, each thread in a session of its own."""
+    mine = local()
+
+    def run(seed: int) -> Any:
+        if not hasattr(mine, "session"):
+            mine.session = lean_session(spark)
+            mine.session.conf.set("spark.sql.caseSensitive", "true")
+        try:
+            return result(mine.session, seed)
+        except Exception as error:  # noqa: BLE001 - one join must not end the others
+            return error
+
+    def all_of(seeds: range) -> dict[int, Any]:
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            return dict(zip(seeds, pool.map(run, seeds), strict=True))
+
+    return all_of
+
+
+BATCHES = [range(first, min(first + 10, SEEDS.stop)) for first in range(SEEDS.start, SEEDS.stop, 10)]
+
+
+@pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")
+def test_random_joins_are_what_the_definition_says(
+    seeds: range, results: Callable[[range], dict[int, Any]]
+) -> None:
+    """Whatever is required, hinted, salted or null, the rows are those of the definition."""
+    found = results(seeds)
+
+    wrong = {seed: Workload(seed).config for seed in seeds if found[seed] != Workload(seed).expected()}
+    assert wrong == {}, [found[seed] for seed in wrong]

@@ -1,0 +1,330 @@
+"""What runs of a join do to its target: once, all or nothing, and again when something has changed."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from airflow_merge_provider.core.errors import ConfigError, DataError
+from tests.jobs.joiner.conftest import MakeLake
+from tests.jobs.joiner.lake import CUSTOMERS, PURCHASES, Lake
+
+LEFT = [(1, "Alex", 23), (2, "Bob", 24), (2, "Bob", 25), (3, "Cathie", None)]
+ONE_MORE = pa.table({"purchase": [27], "customer": [3]})
+
+
+def test_a_run_is_one_commit_and_tells_what_it_did(lake: MakeLake) -> None:
+    """Rows in per input, rows out, columns with their sources, versions, the plan."""
+    join = lake()
+
+    report = join.run()
+
+    assert join.rows() == LEFT
+    assert join.version() == 0
+    assert (report["changed"], report["target"]["version"]) == (True, 0)
+    assert report["counts"] == {"records_in": 7, "outputs": 4}
+    assert report["records_in"] == {"customers": 3, "purchases": 4}
+    assert [column["from"] for column in report["columns"]] == [
+        "customers.id", "customers.name", "purchases.purchase",
+    ]  # fmt: skip
+    assert report["plan"] == ["customers", "left join purchases", "on customers.id = purchases.customer"]
+    assert {name: each["version"] for name, each in report["sources"].items()} == {
+        "customers": 0,
+        "purchases": 0,
+    }
+
+
+def test_the_same_inputs_are_not_joined_again_and_changed_ones_are(lake: MakeLake) -> None:
+    """No commit without a change; another hint is none, another join is."""
+    join = lake()
+    join.run()
+
+    again = join.run(in_memory_inputs="purchases")
+    assert (again["changed"], again["counts"], join.version()) == (False, {"records_in": 7, "outputs": 4}, 0)
+
+    join.write("purchases", ONE_MORE, mode="append")
+    assert join.run()["counts"] == {"records_in": 8, "outputs": 4}
+    assert (3, "Cathie", 27) in join.rows()
+
+    inner = join.run(join_type="innerjoin")
+    assert (inner["changed"], inner["counts"]["outputs"], join.version()) == (True, 4, 2)
+    assert join.run(join_type="innerjoin", full_refresh=True)["target"]["version"] == 3
+
+
+def test_a_retry_reports_the_commit_of_its_first_try(lake: MakeLake) -> None:
+    """It says "changed", because its run did change the table, and commits nothing."""
+    join = lake()
+    first = join.run("r1")
+
+    retried = join.run("r1")
+
+    assert retried["changed"]
+    assert (retried["target"], retried["counts"]) == (first["target"], first["counts"])
+    assert join.version() == 0
+
+
+def test_appending_adds_each_runs_rows_once(lake: MakeLake) -> None:
+    """Not for a retry, not without a change; and each commit counts its own rows."""
+    join = lake(write_mode="append", join_type="innerjoin")
+    join.run("r1")
+    join.write("purchases", ONE_MORE, mode="append")
+
+    assert join.run("r2")["counts"]["outputs"] == 4
+    assert len(join.rows()) == 3 + 4
+    join.write("customers", CUSTOMERS.slice(0, 1), mode="append")
+    retried = join.run("r2")
+    assert (retried["changed"], retried["counts"]["outputs"], join.version()) == (True, 4, 1)
+    assert join.run("r3", until="plan")["counts"] == {}
+
+
+def test_rows_that_do_not_fit_are_not_appended(lake: MakeLake) -> None:
+    """Every column that is new or of another type is named before anything is computed."""
+    join = lake(write_mode="append")
+    join.run()
+
+    with pytest.raises(DataError) as refused:
+        join.run(selected_fields="customers.name as id, purchases.purchase, purchases.customer")
+
+    assert [each.code for each in refused.value.problems] == ["schema", "schema"]
+    assert "'id' is long there and string here" in str(refused.value)
+    assert "'customer' is not there" in str(refused.value)
+    assert join.version() == 0
+
+
+@pytest.mark.parametrize("until", ["plan", "transform"])
+def test_a_run_that_stops_early_writes_nothing(lake: MakeLake, until: str) -> None:
+    """A plan knows the columns, a dry run the rows as well."""
+    join = lake()
+
+    report = join.run(until=until)
+
+    assert (report["dry_run"], report["changed"], join.version()) == (True, False, None)
+    assert len(report["columns"]) == 3
+    assert report["counts"] == ({} if until == "plan" else {"records_in": 7, "outputs": 4})
+
+
+def test_every_input_that_is_missing_is_named(lake: MakeLake) -> None:
+    """With the place where it was looked for."""
+    join = lake(inputs={"customers": "nobody", "purchases": "nothing"})
+
+    with pytest.raises(DataError) as refused:
+        join.run()
+
+    assert [each.path for each in refused.value.problems] == ["inputs.customers", "inputs.purchases"]
+    assert join.version() is None
+
+
+def test_faults_of_the_schemas_come_together_before_anything_is_read(lake: MakeLake) -> None:
+    """Key, column and type in one report, under the names of the user."""
+    join = lake(join_keys=None, selected_fields=None, required_inputs=None)
+
+    with pytest.raises(ConfigError) as refused:
+        join.run(
+            joinKeys="customers.name = purchases.customer & customers.nobody = purchases.purchase",
+            requiredInputs="customers",
+            selectedFields="customers.nam",
+        )
+
+    assert [(each.path, each.code) for each in refused.value.problems] == [
+        ("joinKeys", "join_key"),
+        ("joinKeys", "join_key_field"),
+        ("selectedFields", "selected_field"),
+    ]
+    assert "did you mean 'name'?" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("customers.nobody = 1", "UNRESOLVED_COLUMN"),
+        ("customers.name", "JOIN_CONDITION_IS_NOT_BOOLEAN_TYPE"),
+        ("customers.id = (", "PARSE_SYNTAX_ERROR"),
+        ("customers.ID = 1", "UNRESOLVED_COLUMN"),
+    ],
+)
+def test_an_expression_that_cannot_decide_is_refused(lake: MakeLake, expression: str, words: str) -> None:
+    """With Spark's reason and the names there are."""
+    join = lake(join_keys=None, required_inputs="customers,purchases")
+
+    with pytest.raises(ConfigError, match=words) as refused:
+        join.run(condition_type="advanced", condition_expression=expression)
+
+    assert [each.code for each in refused.value.problems] == ["invalid_condition"]
+    assert "purchases.customer" in str(refused.value)
+    assert join.version() is None
+
+
+@pytest.mark.parametrize(
+    ("expect", "refused"),
+    [
+        ({"purchases": "many_to_one"}, "1 keys repeat in input 'purchases', up to 2 times"),
+        ({"purchases": "one_to_one"}, '{"customer":2}'),
+        ({"purchases": "one_to_many"}, None),
+    ],
+)
+def test_keys_that_must_not_repeat_are_guarded(
+    lake: MakeLake, expect: dict[str, str], refused: str | None
+) -> None:
+    """The run fails before it writes, and says which key."""
+    join = lake(expect=expect)
+
+    if refused is None:
+        assert join.run()["counts"]["outputs"] == 4
+        return
+    with pytest.raises(DataError) as found:
+        join.run()
+    assert refused in str(found.value)
+    assert join.version() is None
+
+
+def test_null_keys_repeat_only_where_they_match(lake: MakeLake) -> None:
+    """Rows without a key meet nothing when nulls do not match, so they multiply nothing."""
+    join = lake(expect={"purchases": "many_to_one"}, join_null_keys=False)
+    join.write("purchases", pa.table({"purchase": [1, 2], "customer": pa.array([None, None], pa.int64())}))
+
+    assert join.run()["counts"]["outputs"] == 3
+    with pytest.raises(DataError, match=r'\{"customer":null\}'):
+        join.run(join_null_keys=True)
+
+
+def test_the_indicator_lists_the_inputs_of_each_row(lake: MakeLake) -> None:
+    """In declared order; the column comes last."""
+    join = lake(required_inputs="", indicator="found in")
+
+    join.run()
+
+    there = {tuple(row[3]) for row in join.rows()}
+    assert there == {("customers", "purchases"), ("customers",), ("purchases",)}
+    assert len(join.rows()) == 5
+
+
+def test_rows_that_come_out_nowhere_are_kept_beside(lake: MakeLake) -> None:
+    """Each with its input and all its fields, and anew in every run that joins."""
+    join = lake(join_type="innerjoin", unmatched="nowhere")
+
+    report = join.run()
+    assert report["counts"] == {"records_in": 7, "outputs": 3, "unmatched": 2}
+    assert beside(join) == [
+        ("customers", '{"id":3,"name":"Cathie"}'),
+        ("purchases", '{"purchase":26,"customer":9}'),
+    ]
+    assert join.run()["counts"] == report["counts"]
+
+    join.write("purchases", ONE_MORE, mode="append")
+    assert join.run(until="transform")["counts"]["unmatched"] == 1
+    join.run()
+    assert beside(join) == [("purchases", '{"purchase":26,"customer":9}')]
+
+
+def test_an_expression_leaves_rows_out_too(lake: MakeLake) -> None:
+    """Those of the optional input that match no row of the required one."""
+    join = lake(
+        join_keys=None,
+        condition_type="advanced",
+        condition_expression="customers.id <=> purchases.customer and customers.id > 1",
+        in_memory_inputs="purchases",
+        unmatched="nowhere",
+    )
+
+    assert join.run()["counts"] == {"records_in": 7, "outputs": 4, "unmatched": 2}
+    assert [row[0] for row in beside(join)] == ["purchases", "purchases"]
+
+
+def beside(join: Lake) -> list[tuple[str, str]]:
+    frame = join.spark.read.format("delta").load(str(join.folder / "nowhere"))
+    return sorted((row["input"], row["row"]) for row in frame.collect())
+
+
+def test_the_key_is_shown_whichever_input_has_it(lake: MakeLake) -> None:
+    """In front of the other columns, under a name of its own."""
+    join = lake(required_inputs="", key_columns="customer id", selected_fields="customers.name")
+
+    join.run()
+
+    assert join.rows() == [(1, "Alex"), (2, "Bob"), (2, "Bob"), (3, "Cathie"), (9, None)]
+
+
+def test_odd_names_are_kept_from_the_first_run_to_the_next(lake: MakeLake) -> None:
+    """Blanks, commas, equal signs and other scripts stand in the table as they are written."""
+    odd = "käufer, id = (1)"
+    fields = [{"input": "customers", "field": "id", "as": odd}, "customers.name as группа name"]
+    join = lake(selected_fields=fields, join_type="innerjoin")
+
+    join.run()
+    join.write("purchases", ONE_MORE, mode="append")
+    join.run()
+
+    frame = join.spark.read.format("delta").load(str(join.folder / "joined"))
+    assert frame.columns == [odd, "группа name"]
+    assert len(join.rows()) == 4
+    assert join.version() == 1
+
+
+def test_odd_names_are_refused_where_the_table_cannot_take_them(lake: MakeLake) -> None:
+    """A table that was made without them says so before anything is computed."""
+    join = lake()
+    join.run()
+
+    with pytest.raises(DataError, match="cannot hold columns of these names: 'an id'"):
+        join.run(selected_fields="customers.id as an id")
+    assert join.version() == 0
+
+
+def test_another_columns_replace_those_of_the_run_before(lake: MakeLake) -> None:
+    """Overwriting takes the new schema in the same commit."""
+    join = lake()
+    join.run()
+
+    join.run(selected_fields="purchases.customer as id", join_type="innerjoin")
+
+    assert join.rows() == [(1,), (2,), (2,)]
+    assert join.version() == 1
+
+
+def test_plain_files_are_inputs_too(lake: MakeLake) -> None:
+    """Their schema is inferred, which is said; a change of the files is a change."""
+    join = lake(join_keys="customers.id = purchases.customer & customers.name = purchases.who")
+    place = join.folder / "files"
+    place.mkdir()
+    (place / "a.csv").write_text("purchase,customer,who\n23,1,Alex\n")
+    file = {"dataset": str(place), "format": "csv", "options": {"header": "true", "inferSchema": "true"}}
+    inputs = {"customers": "customers", "purchases": file}
+
+    with pytest.raises(ConfigError, match=r"customers\.id is long and purchases\.customer is int"):
+        join.run(inputs=inputs)
+    report = join.run(inputs=inputs, join_keys="customers.name = purchases.who", join_type="innerjoin")
+
+    assert join.rows() == [(1, "Alex", 23)]
+    assert report["warnings"][-1] == "inputs.purchases: the schema of csv files is inferred"
+
+
+def test_no_rows_come_out_as_a_table_without_rows(lake: MakeLake) -> None:
+    """The target has its schema all the same."""
+    join = lake(join_type="innerjoin")
+    join.write("purchases", PURCHASES.slice(0, 0))
+
+    assert join.run()["counts"] == {"records_in": 3, "outputs": 0}
+    assert join.rows() == []
+    assert join.version() == 0
+
+
+def test_a_table_joined_to_itself_is_read_at_one_version(lake: MakeLake) -> None:
+    """Each name counts its rows."""
+    join = lake(
+        inputs={"x": "customers", "y": "customers"},
+        join_keys="x.id = y.id",
+        required_inputs="x,y",
+        selected_fields=None,
+    )
+
+    assert join.run()["records_in"] == {"x": 3, "y": 3}
+    assert join.rows()[0] == (1, "Alex", 1, "Alex")
+
+
+def test_a_target_of_another_capability_is_left_alone(lake: MakeLake) -> None:
+    """It says whose it is."""
+    join = lake(target="purchases", inputs={"customers": "customers", "p": "other"})
+    join.write("other", PURCHASES)
+
+    with pytest.raises(DataError, match="was written by something else, not by joiner"):
+        join.run(join_keys="customers.id = p.customer", selected_fields="customers.id")

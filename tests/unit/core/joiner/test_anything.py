@@ -1,0 +1,37 @@
+"""Whatever is written: a configuration comes out, or a ConfigError that names properties; nothing else."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from hypothesis import given, settings, strategies as st
+
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.joiner.config import JoinerConfig, warnings
+from airflow_merge_provider.core.joiner.preview import preview
+
+PIECES = ("a", "b", "a.x", "b.x", "a.x=b.x", "a.x,b.x", "a.x as b", "a=b", ".", "=", " as ", "true", "2", "")
+WORDS = st.sampled_from(PIECES)
+LEAVES = (
+    st.none() | st.booleans() | st.integers(-2, 5) | st.floats(allow_nan=False) | WORDS | st.text(max_size=4)
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = [*JoinerConfig.model_fields, "joinKeys", "schema", "nobody"]
+RIGHT = {"inputs": {"a": "A", "b": "B"}, "join_keys": "a.x = b.x", "join_type": "innerjoin"}
+SCHEMAS = {"a": {"x": "int", "y": "string?"}, "b": {"x": "int", "y": "string?"}}
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4))
+def test_nothing_that_is_written_breaks_the_check(changed: dict[str, Any]) -> None:
+    """Every value of every property is understood or refused."""
+    raw = {**RIGHT, **changed}
+    with suppress(ConfigError):
+        warnings(JoinerConfig.parse(raw))
+    with suppress(ConfigError):
+        preview(raw, SCHEMAS)

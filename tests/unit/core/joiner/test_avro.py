@@ -1,0 +1,68 @@
+"""How schemas of CDAP pipelines are read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.joiner.avro import from_record
+from airflow_merge_provider.core.joiner.config import JoinerConfig
+
+
+def record(*types: Any) -> dict[str, Any]:
+    named = [{"name": f"f{place}", "type": each} for place, each in enumerate(types)]
+    return {"type": "record", "name": "etlSchemaBody", "fields": named}
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("long", ("long", False)),
+        (["string", "null"], ("string", True)),
+        ({"type": "int", "logicalType": "date"}, ("date", False)),
+        ([{"type": "long", "logicalType": "timestamp-micros"}, "null"], ("timestamp", True)),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 2}, ("decimal(8,2)", False)),
+        ({"type": "enum", "symbols": ["a", "b"]}, ("string", False)),
+        ({"type": "array", "items": ["int", "null"]}, ("array<int>", False)),
+        ({"type": "map", "keys": "string", "values": "bytes"}, ("map<string,bytes>", False)),
+        ({"type": {"type": "string"}}, ("string", False)),
+        (record("int", ["string", "null"]), ("struct<f0:int,f1:string>", False)),
+    ],
+)
+def test_a_field_has_its_type(written: Any, expected: tuple[str, bool]) -> None:
+    """A union with null is nullable; logical types are those of tables."""
+    (field,) = from_record(record(written))
+
+    assert (field.type, field.nullable) == expected
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "{",
+        "{}",
+        record("number"),
+        record(["int", "string"]),
+        record({"type": "int", "logicalType": "time-millis"}),
+        {"type": "record", "fields": ["x"]},
+        {"type": "record", "fields": [{"type": "int"}]},
+    ],
+)
+def test_what_is_no_record_of_a_table_is_refused(written: Any) -> None:
+    """As a fault of the property, under its name in pipelines."""
+    with pytest.raises(ConfigError) as refused:
+        JoinerConfig.parse({"inputs": ["A", "B"], "joinKeys": "A.x=B.x", "schema": written})
+
+    assert [(each.path, each.code) for each in refused.value.problems] == [("schema", "output_schema")]
+
+
+def test_a_record_declares_the_output() -> None:
+    """As text or as an object, it is the same as a list of fields."""
+    asked = {"inputs": ["A", "B"], "join_keys": "A.x=B.x"}
+    text = JoinerConfig.parse({**asked, "output_schema": json.dumps(record("int", ["string", "null"]))})
+    listed = JoinerConfig.parse({**asked, "output_schema": [["f0", "int", False], ["f1", "string"]]})
+
+    assert text == listed

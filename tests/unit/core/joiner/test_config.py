@@ -1,0 +1,341 @@
+"""What a join may be asked for: forms of writing, faults beyond the vectors, warnings."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.joiner.config import JoinerConfig, from_stage, references, warnings
+from airflow_merge_provider.core.joiner.fingerprint import signature
+from airflow_merge_provider.core.joiner.preview import preview
+
+NO_KEYS: dict[str, Any] = {"join_keys": None}
+TWO = {"inputs": {"a": "A", "b": "B"}, "join_keys": "a.x = b.x"}
+THREE = {"inputs": {"a": "A", "b": "B", "c": "C"}, "join_keys": "a.x = b.x = c.x"}
+ADVANCED = {
+    "inputs": {"a": "A", "b": "B"},
+    "condition_type": "advanced",
+    "condition_expression": "a.x < b.x",
+    "required_inputs": "a,b",
+}
+SCHEMAS = {
+    "a": {"x": "int", "m": "map<string,int>", "v": "variant"},
+    "b": {"x": "int", "m": "map<string,int>", "v": "variant"},
+}
+
+
+def faults(**raw: Any) -> list[tuple[str, str]]:
+    """Give category and property of every fault."""
+    with pytest.raises(ConfigError) as refused:
+        JoinerConfig.parse(raw)
+    return [(each.code, each.path) for each in refused.value.problems]
+
+
+def said(**raw: Any) -> str:
+    with pytest.raises(ConfigError) as refused:
+        JoinerConfig.parse(raw)
+    return str(refused.value)
+
+
+def test_texts_and_native_values_are_one_configuration() -> None:
+    """Booleans, numbers, lists and objects may stand for their texts."""
+    texts = JoinerConfig.parse(
+        {
+            "inputs": ["A a", "B b"],
+            "joinKeys": "a.x = b.x & a.y = b.z",
+            "requiredInputs": " a ,, b",
+            "selectedFields": "a.x, b.y as z",
+            "joinNullKeys": "False",
+            "numPartitions": " 4 ",
+            "distributionEnabled": "true",
+            "distributionFactor": "3",
+            "distributionStageName": "a",
+        }
+    )
+    native = JoinerConfig.parse(
+        {
+            "inputs": {"a": "A", "b": "B"},
+            "join_keys": "a.x = b.x & a.y = b.z",
+            "required_inputs": ["a", "b"],
+            "selected_fields": ["a.x", "b.y as z"],
+            "join_null_keys": False,
+            "num_partitions": 4,
+            "distribution_enabled": True,
+            "distribution_factor": 3,
+            "distribution_stage_name": "a",
+        }
+    )
+
+    assert texts == native
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"required_inputs": "a", "selected_fields": "a.x", "join_null_keys": "true", "num_partitions": "4"},
+        {"required_inputs": ["a"], "selected_fields": ["a.x", {"input": "b", "field": "x", "as": "y"}]},
+        {"inputs": ["A a", "B b"], "join_keys": [{"a": "x", "b": "x"}], "join_type": "InnerJoin"},
+        {"input_aliases": "a=u", "output_schema": [["a.x", "int"], {"name": "b.x", "type": "int"}]},
+    ],
+)
+def test_editors_accept_what_is_understood(changed: dict[str, Any]) -> None:
+    """The JSON Schema knows every form in which a property may be written, and no other property."""
+    accepts = jsonschema.Draft202012Validator(JoinerConfig.model_json_schema()).is_valid
+    JoinerConfig.parse({**TWO, **changed})
+
+    assert accepts({**TWO, **changed})
+    assert not accepts({**TWO, "nobody": 1})
+    assert not accepts({**TWO, "required_inputs": 5})
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "a.x=b.x&a.y=b.z",
+        "a.x,b.x:a.y,b.z",
+        ["a.x = b.x", "b.z = a.y"],
+        [{"a": "x", "b": "x"}, {"a": "y", "b": "z"}],
+        ["a.x, b.x", {"b": "z", "a": "y"}],
+        "a.x=b.x&a.x=b.x&a.y=b.z&",
+    ],
+    ids=["shipped", "seed", "list", "objects", "mixed list", "repeated clause"],
+)
+def test_keys_may_be_written_in_several_ways(keys: Any) -> None:
+    """All of them compare the same fields."""
+    from airflow_merge_provider.core.joiner.keys import keys as read
+
+    found, problems = read(JoinerConfig.parse({**TWO, "join_keys": keys}).asked())
+
+    assert problems == []
+    assert found == {"a": ("x", "y"), "b": ("x", "z")}
+
+
+def test_names_that_hold_separators_are_written_as_objects() -> None:
+    """A field called "x.y = z" can be a key, selected and renamed."""
+    odd = "x.y = z, as :"
+    raw = {
+        "inputs": {"a": "A", "b": "B"},
+        "join_keys": {"a": odd, "b": "x"},
+        "required_inputs": ["a"],
+        "selected_fields": [{"input": "a", "field": odd, "as": "first"}, {"input": "a", "field": odd}],
+    }
+
+    shown = preview(raw, {"a": {odd: "int"}, "b": {"x": "int"}})
+
+    assert shown["output"] == [["first", "int", False], [odd, "int", False]]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"inputs": {"a": "A"}, "join_keys": "a.x"}, [("input", "inputs")]),
+        ({"inputs": "A"}, [("input", "inputs")]),
+        ({"inputs": ["A a", "B a"]}, [("input", "inputs")]),
+        ({"inputs": {"a": "A", "b as c": "B"}, "join_type": "crossjoin", **NO_KEYS}, [("input", "inputs")]),
+        ({"inputs": {"a": "A", "": "B"}, "join_keys": [{"a": "x", "": "x"}]}, [("input", "inputs")]),
+        ({"inputs": {"a": "A", "b": "no dataset"}}, [("dataset", "inputs.b")]),
+        ({"target": "A"}, [("config", "target")]),
+        ({"target_format": "parquet"}, [("config", "target_format")]),
+        ({"write_mode": "upsert"}, [("config", "write_mode")]),
+        ({"join_keys": None}, [("join_key", "join_keys")]),
+        ({"join_keys": 5}, [("join_key", "join_keys")]),
+        ({"join_keys": "a.x = b.x & a.y = b.y = b.z"}, [("join_key", "join_keys")] * 2),
+        ({"join_keys": "a.x = a.y"}, [("join_key", "join_keys")] * 2),
+        ({"join_keys": "ax = b.x"}, [("join_key", "join_keys")] * 2),
+        ({"join_type": "sidewaysjoin"}, [("config", "join_type")]),
+        ({"join_type": "leftouterjoin", "required_inputs": "b"}, [("config", "required_inputs")]),
+        ({"num_of_inputs": "two"}, [("input", "num_of_inputs")]),
+        ({"required_inputs": {"a": 1}}, [("required_input", "required_inputs")]),
+        ({"selected_fields": "a.x, a.y as x"}, [("selected_field", "selected_fields")]),
+        ({"fields_to_select": "a.x", "fields_to_drop": "b.x"}, [("selected_field", "fields_to_drop")]),
+        ({"fields_to_select": "a.x,a.x"}, [("selected_field", "fields_to_select")] * 2),
+        ({"fields_to_select": [{"input": "a", "as": "x"}]}, [("selected_field", "fields_to_select")]),
+        ({"fields_to_rename": [{"input": "a", "field": "x"}]}, [("selected_field", "fields_to_rename")]),
+        ({"join_null_keys": "maybe"}, [("config", "join_null_keys")]),
+        ({"join_null_keys": 1}, [("config", "join_null_keys")]),
+        ({"num_partitions": 0}, [("config", "num_partitions")]),
+        ({"distribution_enabled": True}, [("distribution_size", "distribution_factor"),
+                                          ("distribution_stage", "distribution_stage_name")]),
+        ({"distribution_enabled": True, "distribution_factor": "many", "distribution_stage_name": "a",
+          "required_inputs": "a"}, [("distribution_size", "distribution_factor")]),
+        ({"distribution_enabled": True, "distribution_factor": 2, "distribution_stage_name": "b",
+          "required_inputs": "a"}, [("distribution_stage", "distribution_stage_name")]),
+        ({"input_aliases": "a=u;a=v"}, [("config", "input_aliases")]),
+        ({"input_aliases": "a=u;b=u"}, [("config", "input_aliases")]),
+        ({"input_aliases": {"c": "u"}}, [("config", "input_aliases")]),
+        ({"output_schema": [["x", "whole number"]]}, [("output_schema", "output_schema")]),
+        ({"output_schema": "x int"}, [("output_schema", "output_schema")]),
+        ({"output_schema": [["x", "int"], ["x", "int"]]}, [("output_schema", "output_schema")]),
+        ({"indicator": ""}, [("config", "indicator")]),
+        ({"indicator": "X", "selected_fields": "a.x"}, [("config", "indicator")]),
+        ({"key_columns": "id, id2"}, [("config", "key_columns")]),
+        ({"key_columns": "X", "selected_fields": "a.x"}, [("config", "key_columns")]),
+        ({"key_columns": "k", "indicator": "K"}, [("config", "indicator")]),
+        ({"unmatched": "A", "join_type": "innerjoin"}, [("config", "unmatched")]),
+        ({"unmatched": "no dataset", "join_type": "innerjoin"}, [("dataset", "unmatched")]),
+        ({"unmatched": "rest"}, [("config", "unmatched")]),
+        ({"expect": {"b": "unique"}}, [("config", "expect.b")]),
+        ({"expect": {"c": "one_to_one"}}, [("config", "expect")]),
+        ({"expect": {"a": "one_to_one"}}, [("config", "expect")]),
+        ({"join_keyz": "a.x=b.x"}, [("config", "join_keyz")]),
+        ({"joinKeys": "a.x=b.x"}, [("config", "joinKeys")]),
+    ],
+    ids=lambda value: json.dumps(value)[:60] if isinstance(value, dict) else "",
+)  # fmt: skip
+def test_each_fault_has_its_category_and_its_property(changed: dict[str, Any], expected: Any) -> None:
+    """A fault points at the property that has to be changed."""
+    assert faults(**{**TWO, **changed}) == expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"required_inputs": "a"}, [("broadcast", "in_memory_inputs")]),
+        ({"condition_expression": " "}, [("invalid_condition", "condition_expression")]),
+        ({"condition_expression": 5}, [("invalid_condition", "condition_expression")]),
+        ({"join_type": "crossjoin"}, [("config", "condition_type")]),
+        ({"expect": {"b": "one_to_one"}}, [("config", "expect")]),
+    ],
+)
+def test_each_fault_of_an_expression_has_its_category(changed: dict[str, Any], expected: Any) -> None:
+    """As far as it shows without Spark."""
+    assert faults(**{**ADVANCED, **changed}) == expected
+
+
+def test_a_key_of_several_types_cannot_be_one_column() -> None:
+    """Decimals of other sizes are compared, but shown in no common column."""
+    raw = {**TWO, "join_type": "innerjoin", "selected_fields": "a.x", "key_columns": "k"}
+
+    with pytest.raises(ConfigError, match=r"the key is decimal\(5,2\) and decimal\(9,2\)"):
+        preview(raw, {"a": {"x": "decimal(5,2)"}, "b": {"x": "decimal(9,2)"}})
+
+
+def test_names_of_inputs_that_differ_in_case_only_need_another_target() -> None:
+    """Where every field comes out, the inputs' names are parts of the columns' names."""
+    raw = {"inputs": {"a": "A", "A": "B"}, "join_keys": "a.x = A.x", "join_type": "innerjoin"}
+    schemas = {"a": {"x": "int"}, "A": {"x": "int"}}
+
+    with pytest.raises(ConfigError, match="in case only"):
+        preview({**raw, "target": "T"}, schemas)
+    assert [name for name, *_ in preview(raw, schemas)["output"]] == ["a.x", "A.x"]
+
+
+def test_salting_takes_two_inputs() -> None:
+    """More of them are refused by the property that asks for it."""
+    salted = {"distribution_enabled": True, "distribution_factor": 2, "distribution_stage_name": "a"}
+
+    assert faults(**THREE, **salted, join_type="innerjoin") == [("general", "distribution_enabled")]
+
+
+@pytest.mark.parametrize("field", ["m", "v"])
+def test_keys_that_cannot_be_compared_are_refused(field: str) -> None:
+    """Maps and variants are equal to nothing in Spark."""
+    raw = {**TWO, "join_keys": f"a.{field} = b.{field}", "join_type": "innerjoin", "fields_to_select": "a.x"}
+
+    with pytest.raises(ConfigError, match="cannot be compared") as refused:
+        preview(raw, SCHEMAS)
+
+    assert [each.code for each in refused.value.problems] == ["join_key_field"]
+
+
+def test_a_misspelt_property_is_not_taken_in_silence() -> None:
+    """The nearest property is named as this user spells properties."""
+    assert "did you mean 'requiredInputs'?" in said(inputs=["A", "B"], joinKeys="A.x=B.x", requiredInput="A")
+    assert "did you mean 'required_inputs'?" in said(**TWO, required_input="a")
+
+
+def test_faults_of_properties_and_between_them_come_together() -> None:
+    """One report holds what is wrong alone and what is wrong with others."""
+    found = faults(
+        **{**TWO, "join_type": "x", "required_inputs": "z", "selected_fields": "a.x, q.x", "num_of_inputs": 3}
+    )
+
+    assert {category for category, _ in found} == {"config", "required_input", "selected_field", "input"}
+
+
+def test_names_that_differ_in_case_only_need_another_target() -> None:
+    """A Delta table cannot hold them; where nothing is written they are two columns."""
+    raw = {**TWO, "selected_fields": "a.x, b.X"}
+
+    assert faults(**raw, target="T") == [("selected_field", "selected_fields")]
+    JoinerConfig.parse(raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (TWO, "full outer join"),
+        ({**TWO, "join_type": "innerjoin", "required_inputs": "a"}, "required_inputs: has no effect"),
+        (
+            {**TWO, "join_type": "inner_join", "fields_to_select": "a.x", "fields_to_rename": "b.x:y"},
+            "b.x is not selected",
+        ),
+        ({**TWO, "join_type": "innerjoin", "condition_expression": "true"}, "condition_expression: is read"),
+        ({**ADVANCED, "join_keys": "a.x=b.x"}, "join_keys: is not read"),
+        ({**ADVANCED, "distribution_enabled": True, "distribution_factor": 2, "distribution_stage_name": "a"},
+         "only joins by keys are salted"),
+        ({**TWO, "required_inputs": "", "in_memory_inputs": "b"}, "no effect on a full outer join"),
+        ({**TWO, "required_inputs": "a", "in_memory_inputs": "a"}, "not held in memory"),
+    ],
+)  # fmt: skip
+def test_what_is_probably_not_meant_is_said(raw: dict[str, Any], words: str) -> None:
+    """The join is made all the same."""
+    assert [words in warning for warning in warnings(JoinerConfig.parse(raw))] == [True]
+
+
+def test_a_plain_inner_join_gives_no_warning() -> None:
+    """Silence means that all is as it was asked."""
+    inner = {**TWO, "join_type": "innerjoin", "in_memory_inputs": "b"}
+
+    assert warnings(JoinerConfig.parse(inner)) == []
+
+
+def test_a_stage_of_a_pipeline_is_a_configuration() -> None:
+    """Its properties are taken, and inputs and target beside it."""
+    properties = {"joinKeys": "a.x=b.x", "requiredInputs": "a,b", "selectedFields": "a.x"}
+    plugin = {"name": "Joiner", "type": "batchjoiner", "properties": properties}
+    stage = {"name": "join", "plugin": plugin, "inputs": TWO["inputs"], "target": "T"}
+
+    config = JoinerConfig.parse(from_stage(stage))
+
+    assert (config.required_inputs, config.target) == (("a", "b"), "T")
+    assert from_stage(TWO) == TWO
+    with pytest.raises(ConfigError, match="has no object of properties"):
+        from_stage({"plugin": {"name": "Joiner"}})
+
+
+def test_references_name_inputs_and_target_by_their_paths() -> None:
+    """Errors about datasets point at these."""
+    config = JoinerConfig.parse({**TWO, "target": "T"})
+
+    assert references(config) == {"target": "T", "inputs.a": "A", "inputs.b": "B"}
+
+
+def test_what_cannot_change_a_row_is_not_in_the_signature() -> None:
+    """Another hint is no reason to join again; another order of inputs is: columns follow it."""
+    base = signature(JoinerConfig.parse({**TWO, "join_type": "innerjoin"}))
+    hinted = {**TWO, "join_type": "innerjoin", "in_memory_inputs": "b", "num_of_inputs": 2, "target": "T"}
+    turned = {**TWO, "join_type": "innerjoin", "inputs": {"b": "B", "a": "A"}}
+
+    assert signature(JoinerConfig.parse(hinted)) == base
+    assert signature(JoinerConfig.parse(turned)) != base
+
+
+@pytest.mark.parametrize(
+    ("schemas", "words"),
+    [
+        ({"a": {"x": "int"}}, "inputs.b: has no schema"),
+        ({"a": {"x": "int"}, "b": {"x": "number"}}, "inputs.b: unknown type 'number'"),
+        ({"a": {"x": "int"}, "b": "x int"}, "inputs.b: must be a list"),
+    ],
+)
+def test_a_preview_needs_the_schema_of_every_input(schemas: dict[str, Any], words: str) -> None:
+    """What is missing or cannot be read is named."""
+    with pytest.raises(ConfigError) as refused:
+        preview(TWO, schemas)
+
+    assert words in str(refused.value)

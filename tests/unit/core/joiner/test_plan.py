@@ -1,0 +1,127 @@
+"""In which order and by which keys inputs are joined."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider.core.joiner.config import JoinerConfig
+from airflow_merge_provider.core.joiner.plan import JoinPlan, Salt, plan
+from airflow_merge_provider.core.joiner.schema import Field, fields
+
+SCHEMAS = {
+    "a": fields({"k": "int", "v": "string", "w": "string"}),
+    "b": fields({"k": "int?", "v": "string"}),
+    "c": fields({"k": "int?", "v": "string"}),
+    "d": fields({"k": "int", "v": "string"}),
+}
+
+
+def planned(stages: str, **more: Any) -> JoinPlan:
+    keys = " = ".join(f"{stage}.k" for stage in stages)
+    raw = {"inputs": {stage: stage for stage in stages}, "join_keys": keys, "selected_fields": "b.v", **more}
+    schemas = {stage: SCHEMAS[stage] for stage in stages}
+    return plan(JoinerConfig.parse(raw, schemas), schemas)
+
+
+def steps(found: JoinPlan) -> list[tuple[str, str]]:
+    return [(step.how, step.stage) for step in found.steps]
+
+
+def test_required_inputs_come_first_and_the_others_are_left_joined() -> None:
+    """Whatever the declared order is."""
+    found = planned("abcd", required_inputs="d,b")
+
+    assert found.first == "b"
+    assert steps(found) == [("inner", "d"), ("left", "a"), ("left", "c")]
+    assert not found.coalesced
+
+
+def test_without_required_inputs_all_are_full_joined() -> None:
+    """The key is then that of any input that is there."""
+    found = planned("abc", required_inputs="")
+
+    assert steps(found) == [("full", "b"), ("full", "c")]
+    assert found.coalesced
+
+
+def test_only_what_keys_and_columns_need_is_read() -> None:
+    """The other fields are left in the files."""
+    found = planned("ab", required_inputs="a,b")
+
+    assert (found.needed("a"), found.needed("b")) == (("k",), ("k", "v"))
+
+
+@pytest.mark.parametrize(
+    ("stages", "more", "expected"),
+    [
+        ("bc", {"join_type": "innerjoin"}, [True]),
+        ("ab", {"join_type": "innerjoin"}, [False]),
+        ("bc", {"join_type": "innerjoin", "join_null_keys": False}, [False]),
+        ("abc", {"join_type": "innerjoin"}, [False, False]),
+        ("abc", {"required_inputs": ""}, [False, True]),
+        ("bad", {"required_inputs": ""}, [False, False]),
+    ],
+)
+def test_nulls_are_compared_only_where_both_sides_can_have_one(
+    stages: str, more: dict[str, Any], expected: list[bool]
+) -> None:
+    """Everywhere else plain equality gives the same rows and costs less."""
+    assert [step.null_safe[0] for step in planned(stages, **more).steps] == expected
+
+
+def test_inputs_in_memory_are_joined_to_those_that_are_not() -> None:
+    """Only then can Spark hold them: the first one is the stream."""
+    found = planned("abc", join_type="innerjoin", in_memory_inputs="a,c")
+
+    assert found.order == ("b", "a", "c")
+    assert [step.in_memory for step in found.steps] == [True, True]
+    assert not found.first_in_memory
+
+
+def test_the_skewed_input_is_the_first() -> None:
+    """It is spread; the copies of the other one are joined to it."""
+    found = planned(
+        "ab",
+        join_type="innerjoin",
+        distribution_enabled=True,
+        distribution_factor=4,
+        distribution_stage_name="b",
+    )
+
+    assert found.first == "b"
+    assert found.salt == Salt("b", 4)
+
+
+@pytest.mark.parametrize(
+    ("expect", "unique"),
+    [
+        ({"b": "one_to_one"}, ("a", "b")),
+        ({"b": "one_to_many"}, ("a",)),
+        ({"b": "many_to_one", "c": "many_to_one"}, ("b", "c")),
+        (None, ()),
+    ],
+)
+def test_what_is_expected_says_where_keys_may_not_repeat(expect: Any, unique: tuple[str, ...]) -> None:
+    """The left word is the first required input's, the right one that of the input it is said of."""
+    assert planned("abc", join_type="innerjoin", expect=expect).unique == unique
+
+
+def test_a_plan_tells_itself() -> None:
+    """A line per input, and what is compared."""
+    told = planned("abc", required_inputs="b", in_memory_inputs="c").explain()
+
+    assert told.splitlines() == ["b", "left join a", "left join c, in memory", "on b.k = a.k = c.k"]
+
+
+@pytest.mark.parametrize(
+    ("stages", "required", "nullable"),
+    [("bc", "b,c", True), ("ab", "a", False), ("ab", "b", True), ("ad", "", False), ("ab", "", True)],
+)
+def test_a_key_column_is_null_only_where_a_key_can_be(stages: str, required: str, nullable: bool) -> None:
+    """A required input without null keys is in every row, with its key."""
+    column = f"{stages[0]}.v"
+    found = planned(stages, required_inputs=required, key_columns="key", selected_fields=column)
+
+    assert found.key_columns == (Field("key", "int", nullable),)

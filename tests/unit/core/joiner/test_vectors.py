@@ -1,0 +1,73 @@
+"""The joiner's vectors as far as they need no tables: what is refused, and the schemas that come out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.joiner.config import JoinerConfig, warnings
+from airflow_merge_provider.core.joiner.preview import preview
+
+VECTORS = json.loads(
+    (Path(__file__).parents[3] / "conformance" / "vectors" / "joiner.json").read_text("utf-8")
+)["vectors"]
+Vector = dict[str, Any]
+# Spark alone can say whether an expression is a boolean.
+REFUSED = [
+    each for each in VECTORS if "error" in each["expected"] and each["id"] != "advanced-not-boolean-error"
+]
+ACCEPTED = [each for each in VECTORS if "error" not in each["expected"]]
+
+
+def named(vector: Vector) -> str:
+    return str(vector["id"])
+
+
+def configured(vector: Vector) -> dict[str, Any]:
+    return {**vector["config"], "inputs": {stage: f"t{n}" for n, stage in enumerate(vector["inputs"])}}
+
+
+def schemas(vector: Vector) -> dict[str, Any]:
+    return {stage: given["schema"] for stage, given in vector["inputs"].items()}
+
+
+@pytest.mark.parametrize("vector", REFUSED, ids=named)
+def test_every_fault_is_reported_at_once(vector: Vector) -> None:
+    """Each expected fault has its category and property, and its text holds all that it must mention."""
+    with pytest.raises(ConfigError) as refused:
+        preview(configured(vector), schemas(vector))
+
+    found = [(each.code, each.path, str(each).lower()) for each in refused.value.problems]
+    for fault in vector["expected"]["all_errors"]:
+        wanted = [text.lower() for text in fault["must_mention"]]
+        assert any(
+            (category, path) == (fault["category"], fault["property"])
+            and all(each in text for each in wanted)
+            for category, path, text in found
+        ), (fault, found)
+
+
+@pytest.mark.parametrize("vector", ACCEPTED, ids=named)
+def test_the_output_is_known_without_reading(vector: Vector) -> None:
+    """Names, order, types and nullability are those that the join gives; inputs are shown as they are."""
+    shown = preview(configured(vector), schemas(vector))
+
+    assert shown["output"] == vector["expected"]["schema"]
+    if "input_schemas" in vector["expected"]:
+        assert shown["inputs"] == vector["expected"]["input_schemas"]
+
+
+@pytest.mark.parametrize("vector", ACCEPTED, ids=named)
+def test_a_right_configuration_survives_the_request_file(vector: Vector) -> None:
+    """A configuration written as JSON and read again is the same, with the same warnings."""
+    config = JoinerConfig.parse(configured(vector))
+
+    again = JoinerConfig.parse(json.loads(config.model_dump_json()))
+
+    assert again == config
+    assert list(again.inputs) == list(config.inputs)
+    assert warnings(again) == warnings(config)
