@@ -28,6 +28,7 @@ Format = Literal["csv", "json", "json-array", "avro", "parquet", "orc", "xml"]
 FORMATS: tuple[str, ...] = get_args(Format)
 PLACES = ("source", "merged", "failure", "original", "state_path")
 _SOURCES = ("metadata", "path", "sidecar")
+_ORIGINAL = "name where merged sources go, or set original_action to 'keep' or 'delete'"
 _READER = 'must be a format or {"format": …, "schema": …, "options": {…}}'
 
 
@@ -222,7 +223,10 @@ class MergeRecordConfig(Config):
     def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _threshold_problems(known)
         yield from _place_problems(known)
-        if known.get("original_action", "move") != "move" and known.get("original") is not None:
+        moves = known.get("original_action", "move") == "move"
+        if moves and known.get("source") is not None and "original" in known and known["original"] is None:
+            yield Problem("original", "missing", "is required with original_action 'move'", _ORIGINAL)
+        if not moves and known.get("original") is not None:
             action = known["original_action"]
             yield Problem(
                 "original", "unused", f"is not used with original_action {action!r}", "leave it out"

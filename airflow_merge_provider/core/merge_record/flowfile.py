@@ -6,7 +6,7 @@ Source: merge_record spec §1, §11.1 and §11.4.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -41,7 +41,8 @@ class FlowFile:
 
     def as_json(self) -> dict[str, Any]:
         """Write the FlowFile as it is stored, without what is not there."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        pairs = ((name, getattr(self, name)) for name in self.__slots__)
+        return {name: value for name, value in pairs if value is not None}
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> FlowFile:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field as default, replace
+from dataclasses import asdict, dataclass, field as default, replace
 from typing import Any
 
 from airflow_merge_provider.core.merge_record import attributes as attribute_rules
@@ -67,14 +67,44 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run does and what is remembered after it; once written down it is carried out, not made anew."""
+    """What a run does and what is remembered after it; once written down it is carried out, not made anew.
+
+    ``finished`` are the files that are merged as a whole, each with the merges that took it or parts of it.
+    """
 
     now: int
     state: State
     merges: tuple[Merge, ...] = ()
     failures: tuple[Failure, ...] = ()
     lost: tuple[str, ...] = ()
+    finished: Mapping[str, tuple[str, ...]] = default(default_factory=dict)
     schemas: Mapping[str, Schema] = default(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Write the plan as it is stored."""
+        return {
+            "now": self.now,
+            "state": self.state.as_json(),
+            "merges": [_ended_json(merge) for merge in self.merges],
+            "failures": [_ended_json(failure) for failure in self.failures],
+            "lost": list(self.lost),
+            "finished": {uri: list(ids) for uri, ids in self.finished.items()},
+            "schemas": {key: schema.as_json() for key, schema in self.schemas.items()},
+        }
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Plan:
+        """Read the form that ``as_json`` writes."""
+        merges = ({**each, "schema": Schema.of(each["schema"])} for each in raw["merges"])
+        return cls(
+            now=raw["now"],
+            state=State.of(raw["state"]),
+            merges=tuple(Merge(**_ended_of(each)) for each in merges),
+            failures=tuple(Failure(**_ended_of(each)) for each in raw["failures"]),
+            lost=tuple(raw["lost"]),
+            finished={uri: tuple(ids) for uri, ids in raw["finished"].items()},
+            schemas={key: Schema.of(schema) for key, schema in raw["schemas"].items()},
+        )
 
     @property
     def is_idle(self) -> bool:
@@ -115,7 +145,8 @@ def plan(
     )
     ended_schemas = {source.schema for merge in merges for source in merge.sources}
     kept = {key: schema for key, schema in schemas.items() if key in ended_schemas}
-    return _remembered(Plan(now, after, merges, failures, tuple(lost), kept), config)
+    made = Plan(now, after, merges, failures, tuple(lost), schemas=kept)
+    return _remembered(made, config)
 
 
 def next_expiry(state: State, config: MergeRecordConfig) -> int | None:
@@ -171,11 +202,27 @@ def _output_schema(schemas: Sequence[Schema], config: MergeRecordConfig) -> Sche
     """Give the fields of an output: the writer's own, the union, or those of the first source."""
     if (own := config.output["schema"]) is not None:
         return Schema.of(own)
-    return union(_different(schemas)) if config.schema_merge == "union" else schemas[0]
+    if config.schema_merge == "union":
+        return union(_different(schemas))
+    # A file without records may have no fields to tell: the first that has some speaks for the bin.
+    return next((schema for schema in schemas if schema.fields), Schema())
 
 
 def _different(schemas: Iterable[Schema]) -> list[Schema]:
     return list({schema.key(): schema for schema in schemas}.values())
+
+
+def _ended_json(ended: Merge | Failure) -> dict[str, Any]:
+    written = {slot: getattr(ended, slot) for slot in ended.__slots__}
+    written |= {"reason": asdict(ended.reason), "sources": [source.as_json() for source in ended.sources]}
+    if isinstance(ended, Merge):
+        written["schema"] = ended.schema.as_json()
+    return written
+
+
+def _ended_of(raw: Mapping[str, Any]) -> dict[str, Any]:
+    sources = tuple(FlowFile.of(source) for source in raw["sources"])
+    return {**raw, "reason": Reason(**raw["reason"]), "sources": sources}
 
 
 def _threshold(ended: Ended, config: MergeRecordConfig) -> dict[str, Any]:
@@ -190,12 +237,14 @@ def _threshold(ended: Ended, config: MergeRecordConfig) -> dict[str, Any]:
 def _remembered(made: Plan, config: MergeRecordConfig) -> Plan:
     """Put into the state which files are merged in part, and which are merged and stay where they are."""
     waiting = made.state.waiting
-    partial = {uri: list(ids) for uri, ids in made.state.partial.items()}
+    merged = {uri: list(ids) for uri, ids in made.state.partial.items()}
     done = dict(made.state.done)
     for merge in made.merges:
         for source in merge.sources:
-            partial.setdefault(source.uri, []).append(merge.id)
+            merged.setdefault(source.uri, []).append(merge.id)
             if config.original_action == "keep" and source.uri not in waiting:
                 done[source.uri] = source.version
-    unfinished = {uri: tuple(ids) for uri, ids in partial.items() if uri in waiting}
-    return replace(made, state=replace(made.state, partial=unfinished, done=done))
+    ids = {uri: tuple(dict.fromkeys(found)) for uri, found in merged.items()}
+    partial = {uri: found for uri, found in ids.items() if uri in waiting}
+    finished = {uri: found for uri, found in ids.items() if uri not in waiting}
+    return replace(made, state=replace(made.state, partial=partial, done=done), finished=finished)

@@ -1,8 +1,8 @@
 """When are two schemas one, what is the union of several, and which fields does an output have.
 
 A schema is a list of fields ``{"name", "type", "nullable", "default", "aliases"}``. A type is a word
-(``int``, ``decimal(10,2)``), ``{"fields": […]}`` for a record, ``{"array": type}``, ``{"map": type}``, or a list of
-types for a choice. Source: merge_record spec §10.
+(``int``, ``decimal(10,2)``), ``{"fields": […]}`` for a record, ``{"array": type}``, ``{"map": type}``, or a
+list of types for a choice. Source: merge_record spec §10.
 """
 
 from __future__ import annotations

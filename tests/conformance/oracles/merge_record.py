@@ -19,10 +19,10 @@ def simulate(settings: dict[str, Any], triggers: list[dict[str, Any]]) -> list[t
         now, files = trigger["at"], trigger["files"]
         for file in files:
             _offer(rules, bins, number, now, file, log)
-        for each in list(bins):
+        for each in bins[:]:
             if _old(rules, each, now):
                 _end(rules, bins, number, each, "AGE", log)
-        for each in list(bins):
+        for each in bins[:]:
             if (rules["drain"] or not files) and _enough(rules, each):
                 _end(rules, bins, number, each, "FULL_ENOUGH", log)
     log += [(-1, "open", "", tuple(file["name"] for file in each["files"])) for each in bins]
