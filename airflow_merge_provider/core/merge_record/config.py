@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
@@ -122,11 +122,18 @@ def _by(check: Callable[[Any], Any], unset: Any = None) -> BeforeValidator:
     return BeforeValidator(lambda value: unset if value is None else check(value))
 
 
+def _shown(*types: str) -> WithJsonSchema:
+    """Say in the JSON Schema what users may write, which is more than what it becomes."""
+    return WithJsonSchema({"type": list(types)})
+
+
 Place = Annotated[str, BeforeValidator(_place)]
-Count = Annotated[int, _by(positive_integer, 1)]
-Limit = Annotated[int | None, BeforeValidator(limit)]
-Size = Annotated[int, _by(data_size, 0)]
-Format_ = Annotated[dict[str, Any], BeforeValidator(_reader)]
+Count = Annotated[int, _by(positive_integer, 1), _shown("integer", "string")]
+Limit = Annotated[int | None, BeforeValidator(limit), _shown("integer", "string", "null")]
+Size = Annotated[int, _by(data_size, 0), _shown("integer", "string")]
+MostSize = Annotated[int | None, _by(data_size), _shown("integer", "string", "null")]
+Span = Annotated[Period | None, _by(period), _shown("string", "null")]
+Described = Annotated[dict[str, Any], BeforeValidator(_reader), _shown("object", "string")]
 
 
 class MergeRecordConfig(Config):
@@ -144,7 +151,7 @@ class MergeRecordConfig(Config):
     state_path: Place | None = Field(
         None, description="A folder for open bins, plans, manifests and the ledger."
     )
-    reader: Format_ = Field(
+    reader: Described = Field(
         {"format": "json", "schema": None, "options": {}},
         description="Format, schema and options of the files that wait.",
     )
@@ -165,10 +172,10 @@ class MergeRecordConfig(Config):
         1000, description="From so many records on a bin is full; a file is never cut."
     )
     min_bin_size: Size = Field(0, description="Fewest bytes of a bin that is full.")
-    max_bin_size: Annotated[int | None, _by(data_size)] = Field(
+    max_bin_size: MostSize = Field(
         None, description="From so many bytes on a bin is full; no limit when not given."
     )
-    max_bin_age: Annotated[Period | None, _by(period)] = Field(
+    max_bin_age: Span = Field(
         None, description="A bin that is older ends, full or not; never when not given."
     )
     max_bins: Limit = Field(10, description="Most open bins; one more ends the oldest.")
@@ -184,9 +191,7 @@ class MergeRecordConfig(Config):
     arrival_order: Annotated[str, BeforeValidator(_arrival_order)] = Field(
         "modified", description="In which order files are binned: modified, path or attribute:<name>."
     )
-    settle_time: Annotated[Period | None, _by(period)] = Field(
-        None, description="Files younger than this wait for the next run."
-    )
+    settle_time: Span = Field(None, description="Files younger than this wait for the next run.")
     bin_age_from: Literal["arrival", "first_seen"] = Field(
         "arrival", description="Whether a bin is as old as its first file or as the run that saw it first."
     )
