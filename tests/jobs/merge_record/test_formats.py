@@ -274,7 +274,7 @@ def test_a_header_that_is_not_the_schemas_fails_alone(lean, tmp_path):
 
 
 def test_files_are_split_by_fields_first(lean, tmp_path):
-    """Parts go into bins by their values; a source moves once its last part is merged; nulls share a group."""
+    """Parts go into bins by their values; a source moves with its last part; nulls share a group."""
     made = Landing(
         tmp_path, lean, partition_by={"store": "store.id"}, correlation_attribute_name="store",
         min_records=2, attribute_sources=[], arrival_order="path",
