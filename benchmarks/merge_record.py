@@ -73,8 +73,9 @@ def _readings(files: int, records: int, groups: int) -> Iterator[tuple[str, list
         station = f"s{number * 7919 % groups}"
         rows = [
             {
-                "id": f"{number}-{place}", "station": station, "temp": number % 40 + 0.5, "wind": place % 30 + 0.25,
-                "gust": None if place % 3 else 1.5, "text": "clear, with a light breeze from the sea",
+                "id": f"{number}-{place}", "station": station, "temp": number % 40 + 0.5,
+                "wind": place % 30 + 0.25, "gust": None if place % 3 else 1.5,
+                "text": "clear, with a light breeze from the sea",
             }
             for place in range(records)
         ]  # fmt: skip
@@ -109,7 +110,8 @@ def _ours(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
         shutil.rmtree(folder / name, ignore_errors=True)
     shutil.copytree(folder / "kept", folder / "in", copy_function=os.link)
     config = {
-        "source": "in", "merged": "merged", "failure": "failure", "original": "original", "state_path": "state",
+        "source": "in", "merged": "merged", "failure": "failure", "original": "original",
+        "state_path": "state",
         "reader": {"format": "json", "schema": SCHEMA}, "correlation_attribute_name": "station",
         "max_records": 1_000_000, "max_bins": "unlimited", "max_bin_age": "1 hour",
     }  # fmt: skip
@@ -154,8 +156,8 @@ def _wrong(folder: Path, truth: Counter[str]) -> int:
             continue
         rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
         found.update(row["id"] for row in rows)
-        same = [json.loads(line) for line in expected[f"station={rows[0]['station']}.json"].splitlines()]
-        disorder += [row["id"] for row in rows] != [row["id"] for row in same]
+        lines = expected[f"station={rows[0]['station']}.json"].splitlines()
+        disorder += [row["id"] for row in rows] != [json.loads(line)["id"] for line in lines]
     return (found - truth).total() + (truth - found).total() + disorder
 
 

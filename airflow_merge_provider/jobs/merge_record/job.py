@@ -185,7 +185,13 @@ class _Run:
         if missing:
             places.merged.delete(folder)
             staging = self.opened(places.merged.uri(folder))
-            staged = self.engine.stage(missing, made.schemas, config, staging)
+            try:
+                staged = self.engine.stage(missing, made.schemas, config, staging)
+            except Exception:
+                # The same might fail for ever: as long as nothing of it is published it may be planned anew.
+                if len(missing) == len(made.merges):
+                    self.journal.abandon(made.state.generation)
+                raise
             self.journal.hold()
             for merge in missing:
                 manifests[merge.id] = routing.publish(merge, staged[merge.id], staging, places, self.journal)
@@ -197,7 +203,7 @@ class _Run:
         return Places(
             source=self.opened(str(config.source)),
             merged=self.opened(str(config.merged)),
-            failure=self.opened(config.failure) if config.failure else None,
+            failure=self.opened(str(config.failure)),
             original=self.opened(config.original) if config.original else None,
         )
 

@@ -26,11 +26,11 @@ _PREFIX = "merged"
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The folders of one operator; ``original`` and ``failure`` may be missing where nothing goes there."""
+    """The folders of one operator; there is no ``original`` where merged sources are kept or deleted."""
 
     source: Storage
     merged: Storage
-    failure: Storage | None
+    failure: Storage
     original: Storage | None
 
 
@@ -129,9 +129,8 @@ def _failed(source: FlowFile, failure: Failure, places: Places) -> Callable[[], 
         added["failure.culprit"] = culprit
 
     def step() -> None:
-        if places.failure is not None:
-            _move(source, name, places, places.failure, added)
-            places.source.delete(f"{name}{SIDECAR}")
+        _move(source, name, places, places.failure, added)
+        places.source.delete(f"{name}{SIDECAR}")
 
     return step
 

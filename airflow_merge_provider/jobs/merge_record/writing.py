@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window, fu
 
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.plan import Merge
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.spark_conf import cores
@@ -29,6 +30,10 @@ _SLOT, _SEQ, _LAST, _LINE = "__merge_slot", "__merge_seq", "__merge_last", "valu
 _SUFFIX = re.compile(r"c\d{3}(\.[^/]+)\Z")
 _EMPTY = {"json": b"", "json-array": b"[]\n"}
 _ORDER = (_SEQ, BLOCK, POSITION)
+
+
+# A source, the number of its bin in this job, and its place in the bin.
+_Place = tuple[FlowFile, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +78,12 @@ def _write(
     folder: str,
 ) -> dict[str, Staged]:
     schema = merges[0].schema
-    parts = [
-        _records(spark, key, schemas[key], schema, merges, config)
-        for key in dict.fromkeys(source.schema for merge in merges for source in merge.sources)
-    ]
+    places: dict[str, list[_Place]] = {}
+    for slot, merge in enumerate(merges):
+        for seq, source in enumerate(merge.sources):
+            if source.records:
+                places.setdefault(source.schema, []).append((source, slot, seq))
+    parts = [_records(spark, alike, schemas[key], schema, config) for key, alike in places.items()]
     frame = reduce(DataFrame.unionByName, parts)
     observed = Observation("merge_record")
     frame = frame.observe(observed, F.count(F.lit(1)).alias("records"))
@@ -93,32 +100,17 @@ def _write(
 
 
 def _records(
-    spark: SparkSession,
-    key: str,
-    own: Schema,
-    target: Schema,
-    merges: Sequence[Merge],
-    config: MergeRecordConfig,
+    spark: SparkSession, alike: Sequence[_Place], own: Schema, target: Schema, config: MergeRecordConfig
 ) -> DataFrame:
     """Read all sources of one schema at once, and tell each record its bin and its place in it."""
-    rows = [
-        (formats.spark_file(source.uri), source.part, slot, seq)
-        for slot, merge in enumerate(merges)
-        for seq, source in enumerate(merge.sources)
-        if source.schema == key and source.records
-    ]
-    uris = {
-        source.uri: None
-        for merge in merges
-        for source in merge.sources
-        if source.schema == key and source.records
-    }
+    rows = [(formats.spark_file(source.uri), source.part, slot, seq) for source, slot, seq in alike]
+    uris = list(dict.fromkeys(source.uri for source, _, _ in alike))
     struct = spark_schema(own)
     names = (FILE, PART, _SLOT, _SEQ)
     kinds = (pa.string(), pa.string(), pa.int32(), pa.int32())
     columns = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
     places = spark.createDataFrame(pa.table(columns, names=list(names)))
-    records = formats.read(spark, config.reader, struct, list(uris))
+    records = formats.read(spark, config.reader, struct, uris)
     on = [FILE]
     if config.partition_by:
         records = records.withColumn(PART, part_key(struct, config.partition_by))
@@ -218,5 +210,6 @@ def _parts(staging: Storage, folder: str) -> Iterable[str]:
 
 
 def _suffix(name: str) -> str:
+    """Give the ending that tells format and compression; arrays of JSON are written as text."""
     found = _SUFFIX.search(name)
-    return found[1] if found else ""
+    return found[1].replace(".txt", ".json") if found else ""

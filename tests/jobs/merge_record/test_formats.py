@@ -327,8 +327,34 @@ def test_a_writers_schema_decides_the_fields(lean, tmp_path):
     assert made.merged() == ['{"v":"x","id":"1","w":null}\n']
 
 
+def test_a_first_fragment_without_records_tells_no_fields(lean, tmp_path):
+    """The output has those of the next one, and nothing of it is lost; an array of JSON ends in .json."""
+    made = Landing(tmp_path, lean, writer="json-array", merge_strategy="Defragment")
+    for index, ids in enumerate(([], [1, 2])):
+        fragment = {"fragment.identifier": "f", "fragment.count": "2", "fragment.index": str(index)}
+        made.records(f"{index}.json", *({"id": each} for each in ids), **fragment)
+
+    made.run()
+
+    (output,) = made.outputs()
+    assert json.loads(output.read_text()) == [{"id": 1}, {"id": 2}]
+    assert output.suffix == ".json"
+
+
+def test_what_cannot_be_written_does_not_block_the_runs_to_come(lean, tmp_path):
+    """A value that the writer's schema does not take fails the run; another schema mends it."""
+    made = Landing(tmp_path, lean)
+    made.records("a.json", {"id": "x"})
+
+    with pytest.raises(Exception, match="CAST_INVALID_INPUT|cannot be cast"):
+        made.run(writer={"format": "json", "schema": "id INT"})
+    made.run(writer={"format": "json", "schema": "id STRING"})
+
+    assert made.ids() == [["x"]]
+
+
 def test_a_source_that_grows_while_it_is_merged_is_noticed(lean, tmp_path):
-    """Nothing is published; the plan stays and says which file is another one now."""
+    """Nothing is published, and the next run takes the file as it is now."""
     made = Landing(tmp_path, lean, reader={"format": "json", "schema": "id INT"})
     made.records("a.json", {"id": 1})
     engine = made.engine
