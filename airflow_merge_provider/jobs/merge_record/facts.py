@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -20,7 +22,7 @@ from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record import containers, formats
 from airflow_merge_provider.jobs.merge_record.containers import UnreadableError
 from airflow_merge_provider.jobs.merge_record.formats import BAD, FILE
-from airflow_merge_provider.jobs.merge_record.listing import Waiting
+from airflow_merge_provider.jobs.merge_record.listing import SIDECAR, Waiting
 from airflow_merge_provider.jobs.merge_record.spark_types import inferred, spark_schema
 from airflow_merge_provider.jobs.merge_record.storage import Storage
 from airflow_merge_provider.jobs.sql import column
@@ -99,18 +101,49 @@ def _facts(
     if kind == "csv":
         return _of_csv(spark, source, files, config.reader, explicit)
     uris = [file.uri for file in files]
-    places = _texts_of(source, uris)
-    if explicit is not None:
-        return _of_explicit(spark, config.reader, uris, explicit, places)
-    return _of_json(spark, uris, places, is_array=kind == "json-array")
+
+    def counted(some: Sequence[str]) -> dict[str, Fact]:
+        places = _texts_of(source, some)
+        if explicit is not None:
+            return _of_explicit(spark, config.reader, some, explicit, places)
+        return _of_json(spark, some, places, is_array=kind == "json-array")
+
+    return _without_broken(uris, counted)
 
 
 def _texts_of(source: Storage, uris: Sequence[str]) -> Sequence[str]:
-    """Give the folder when most of its files are asked for: Spark lists it faster than it looks up each name.
+    """Give the folder when all of its files are asked for: Spark lists it faster than many names."""
+    asked = set(uris)
+    seen = (entry.name for entry in source.files() if not _is_skipped_by_spark(entry.name))
+    others = (name for name in seen if not name.endswith(SIDECAR) and source.uri(name) not in asked)
+    return uris if next(others, None) else [source.location]
 
-    Only for texts: whatever else lies there is read as lines and left out when counts are looked up.
-    """
-    return [source.location] if 2 * len(uris) > len(source.files()) else uris
+
+def _is_skipped_by_spark(name: str) -> bool:
+    return any(part.startswith((".", "_")) and "=" not in part for part in name.split("/"))
+
+
+def _without_broken(
+    uris: Sequence[str], count: Callable[[Sequence[str]], dict[str, Fact]]
+) -> dict[str, Fact]:
+    """Count again without each file of which Spark says that it cannot read it, such as a cut gz file."""
+    rest, facts = list(uris), {}
+    while rest:
+        try:
+            return facts | count(rest)
+        except PySparkException as error:
+            broken = next((uri for uri in rest if _is_named(uri, str(error))), None)
+            if broken is None:
+                raise
+            facts[broken] = Fact(unreadable="Spark cannot read it to its end")
+            rest.remove(broken)
+    return facts
+
+
+def _is_named(uri: str, message: str) -> bool:
+    names = {uri, formats.spark_file(uri)}
+    names |= {name.replace("file:/", "file:///", 1) for name in names} | {f"file://{uri}"}
+    return any(f"reading file {name}." in message for name in names)
 
 
 def _of_footers(
@@ -241,7 +274,7 @@ def _of_csv(
         else:
             groups.setdefault(columns, []).append(file.uri)
     for columns, uris in groups.items():
-        facts |= _of_header(spark, reader, columns, uris, explicit)
+        facts |= _without_broken(uris, partial(_of_header, spark, reader, columns, explicit))
     return facts
 
 
@@ -249,8 +282,8 @@ def _of_header(
     spark: SparkSession,
     reader: Mapping[str, Any],
     columns: tuple[str, ...],
-    uris: Sequence[str],
     explicit: Schema | None,
+    uris: Sequence[str],
 ) -> dict[str, Fact]:
     if explicit is not None:
         return _of_explicit(spark, reader, uris, explicit)

@@ -5,54 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyarrow import orc, parquet
 
-from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.jobs.merge_record import containers
-from airflow_merge_provider.jobs.merge_record.formats import spark_format
+from tests.jobs.merge_record.contents import ROWS, XML, content
 from tests.jobs.merge_record.landing import Landing
-
-ROWS = [{"id": 1, "v": "x"}, {"id": 2, "v": None}, {"id": 3, "v": 'q"u,o'}]
-XML = {"format": "xml", "schema": "id BIGINT, v STRING", "options": {"rowTag": "r"}}
-
-
-def content(kind: str, rows: list[dict[str, Any]], spark: Any, scratch: Path) -> bytes:
-    """Write rows in a format, by another library than Spark where there is one."""
-    if kind == "csv":
-        cells = [f"{row['id']},{_cell(row['v'])}" for row in rows]
-        return "\n".join(["id,v", *cells, ""]).encode()
-    if kind == "json":
-        return "".join(json.dumps(row) + "\n" for row in rows).encode()
-    if kind == "json-array":
-        return json.dumps(rows, indent=2).encode()
-    if kind == "xml":
-        cells = [f"<r><id>{row['id']}</id>{_element(row['v'])}</r>" for row in rows]
-        return f"<rows>{''.join(cells)}</rows>".encode()
-    table = pa.table(
-        {"id": pa.array([row["id"] for row in rows], pa.int64()), "v": [row["v"] for row in rows]}
-    )
-    if kind == "avro":
-        place = str(scratch / "avro")
-        spark.createDataFrame(table).coalesce(1).write.format(spark_format(spark, kind)).mode(
-            "overwrite"
-        ).save(place)
-        return next(Path(place).glob("part-*")).read_bytes()
-    sink = pa.BufferOutputStream()
-    {"parquet": parquet.write_table, "orc": orc.write_table}[kind](table, sink)
-    return sink.getvalue().to_pybytes()
-
-
-def _cell(text: str | None) -> str:
-    return "" if text is None else '"' + text.replace('"', '\\"') + '"'
-
-
-def _element(text: str | None) -> str:
-    return "" if text is None else f"<v>{text.replace('&', '&amp;')}</v>"
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "json-array", "avro", "parquet", "orc", "xml"])
@@ -210,69 +168,6 @@ def test_csv_without_a_header(lean, tmp_path):
     assert made.merged() == ["Mark;33\nJohn;45\n"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "schema", "good", "bad"),
-    [
-        ("json", "id INT, v STRING", '{"id":1,"v":"x"}\n', '{"id":2,"v":"y"}\n{"id":"z","v":"y"}\n'),
-        ("csv", "id INT, v STRING", "id,v\n1,x\n", "id,v\n2,y\nz,y\n"),
-        ("json-array", "id INT, v STRING", '[{"id":1,"v":"x"}]', '[{"id":2},{"id":"z"}]'),
-        ("xml", "id INT, v STRING", "<a><r><id>1</id></r></a>", "<a><r><id>z</id></r></a>"),
-    ],
-)
-def test_a_malformed_record_fails_its_bin(kind, schema, good, bad, lean, tmp_path):
-    """Found on arrival, also in a column that a count would not touch; the good one goes along."""
-    options = {"rowTag": "r"} if kind == "xml" else {}
-    reader = {"format": kind, "schema": schema, "options": options}
-    made = Landing(tmp_path, lean, reader=reader, min_records=9)
-    made.put("a", good)
-    made.run()
-    made.put("b", bad, at=1)
-
-    report = made.run(at=1)
-
-    assert made.names("failure") == ["a", "b"]
-    assert report["failed"][0]["code"] == "MALFORMED"
-    assert made.attributes(tmp_path / "failure" / "a")["failure.culprit"] == "b"
-
-
-@pytest.mark.parametrize(
-    ("kind", "bad"),
-    [
-        ("json", b'{"id": 1}\n{"id": \n'),
-        ("json", b"[1, 2]\n"),
-        ("json-array", b'[{"id": 1}'),
-        ("csv", b"id,v\n1\n"),
-        ("parquet", b""),
-        ("orc", b"ORC"),
-        ("avro", b"Obj\x01"),
-        ("avro", b"no avro"),
-    ],
-)
-def test_a_file_whose_schema_cannot_be_told_fails_alone(kind, bad, lean, tmp_path):
-    """No reader can be opened for it; the bin of the others goes on."""
-    made = Landing(tmp_path / "landing", lean, reader=kind, min_records=9)
-    made.put("good", content(kind, ROWS[:1], lean, tmp_path))
-    made.put("bad", bad, at=1)
-
-    report = made.run(at=2)
-
-    assert (made.names("failure"), report["failed"][0]["code"]) == (["bad"], "UNREADABLE")
-    assert report["counts"]["open_files"] == 1
-
-
-def test_a_header_that_is_not_the_schemas_fails_alone(lean, tmp_path):
-    """Bound by position its values would land in other columns."""
-    made = Landing(tmp_path, lean, reader={"format": "csv", "schema": "name STRING, age INT"})
-    made.put("a.csv", "age,name\n1,x\n")
-    made.put("b.csv", "name,age\nx,1\n", at=1)
-
-    made.run(at=2)
-
-    assert made.merged() == ["name,age\nx,1\n"]
-    reason = made.attributes(tmp_path / "failure" / "a.csv")["failure.reason"]
-    assert "its header is age, name; the schema wants name, age" in reason
-
-
 def test_files_are_split_by_fields_first(lean, tmp_path):
     """Parts go into bins by their values; a source moves with its last part; nulls share a group."""
     made = Landing(
@@ -341,39 +236,6 @@ def test_a_first_fragment_without_records_tells_no_fields(lean, tmp_path):
     assert output.suffix == ".json"
 
 
-def test_what_cannot_be_written_does_not_block_the_runs_to_come(lean, tmp_path):
-    """A value that the writer's schema does not take fails the run; another schema mends it."""
-    made = Landing(tmp_path, lean)
-    made.records("a.json", {"id": "x"})
-
-    with pytest.raises(Exception, match="CAST_INVALID_INPUT|cannot be cast"):
-        made.run(writer={"format": "json", "schema": "id INT"})
-    made.run(writer={"format": "json", "schema": "id STRING"})
-
-    assert made.ids() == [["x"]]
-
-
-def test_a_source_that_grows_while_it_is_merged_is_noticed(lean, tmp_path):
-    """Nothing is published, and the next run takes the file as it is now."""
-    made = Landing(tmp_path, lean, reader={"format": "json", "schema": "id INT"})
-    made.records("a.json", {"id": 1})
-    engine = made.engine
-    stage = engine.stage
-
-    def grown(*given):
-        made.records("a.json", {"id": 1}, {"id": 2}, at=1)
-        return stage(*given)
-
-    engine.stage = grown
-    with pytest.raises(Exception, match="1 records were counted, 2 were written"):
-        made.run()
-    engine.stage = stage
-    assert made.outputs() == []
-
-    made.run(at=1)
-    assert made.ids() == [[1, 2]]
-
-
 def test_an_avro_file_tells_its_schema_and_records(lean, tmp_path):
     """Read without a library of its own; a cut file is no file."""
     whole = content("avro", ROWS, lean, tmp_path)
@@ -387,11 +249,3 @@ def test_an_avro_file_tells_its_schema_and_records(lean, tmp_path):
     file.write_bytes(whole[:-3])
     with file.open("rb") as opened, pytest.raises(containers.UnreadableError, match="damaged"):
         containers.avro_header(opened)
-
-
-def test_a_schema_that_is_none_is_an_error_of_the_configuration(lean, tmp_path):
-    """Spark's own words, before anything is read."""
-    made = Landing(tmp_path, lean, reader={"format": "json", "schema": "id WHAT EVER"})
-
-    with pytest.raises(DataError.__mro__[1], match=r"reader\.schema"):
-        made.run()
