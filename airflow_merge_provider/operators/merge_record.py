@@ -130,37 +130,15 @@ class MergeRecordOperator(SparkJobOperator):
         failure_scope: str = "bin",
         **kwargs: Any,
     ) -> None:
+        given = dict(locals())
         super().__init__(**kwargs)
-        self.source = source
-        self.merged = merged
-        self.failure = failure
-        self.state_path = state_path
-        self.reader = reader
-        self.original = original
-        self.original_action = original_action
-        self.writer = writer
-        self.merge_strategy = merge_strategy
-        self.correlation_attribute_name = correlation_attribute_name
-        self.attribute_strategy = attribute_strategy
-        self.min_records = min_records
+        for name in self.config_fields:
+            setattr(self, name, given[name])
+        self.max_bin_age = period_text(max_bin_age)
+        self.settle_time = period_text(settle_time)
         # What is None is not handed on, and would come back as the default.
         self.max_records = UNLIMITED if max_records is None else max_records
-        self.min_bin_size = min_bin_size
-        self.max_bin_size = max_bin_size
-        self.max_bin_age = period_text(max_bin_age)
         self.max_bins = UNLIMITED if max_bins is None else max_bins
-        self.attributes = attributes
-        self.attribute_sources = attribute_sources
-        self.partition_by = partition_by
-        self.arrival_order = arrival_order
-        self.settle_time = period_text(settle_time)
-        self.bin_age_from = bin_age_from
-        self.complete_full_enough = complete_full_enough
-        self.flush = flush
-        self.schema_identity = schema_identity
-        self.schema_merge = schema_merge
-        self.fragment_index_policy = fragment_index_policy
-        self.failure_scope = failure_scope
         self._declare(merged, [source])
 
     @classmethod
