@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -127,11 +126,13 @@ def _without_broken(
     uris: Sequence[str], count: Callable[[Sequence[str]], dict[str, Fact]]
 ) -> dict[str, Fact]:
     """Count again without each file of which Spark says that it cannot read it, such as a cut gz file."""
-    rest, facts = list(uris), {}
+    rest = list(uris)
+    facts: dict[str, Fact] = {}
     while rest:
         try:
             return facts | count(rest)
-        except PySparkException as error:
+        except Exception as error:
+            # Not always an error of pyspark's own: what fails while rows are fetched comes from py4j.
             broken = next((uri for uri in rest if _is_named(uri, str(error))), None)
             if broken is None:
                 raise
@@ -288,13 +289,13 @@ def _of_header(
     if explicit is not None:
         return _of_explicit(spark, reader, uris, explicit)
     places = [f"c{place}" for place in range(len(columns))]
-    texts = StructType([StructField(place, StringType()) for place in places])
+    texts = StructType([StructField(name, StringType()) for name in columns])
     records = formats.read_leniently(spark, reader, texts, uris)
-    kinds = [F.collect_set(_kind(F.col(place))).alias(place) for place in places]
+    pairs = list(zip(columns, places, strict=True))
+    kinds = [F.collect_set(_kind(column(name))).alias(place) for name, place in pairs]
     frame = records.select("*", F.col(BAD).isNotNull().alias("wrong"))
 
     def schema(row: Mapping[str, Any]) -> Schema:
-        pairs = zip(columns, places, strict=True)
         return Schema(
             tuple({"name": name, "type": _type(row[place]), "nullable": True} for name, place in pairs)
         )

@@ -50,6 +50,7 @@ def test_a_malformed_record_fails_its_bin(kind, schema, good, bad, lean, tmp_pat
         ("avro", b"Obj\x01"),
         ("avro", b"no avro"),
     ],
+    ids=lambda given: given if isinstance(given, str) else "",
 )
 def test_a_file_whose_schema_cannot_be_told_fails_alone(kind, bad, lean, tmp_path):
     """No reader can be opened for it; the bin of the others goes on."""
