@@ -27,6 +27,7 @@ from airflow_merge_provider.core.errors import (
 )
 from airflow_merge_provider.core.joiner import config as joiner
 from airflow_merge_provider.core.joiner.config import JoinerConfig
+from airflow_merge_provider.core.merge_record import config as merge_record
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, warnings
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
@@ -60,9 +61,19 @@ def _merge_source_references(config: MergeSourceConfig) -> dict[str, str]:
     return inputs if config.target is None else {**inputs, "target": config.target}
 
 
+def _merge_record_references(config: merge_record.MergeRecordConfig) -> dict[str, str]:
+    """Name the folders; what is written is the merged files."""
+    places = {name: getattr(config, name) for name in merge_record.PLACES}
+    named = {"target" if name == "merged" else name: place for name, place in places.items()}
+    return {name: place for name, place in named.items() if place is not None}
+
+
 _CAPABILITIES = {
     "joiner": _Capability(JoinerConfig, joiner.from_stage, joiner.references, joiner.warnings),
     "merge_source": _Capability(MergeSourceConfig, from_pipe, _merge_source_references, warnings),
+    "merge_record": _Capability(
+        merge_record.MergeRecordConfig, dict, _merge_record_references, merge_record.warnings
+    ),
 }
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_merge_provider.operators import joiner, merge_source
+from airflow_merge_provider.operators import joiner, merge_record, merge_source
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "airflow_merge_provider"
-OPERATORS = [joiner.JoinerOperator, merge_source.MergeSourceOperator]
+OPERATORS = [joiner.JoinerOperator, merge_record.MergeRecordOperator, merge_source.MergeSourceOperator]
 EMPTY_WORDS = {"utils", "util", "common", "helpers", "helper", "misc", "manager", "base"}
 
 

@@ -1,0 +1,56 @@
+"""Which attributes does a FlowFile have, and which does a merged one inherit.
+
+Source: merge_record spec §4 and §11.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import unquote
+
+COMMON = "Keep Only Common Attributes"
+ALL_UNIQUE = "Keep All Unique Attributes"
+_PLACE = re.compile(r"\$\{([^{}]+)\}")
+
+Attributes = Mapping[str, str]
+
+
+def inherited(sources: Iterable[Attributes], strategy: str) -> dict[str, str]:
+    """Give what the sources of a bin agree on; ``uuid`` never.
+
+    Keep Only Common keeps what every source has with the same value, Keep All Unique what no two sources
+    have with different values.
+    """
+    kept: dict[str, str] = {}
+    in_conflict: set[str] = {"uuid"}
+    common: set[str] | None = None
+    for attributes in sources:
+        common = set(attributes) if common is None else common & attributes.keys()
+        for name, value in attributes.items():
+            if kept.setdefault(name, value) != value:
+                in_conflict.add(name)
+    wanted = set(kept) if strategy == ALL_UNIQUE else common or set()
+    return {name: value for name, value in kept.items() if name in wanted - in_conflict}
+
+
+def of_path(relative: str) -> dict[str, str]:
+    """Read the ``name=value`` folders of a path.
+
+    >>> of_path("store=Main%20St/2026/day=1/a.json")
+    {'store': 'Main St', 'day': '1'}
+    """
+    folders = [folder.partition("=") for folder in relative.split("/")[:-1]]
+    return {unquote(name): unquote(value) for name, sign, value in folders if name and sign}
+
+
+def computed(templates: Mapping[str, str], attributes: Attributes) -> dict[str, str]:
+    """Evaluate templates such as ``abc=${abc},xyz=${xyz}`` over attributes; a missing one is empty.
+
+    >>> computed({"both": "${a}-${b}"}, {"a": "1"})
+    {'both': '1-'}
+    """
+    return {
+        name: _PLACE.sub(lambda found: attributes.get(found[1].strip(), ""), template)
+        for name, template in templates.items()
+    }

@@ -1,0 +1,238 @@
+"""Which bin does a FlowFile go into, and when does a bin end: the whole bin algorithm, without Spark.
+
+Source: merge_record spec §5 to §8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from airflow_merge_provider.core.merge_record import reasons
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile
+from airflow_merge_provider.core.merge_record.reasons import Reason
+
+IDENTIFIER, COUNT, INDEX = "fragment.identifier", "fragment.count", "fragment.index"
+Group = tuple[str, ...]
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_LARGEST = 2**31
+
+
+@dataclass(slots=True)
+class Bin:
+    """FlowFiles of one group that wait for each other; ``created_at`` is in microseconds since 1970 UTC.
+
+    Sources are only added through ``add``, which keeps the sums.
+    """
+
+    seq: int
+    group: Group
+    created_at: int
+    sources: list[FlowFile] = field(default_factory=list)
+    expected: int | None = None
+    records: int = 0
+    bytes: int = 0
+
+    @property
+    def id(self) -> str:
+        """The bin's name: its place in the order in which bins were opened."""
+        return f"bin-{self.seq}"
+
+    def add(self, source: FlowFile) -> None:
+        """Take a FlowFile in with all of its records."""
+        self.sources.append(source)
+        self.records += source.records
+        self.bytes += source.bytes
+
+    def without(self, uuids: Iterable[str]) -> Bin:
+        """Give the bin as if these FlowFiles had never come."""
+        gone = set(uuids)
+        rest = Bin(self.seq, self.group, self.created_at)
+        for source in self.sources:
+            if source.uuid not in gone:
+                rest.add(source)
+        rest.expected = next(
+            (count for count in map(fragment_count, rest.sources) if isinstance(count, int)), None
+        )
+        return rest
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A bin that ended: merged, or ``failed``; ``culprit`` is the uuid of the FlowFile that broke it."""
+
+    bin: Bin
+    reason: Reason
+    sources: tuple[FlowFile, ...]
+    failed: bool = False
+    culprit: str | None = None
+
+
+class Bins:
+    """The open bins of one run; ``now`` is one instant for the whole run."""
+
+    def __init__(self, config: MergeRecordConfig, open_bins: Iterable[Bin], next_seq: int, now: int) -> None:
+        self.ended: list[Ended] = []
+        self.next_seq = next_seq
+        self._config = config
+        self._now = now
+        self._open = {each.group: each for each in sorted(open_bins, key=lambda each: each.seq)}
+        # Files that waited together are not cut apart by their age: only bins of earlier runs end on arrival.
+        self._first_of_run = next_seq
+
+    @property
+    def open(self) -> list[Bin]:
+        """The bins that are open, the oldest first."""
+        return sorted(self._open.values(), key=lambda each: each.seq)
+
+    def take(self, flowfile: FlowFile) -> None:
+        """Offer one FlowFile; it goes into the open bin of its group, or opens one."""
+        group = self._group(flowfile)
+        found = self._open.get(group)
+        if flowfile.unreadable is not None:
+            self._fail_alone(flowfile, group, reasons.unreadable(flowfile.unreadable))
+            return
+        if flowfile.malformed is not None and self._config.failure_scope == "flowfile":
+            self._fail_alone(flowfile, group, reasons.malformed(flowfile.name, flowfile.malformed))
+            return
+        bin_ = found or self._new(group, flowfile.arrival)
+        bin_.add(flowfile)
+        is_open = self._grown(bin_, flowfile)
+        if found is None and is_open:
+            self._open[group] = bin_
+            if self._config.max_bins is not None and len(self._open) > self._config.max_bins:
+                self._complete(self.open[0], reasons.EVICTED)
+
+    def sweep(self, *, queue_was_empty: bool) -> None:
+        """End what a run ends when everything has been offered: by age, then what is full enough."""
+        self._complete_all(self._is_older, reasons.AGE)
+        if queue_was_empty:
+            self._complete_all(self._is_full_enough, reasons.FULL_ENOUGH)
+        if self._config.flush:
+            self._complete_all(lambda _: True, reasons.FLUSH)
+
+    def _new(self, group: Group, arrival: int) -> Bin:
+        from_arrival = self._config.bin_age_from == "arrival"
+        created_at = min(arrival, self._now) if from_arrival else self._now
+        self.next_seq += 1
+        return Bin(self.next_seq - 1, group, created_at)
+
+    def _group(self, flowfile: FlowFile) -> Group:
+        """Give what like FlowFiles have in common; a missing value and an empty one are the same."""
+        if self._config.defragment:
+            return (flowfile.attributes.get(IDENTIFIER, ""),)
+        schema = "" if self._config.schema_merge == "union" else flowfile.schema
+        name = self._config.correlation_attribute_name
+        return schema, flowfile.attributes.get(name, "") if name else ""
+
+    def _grown(self, bin_: Bin, newcomer: FlowFile) -> bool:
+        """Look at a bin that has just taken a FlowFile; True while it stays open."""
+        if newcomer.malformed is not None:
+            self._fail(bin_, reasons.malformed(newcomer.name, newcomer.malformed), newcomer.uuid)
+        elif self._config.defragment and (wrong := _agree(bin_, newcomer)):
+            self._fail(bin_, wrong, newcomer.uuid)
+        elif self._is_full(bin_):
+            self._complete(bin_, reasons.FULL)
+        elif bin_.seq < self._first_of_run and self._is_older(bin_):
+            age = self._config.max_bin_age
+            self._complete(bin_, reasons.age_on_arrival(age.text if age else ""))
+        else:
+            return True
+        return False
+
+    def _is_older(self, bin_: Bin) -> bool:
+        age = self._config.max_bin_age
+        return age is not None and age.is_exceeded_by(self._now - bin_.created_at)
+
+    def _is_full_enough(self, bin_: Bin) -> bool:
+        if self._config.defragment:
+            return len(bin_.sources) == bin_.expected
+        return bin_.records >= self._config.min_records and bin_.bytes >= self._config.min_bin_size
+
+    def _is_full(self, bin_: Bin) -> bool:
+        if not self._is_full_enough(bin_) or self._config.defragment:
+            return self._is_full_enough(bin_)
+        records, size = self._config.max_records, self._config.max_bin_size
+        return (records is not None and bin_.records >= records) or (size is not None and bin_.bytes >= size)
+
+    def _complete_all(self, wanted: Callable[[Bin], bool], reason: Reason) -> None:
+        for bin_ in self.open:
+            if wanted(bin_):
+                self._complete(bin_, reason)
+
+    def _complete(self, bin_: Bin, reason: Reason) -> None:
+        """Merge a bin; a set of fragments that is not whole, or not as the policy wants it, fails."""
+        sources = tuple(bin_.sources)
+        if self._config.defragment:
+            if len(sources) != bin_.expected:
+                self._fail(bin_, reasons.incomplete(len(sources), bin_.expected, reason), None)
+                return
+            if self._config.fragment_index_policy == "strict" and (wrong := _index_problem(sources)):
+                self._fail(bin_, *wrong)
+                return
+            if self._config.fragment_index_policy != "ignore":
+                sources = _by_index(sources)
+        self._end(Ended(bin_, reason, sources))
+
+    def _fail(self, bin_: Bin, reason: Reason, culprit: str | None) -> None:
+        self._end(Ended(bin_, reason, tuple(bin_.sources), failed=True, culprit=culprit))
+
+    def _fail_alone(self, flowfile: FlowFile, group: Group, reason: Reason) -> None:
+        alone = self._new(group, flowfile.arrival)
+        alone.add(flowfile)
+        self._fail(alone, reason, flowfile.uuid)
+
+    def _end(self, ended: Ended) -> None:
+        if self._open.get(ended.bin.group) is ended.bin:
+            del self._open[ended.bin.group]
+        self.ended.append(ended)
+
+
+def fragment_count(flowfile: FlowFile) -> int | str | None:
+    """Read the number of fragments: an integer, the text when it is none, None when there is none."""
+    return _integer(flowfile.attributes.get(COUNT))
+
+
+def _agree(bin_: Bin, newcomer: FlowFile) -> Reason | None:
+    """Hold a newcomer's count against its set's; the first count that is there is what is expected."""
+    count = fragment_count(newcomer)
+    if isinstance(count, str):
+        return reasons.count_invalid(count)
+    if count is None:
+        return None
+    if bin_.expected is not None and count != bin_.expected:
+        return reasons.count_differs(bin_.expected, count)
+    bin_.expected = count
+    return None
+
+
+def _by_index(sources: tuple[FlowFile, ...]) -> tuple[FlowFile, ...]:
+    """Order fragments by their index, as numbers; as they came when one has none."""
+    indexes = [_integer(source.attributes.get(INDEX)) for source in sources]
+    numbers = [index for index in indexes if isinstance(index, int)]
+    if len(numbers) < len(sources):
+        return sources
+    return tuple(source for _, source in sorted(zip(numbers, sources, strict=True), key=lambda pair: pair[0]))
+
+
+def _index_problem(sources: tuple[FlowFile, ...]) -> tuple[Reason, str] | None:
+    """Find the fragment that the strict policy refuses, with the reason."""
+    seen: set[int] = set()
+    for source in sources:
+        index = _integer(source.attributes.get(INDEX))
+        if not isinstance(index, int):
+            return reasons.index_missing(source.name), source.uuid
+        if index in seen:
+            return reasons.index_repeated(index), source.uuid
+        seen.add(index)
+    return None
+
+
+def _integer(text: str | None) -> int | str | None:
+    """Read a 32-bit integer; a text that is none is given back."""
+    if text is None or not _INTEGER.fullmatch(text):
+        return text
+    number = int(text)
+    return number if -_LARGEST <= number < _LARGEST else text

@@ -1,0 +1,60 @@
+"""What is known about one file that waits to be merged, before any of its records is moved.
+
+Source: merge_record spec §1, §11.1 and §11.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid5
+
+NAMESPACE = UUID("6f0d4d3e-5d5b-5c55-9d1f-0d6f6d657267")
+
+
+@dataclass(frozen=True, slots=True)
+class FlowFile:
+    """One file, or the records of one file that share the values of ``partition_by``.
+
+    ``arrival`` is in microseconds since 1970 UTC. ``schema`` is the key of a schema that is kept once.
+    ``unreadable`` and ``malformed`` say why the file as a whole, or a record of it, cannot be read.
+    """
+
+    uri: str
+    uuid: str
+    arrival: int
+    records: int
+    bytes: int
+    schema: str
+    version: str = ""
+    size: int = 0
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    part: str | None = None
+    unreadable: str | None = None
+    malformed: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name without its folder."""
+        return self.uri.rpartition("/")[2]
+
+    def as_json(self) -> dict[str, Any]:
+        """Write the FlowFile as it is stored, without what is not there."""
+        pairs = ((name, getattr(self, name)) for name in self.__slots__)
+        return {name: value for name, value in pairs if value is not None}
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> FlowFile:
+        """Read the form that ``as_json`` writes."""
+        return cls(**raw)
+
+
+def flowfile_uuid(uri: str, version: str, part: str | None = None) -> str:
+    """Give the identity of a file's content: the same in every try, another once the file changes."""
+    return str(uuid5(NAMESPACE, "\n".join((uri, version, part or ""))))
+
+
+def merge_id(bin_id: str, sources: tuple[FlowFile, ...]) -> str:
+    """Name the end of a bin: the same in every try, so that a repeated write is the same write."""
+    return str(uuid5(NAMESPACE, "\n".join((bin_id, *(source.uuid for source in sources)))))

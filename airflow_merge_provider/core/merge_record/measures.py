@@ -1,0 +1,123 @@
+"""How much is a text such as ``1.5 MB`` or ``30 secs``: the sizes, periods and numbers of MergeRecord.
+
+Source: merge_record spec §2.1.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+UNLIMITED = "unlimited"
+_MOST = 2**31 - 1
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?B)", re.IGNORECASE | re.ASCII)
+_POWERS = {"B": 0, "KB": 1, "MB": 2, "GB": 3, "TB": 4}
+_PERIOD = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]+)", re.IGNORECASE | re.ASCII)
+_MICROSECOND = 1000
+_SECOND = 1_000_000_000
+# Nanoseconds of each unit, and all the ways to write it.
+_UNITS = {
+    word: nanos
+    for nanos, words in (
+        (1, "ns nano nanos nanosecond nanoseconds"),
+        (1_000_000, "ms milli millis millisecond milliseconds"),
+        (_SECOND, "s sec secs second seconds"),
+        (60 * _SECOND, "m min mins minute minutes"),
+        (3600 * _SECOND, "h hr hrs hour hours"),
+        (86_400 * _SECOND, "d day days"),
+        (604_800 * _SECOND, "w wk wks week weeks"),
+    )
+    for word in words.split()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A span of time, with the text that asked for it: a reason repeats that text."""
+
+    nanoseconds: int
+    text: str
+
+    def is_exceeded_by(self, microseconds: int) -> bool:
+        """Say whether a span of so many microseconds is longer; an equal one is not."""
+        return microseconds * _MICROSECOND > self.nanoseconds
+
+    @property
+    def microseconds(self) -> int:
+        """The period in whole microseconds, rounded up."""
+        return -(-self.nanoseconds // _MICROSECOND)
+
+
+def data_size(value: Any) -> int:
+    """Read a data size in bytes; 1 KB is 1024 bytes, and a text needs its unit.
+
+    >>> data_size("0.1 KB"), data_size(2048)
+    (102, 2048)
+
+    :raises ValueError: when it is none.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if not found:
+        raise ValueError("must be a size with its unit, such as '128 MB' (B, KB, MB, GB, TB)")
+    number, unit = found.groups()
+    return int(Decimal(number) * 1024 ** _POWERS[unit.upper()])
+
+
+def period(value: Any) -> Period:
+    """Read a time period.
+
+    >>> period("1.5 hours").nanoseconds // 10**9
+    5400
+
+    :raises ValueError: when it is none.
+    """
+    if isinstance(value, Period):
+        return value
+    value = period_text(value)
+    found = _PERIOD.fullmatch(value.strip()) if isinstance(value, str) else None
+    nanos = _UNITS.get(found[2].lower()) if found else None
+    if found is None or nanos is None:
+        raise ValueError("must be a number with its unit of time, such as '30 secs' or '1.5 hours'")
+    return Period(int(Decimal(found[1]) * nanos), value.strip())
+
+
+def period_text(value: Any) -> Any:
+    """Write a ``timedelta`` as the text that means the same, and leave the rest alone.
+
+    >>> period_text(timedelta(minutes=1.5))
+    '90 secs'
+    """
+    if not isinstance(value, timedelta):
+        return value
+    seconds = Decimal(value // timedelta(microseconds=1)) / 1_000_000
+    return f"{seconds.normalize():f} secs"
+
+
+def positive_integer(value: Any) -> int:
+    """Read an integer of at least 1 that 32 bits hold.
+
+    :raises ValueError: when it is none.
+    """
+    if isinstance(value, str) and re.fullmatch(r"[+-]?\d+", value, re.ASCII):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
+        raise ValueError(f"must be an integer from 1 to {_MOST}")
+    return value
+
+
+def limit(value: Any) -> int | None:
+    """Read a positive integer, or ``unlimited``: no limit.
+
+    :raises ValueError: when it is neither.
+    """
+    if value is None or (isinstance(value, str) and value.strip().lower() == UNLIMITED):
+        return None
+    try:
+        return positive_integer(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or '{UNLIMITED}'") from None

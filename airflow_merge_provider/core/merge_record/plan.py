@@ -1,0 +1,250 @@
+"""What does a run do: a pure function of the state, the new files, the time and the configuration.
+
+Source: merge_record spec §4, §5 and §11.5.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field as default, replace
+from typing import Any
+
+from airflow_merge_provider.core.merge_record import attributes as attribute_rules
+from airflow_merge_provider.core.merge_record.bins import Bins, Ended
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile, merge_id
+from airflow_merge_provider.core.merge_record.reasons import FULL, Reason
+from airflow_merge_provider.core.merge_record.schema import Field, Schema, union
+from airflow_merge_provider.core.merge_record.state import State, fingerprint
+
+MIME_TYPES = {
+    "csv": "text/csv",
+    "json": "application/x-ndjson",
+    "json-array": "application/json",
+    "avro": "application/avro-binary",
+    "parquet": "application/vnd.apache.parquet",
+    "orc": "application/vnd.apache.orc",
+    "xml": "application/xml",
+}
+_MILLISECOND = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """The files that are new in this run, in queue order, and their schemas by key."""
+
+    flowfiles: tuple[FlowFile, ...] = ()
+    schemas: Mapping[str, Schema] = default(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """One merged file to be: from which sources, with which fields and attributes, and why now."""
+
+    id: str
+    bin: str
+    reason: Reason
+    sources: tuple[FlowFile, ...]
+    schema: Schema
+    attributes: Mapping[str, str]
+    records: int
+    bytes: int
+    age_ms: int
+    threshold: Mapping[str, Any] = default(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed bin, whose sources go to failure together; ``culprit`` is the uuid of who broke it."""
+
+    id: str
+    bin: str
+    reason: Reason
+    sources: tuple[FlowFile, ...]
+    culprit: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run does and what is remembered after it; once written down it is carried out, not made anew.
+
+    ``finished`` are the files that are merged as a whole, each with the merges that took it or parts of it.
+    """
+
+    now: int
+    state: State
+    merges: tuple[Merge, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    lost: tuple[str, ...] = ()
+    finished: Mapping[str, tuple[str, ...]] = default(default_factory=dict)
+    schemas: Mapping[str, Schema] = default(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Write the plan as it is stored."""
+        return {
+            "now": self.now,
+            "state": self.state.as_json(),
+            "merges": [_ended_json(merge) for merge in self.merges],
+            "failures": [_ended_json(failure) for failure in self.failures],
+            "lost": list(self.lost),
+            "finished": {uri: list(ids) for uri, ids in self.finished.items()},
+            "schemas": {key: schema.as_json() for key, schema in self.schemas.items()},
+        }
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Plan:
+        """Read the form that ``as_json`` writes."""
+        merges = ({**each, "schema": Schema.of(each["schema"])} for each in raw["merges"])
+        return cls(
+            now=raw["now"],
+            state=State.of(raw["state"]),
+            merges=tuple(Merge(**_ended_of(each)) for each in merges),
+            failures=tuple(Failure(**_ended_of(each)) for each in raw["failures"]),
+            lost=tuple(raw["lost"]),
+            finished={uri: tuple(ids) for uri, ids in raw["finished"].items()},
+            schemas={key: Schema.of(schema) for key, schema in raw["schemas"].items()},
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no bin ends."""
+        return not self.merges and not self.failures and not self.lost
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """How many bins ended for which reason."""
+        ended = [*(each.reason for each in self.merges), *(each.reason for each in self.failures)]
+        return dict(Counter(reason.code for reason in ended))
+
+
+def plan(
+    state: State, arrivals: Arrivals, now: int, config: MergeRecordConfig, lost: Sequence[str] = ()
+) -> Plan:
+    """Bin what has arrived, end what is to end; ``now`` is in microseconds since 1970 UTC.
+
+    The state's bins must be of this configuration's groups (``state.fingerprint``) and hold no file that has
+    changed; ``lost`` are files that vanished from them, to be told.
+    """
+    schemas = {key: Schema.of(raw) for key, raw in state.schemas.items()} | dict(arrivals.schemas)
+    open_before = [bin_.without(()) for bin_ in state.bins]
+    bins = Bins(config, open_before, state.next_seq, now)
+    for flowfile in arrivals.flowfiles:
+        bins.take(flowfile)
+    bins.sweep(queue_was_empty=config.complete_full_enough or not arrivals.flowfiles)
+    merges = tuple(_merge(ended, schemas, now, config) for ended in bins.ended if not ended.failed)
+    failures = tuple(_failure(ended) for ended in bins.ended if ended.failed)
+    used = {source.schema for bin_ in bins.open for source in bin_.sources}
+    after = replace(
+        state,
+        generation=state.generation + 1,
+        fingerprint=fingerprint(config),
+        next_seq=bins.next_seq,
+        bins=tuple(bins.open),
+        schemas={key: schemas[key].as_json() for key in sorted(used) if key in schemas},
+    )
+    ended_schemas = {source.schema for merge in merges for source in merge.sources}
+    kept = {key: schema for key, schema in schemas.items() if key in ended_schemas}
+    made = Plan(now, after, merges, failures, tuple(lost), schemas=kept)
+    return _remembered(made, config)
+
+
+def next_expiry(state: State, config: MergeRecordConfig) -> int | None:
+    """Say when the oldest open bin expires, in microseconds; None when none ever does."""
+    if config.max_bin_age is None or not state.bins:
+        return None
+    return min(bin_.created_at for bin_ in state.bins) + config.max_bin_age.microseconds
+
+
+def projected(record: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
+    """Give a record with the fields of a schema: what is missing is None, what is more is dropped."""
+    return {field["name"]: _value(record, field) for field in schema.fields}
+
+
+def _value(record: Mapping[str, Any], field: Field) -> Any:
+    found = (name for name in (field["name"], *(field.get("aliases") or ())) if name in record)
+    return record.get(next(found, ""))
+
+
+def _merge(ended: Ended, schemas: Mapping[str, Schema], now: int, config: MergeRecordConfig) -> Merge:
+    bin_, sources = ended.bin, ended.sources
+    age_ms = max(0, now - bin_.created_at) // _MILLISECOND
+    inherited = attribute_rules.inherited(
+        (source.attributes for source in sources), config.attribute_strategy
+    )
+    written = {
+        "record.count": str(bin_.records),
+        "mime.type": MIME_TYPES[config.output["format"]],
+        "merge.count": str(len(sources)),
+        "merge.bin.age": str(age_ms),
+        "merge.completion.reason": ended.reason.text,
+    }
+    return Merge(
+        id=merge_id(bin_.id, sources),
+        bin=bin_.id,
+        reason=ended.reason,
+        sources=sources,
+        schema=_output_schema([schemas.get(source.schema, Schema()) for source in sources], config),
+        attributes={**inherited, **written},
+        records=bin_.records,
+        bytes=bin_.bytes,
+        age_ms=age_ms,
+        threshold=_threshold(ended, config),
+    )
+
+
+def _failure(ended: Ended) -> Failure:
+    id_ = merge_id(ended.bin.id, ended.sources)
+    return Failure(id_, ended.bin.id, ended.reason, ended.sources, ended.culprit)
+
+
+def _output_schema(schemas: Sequence[Schema], config: MergeRecordConfig) -> Schema:
+    """Give the fields of an output: the writer's own, the union, or those of the first source."""
+    if (own := config.output["schema"]) is not None:
+        return Schema.of(own)
+    if config.schema_merge == "union":
+        return union(_different(schemas))
+    # A file without records may have no fields to tell: the first that has some speaks for the bin.
+    return next((schema for schema in schemas if schema.fields), Schema())
+
+
+def _different(schemas: Iterable[Schema]) -> list[Schema]:
+    return list({schema.key(): schema for schema in schemas}.values())
+
+
+def _ended_json(ended: Merge | Failure) -> dict[str, Any]:
+    written = {slot: getattr(ended, slot) for slot in ended.__slots__}
+    written |= {"reason": asdict(ended.reason), "sources": [source.as_json() for source in ended.sources]}
+    if isinstance(ended, Merge):
+        written["schema"] = ended.schema.as_json()
+    return written
+
+
+def _ended_of(raw: Mapping[str, Any]) -> dict[str, Any]:
+    sources = tuple(FlowFile.of(source) for source in raw["sources"])
+    return {**raw, "reason": Reason(**raw["reason"]), "sources": sources}
+
+
+def _threshold(ended: Ended, config: MergeRecordConfig) -> dict[str, Any]:
+    """Say which maximum a full bin has reached; NiFi's reason does not."""
+    if ended.reason != FULL or config.defragment:
+        return {}
+    if config.max_records is not None and ended.bin.records >= config.max_records:
+        return {"records": ended.bin.records, "max_records": config.max_records}
+    return {"bytes": ended.bin.bytes, "max_bin_size": config.max_bin_size}
+
+
+def _remembered(made: Plan, config: MergeRecordConfig) -> Plan:
+    """Put into the state which files are merged in part, and which are merged and stay where they are."""
+    waiting = made.state.waiting
+    merged = {uri: list(ids) for uri, ids in made.state.partial.items()}
+    done = dict(made.state.done)
+    for merge in made.merges:
+        for source in merge.sources:
+            merged.setdefault(source.uri, []).append(merge.id)
+            if config.original_action == "keep" and source.uri not in waiting:
+                done[source.uri] = source.version
+    ids = {uri: tuple(dict.fromkeys(found)) for uri, found in merged.items()}
+    partial = {uri: found for uri, found in ids.items() if uri in waiting}
+    finished = {uri: found for uri, found in ids.items() if uri not in waiting}
+    return replace(made, state=replace(made.state, partial=partial, done=done), finished=finished)

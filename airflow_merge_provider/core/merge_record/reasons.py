@@ -1,0 +1,64 @@
+"""Why did a bin end: NiFi's texts, and a short code for each to route on.
+
+Source: merge_record spec §6, §7 and §8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A code that programs read and a text that people read."""
+
+    code: str
+    text: str
+
+
+FULL = Reason("FULL", "Bin is full")
+FULL_ENOUGH = Reason("FULL_ENOUGH", "Bin is full enough")
+AGE = Reason("AGE", "Bin has reached Max Bin Age")
+EVICTED = Reason("EVICTED", "Maximum number of bins has been exceeded")
+FLUSH = Reason("FLUSH", "Bin was flushed on request")
+
+
+def age_on_arrival(max_bin_age: str) -> Reason:
+    """Say that a bin had expired when a FlowFile arrived; the text repeats the configured age."""
+    return Reason("AGE_ON_ARRIVAL", f"Bin is older than {max_bin_age}")
+
+
+def unreadable(why: str) -> Reason:
+    """Say that a file cannot be read at all; it fails alone."""
+    return Reason("UNREADABLE", f"The file cannot be read: {why}")
+
+
+def malformed(name: str, why: str) -> Reason:
+    """Say that a record of one FlowFile cannot be read; its bin fails with it."""
+    return Reason("MALFORMED", f"A record of {name} cannot be read: {why}")
+
+
+def incomplete(found: int, expected: int | None, ended_by: Reason) -> Reason:
+    """Say that a set of fragments was ended before it was whole."""
+    wanted = "an unknown number of" if expected is None else expected
+    return Reason("INCOMPLETE", f"{found} of {wanted} fragments were there: {ended_by.text}")
+
+
+def count_invalid(value: str) -> Reason:
+    """Say that a fragment.count is no integer."""
+    return Reason("FRAGMENT_COUNT_INVALID", f"fragment.count is not an integer: {value!r}")
+
+
+def count_differs(one: int, other: int) -> Reason:
+    """Say that the fragments of a set do not agree on how many they are."""
+    return Reason("FRAGMENT_COUNT_DIFFERS", f"fragment.count differs within the set: {one} and {other}")
+
+
+def index_missing(name: str) -> Reason:
+    """Say that a fragment has no integer index where the policy asks for one."""
+    return Reason("FRAGMENT_INDEX_MISSING", f"{name} has no integer fragment.index")
+
+
+def index_repeated(index: int) -> Reason:
+    """Say that two fragments have one index where the policy asks for different ones."""
+    return Reason("FRAGMENT_INDEX_REPEATED", f"fragment.index {index} is there more than once")

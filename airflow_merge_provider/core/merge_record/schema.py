@@ -1,0 +1,182 @@
+"""When are two schemas one, what is the union of several, and which fields does an output have.
+
+A schema is a list of fields ``{"name", "type", "nullable", "default", "aliases"}``. A type is a word
+(``int``, ``decimal(10,2)``), ``{"fields": […]}`` for a record, ``{"array": type}``, ``{"map": type}``, or a
+list of types for a choice. Source: merge_record spec §10.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Field = Mapping[str, Any]
+Type = Any
+
+# What Avro cannot tell apart: the derived text has one word for them.
+_SAME = {"byte": "int", "short": "int", "char": "string", "bigint": "string"}
+_NUMBERS = ("int", "long", "float", "double")
+_TEXTS = ("string", "char", "uuid", "bigint")
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_DIGITS = {"int": 10, "long": 19}
+_WIDEST = 38
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The fields of a FlowFile's records, and the text they come from where there is one."""
+
+    fields: tuple[Field, ...] = ()
+    text: str | None = None
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Schema:
+        """Read the form that ``as_json`` writes."""
+        return cls(tuple(raw.get("fields", ())), raw.get("text"))
+
+    def as_json(self) -> dict[str, Any]:
+        """Write the schema as it is stored."""
+        written: dict[str, Any] = {"fields": [dict(field) for field in self.fields]}
+        return written if self.text is None else {**written, "text": self.text}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the fields, in order."""
+        return tuple(str(field["name"]) for field in self.fields)
+
+    def key(self, identity: str = "canonical") -> str:
+        """Give what is equal for equal schemas: by their fields, or by identity ``text`` by their text."""
+        if identity == "text" and self.text is not None:
+            return f"text:{_hash(self.text)}"
+        return _hash(json.dumps(canonical({"fields": self.fields}), sort_keys=True))
+
+
+def canonical(kind: Type) -> Type:
+    """Write a type so that equal types are equal values.
+
+    >>> canonical("short"), canonical({"fields": [{"name": "x", "type": "byte"}]})
+    ('int', {'fields': [{'name': 'x', 'type': 'int', 'nullable': True}]})
+    """
+    if isinstance(kind, str):
+        word = kind.replace(" ", "").lower()
+        return _SAME.get(word, word)
+    if isinstance(kind, Mapping) and "fields" in kind:
+        return {"fields": [_canonical_field(field) for field in kind["fields"]]}
+    if isinstance(kind, Mapping):
+        return {name: canonical(inner) for name, inner in kind.items()}
+    if isinstance(kind, Sequence):
+        return [canonical(inner) for inner in kind]
+    return kind
+
+
+def union(schemas: Iterable[Schema]) -> Schema:
+    """Give the schema that holds the records of all: the first one's order, then what is new.
+
+    A field that only some have becomes nullable, numbers widen, and what does not fit becomes a choice.
+    """
+    merged: Schema | None = None
+    for schema in schemas:
+        merged = schema if merged is None else Schema(tuple(_union_fields(merged.fields, schema.fields)))
+    return merged or Schema()
+
+
+def is_choice(kind: Type) -> bool:
+    """Say whether values of this type may be of several types."""
+    return isinstance(kind, Sequence) and not isinstance(kind, str)
+
+
+def _canonical_field(field: Field) -> dict[str, Any]:
+    written = {
+        "name": field["name"],
+        "type": canonical(field["type"]),
+        "nullable": field.get("nullable", True),
+        "default": field.get("default"),
+        "aliases": sorted(field.get("aliases") or ()),
+    }
+    return {name: value for name, value in written.items() if value is not None and value != []}
+
+
+def _union_fields(left: Sequence[Field], right: Sequence[Field]) -> list[Field]:
+    rest = list(right)
+    fields: list[Field] = []
+    for field in left:
+        partner = next((other for other in rest if _names(field) & _names(other)), None)
+        if partner is None:
+            fields.append({**field, "nullable": True})
+            continue
+        rest.remove(partner)
+        fields.append(_union_field(field, partner))
+    return fields + [{**field, "nullable": True} for field in rest]
+
+
+def _union_field(left: Field, right: Field) -> Field:
+    field: dict[str, Any] = {
+        "name": left["name"],
+        "type": _union_type(left["type"], right["type"]),
+        "nullable": left.get("nullable", True) or right.get("nullable", True),
+    }
+    default = left.get("default") if left.get("default") is not None else right.get("default")
+    if default is not None:
+        field["default"] = default
+    if aliases := sorted((_names(left) | _names(right)) - {left["name"]}):
+        field["aliases"] = aliases
+    return field
+
+
+def _names(field: Field) -> set[str]:
+    return {field["name"], *(field.get("aliases") or ())}
+
+
+def _union_type(left: Type, right: Type) -> Type:
+    one, other = canonical(left), canonical(right)
+    if one == other:
+        return left
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        if "fields" in one and "fields" in other:
+            return {"fields": _union_fields(left["fields"], right["fields"])}
+        if one.keys() == other.keys():
+            return {name: _union_type(left[name], right[name]) for name in left}
+    if isinstance(one, str) and isinstance(other, str) and (wider := _wider(one, other)):
+        return wider
+    return _choice(left, right)
+
+
+def _choice(left: Type, right: Type) -> Type:
+    """Put two types side by side, each once."""
+    members: list[Type] = []
+    for kind in (*(left if is_choice(left) else [left]), *(right if is_choice(right) else [right])):
+        if canonical(kind) not in map(canonical, members):
+            members.append(kind)
+    return members
+
+
+def _wider(one: str, other: str) -> str | None:
+    """Give the type that holds both, or None."""
+    if one in _NUMBERS and other in _NUMBERS:
+        return max(one, other, key=_NUMBERS.index)
+    if one in _TEXTS and other in _TEXTS:
+        return "string"
+    sizes = [_decimal_size(word) for word in (one, other)]
+    if None in sizes:
+        floats = {one, other} & {"float", "double"}
+        return "double" if floats and any("decimal" in word for word in (one, other)) else None
+    # Digits before and behind the point, each the larger: every value of both fits.
+    whole = max(size[0] for size in sizes if size)
+    scale = max(size[1] for size in sizes if size)
+    return f"decimal({min(whole + scale, _WIDEST)},{scale})"
+
+
+def _decimal_size(word: str) -> tuple[int, int] | None:
+    """Give the digits before and behind the point."""
+    if word in _DIGITS:
+        return _DIGITS[word], 0
+    found = _DECIMAL.fullmatch(word)
+    return (int(found[1]) - int(found[2]), int(found[2])) if found else None
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,124 @@
+"""What is remembered between runs: open bins, their files, and which configuration grouped them.
+
+Source: merge_record spec §11.4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.merge_record.bins import Bin
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile
+
+FORMAT = 1
+_GROUPING = (
+    "merge_strategy", "correlation_attribute_name", "reader", "writer", "attributes", "attribute_sources",
+    "partition_by", "schema_identity", "schema_merge",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything a run needs of the runs before; ``generation`` grows by one with every run that changes it.
+
+    ``schemas`` holds each schema of an open bin once, by its key. ``done`` are files that stay where they are
+    although they have been merged, by their version; ``partial`` the merges that have taken parts of a file
+    whose other parts still wait.
+    """
+
+    generation: int = 0
+    fingerprint: str = ""
+    next_seq: int = 1
+    bins: tuple[Bin, ...] = ()
+    schemas: Mapping[str, Any] = field(default_factory=dict)
+    done: Mapping[str, str] = field(default_factory=dict)
+    partial: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> dict[str, str]:
+        """The files in open bins, by their version."""
+        return {source.uri: source.version for bin_ in self.bins for source in bin_.sources}
+
+    def as_json(self) -> dict[str, Any]:
+        """Write the state as it is stored."""
+        return {
+            "format": FORMAT,
+            "generation": self.generation,
+            "fingerprint": self.fingerprint,
+            "next_bin": self.next_seq,
+            "schemas": dict(self.schemas),
+            "done": dict(self.done),
+            "partial": {uri: list(ids) for uri, ids in self.partial.items()},
+            "bins": [_bin_json(bin_) for bin_ in self.bins],
+        }
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> State:
+        """Read the form that ``as_json`` writes.
+
+        :raises DataError: when a newer version of this package wrote it.
+        """
+        if raw.get("format") != FORMAT:
+            raise DataError(
+                f"the state has format {raw.get('format')!r}, this version reads {FORMAT}: "
+                "use the version that wrote it"
+            )
+        return cls(
+            generation=raw["generation"],
+            fingerprint=raw["fingerprint"],
+            next_seq=raw["next_bin"],
+            bins=tuple(_bin_of(each) for each in raw["bins"]),
+            schemas=raw["schemas"],
+            done=raw["done"],
+            partial={uri: tuple(ids) for uri, ids in raw["partial"].items()},
+        )
+
+
+def fingerprint(config: MergeRecordConfig) -> str:
+    """Sum up what decides which files are alike; thresholds are no part of it."""
+    grouping = config.model_dump(mode="json", include=set(_GROUPING))
+    return hashlib.sha256(json.dumps(grouping, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def dissolved(state: State) -> State:
+    """Give the state without its bins: their files are in the queue again.
+
+    A file of which a part has been merged goes on where it was: its bins stay.
+    """
+    kept = tuple(bin_ for bin_ in state.bins if any(source.uri in state.partial for source in bin_.sources))
+    return replace(state, bins=kept)
+
+
+def without(state: State, uris: Iterable[str]) -> State:
+    """Give the state as if these files, which changed or vanished, had never been binned."""
+    gone = set(uris)
+    if not gone:
+        return state
+    bins = (bin_.without(source.uuid for source in bin_.sources if source.uri in gone) for bin_ in state.bins)
+    return replace(state, bins=tuple(bin_ for bin_ in bins if bin_.sources))
+
+
+def _bin_json(bin_: Bin) -> dict[str, Any]:
+    label, expected = " / ".join(part for part in bin_.group if part), bin_.expected
+    return {
+        "id": bin_.id,
+        "seq": bin_.seq,
+        "group": list(bin_.group),
+        "label": label,
+        "created_at": bin_.created_at,
+        "expected": expected,
+        "sources": [source.as_json() for source in bin_.sources],
+    }
+
+
+def _bin_of(raw: Mapping[str, Any]) -> Bin:
+    bin_ = Bin(raw["seq"], tuple(raw["group"]), raw["created_at"], expected=raw["expected"])
+    for source in raw["sources"]:
+        bin_.add(FlowFile.of(source))
+    return bin_

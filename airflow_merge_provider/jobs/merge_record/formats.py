@@ -1,0 +1,139 @@
+"""How are files of each format read and written by Spark: options, order of records, names of files.
+
+Source: merge_record spec §11.1 and §11.7.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession, functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from airflow_merge_provider.core.spark_conf import cores
+
+FILE, BLOCK, POSITION = "__merge_file", "__merge_block", "__merge_position"
+BAD = "__merge_bad"
+_SPARK = {"json-array": "json"}
+# Spark's own name first; the class is in the wheel although the short name is not.
+_AVRO = ("avro", "org.apache.spark.sql.avro.AvroFileFormat")
+_TEXTS = ("csv", "json", "json-array", "xml")
+_GLOB = re.compile(r"([\\*?\[\]{}])")
+# Characters that java.net.URI leaves alone in a path.
+_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.!~'()*,;:$&+=@/")
+_ASCII = 128
+
+
+@contextmanager
+def session_settings(spark: SparkSession) -> Iterator[None]:
+    """Set what reading many small files needs, and give back what was set before."""
+    settings = {
+        "spark.sql.caseSensitive": "true",
+        # Listing ten thousand named files would start ten thousand tasks.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * cores()),
+        # A small file costs less than the 4 MB that Spark counts for opening one.
+        "spark.sql.files.openCostInBytes": str(64 * 1024),
+    }
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
+
+
+def read(
+    spark: SparkSession, reader: Mapping[str, Any], schema: StructType, uris: Sequence[str]
+) -> DataFrame:
+    """Read the records of files that share one schema; a record that cannot be read fails the statement.
+
+    Beside the fields come ``FILE`` (as ``spark_file`` writes it), and ``BLOCK`` and ``POSITION``, which give
+    the order of the records within their file, also where Spark has split it.
+    """
+    options = {"mode": "FAILFAST"} if reader["format"] in _TEXTS else {}
+    frame = _reader(spark, reader, options).schema(schema).load(_paths(uris))
+    metadata = frame.metadataColumn("_metadata")
+    return frame.select(
+        "*",
+        metadata.getField("file_path").alias(FILE),
+        metadata.getField("file_block_start").alias(BLOCK),
+        # Only compared within one task of one job, so it does not matter that it differs between jobs.
+        F.monotonically_increasing_id().alias(POSITION),  # noqa: TID251
+    )
+
+
+def read_leniently(
+    spark: SparkSession, reader: Mapping[str, Any], schema: StructType, uris: Sequence[str]
+) -> DataFrame:
+    """Read records with a column ``BAD`` that holds the text of those that cannot be read, and ``FILE``."""
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD, "columnPruning": "false"}
+    frame = _reader(spark, reader, options).schema(with_bad(schema)).load(_paths(uris))
+    return frame.select("*", frame.metadataColumn("_metadata").getField("file_path").alias(FILE))
+
+
+def read_texts(spark: SparkSession, uris: Sequence[str], *, whole: bool) -> DataFrame:
+    """Read lines, or whole files, as a column ``value``, with ``FILE``."""
+    reader = spark.read.format("text").option("wholetext", whole).option("recursiveFileLookup", value=True)
+    frame = reader.load(_paths(uris))
+    return frame.select("value", frame.metadataColumn("_metadata").getField("file_path").alias(FILE))
+
+
+def with_bad(schema: StructType) -> StructType:
+    """Give a struct with one more column, for the text of a record that cannot be read."""
+    return StructType([*schema.fields, StructField(BAD, StringType())])
+
+
+def spark_file(uri: str) -> str:
+    """Write a location as Spark's ``_metadata.file_path`` does.
+
+    >>> spark_file("/in/a b%20[1].json")
+    'file:/in/a%20b%2520%5B1%5D.json'
+    """
+    text = f"file:{uri}" if uri.startswith("/") else uri
+    return "".join(char if _is_legal(char) else _escaped(char) for char in text)
+
+
+def spark_format(spark: SparkSession, kind: str) -> str:
+    """Give Spark's name of a format."""
+    if kind != "avro":
+        return _SPARK.get(kind, kind)
+    try:
+        spark.read.format(_AVRO[0]).schema("x int").load([]).schema  # noqa: B018 - asks for the source
+    except AnalysisException as error:
+        return _AVRO[1] if "avro" in str(error).lower() else _AVRO[0]
+    return _AVRO[0]
+
+
+def options_of(described: Mapping[str, Any]) -> dict[str, str]:
+    """Give the options of a reader or a writer over ours: CSV files have a header, nulls are written."""
+    kind = described["format"]
+    ours: dict[str, str] = {}
+    if kind == "csv":
+        ours = {"header": "true"}
+    elif kind == "json-array":
+        ours = {"multiLine": "true"}
+    return {**ours, **described["options"]}
+
+
+def _reader(spark: SparkSession, reader: Mapping[str, Any], options: Mapping[str, str]) -> DataFrameReader:
+    asked = {**options_of(reader), **options, "recursiveFileLookup": "true"}
+    return spark.read.format(spark_format(spark, reader["format"])).options(**asked)
+
+
+def _paths(uris: Sequence[str]) -> list[str]:
+    """Keep Spark from taking brackets and stars in names for patterns."""
+    return [_GLOB.sub(r"\\\1", uri) for uri in uris]
+
+
+def _is_legal(char: str) -> bool:
+    return char in _LEGAL or (ord(char) >= _ASCII and char.isprintable() and not char.isspace())
+
+
+def _escaped(char: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in char.encode())

@@ -1,0 +1,271 @@
+"""MergeRecord's run: resume what was left, list, count, plan, write, publish, move, remember.
+
+Source: merge_record spec §11.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig, warnings
+from airflow_merge_provider.core.merge_record.plan import Plan, plan
+from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.merge_record.state import State, dissolved, fingerprint, without
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.jobs.merge_record import routing
+from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
+from airflow_merge_provider.jobs.merge_record.journal import Journal
+from airflow_merge_provider.jobs.merge_record.listing import Listing, listing, waiting
+from airflow_merge_provider.jobs.merge_record.report import report, told_of
+from airflow_merge_provider.jobs.merge_record.routing import Places
+from airflow_merge_provider.jobs.merge_record.spark_types import schema_of, spark_schema
+from airflow_merge_provider.jobs.merge_record.storage import Storage, storage_options
+from airflow_merge_provider.jobs.progress import Progress
+
+Open = Callable[[str], Storage]
+
+
+def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
+    """Merge the files that wait, or say that there is nothing to do.
+
+    :raises ConfigError: when the configuration is wrong.
+    :raises DataError: when the state cannot be read, or a source of a plan that was left has changed.
+    :raises ConflictError: when another run is at work; nothing of this one is written then.
+    """
+    config = _resolved(request)
+    return run_with(SparkEngine(spark), _opener(spark), config, request, progress)
+
+
+def run_with(
+    engine: Engine, opened: Open, config: MergeRecordConfig, request: JobRequest, progress: Progress
+) -> dict[str, Any]:
+    """Make one run with whatever counts and moves the records."""
+    works = _Run(engine, opened, config, request, progress)
+    dry = request.until != "commit"
+    with nullcontext() if dry else works.journal.lease(request.run.model_dump()):
+        return works.previewed() if dry else works.carried_out()
+
+
+@dataclass
+class _Run:
+    """One run over one journal."""
+
+    engine: Engine
+    opened: Open
+    config: MergeRecordConfig
+    request: JobRequest
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self.journal = Journal(self.opened(str(self.config.state_path)))
+        self.said = warnings(self.config)
+        self.plans: list[Plan] = []
+        self.uris: dict[str, str] = {}
+
+    def previewed(self) -> dict[str, Any]:
+        """Plan, and write nothing."""
+        state, _ = self.journal.state()
+        if self.journal.unfinished(state):
+            self.said.append("a run before has left a plan: the next run carries it out first")
+        made, _ = self._planned(state)
+        return self._report(told_of([made], {}, self.config), changed=False)
+
+    def carried_out(self) -> dict[str, Any]:
+        """Finish what was left, then plan and do what is new."""
+        token = self.request.run.model_dump()
+        state, before = self.journal.state()
+        told: dict[str, Any] | None = None
+        self.journal.abandon(state.generation)
+        left = self.journal.unfinished(state)
+        if left is not None and (resumed := self._resumable(left)):
+            self.progress.say(f"resuming the plan of {left['token']['run_id']}")
+            told = self._execute(resumed, state, MergeRecordConfig.parse(left["config"]))
+            state = resumed.state
+        if told is None or left is None or left["token"] != token:
+            made, arrived = self._planned(state)
+            if not made.is_idle or arrived or _differs(made.state, state):
+                told = self._execute(made, state, self.config)
+        if told is None and before.get("token") == token:
+            # A retry whose first try had done everything reports that as its own.
+            told = before["told"]
+        return self._report(told, changed=bool(told and told["merged"]), state=state)
+
+    def _planned(self, state: State) -> tuple[Plan, int]:
+        """List what waits, look into what is new, and decide."""
+        places = self._places(self.config)
+        with self.progress.step("list"):
+            found = listing(places.source, self.config, self.request.started_at)
+        state, lost = self._checked(state, found)
+        known = {**state.done, **state.waiting}
+        names = {places.source.uri(entry.name): entry for entry in found.settled}
+        new = [entry for uri, entry in names.items() if known.get(uri) != entry.version]
+        files = waiting(places.source, new, found.sidecars, self.config)
+        with self.progress.step("count"):
+            arrived = self.engine.arrivals(places.source, files, self.config, self.request.started_at)
+        with self.progress.step("plan"):
+            made = plan(state, arrived, self.request.started_at, self.config, lost)
+        self.progress.say(
+            f"{len(files)} new files, {found.unsettled} not settled; {len(made.merges)} merges, "
+            f"{len(made.failures)} failures, {len(made.state.bins)} bins stay open"
+        )
+        return made, len(files)
+
+    def _checked(self, state: State, found: Listing) -> tuple[State, list[str]]:
+        """Take files that changed or vanished out of the bins, and bins of another grouping apart."""
+        moved = [uri for uri, version in state.waiting.items() if found.versions.get(uri) != version]
+        lost = [uri for uri in moved if uri not in found.versions]
+        if moved:
+            self.said.append(f"{len(moved)} files of open bins have changed or vanished: taken out of them")
+        state = without(state, moved)
+        partial = {uri: ids for uri, ids in state.partial.items() if uri not in moved}
+        done = {uri: version for uri, version in state.done.items() if uri in found.versions}
+        state = replace(state, partial=partial, done=done)
+        regrouped = bool(state.bins) and state.fingerprint != fingerprint(self.config)
+        if regrouped:
+            self.said.append("the configuration groups files differently now: open bins are dissolved")
+        return (dissolved(state) if regrouped or self.request.full_refresh else state), lost
+
+    def _resumable(self, left: Mapping[str, Any]) -> Plan | None:
+        """Give the plan that was left; None when it has not begun and its sources have changed.
+
+        :raises DataError: when it has begun, and they have.
+        """
+        made = Plan.of(left["plan"])
+        published = {merge.id for merge in made.merges if self.journal.manifest(merge.id)}
+        config = MergeRecordConfig.parse(left["config"])
+        versions = listing(self._places(config).source, config, self.request.started_at).versions
+        sources = [source for merge in made.merges if merge.id not in published for source in merge.sources]
+        changed = [source.uri for source in sources if versions.get(source.uri) != source.version]
+        if not changed:
+            return made
+        if published:
+            hint = f"put it back, or remove {self.journal.location}/plan-{made.state.generation}.json"
+            what = "has changed or vanished while a run was interrupted that merges it"
+            raise DataError.of([Problem(changed[0], "changed", what, hint)])
+        self.said.append("a plan that was left is made anew: its files have changed meanwhile")
+        self.journal.abandon(made.state.generation)
+        return None
+
+    def _execute(self, made: Plan, before: State, config: MergeRecordConfig) -> dict[str, Any]:
+        """Write the plan down and carry it out, each step so that it can be repeated; tell what was done."""
+        token = self.request.run.model_dump()
+        self.plans.append(made)
+        if made.is_idle:
+            told = told_of(self.plans, self.uris, config)
+            self.journal.save(before, made.state, {"token": token, "told": told})
+            return told
+        if self.journal.unfinished(before) is None:
+            self.journal.decide(made, {"token": token, "config": _raw(config)})
+        places = self._places(config)
+        with self.progress.step("write"):
+            self.uris |= self._published(made, places, config)
+        with self.progress.step("move"):
+            self.journal.hold()
+            routing.route(made, places, config)
+            place = self.journal.record(made.state.generation, routing.ledger(made, self.uris))
+        told = {**told_of(self.plans, self.uris, config), "ledger": place}
+        self.journal.save(before, made.state, {"token": token, "told": told})
+        return told
+
+    def _published(self, made: Plan, places: Places, config: MergeRecordConfig) -> dict[str, str]:
+        """Write and publish the merges that have no manifest yet; give the places of all."""
+        manifests = {merge.id: self.journal.manifest(merge.id) for merge in made.merges}
+        missing = [merge for merge in made.merges if manifests[merge.id] is None]
+        # Named by the plan's first merge: other operators may write into the same folder.
+        folder = f"_staging-{made.merges[0].id}" if made.merges else ""
+        if missing:
+            places.merged.delete(folder)
+            staging = self.opened(places.merged.uri(folder))
+            try:
+                staged = self.engine.stage(missing, made.schemas, config, staging)
+            except Exception:
+                # The same might fail for ever: as long as nothing of it is published it may be planned anew.
+                if len(missing) == len(made.merges):
+                    self.journal.abandon(made.state.generation)
+                raise
+            self.journal.hold()
+            for merge in missing:
+                manifests[merge.id] = routing.publish(merge, staged[merge.id], staging, places, self.journal)
+        if folder:
+            places.merged.delete(folder)
+        return {id_: str(manifest["uri"]) for id_, manifest in manifests.items() if manifest}
+
+    def _places(self, config: MergeRecordConfig) -> Places:
+        return Places(
+            source=self.opened(str(config.source)),
+            merged=self.opened(str(config.merged)),
+            failure=self.opened(str(config.failure)),
+            original=self.opened(config.original) if config.original else None,
+        )
+
+    def _report(
+        self, told: Mapping[str, Any] | None, *, changed: bool, state: State | None = None
+    ) -> dict[str, Any]:
+        return report(
+            self.request, self.config, told, self.progress.seconds, self.said, changed=changed, state=state
+        )
+
+
+def _differs(after: State, before: State) -> bool:
+    """Say whether a state is another one apart from its number; a new fingerprint without bins is none."""
+    same = replace(after, generation=before.generation, fingerprint=before.fingerprint)
+    return same.as_json() != before.as_json()
+
+
+def _resolved(request: JobRequest) -> MergeRecordConfig:
+    """Check the configuration, and write its places and schemas out in full.
+
+    :raises ConfigError: with every problem.
+    """
+    config = MergeRecordConfig.parse(request.config)
+    problems = [
+        Problem(name, "missing", "is required", "name a folder")
+        for name in PLACES
+        if getattr(config, name) is None and name != "original"
+    ]
+    changes: dict[str, Any] = {}
+    for name in ("reader", "writer"):
+        described = getattr(config, name)
+        if described is not None and described["schema"] is not None:
+            try:
+                changes[name] = {**described, "schema": _schema(described["schema"])}
+            except (PySparkException, ValueError) as error:
+                problems.append(Problem(f"{name}.schema", "schema", str(error).splitlines()[0]))
+    for name in PLACES:
+        if getattr(config, name) is not None:
+            changes[name] = resolve(getattr(config, name), request.warehouse, at=name).path
+    if problems:
+        raise ConfigError.of(problems)
+    return config.model_copy(update=changes)
+
+
+def _schema(given: Any) -> dict[str, Any]:
+    """Read DDL text as fields, and make sure that every type is known."""
+    struct = StructType.fromDDL(given) if isinstance(given, str) else spark_schema(Schema.of(given))
+    if not isinstance(struct, StructType):
+        raise ValueError(f"{given!r} is no list of fields")  # noqa: TRY004 - what users read
+    schema = schema_of(struct) if isinstance(given, str) else Schema.of(given)
+    return schema.as_json()
+
+
+def _raw(config: MergeRecordConfig) -> dict[str, Any]:
+    """Write a checked configuration so that it can be parsed again."""
+    raw = {name: getattr(config, name) for name in type(config).model_fields}
+    for name in ("max_bin_age", "settle_time"):
+        raw[name] = None if raw[name] is None else raw[name].text
+    for name in ("max_records", "max_bins"):
+        raw[name] = "unlimited" if raw[name] is None else raw[name]
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in raw.items()}
+
+
+def _opener(spark: SparkSession) -> Open:
+    return lambda location: Storage(location, storage_options(spark, location))

@@ -1,0 +1,116 @@
+"""How is a file split by the values of fields before it is binned, as PartitionRecord does.
+
+Source: merge_record spec §12.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import Column, SparkSession, functions as F
+from pyspark.sql.types import StructType
+
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile, flowfile_uuid
+from airflow_merge_provider.core.merge_record.plan import Arrivals
+from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.jobs.merge_record import formats
+from airflow_merge_provider.jobs.merge_record.formats import BLOCK, FILE, POSITION
+from airflow_merge_provider.jobs.merge_record.spark_types import spark_schema
+from airflow_merge_provider.jobs.sql import column
+
+PART = "__merge_part"
+# In front of values that separate parts but make no attribute: records, lists and maps.
+_MARK = "\0"
+_NESTED = {"struct", "array", "map", "variant"}
+
+
+def part_key(struct: StructType, partition_by: Mapping[str, str]) -> Column:
+    """Give the text of a record's values: equal for records of one part, NULL told from every value."""
+    values = [_value(struct, path) for path in partition_by.values()]
+    return F.to_json(F.array(*values), {"ignoreNullFields": "false"})
+
+
+def split(spark: SparkSession, whole: Arrivals, config: MergeRecordConfig) -> Arrivals:
+    """Put the parts of each file in its place, in the order in which they begin; one job for each schema.
+
+    What cannot be read stays whole and fails alone: its parts are not known.
+    """
+    if not config.partition_by:
+        return whole
+    sound = [each for each in whole.flowfiles if not each.unreadable and not each.malformed and each.records]
+    parts: dict[str, list[FlowFile]] = {}
+    for key in dict.fromkeys(flowfile.schema for flowfile in sound):
+        alike = {formats.spark_file(each.uri): each for each in sound if each.schema == key}
+        for file, counted in _counted(spark, alike, whole.schemas[key], config).items():
+            parts[alike[file].uuid] = list(_parts(alike[file], counted, config.partition_by))
+    flowfiles = [
+        part
+        for each in whole.flowfiles
+        for part in parts.get(
+            each.uuid, [replace(each, unreadable=each.unreadable or each.malformed, malformed=None)]
+        )
+    ]
+    return Arrivals(tuple(flowfiles), whole.schemas)
+
+
+def _counted(
+    spark: SparkSession, files: Mapping[str, FlowFile], schema: Schema, config: MergeRecordConfig
+) -> dict[str, list[tuple[str, int]]]:
+    """Count the records of every part of every file, in the order of their first records."""
+    struct = spark_schema(schema)
+    records = formats.read(spark, config.reader, struct, [each.uri for each in files.values()])
+    keyed = records.withColumn(PART, part_key(struct, config.partition_by or {}))
+    place = F.min(F.struct(BLOCK, POSITION)).alias("first")
+    rows = keyed.groupBy(FILE, PART).agg(F.count(F.lit(1)).alias("records"), place)
+    found: dict[str, list[tuple[str, int]]] = {}
+    for row in rows.orderBy(FILE, "first").toArrow().to_pylist():
+        found.setdefault(row[FILE], []).append((row[PART], row["records"]))
+    return found
+
+
+def _parts(
+    file: FlowFile, counted: list[tuple[str, int]], partition_by: Mapping[str, str]
+) -> Iterator[FlowFile]:
+    """Make a FlowFile of each part; its bytes are its share of the file's."""
+    for index, (key, records) in enumerate(counted):
+        pairs = zip(partition_by, json.loads(key), strict=True)
+        values = {name: text for name, text in pairs if text is not None and not text.startswith(_MARK)}
+        fragment = {
+            "fragment.identifier": file.uuid,
+            "fragment.index": str(index),
+            "fragment.count": str(len(counted)),
+        }
+        yield replace(
+            file,
+            uuid=flowfile_uuid(file.uri, file.version, key),
+            part=key,
+            records=records,
+            bytes=file.bytes * records // file.records,
+            attributes={**file.attributes, **fragment, **values},
+        )
+
+
+def _value(struct: StructType, path: str) -> Column:
+    """Give the text of a field, by its name or its dotted path; a field that is not there is NULL."""
+    value, kind = _field(struct, path)
+    if kind is None:
+        return F.lit(None).cast("string")
+    if kind.typeName() in _NESTED:
+        return F.concat(F.lit(_MARK), F.to_json(value))
+    return value.cast("string")
+
+
+def _field(struct: StructType, path: str) -> tuple[Column, Any]:
+    if path in struct.names:
+        return column(path), struct[path].dataType
+    first, _, rest = path.partition(".")
+    value, kind = (column(first), struct[first].dataType) if first in struct.names else (F.lit(None), None)
+    for name in rest.split(".") if rest else ():
+        if not isinstance(kind, StructType) or name not in kind.names:
+            return F.lit(None), None
+        value, kind = value.getField(name), kind[name].dataType
+    return value, kind

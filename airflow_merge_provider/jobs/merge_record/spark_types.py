@@ -1,0 +1,107 @@
+"""How are the types of a schema those of Spark, and the other way round."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import types as T
+
+from airflow_merge_provider.core.merge_record.schema import Field, Schema, Type, canonical, is_choice
+
+_WORDS: dict[str, T.DataType] = {
+    "boolean": T.BooleanType(),
+    "int": T.IntegerType(),
+    "long": T.LongType(),
+    "float": T.FloatType(),
+    "double": T.DoubleType(),
+    "string": T.StringType(),
+    "uuid": T.StringType(),
+    "bytes": T.BinaryType(),
+    "date": T.DateType(),
+    "time": T.StringType(),
+    "timestamp": T.TimestampType(),
+    "timestamp_ntz": T.TimestampNTZType(),
+    "byte": T.ByteType(),
+    "short": T.ShortType(),
+    "void": T.StringType(),
+    "variant": T.VariantType(),
+}
+_NAMES = {type(kind): word for word, kind in reversed(_WORDS.items())}
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+
+
+def spark_schema(schema: Schema) -> T.StructType:
+    """Give the struct of a schema; every column may be null, as readers of files want it."""
+    return T.StructType(
+        [T.StructField(str(field["name"]), spark_type(field["type"])) for field in schema.fields]
+    )
+
+
+def spark_type(kind: Type) -> T.DataType:
+    """Give a type as Spark's; a choice becomes a text, which holds values of every type.
+
+    :raises ValueError: when there is no such type.
+    """
+    if is_choice(kind):
+        return T.StringType()
+    if isinstance(kind, Mapping):
+        return _nested(kind)
+    word = str(kind).replace(" ", "").lower()
+    if found := _DECIMAL.fullmatch(word):
+        return T.DecimalType(int(found[1]), int(found[2]))
+    word = word if word in _WORDS else str(canonical(word))
+    if word not in _WORDS:
+        raise ValueError(f"unknown type {kind!r} (known: {', '.join(_WORDS)}, decimal(p,s))")
+    return _WORDS[word]
+
+
+def schema_of(struct: T.StructType) -> Schema:
+    """Give the schema of a struct of Spark's."""
+    return Schema(tuple(_field(field) for field in struct.fields))
+
+
+def inferred(struct: T.StructType) -> Schema:
+    """Give the schema of what was inferred from texts: numbers with a fraction are doubles."""
+    fields = [T.StructField(field.name, _widened(field.dataType)) for field in struct.fields]
+    return schema_of(T.StructType(fields))
+
+
+def _nested(kind: Mapping[str, Any]) -> T.DataType:
+    if "fields" in kind:
+        return spark_schema(Schema(tuple(kind["fields"])))
+    for name in ("array", "items"):
+        if name in kind:
+            return T.ArrayType(spark_type(kind[name]))
+    for name in ("map", "values"):
+        if name in kind:
+            return T.MapType(T.StringType(), spark_type(kind[name]))
+    raise ValueError(f"unknown type {dict(kind)!r} (known: fields, array, map)")
+
+
+def _field(field: T.StructField) -> Field:
+    return {"name": field.name, "type": _type(field.dataType), "nullable": True}
+
+
+def _type(kind: T.DataType) -> Type:
+    if isinstance(kind, T.StructType):
+        return {"fields": [dict(_field(field)) for field in kind.fields]}
+    if isinstance(kind, T.ArrayType):
+        return {"array": _type(kind.elementType)}
+    if isinstance(kind, T.MapType):
+        return {"map": _type(kind.valueType)}
+    if isinstance(kind, T.DecimalType):
+        return f"decimal({kind.precision},{kind.scale})"
+    return _NAMES.get(type(kind), "string")
+
+
+def _widened(kind: T.DataType) -> T.DataType:
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(field.name, _widened(field.dataType)) for field in kind.fields])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_widened(kind.elementType))
+    if isinstance(kind, T.DecimalType):
+        return T.DoubleType() if kind.scale else T.DecimalType(38, 0)
+    # Values of several types, or none at all: a text holds them.
+    return T.StringType() if isinstance(kind, T.NullType | T.VariantType) else kind

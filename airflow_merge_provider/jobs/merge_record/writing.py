@@ -1,0 +1,215 @@
+"""How do the records of many bins become one file each, in few Spark jobs and in their order.
+
+Source: merge_record spec §11.7.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window, functions as F
+
+from airflow_merge_provider.core.errors import JobError
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile
+from airflow_merge_provider.core.merge_record.plan import Merge
+from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.spark_conf import cores
+from airflow_merge_provider.jobs.merge_record import formats
+from airflow_merge_provider.jobs.merge_record.formats import BLOCK, FILE, POSITION
+from airflow_merge_provider.jobs.merge_record.partitions import PART, part_key
+from airflow_merge_provider.jobs.merge_record.spark_types import spark_schema, spark_type
+from airflow_merge_provider.jobs.merge_record.storage import Storage
+from airflow_merge_provider.jobs.sql import column
+
+_SLOT, _SEQ, _LAST, _LINE = "__merge_slot", "__merge_seq", "__merge_last", "value"
+_SUFFIX = re.compile(r"c\d{3}(\.[^/]+)\Z")
+_EMPTY = {"json": b"", "json-array": b"[]\n"}
+_ORDER = (_SEQ, BLOCK, POSITION)
+
+
+# A source, the number of its bin in this job, and its place in the bin.
+_Place = tuple[FlowFile, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A merged file under the name that Spark gave it, and the ending that its own name gets."""
+
+    name: str
+    suffix: str
+
+
+def stage(
+    spark: SparkSession,
+    merges: Sequence[Merge],
+    schemas: Mapping[str, Schema],
+    config: MergeRecordConfig,
+    staging: Storage,
+) -> dict[str, Staged]:
+    """Write every merge into the staging folder, one job for each schema of the outputs.
+
+    :raises JobError: when other records came out than were counted; nothing has been published then.
+    """
+    groups: dict[str, list[Merge]] = {}
+    for merge in merges:
+        groups.setdefault(merge.schema.key(), []).append(merge)
+    staged: dict[str, Staged] = {}
+    for number, group in enumerate(groups.values()):
+        full = [merge for merge in group if merge.records]
+        empty = [merge for merge in group if not merge.records]
+        if full:
+            staged |= _write(spark, full, schemas, config, staging, f"write-{number}")
+        if empty:
+            staged |= _write_empty(spark, empty, config, staging, f"empty-{number}")
+    return staged
+
+
+def _write(
+    spark: SparkSession,
+    merges: Sequence[Merge],
+    schemas: Mapping[str, Schema],
+    config: MergeRecordConfig,
+    staging: Storage,
+    folder: str,
+) -> dict[str, Staged]:
+    schema = merges[0].schema
+    places: dict[str, list[_Place]] = {}
+    for slot, merge in enumerate(merges):
+        for seq, source in enumerate(merge.sources):
+            if source.records:
+                places.setdefault(source.schema, []).append((source, slot, seq))
+    parts = [_records(spark, alike, schemas[key], schema, config) for key, alike in places.items()]
+    frame = reduce(DataFrame.unionByName, parts)
+    observed = Observation("merge_record")
+    frame = frame.observe(observed, F.count(F.lit(1)).alias("records"))
+    tasks = min(len(merges), 2 * cores())
+    frame = frame.repartition(tasks, _SLOT)
+    if config.output["format"] == "json-array":
+        frame = _as_arrays(spark, frame, schema, merges)
+    ordered = frame.sortWithinPartitions(_SLOT, *_ORDER).drop(*_ORDER)
+    _save(ordered, spark, config, staging.uri(folder))
+    planned, written = sum(merge.records for merge in merges), observed.get["records"]
+    if written != planned:
+        raise JobError(f"{planned} records were counted, {written} were written: a source changed meanwhile")
+    return _found(staging, folder, merges)
+
+
+def _records(
+    spark: SparkSession, alike: Sequence[_Place], own: Schema, target: Schema, config: MergeRecordConfig
+) -> DataFrame:
+    """Read all sources of one schema at once, and tell each record its bin and its place in it."""
+    rows = [(formats.spark_file(source.uri), source.part, slot, seq) for source, slot, seq in alike]
+    uris = list(dict.fromkeys(source.uri for source, _, _ in alike))
+    struct = spark_schema(own)
+    names = (FILE, PART, _SLOT, _SEQ)
+    kinds = (pa.string(), pa.string(), pa.int32(), pa.int32())
+    columns = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+    places = spark.createDataFrame(pa.table(columns, names=list(names)))
+    records = formats.read(spark, config.reader, struct, uris)
+    on = [FILE]
+    if config.partition_by:
+        records = records.withColumn(PART, part_key(struct, config.partition_by))
+        on.append(PART)
+    else:
+        places = places.drop(PART)
+    joined = records.join(F.broadcast(places), on)
+    return joined.select(_SLOT, *_ORDER, *_projected(own, target))
+
+
+def _projected(own: Schema, target: Schema) -> list[Column]:
+    """Give the target's fields of records that have their own: by name or alias, missing ones as NULL."""
+    here = set(own.names)
+    columns = []
+    for field in target.fields:
+        name = field["name"]
+        found = next((each for each in (name, *(field.get("aliases") or ())) if each in here), None)
+        value = F.lit(None) if found is None else column(found)
+        columns.append(_cast(value, own, found, field["type"]).alias(name))
+    return columns
+
+
+def _cast(value: Column, own: Schema, found: str | None, kind: object) -> Column:
+    target = spark_type(kind)
+    source = next((spark_type(field["type"]) for field in own.fields if field["name"] == found), None)
+    if source == target:
+        return value
+    nested = (
+        source is not None
+        and target.typeName() == "string"
+        and source.typeName() in {"struct", "array", "map"}
+    )
+    return F.to_json(value) if nested else value.cast(target)
+
+
+def _as_arrays(spark: SparkSession, frame: DataFrame, schema: Schema, merges: Sequence[Merge]) -> DataFrame:
+    """Write each bin's records as the lines of one JSON array."""
+    slots = pa.array(range(len(merges)), pa.int32())
+    last = spark.createDataFrame(pa.table({_SLOT: slots, _LAST: [merge.records for merge in merges]}))
+    place = F.row_number().over(Window.partitionBy(_SLOT).orderBy(*_ORDER))
+    text = F.to_json(F.struct(*[column(name) for name in schema.names]), {"ignoreNullFields": "false"})
+    before = F.when(place == 1, "[").otherwise("")
+    after = F.when(place == F.col(_LAST), "]").otherwise(",")
+    line = F.concat(before, text, after).alias(_LINE)
+    return frame.join(F.broadcast(last), _SLOT).select(_SLOT, *_ORDER, line)
+
+
+def _save(frame: DataFrame, spark: SparkSession, config: MergeRecordConfig, place: str) -> None:
+    output = config.output
+    # Nothing of the session's may split a bin's file in two.
+    options = {**formats.options_of(output), "maxRecordsPerFile": "0"}
+    if output["format"] in {"json", "xml"}:
+        options = {"ignoreNullFields": "false", **options}
+    kind = "text" if output["format"] == "json-array" else formats.spark_format(spark, output["format"])
+    writer = frame.write.format(kind).options(**options).mode("overwrite")
+    (writer.partitionBy(_SLOT) if _SLOT in frame.columns else writer).save(place)
+
+
+def _write_empty(
+    spark: SparkSession, merges: Sequence[Merge], config: MergeRecordConfig, staging: Storage, folder: str
+) -> dict[str, Staged]:
+    """Write a file without records for each merge: a header, an empty array, or nothing at all."""
+    kind = config.output["format"]
+    found: dict[str, Staged] = {}
+    content = _EMPTY.get(kind)
+    suffix = f".{kind.removesuffix('-array')}"
+    if content is None and merges[0].schema.fields:
+        frame = spark.createDataFrame([], spark_schema(merges[0].schema)).coalesce(1)
+        _save(frame, spark, config, staging.uri(folder))
+        (name,) = _parts(staging, folder)
+        content, suffix = staging.read(name) or b"", _suffix(name)
+    for merge in merges:
+        name = f"{folder}/empty-{merge.id}"
+        staging.write(name, content or b"")
+        found[merge.id] = Staged(name, suffix)
+    return found
+
+
+def _found(staging: Storage, folder: str, merges: Sequence[Merge]) -> dict[str, Staged]:
+    """Find the one file of each bin."""
+    parts: dict[int, list[str]] = {}
+    for name in _parts(staging, folder):
+        slot = int(name.split(f"/{_SLOT}=", 1)[1].split("/", 1)[0])
+        parts.setdefault(slot, []).append(name)
+    if [len(parts.get(slot, ())) for slot in range(len(merges))] != [1] * len(merges):
+        raise JobError("Spark has not written one file for each bin: set spark.speculation to false")
+    return {merge.id: Staged(parts[slot][0], _suffix(parts[slot][0])) for slot, merge in enumerate(merges)}
+
+
+def _parts(staging: Storage, folder: str) -> Iterable[str]:
+    names = (entry.name for entry in staging.files())
+    return [
+        name
+        for name in names
+        if name.startswith(f"{folder}/") and name.rpartition("/")[2].startswith("part-")
+    ]
+
+
+def _suffix(name: str) -> str:
+    """Give the ending that tells format and compression; arrays of JSON are written as text."""
+    found = _SUFFIX.search(name)
+    return found[1].replace(".txt", ".json") if found else ""

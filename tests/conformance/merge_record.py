@@ -1,0 +1,108 @@
+"""How a MergeRecord vector is run: its decision is pure, so planning answers it, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile
+from airflow_merge_provider.core.merge_record.plan import Arrivals, Merge, plan, projected
+from airflow_merge_provider.core.merge_record.properties import from_properties
+from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.merge_record.state import State
+
+_SECOND = 1_000_000
+
+
+def outcome(_spark: Any, vector: Mapping[str, Any], _warehouse: Path) -> dict[str, Any]:
+    """Plan every trigger of one vector; bins live on where the processor restarts."""
+    try:
+        config = _config(vector)
+    except ConfigError as error:
+        return {"id": vector["id"], "invalid_configuration": True, "message": str(error)}
+    if vector["mode"] == "validate":
+        return {"id": vector["id"], "invalid_configuration": False, "message": ""}
+    return {"id": vector["id"], **_run(vector, config)}
+
+
+def _config(vector: Mapping[str, Any]) -> MergeRecordConfig:
+    arguments = from_properties(vector["properties"], vector.get("environment"))
+    arguments["complete_full_enough"] = vector["mode"] != "single"
+    if vector.get("writer_schema"):
+        given = vector["writer_schema"]
+        schema = given if isinstance(given, Mapping) else {"fields": given}
+        arguments["writer"] = {"format": "json", "schema": schema}
+    return MergeRecordConfig.parse(arguments)
+
+
+def _run(vector: Mapping[str, Any], config: MergeRecordConfig) -> dict[str, Any]:
+    state = State()
+    queued: dict[str, Mapping[str, Any]] = {}
+    merged: list[dict[str, Any]] = []
+    original: list[str] = []
+    failure: list[str] = []
+    for number, trigger in enumerate(vector["triggers"]):
+        if trigger.get("event") == "restart":
+            continue
+        now = round(trigger["at"] * _SECOND)
+        arrivals = list(_arrivals(trigger.get("arrivals", ()), now, config))
+        queued |= {each["name"]: each for each in trigger.get("arrivals", ())}
+        schemas = {key: schema for _, key, schema in arrivals}
+        made = plan(state, Arrivals(tuple(each for each, _, _ in arrivals), schemas), now, config)
+        state = made.state
+        merged += [_merged(number, merge, queued) for merge in made.merges]
+        original += [source.name for merge in made.merges for source in merge.sources]
+        failure += [source.name for failed in made.failures for source in failed.sources]
+    return {
+        "merged": merged,
+        "original": original,
+        "failure": failure,
+        "still_queued_or_open": [source.name for bin_ in state.bins for source in bin_.sources],
+        "open_bins": len(state.bins),
+    }
+
+
+def _arrivals(
+    arrivals: list[Mapping[str, Any]], now: int, config: MergeRecordConfig
+) -> Iterator[tuple[FlowFile, str, Schema]]:
+    for arrival in arrivals:
+        schema = Schema.of(arrival["schema"])
+        key = schema.key(config.schema_identity)
+        fails_at = arrival.get("fail_at_record")
+        flowfile = FlowFile(
+            uri=arrival["name"],
+            uuid=arrival["name"],
+            arrival=now,
+            records=len(arrival["records"]),
+            bytes=arrival.get("bytes", _json_lines(arrival["records"])),
+            schema=key,
+            attributes={"filename": arrival["name"], **arrival["attributes"]},
+            unreadable="no reader" if arrival.get("unreadable") else None,
+            malformed=None if fails_at is None else f"record {fails_at}",
+        )
+        yield flowfile, key, schema
+
+
+def _json_lines(records: list[Any]) -> int:
+    """Measure records as JSON lines without spaces."""
+    return sum(
+        len(json.dumps(each, separators=(",", ":"), ensure_ascii=False).encode()) + 1 for each in records
+    )
+
+
+def _merged(trigger: int, merge: Merge, queued: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "trigger": trigger,
+        "records": [
+            projected(record, merge.schema)
+            for source in merge.sources
+            for record in queued[source.name]["records"]
+        ],
+        "attributes": dict(merge.attributes),
+        "reason": merge.reason.text,
+        "sources": [source.name for source in merge.sources],
+    }

@@ -1,0 +1,83 @@
+"""A slow, obvious MergeRecord: the algorithm of the definition, step by step over plain dictionaries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+LIMITS = {"min_records": 1, "max_records": 1000, "min_bytes": 0, "max_bytes": None, "age": None, "bins": 10}
+
+
+def simulate(settings: dict[str, Any], triggers: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Run triggers of ``{"at": seconds, "files": […]}``; give what ended: (trigger, outcome, reason, names).
+
+    A file is ``{"name", "group", "records", "bytes", "bad", "count"}``. Open bins come last: (-1, "open", …).
+    """
+    rules = {**LIMITS, "defragment": False, "drain": True, **settings}
+    bins: list[dict[str, Any]] = []
+    log: list[tuple[Any, ...]] = []
+    for number, trigger in enumerate(triggers):
+        now, files = trigger["at"], trigger["files"]
+        for file in files:
+            _offer(rules, bins, number, now, file, log)
+        for each in bins[:]:
+            if _old(rules, each, now):
+                _end(rules, bins, number, each, "AGE", log)
+        for each in bins[:]:
+            if (rules["drain"] or not files) and _enough(rules, each):
+                _end(rules, bins, number, each, "FULL_ENOUGH", log)
+    log += [(-1, "open", "", tuple(file["name"] for file in each["files"])) for each in bins]
+    return log
+
+
+def _offer(rules: Any, bins: list[Any], number: int, now: int, file: Any, log: list[Any]) -> None:
+    same = [each for each in bins if each["group"] == file["group"]]
+    each = same[0] if same else {"group": file["group"], "born": now, "files": []}
+    each["files"].append(file)
+    if file["bad"] or (rules["defragment"] and _disagree(each)):
+        _end(rules, bins, number, each, "", log)
+    elif _enough(rules, each) and _most(rules, each):
+        _end(rules, bins, number, each, "FULL", log)
+    elif _old(rules, each, now):
+        _end(rules, bins, number, each, "AGE_ON_ARRIVAL", log)
+    elif not same:
+        bins.append(each)
+        if len(bins) > rules["bins"]:
+            _end(rules, bins, number, bins[0], "EVICTED", log)
+
+
+def _end(rules: Any, bins: list[Any], number: int, each: Any, reason: str, log: list[Any]) -> None:
+    """Take a bin out of the open ones; no reason to merge, or too few fragments, is a failure."""
+    if each in bins:
+        bins.remove(each)
+    whole = not rules["defragment"] or len(each["files"]) == _wanted(each)
+    outcome = "merged" if reason and whole else "failed"
+    log.append((number, outcome, reason, tuple(file["name"] for file in each["files"])))
+
+
+def _old(rules: Any, each: Any, now: int) -> bool:
+    return rules["age"] is not None and now - each["born"] > rules["age"]
+
+
+def _wanted(each: Any) -> Any:
+    counts = [file["count"] for file in each["files"] if file["count"] is not None]
+    return counts[0] if counts else None
+
+
+def _disagree(each: Any) -> bool:
+    return len({file["count"] for file in each["files"] if file["count"] is not None}) > 1
+
+
+def _enough(rules: Any, each: Any) -> bool:
+    if rules["defragment"]:
+        return len(each["files"]) == _wanted(each)
+    records = sum(file["records"] for file in each["files"])
+    size = sum(file["bytes"] for file in each["files"])
+    return records >= rules["min_records"] and size >= rules["min_bytes"]
+
+
+def _most(rules: Any, each: Any) -> bool:
+    if rules["defragment"]:
+        return True
+    records = sum(file["records"] for file in each["files"])
+    size = sum(file["bytes"] for file in each["files"])
+    return records >= rules["max_records"] or (rules["max_bytes"] is not None and size >= rules["max_bytes"])

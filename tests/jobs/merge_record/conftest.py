@@ -1,0 +1,14 @@
+"""One lean session for the tests of this folder."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.conformance.lean import lean_session
+
+
+@pytest.fixture(scope="session")
+def lean(spark: SparkSession) -> SparkSession:
+    """Give a session for inputs of a few rows."""
+    return lean_session(spark)

@@ -1,0 +1,49 @@
+"""The same three rows in every format, written by another library than Spark where there is one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import orc, parquet
+
+from airflow_merge_provider.jobs.merge_record.formats import spark_format
+
+ROWS = [{"id": 1, "v": "x"}, {"id": 2, "v": None}, {"id": 3, "v": 'q"u,o'}]
+XML = {"format": "xml", "schema": "id BIGINT, v STRING", "options": {"rowTag": "r"}}
+
+
+def content(kind: str, rows: list[dict[str, Any]], spark: Any, scratch: Path) -> bytes:
+    """Write rows in a format, by another library than Spark where there is one."""
+    if kind == "csv":
+        cells = [f"{row['id']},{_cell(row['v'])}" for row in rows]
+        return "\n".join(["id,v", *cells, ""]).encode()
+    if kind == "json":
+        return "".join(json.dumps(row) + "\n" for row in rows).encode()
+    if kind == "json-array":
+        return json.dumps(rows, indent=2).encode()
+    if kind == "xml":
+        cells = [f"<r><id>{row['id']}</id>{_element(row['v'])}</r>" for row in rows]
+        return f"<rows>{''.join(cells)}</rows>".encode()
+    table = pa.table(
+        {"id": pa.array([row["id"] for row in rows], pa.int64()), "v": [row["v"] for row in rows]}
+    )
+    if kind == "avro":
+        place = str(scratch / "avro")
+        spark.createDataFrame(table).coalesce(1).write.format(spark_format(spark, kind)).mode(
+            "overwrite"
+        ).save(place)
+        return next(Path(place).glob("part-*")).read_bytes()
+    sink = pa.BufferOutputStream()
+    {"parquet": parquet.write_table, "orc": orc.write_table}[kind](table, sink)
+    return sink.getvalue().to_pybytes()
+
+
+def _cell(text: str | None) -> str:
+    return "" if text is None else '"' + text.replace('"', '\\"') + '"'
+
+
+def _element(text: str | None) -> str:
+    return "" if text is None else f"<v>{text.replace('&', '&amp;')}</v>"

@@ -1,0 +1,132 @@
+"""A landing folder with everything a MergeRecord needs around it, and runs over it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile, flowfile_uuid
+from airflow_merge_provider.core.merge_record.plan import Arrivals, Merge
+from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
+from airflow_merge_provider.jobs.merge_record.job import _resolved, run_with
+from airflow_merge_provider.jobs.merge_record.listing import SIDECAR, Waiting
+from airflow_merge_provider.jobs.merge_record.storage import Storage
+from airflow_merge_provider.jobs.merge_record.writing import Staged
+from airflow_merge_provider.jobs.progress import Progress
+
+SECOND = 1_000_000
+START = 1_700_000_000
+SCHEMA = Schema(({"name": "id", "type": "long"},))
+Open = Callable[[str], Storage]
+
+
+class PlainEngine:
+    """Count and move JSON lines without Spark, for tests of everything around it."""
+
+    def arrivals(
+        self, source: Storage, files: Sequence[Waiting], config: MergeRecordConfig, now: int
+    ) -> Arrivals:
+        return Arrivals(tuple(self._arrival(source, file) for file in files), {SCHEMA.key(): SCHEMA})
+
+    def _arrival(self, source: Storage, file: Waiting) -> FlowFile:
+        content = source.read(file.entry.name) or b""
+        bad = b"bad" in content
+        return FlowFile(
+            file.uri, flowfile_uuid(file.uri, file.entry.version), file.entry.modified, content.count(b"\n"),
+            file.entry.size, SCHEMA.key(), file.entry.version, file.entry.size, file.attributes,
+            malformed="bad" if bad else None,
+        )  # fmt: skip
+
+    def stage(
+        self,
+        merges: Sequence[Merge],
+        schemas: Mapping[str, Schema],
+        config: MergeRecordConfig,
+        staging: Storage,
+    ) -> dict[str, Staged]:
+        for merge in merges:
+            contents = [Path(source.uri).read_bytes() for source in merge.sources]
+            staging.write(f"write-0/{merge.id}", b"".join(contents))
+        return {merge.id: Staged(f"write-0/{merge.id}", ".json") for merge in merges}
+
+
+class Landing:
+    """Folders in one place: in, merged, failure, original, state."""
+
+    def __init__(self, root: Path, spark: Any = None, engine: Engine | None = None, **settings: Any) -> None:
+        self.root = root
+        self.engine = engine or (SparkEngine(spark) if spark else PlainEngine())
+        self.settings = {"reader": "json", **settings}
+        self.runs = 0
+
+    def put(self, name: str, content: str | bytes, *, at: float = 0, **attributes: str) -> Path:
+        """Write a file that landed ``at`` seconds after the start, with a sidecar if it has attributes."""
+        path = self.root / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        os.utime(path, (START + at, START + at))
+        if attributes:
+            path.with_name(f"{path.name}{SIDECAR}").write_text(json.dumps(attributes), encoding="utf-8")
+        return path
+
+    def records(self, name: str, *records: Any, at: float = 0, **attributes: str) -> Path:
+        """Write a file of JSON lines."""
+        return self.put(name, "".join(json.dumps(each) + "\n" for each in records), at=at, **attributes)
+
+    def run(self, *, at: float = 0, opened: Open = Storage, **changes: Any) -> dict[str, Any]:
+        """Make one run, as a task of its own, ``at`` seconds after the start."""
+        self.runs += 1
+        asked = {name: changes.pop(name) for name in ("until", "full_refresh", "run_id") if name in changes}
+        run = RunToken(dag_id="d", run_id=asked.pop("run_id", f"r{self.runs}"), task_id="merge")
+        places = {name: str(self.root / name) for name in ("merged", "failure", "original")}
+        config = {
+            "source": str(self.root / "in"), "state_path": str(self.root / "state"), **places,
+            **self.settings, **changes,
+        }  # fmt: skip
+        if config.get("original_action", "move") != "move":
+            del config["original"]
+        at_microseconds = int((START + at) * SECOND)
+        request = JobRequest(job="merge_record", config=config, run=run, started_at=at_microseconds, **asked)
+        return run_with(self.engine, opened, _resolved(request), request, Progress(out=str))
+
+    def merged(self) -> list[str]:
+        """Give the contents of the merged files, in no order of their own."""
+        return sorted(path.read_text(encoding="utf-8") for path in self.outputs())
+
+    def outputs(self) -> list[Path]:
+        """Give the merged files, as a reader of the folder finds them."""
+        found = sorted((self.root / "merged").glob("merged-*"))
+        return [path for path in found if not path.name.endswith(SIDECAR)]
+
+    def ids(self) -> list[list[Any]]:
+        """Give the ids of the records of each merged file of JSON lines."""
+        return sorted([json.loads(line)["id"] for line in each.splitlines()] for each in self.merged())
+
+    def names(self, folder: str) -> list[str]:
+        """Give the files of a folder, without their sidecars."""
+        found = (path for path in (self.root / folder).rglob("*") if path.is_file())
+        return sorted(str(path.relative_to(self.root / folder)) for path in found if SIDECAR not in path.name)
+
+    def attributes(self, path: Path) -> dict[str, str]:
+        """Read the sidecar of a file."""
+        told: dict[str, str] = json.loads(path.with_name(f"{path.name}{SIDECAR}").read_text(encoding="utf-8"))
+        return told
+
+    def ledger(self) -> list[dict[str, Any]]:
+        """Read all lines of the ledger."""
+        files = sorted((self.root / "state" / "ledger").glob("*.jsonl"))
+        return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+
+    def everything(self) -> dict[str, bytes]:
+        """Give every file that a run leaves, byte by byte; what tells the run's name is not compared."""
+        left = {}
+        for path in sorted(self.root.rglob("*")):
+            if path.is_file() and path.name != "state.json":
+                left[str(path.relative_to(self.root))] = path.read_bytes()
+        return left

@@ -1,0 +1,120 @@
+"""What cannot be read or written: told with its reason, and nothing of it half done."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from airflow_merge_provider.core.errors import ConfigError
+from tests.jobs.merge_record.contents import ROWS, content
+from tests.jobs.merge_record.landing import Landing
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema", "good", "bad"),
+    [
+        ("json", "id INT, v STRING", '{"id":1,"v":"x"}\n', '{"id":2,"v":"y"}\n{"id":"z","v":"y"}\n'),
+        ("csv", "id INT, v STRING", "id,v\n1,x\n", "id,v\n2,y\nz,y\n"),
+        ("json-array", "id INT, v STRING", '[{"id":1,"v":"x"}]', '[{"id":2},{"id":"z"}]'),
+        ("xml", "id INT, v STRING", "<a><r><id>1</id></r></a>", "<a><r><id>z</id></r></a>"),
+    ],
+)
+def test_a_malformed_record_fails_its_bin(kind, schema, good, bad, lean, tmp_path):
+    """Found on arrival, also in a column that a count would not touch; the good one goes along."""
+    options = {"rowTag": "r"} if kind == "xml" else {}
+    reader = {"format": kind, "schema": schema, "options": options}
+    made = Landing(tmp_path, lean, reader=reader, min_records=9)
+    made.put("a", good)
+    made.run()
+    made.put("b", bad, at=1)
+
+    report = made.run(at=1)
+
+    assert made.names("failure") == ["a", "b"]
+    assert report["failed"][0]["code"] == "MALFORMED"
+    assert made.attributes(tmp_path / "failure" / "a")["failure.culprit"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"),
+    [
+        ("json", b'{"id": 1}\n{"id": \n'),
+        ("json", b"[1, 2]\n"),
+        ("json-array", b'[{"id": 1}'),
+        ("csv", b"id,v\n1\n"),
+        ("json.gz", gzip.compress(b'{"id": 1}\n' * 999)[:-20]),
+        ("csv.gz", gzip.compress(b"id,v\n" + b"1,x\n" * 99_999)[:-20]),
+        ("parquet", b""),
+        ("orc", b"ORC"),
+        ("avro", b"Obj\x01"),
+        ("avro", b"no avro"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_a_file_whose_schema_cannot_be_told_fails_alone(kind, bad, lean, tmp_path):
+    """No reader can be opened for it; the bin of the others goes on."""
+    kind, _, packed = kind.partition(".")
+    name = f"bad.{packed}" if packed else "bad"
+    made = Landing(tmp_path / "landing", lean, reader=kind, min_records=9)
+    made.put("good", content(kind, ROWS[:1], lean, tmp_path))
+    made.put(name, bad, at=1)
+
+    report = made.run(at=2)
+
+    assert (made.names("failure"), report["failed"][0]["code"]) == ([name], "UNREADABLE")
+    assert report["counts"]["open_files"] == 1
+
+
+def test_a_header_that_is_not_the_schemas_fails_alone(lean, tmp_path):
+    """Bound by position its values would land in other columns."""
+    made = Landing(tmp_path, lean, reader={"format": "csv", "schema": "name STRING, age INT"})
+    made.put("a.csv", "age,name\n1,x\n")
+    made.put("b.csv", "name,age\nx,1\n", at=1)
+
+    made.run(at=2)
+
+    assert made.merged() == ["name,age\nx,1\n"]
+    reason = made.attributes(tmp_path / "failure" / "a.csv")["failure.reason"]
+    assert "its header is age, name; the schema wants name, age" in reason
+
+
+def test_what_cannot_be_written_does_not_block_the_runs_to_come(lean, tmp_path):
+    """A value that the writer's schema does not take fails the run; another schema mends it."""
+    made = Landing(tmp_path, lean)
+    made.records("a.json", {"id": "x"})
+
+    with pytest.raises(Exception, match=r"CAST_INVALID_INPUT|cannot be cast"):
+        made.run(writer={"format": "json", "schema": "id INT"})
+    made.run(writer={"format": "json", "schema": "id STRING"})
+
+    assert made.ids() == [["x"]]
+
+
+def test_a_source_that_grows_while_it_is_merged_is_noticed(lean, tmp_path):
+    """Nothing is published, and the next run takes the file as it is now."""
+    made = Landing(tmp_path, lean, reader={"format": "json", "schema": "id INT"})
+    made.records("a.json", {"id": 1})
+    engine = made.engine
+    stage = engine.stage
+
+    def grown(*given):
+        made.records("a.json", {"id": 1}, {"id": 2}, at=1)
+        return stage(*given)
+
+    engine.stage = grown
+    with pytest.raises(Exception, match="1 records were counted, 2 were written"):
+        made.run()
+    engine.stage = stage
+    assert made.outputs() == []
+
+    made.run(at=1)
+    assert made.ids() == [[1, 2]]
+
+
+def test_a_schema_that_is_none_is_an_error_of_the_configuration(lean, tmp_path):
+    """Spark's own words, before anything is read."""
+    made = Landing(tmp_path, lean, reader={"format": "json", "schema": "id WHAT EVER"})
+
+    with pytest.raises(ConfigError, match=r"reader\.schema"):
+        made.run()

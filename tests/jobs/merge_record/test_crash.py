@@ -1,0 +1,230 @@
+"""Runs that die: killed before or after any step, the next run brings everything to the same end."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider.core.errors import ConflictError, DataError
+from airflow_merge_provider.jobs.merge_record.storage import Storage
+from tests.jobs.merge_record.landing import Landing
+
+
+class Killed(BaseException):
+    """Raised where the process would be gone; nothing of ours catches it."""
+
+
+class Mortal(Storage):
+    """A storage whose process dies before or after the n-th change of anything but the lease."""
+
+    changes = itertools.count(1)
+    fatal = -1
+    before = True
+    dead = False
+
+    @classmethod
+    def dies_at(cls, change: int, *, before: bool) -> None:
+        cls.changes, cls.fatal, cls.before, cls.dead = itertools.count(1), change, before, False
+
+    def _do(self, change: Any, name: str, *rest: Any) -> Any:
+        if "lease" in name:
+            return change(name, *rest)
+        number = next(Mortal.changes)
+        if Mortal.dead or (number == Mortal.fatal and Mortal.before):
+            Mortal.dead = True
+            raise Killed
+        done = change(name, *rest)
+        if number == Mortal.fatal:
+            Mortal.dead = True
+            raise Killed
+        return done
+
+    def write(self, name: str, content: bytes) -> None:
+        self._do(super().write, name, content)
+
+    def create(self, name: str, content: bytes) -> bool:
+        created: bool = self._do(super().create, name, content)
+        return created
+
+    def delete(self, name: str) -> None:
+        self._do(super().delete, name)
+
+    def move(self, name: str, target: Storage, target_name: str) -> None:
+        self._do(super().move, name, target, target_name)
+
+
+def landing(root: Path) -> Landing:
+    """Two files that make a full bin, two that are malformed together, one that stays, with a sidecar."""
+    made = Landing(
+        root, min_records=2, max_records=2, correlation_attribute_name="k", attribute_sources=["sidecar"]
+    )
+    for name, group in (("a", "1"), ("b", "1"), ("c", "2"), ("d", "3"), ("e", "4")):
+        content = {"bad": 1} if name == "d" else {"id": name}
+        made.records(f"{name}.json", content, k=group)
+    made.records("f.json", {"id": "f"}, {"id": "g"})
+    return made
+
+
+def relative(left: dict[str, bytes], root: Path) -> dict[str, bytes]:
+    return {name: content.replace(str(root).encode(), b"") for name, content in left.items()}
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+def test_a_run_killed_at_any_step_is_finished_by_the_next(before, tmp_path):
+    """The same files with the same bytes, and each record exactly once, wherever it dies."""
+    whole = landing(tmp_path / "whole")
+    expected_report = whole.run(run_id="r")
+    # The uuid of a file is made of its place: the other tries have to be in the same one.
+    (tmp_path / "whole").rename(tmp_path / "kept")
+    expected = Landing(tmp_path / "kept").everything()
+
+    for change in itertools.count(1):
+        tried = landing(tmp_path / "whole")
+        Mortal.dies_at(change, before=before)
+        try:
+            tried.run(run_id="r", opened=Mortal)
+            break
+        except Killed:
+            pass
+        Mortal.dies_at(-1, before=before)
+        report = tried.run(run_id="r")
+        assert tried.everything() == expected, change
+        assert report["counts"] == expected_report["counts"], change
+        assert report["changed"], change
+        (tmp_path / "whole").rename(tmp_path / f"tried-{change}")
+
+    assert change > 25
+    assert len(expected_report["merged"]) == 2
+
+
+def test_the_next_scheduled_run_finishes_a_plan_and_goes_on(tmp_path):
+    """What was planned is not planned again, and what has arrived meanwhile is merged in the same run."""
+    made = landing(tmp_path)
+    Mortal.dies_at(4, before=True)
+    with pytest.raises(Killed):
+        made.run(run_id="first", opened=Mortal)
+    made.records("g.json", {"id": "h"}, {"id": "i"}, at=5)
+
+    report = made.run(run_id="second", at=5)
+
+    assert made.ids() == [["a", "b"], ["f", "g"], ["h", "i"]]
+    assert report["counts"]["merged"] == 3
+
+
+def test_a_plan_is_made_anew_when_its_files_changed_before_it_began(tmp_path):
+    """Nothing of it was published, so nothing is lost."""
+    made = landing(tmp_path)
+    Mortal.dies_at(2, before=True)
+    with pytest.raises(Killed):
+        made.run(run_id="first", opened=Mortal)
+    made.records("a.json", {"id": "new"}, at=1, k="1")
+
+    made.run(run_id="second", at=1)
+
+    assert sorted(made.ids()) == [["b", "new"], ["f", "g"]]
+
+
+def test_a_plan_that_has_begun_wants_its_files_back(tmp_path):
+    """Half of the plan is published: the other half cannot be made of something else."""
+    made = landing(tmp_path)
+    first_manifest = next(number for number in itertools.count(1) if _published(made, number))
+    assert first_manifest
+    (name,) = {"a.json", "f.json"} - _merged_names(made)
+    made.records(name, {"id": "new"}, at=1)
+
+    with pytest.raises(DataError, match="has changed or vanished while a run was interrupted"):
+        made.run(run_id="r", at=1)
+
+
+def _published(made: Landing, change: int) -> bool:
+    """Kill a run, always at a later step, until one manifest is there."""
+    Mortal.dies_at(change, before=False)
+    with pytest.raises(Killed):
+        made.run(run_id="r", opened=Mortal)
+    return len(list((made.root / "state" / "manifests").glob("*"))) == 1
+
+
+def _merged_names(made: Landing) -> set[str]:
+    (manifest,) = (made.root / "state" / "manifests").glob("*")
+    return {Path(uri).name for uri in json.loads(manifest.read_text(encoding="utf-8"))["sources"]}
+
+
+def test_two_runs_at_once_are_one(tmp_path):
+    """The second stops at the lease, with the name of the first; nothing is doubled."""
+    made = landing(tmp_path)
+    refused = []
+
+    class Interrupting(type(made.engine)):
+        def stage(self, *args: Any) -> Any:
+            with pytest.raises(ConflictError, match="d/merge/first is at work") as error:
+                landing_again.run(run_id="second")
+            refused.append(error.value.retryable)
+            return super().stage(*args)
+
+    landing_again = Landing(tmp_path, **made.settings)
+    made.engine = Interrupting()
+    made.run(run_id="first")
+
+    assert refused == [True]
+    assert made.ids() == [["a", "b"], ["f", "g"]]
+
+
+def test_a_lease_of_a_process_that_is_gone_is_taken_over(tmp_path):
+    """On this machine at once, elsewhere when it has expired."""
+    made = landing(tmp_path)
+    lease = tmp_path / "state" / "lease.json"
+    lease.parent.mkdir()
+    held = {"id": "x", "owner": {}, "expires": 2**40, "host": os.uname().nodename, "pid": 2**22 + 1}
+    lease.write_text(json.dumps(held))
+    made.run()
+    assert made.ids() == [["a", "b"], ["f", "g"]]
+
+    lease.write_text(json.dumps({**held, "host": "elsewhere"}))
+    with pytest.raises(ConflictError):
+        made.run()
+    lease.write_text(json.dumps({**held, "host": "elsewhere", "expires": 1}))
+    assert made.run()["counts"]["open_bins"] == 2
+    assert not lease.exists()
+
+
+def test_a_run_that_lost_its_lease_publishes_nothing(tmp_path):
+    """A process that hung while another took over stops before its commit."""
+    made = landing(tmp_path)
+
+    class Hung(type(made.engine)):
+        def stage(self, *args: Any) -> Any:
+            (tmp_path / "state" / "lease.json").write_text('{"id": "other"}')
+            return super().stage(*args)
+
+    made.engine = Hung()
+    with pytest.raises(ConflictError, match="has taken over the lease"):
+        made.run()
+
+    assert made.outputs() == []
+    assert len(made.names("in")) == 6
+
+
+def test_a_damaged_state_is_no_empty_state(tmp_path):
+    """Forgetting open bins would lose their ages, and reading half a file is worse."""
+    made = landing(tmp_path)
+    made.run()
+    (tmp_path / "state" / "state.json").write_text("{")
+
+    with pytest.raises(DataError, match="damaged"):
+        made.run(at=1)
+
+
+def test_a_state_of_a_newer_version_is_refused(tmp_path):
+    """What it says cannot be known."""
+    made = landing(tmp_path)
+    made.run()
+    state = tmp_path / "state" / "state.json"
+    state.write_text(state.read_text().replace('"format":1', '"format":2'))
+
+    with pytest.raises(DataError, match="has format 2"):
+        made.run(at=1)

@@ -1,0 +1,257 @@
+"""Bins against the definition, step by step: random workloads, and what vectors do not reach."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile
+from airflow_merge_provider.core.merge_record.plan import Arrivals, next_expiry, plan
+from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.merge_record.state import State, dissolved, without
+from tests.conformance.oracles.merge_record import simulate
+
+SECOND = 1_000_000
+SCHEMAS = {"s": Schema(({"name": "id", "type": "int"},))}
+SEEDS = 400
+
+
+def file(name: str, records: int = 1, at: float = 0, **attributes: str) -> FlowFile:
+    return FlowFile(name, name, round(at * SECOND), records, 10 * records, "s", "1", attributes=attributes)
+
+
+def run(state: State, *files: FlowFile, at: float = 0, **settings):
+    config = MergeRecordConfig.parse(settings)
+    return plan(state, Arrivals(files, SCHEMAS), round(at * SECOND), config)
+
+
+def workload(seed: int):
+    """Make settings for both sides and up to six triggers."""
+    dice = random.Random(seed)  # noqa: S311 - a workload, no secret
+    least = dice.randint(1, 4)
+    settings = {
+        "min_records": least,
+        "max_records": dice.randint(least, 8),
+        "max_bins": dice.randint(1, 4),
+        "min_bin_size": dice.choice([0, 0, 20]),
+        "max_bin_size": dice.choice([None, 40]),
+        "max_bin_age": dice.choice([None, "10 secs"]),
+        "merge_strategy": dice.choice(["Bin-Packing Algorithm", "Defragment"]),
+        "complete_full_enough": dice.choice([True, False]),
+        "bin_age_from": "first_seen",
+        "correlation_attribute_name": "k",
+        "fragment_index_policy": "ignore",
+    }
+    triggers, at = [], 0
+    for number in range(dice.randint(1, 6)):
+        at += dice.choice([0, 1, 5, 10, 11, 30])
+        files = [
+            {
+                "name": f"f{number}-{place}",
+                "group": dice.choice("abc"),
+                "records": dice.randint(0, 4),
+                "bytes": dice.choice([0, 7, 15, 30]),
+                "bad": dice.random() < 0.05,
+                "count": dice.choice([None, 2, 2, 2, 3]),
+            }
+            for place in range(dice.randint(0, 6))
+        ]
+        triggers.append({"at": at, "files": files})
+    return settings, triggers
+
+
+def flowfile(each, at):
+    attributes = {"k": each["group"], "fragment.identifier": each["group"]}
+    if each["count"] is not None:
+        attributes["fragment.count"] = str(each["count"])
+    return FlowFile(
+        each["name"], each["name"], at, each["records"], each["bytes"], "s",
+        attributes=attributes, malformed="bad" if each["bad"] else None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("start", range(0, SEEDS, 100))
+def test_random_workloads_end_as_the_definition_says(start):
+    """Who is merged with whom, when, and why, is the same as in the slow and obvious simulation."""
+    for seed in range(start, start + 100):
+        settings, triggers = workload(seed)
+        expected = simulate(
+            {
+                "min_records": settings["min_records"],
+                "max_records": settings["max_records"],
+                "min_bytes": settings["min_bin_size"],
+                "max_bytes": settings["max_bin_size"],
+                "age": 10 if settings["max_bin_age"] else None,
+                "bins": settings["max_bins"],
+                "defragment": settings["merge_strategy"] == "Defragment",
+                "drain": settings["complete_full_enough"],
+            },
+            triggers,
+        )
+        config = MergeRecordConfig.parse(settings)
+        state, found = State(), []
+        for number, trigger in enumerate(triggers):
+            now = trigger["at"] * SECOND
+            files = tuple(flowfile(each, now) for each in trigger["files"])
+            # What is remembered goes through its stored form between two runs.
+            made = plan(State.of(state.as_json()), Arrivals(files, SCHEMAS), now, config)
+            found += [
+                (number, "merged", each.reason.code, tuple(source.name for source in each.sources))
+                for each in made.merges
+            ]
+            found += [
+                (number, "failed", "", tuple(source.name for source in each.sources))
+                for each in made.failures
+            ]
+            state = made.state
+        found += [(-1, "open", "", tuple(source.name for source in each.sources)) for each in state.bins]
+        without_reasons = [(*each[:2], "" if each[1] == "failed" else each[2], each[3]) for each in expected]
+        assert sorted(found) == sorted(without_reasons), seed
+
+
+def test_a_plan_depends_on_nothing_but_its_arguments():
+    """The same state, files, time and configuration give the same ids; the state is not changed."""
+    before = run(State(), file("a"), file("b"), min_records=5).state
+    stored = before.as_json()
+
+    first, second = (run(before, file("c", 5), at=1, min_records=5) for _ in range(2))
+
+    assert [each.id for each in first.merges] == [each.id for each in second.merges] != []
+    assert before.as_json() == stored
+
+
+def test_old_files_that_waited_together_are_merged_together():
+    """A bin of this run does not end at its second file only because its first has waited for long."""
+    made = run(State(), *(file(f"f{n}", at=0) for n in range(5)), at=3600, min_records=9, max_bin_age="1 min")
+
+    (merge,) = made.merges
+    assert (len(merge.sources), merge.reason.code, merge.age_ms) == (5, "AGE", 3_600_000)
+
+
+def test_a_clock_that_steps_back_expires_nothing():
+    """An age is never negative, and a file from the future is as old as now."""
+    state = run(State(), file("a", at=100), at=100, min_records=5, max_bin_age="30 secs").state
+
+    made = run(state, file("b", 4, at=900), at=50, min_records=5, max_records=5, max_bin_age="30 secs")
+
+    (merge,) = made.merges
+    assert (merge.reason.code, merge.age_ms) == ("FULL", 0)
+
+
+def test_thresholds_apply_at_once_to_open_bins():
+    """A bin of a run before ends by what is configured now."""
+    state = run(State(), file("a"), file("b"), min_records=5).state
+
+    (merge,) = run(state, at=1, min_records=2).merges
+
+    assert merge.reason.code == "FULL_ENOUGH"
+
+
+def test_a_flush_ends_every_bin():
+    """Merged below the minimums; an incomplete set of fragments fails."""
+    state = run(
+        State(), file("a", k="1"), file("b", k="2"), min_records=5, correlation_attribute_name="k"
+    ).state
+    made = run(state, at=1, min_records=5, flush=True, correlation_attribute_name="k")
+    assert [each.reason.code for each in made.merges] == ["FLUSH", "FLUSH"]
+
+    fragment = file("a", **{"fragment.identifier": "1", "fragment.count": "2"})
+    (failure,) = run(State(), fragment, merge_strategy="Defragment", flush=True).failures
+    assert failure.reason.code == "INCOMPLETE"
+    assert "1 of 2 fragments" in failure.reason.text
+
+
+@pytest.mark.parametrize(
+    ("indexes", "code"), [(("0", None), "FRAGMENT_INDEX_MISSING"), (("1", "1"), "FRAGMENT_INDEX_REPEATED")]
+)
+def test_the_strict_policy_wants_every_index_once(indexes, code):
+    """The whole set fails when it is there, and the fragment that breaks it is named."""
+    files = [
+        file(
+            f"f{place}",
+            **{"fragment.identifier": "1", "fragment.count": "2"},
+            **({} if index is None else {"fragment.index": index}),
+        )
+        for place, index in enumerate(indexes)
+    ]
+
+    (failure,) = run(State(), *files, merge_strategy="Defragment", fragment_index_policy="strict").failures
+
+    assert (failure.reason.code, failure.culprit) == (code, "f1")
+    assert [source.name for source in failure.sources] == ["f0", "f1"]
+
+
+def test_fragments_stay_as_they_came_where_the_index_is_ignored():
+    """The policy ignore is NiFi's own."""
+    files = [
+        file(f"f{index}", **{"fragment.identifier": "1", "fragment.count": "2", "fragment.index": str(index)})
+        for index in (1, 0)
+    ]
+
+    (merge,) = run(State(), *files, merge_strategy="Defragment", fragment_index_policy="ignore").merges
+
+    assert [source.name for source in merge.sources] == ["f1", "f0"]
+
+
+def test_a_malformed_file_fails_alone_where_asked():
+    """With failure_scope flowfile the bin goes on without it."""
+    bad = FlowFile("bad", "bad", 0, 1, 1, "s", malformed="no JSON")
+
+    made = run(State(), file("a"), bad, file("b"), failure_scope="flowfile", min_records=2)
+
+    assert [[source.name for source in each.sources] for each in made.failures] == [["bad"]]
+    assert [[source.name for source in each.sources] for each in made.merges] == [["a", "b"]]
+
+
+def test_a_file_that_changed_leaves_its_bin():
+    """Sums and the expected number of fragments are those of the files that stay; an empty bin is gone."""
+    state = run(State(), file("a", 2), file("b", 3), min_records=9).state
+
+    (bin_,) = without(state, ["b"]).bins
+    assert (bin_.records, bin_.bytes) == (2, 20)
+    assert without(state, ["a", "b"]).bins == ()
+
+
+def test_dissolved_bins_leave_their_files_to_the_queue():
+    """Only a bin that holds the rest of a file, part of which is merged, stays."""
+    state = run(State(), file("a"), min_records=5).state
+    split = State.of({**state.as_json(), "partial": {"a": ["m"]}})
+
+    assert dissolved(state).bins == ()
+    assert len(dissolved(split).bins) == 1
+
+
+def test_kept_sources_are_remembered_once_all_their_parts_are_merged():
+    """A file whose other part still waits is not done."""
+    parts = [
+        FlowFile("f", f"f#{part}", 0, size, 1, "s", "v1", attributes={"k": part}, part=part)
+        for part, size in (("x", 5), ("y", 1))
+    ]
+    settings = {"min_records": 5, "correlation_attribute_name": "k", "original_action": "keep"}
+    state = run(State(), *parts, **settings).state
+    assert (dict(state.done), list(state.partial)) == ({}, ["f"])
+
+    state = run(state, at=1, **{**settings, "min_records": 1}).state
+    assert (state.done, state.partial) == ({"f": "v1"}, {})
+
+
+def test_the_next_expiry_is_that_of_the_oldest_bin():
+    """None without an age or without a bin."""
+    settings = {"min_records": 5, "max_bin_age": "30 secs", "correlation_attribute_name": "k"}
+    config = MergeRecordConfig.parse(settings)
+    state = run(State(), file("a", at=10, k="1"), file("b", at=20, k="2"), at=20, **settings).state
+
+    assert next_expiry(state, config) == 40 * SECOND
+    assert next_expiry(State(), config) is None
+    assert next_expiry(state, MergeRecordConfig.parse({"min_records": 5})) is None
+
+
+def test_a_full_bin_says_which_maximum_it_reached():
+    """NiFi's reason does not tell records from bytes."""
+    (by_records,) = run(State(), file("a", 3), max_records=2).merges
+    (by_bytes,) = run(State(), file("a", 3), max_bin_size=30).merges
+
+    assert by_records.threshold == {"records": 3, "max_records": 2}
+    assert by_bytes.threshold == {"bytes": 30, "max_bin_size": 30}

@@ -1,0 +1,167 @@
+"""What a MergeRecord may say, and how its mistakes are told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig, warnings
+from airflow_merge_provider.core.merge_record.measures import data_size, period, positive_integer
+from airflow_merge_provider.core.merge_record.properties import from_properties
+
+PLACES = {"source": "/in", "merged": "/out", "failure": "/bad", "original": "/old", "state_path": "/state"}
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("500 B", 500), ("1.5 mb", 1572864), ("0.1 KB", 102), ("1tb", 2**40), (7, 7), ("0 B", 0)],
+)
+def test_sizes(text, size):
+    """Powers of 1024, truncated to whole bytes, in any case."""
+    assert data_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["1024", "5 KiB", "", "-1 B", "B", ".5 KB", -1, True, None, 1.5, "\uff11 B"])
+def test_what_is_no_size(text):
+    """A text needs its unit; numbers are whole and not negative."""
+    with pytest.raises(ValueError, match="size with its unit"):
+        data_size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "nanoseconds"),
+    [
+        ("30 secs", 30 * 10**9),
+        ("1.5 hours", 5400 * 10**9),
+        ("90s", 90 * 10**9),
+        ("500 millis", 5 * 10**8),
+        ("7 nanos", 7),
+        ("2 Wks", 14 * 86400 * 10**9),
+        (timedelta(milliseconds=1500), 1500 * 10**6),
+    ],
+)
+def test_periods(text, nanoseconds):
+    """Short and long units, with and without a space."""
+    assert period(text).nanoseconds == nanoseconds
+
+
+@pytest.mark.parametrize("text", ["30", "", "secs", "1 fortnight", "-1 s", "1..5 s", 30, None])
+def test_what_is_no_period(text):
+    """A number needs its unit."""
+    with pytest.raises(ValueError, match="unit of time"):
+        period(text)
+
+
+@pytest.mark.parametrize("value", [0, -1, "0", "1.0", " 1", "x", 2**31, "2147483648", True, 1.0, "²"])
+def test_what_is_no_positive_integer(value):
+    """32 bits, at least one."""
+    with pytest.raises(ValueError, match="integer from 1"):
+        positive_integer(value)
+
+
+def test_every_problem_is_told_at_once():
+    """Each with the path that a user can find."""
+    with pytest.raises(ConfigError) as refused:
+        MergeRecordConfig.parse(
+            {
+                **PLACES,
+                "merged": "/in/merged",
+                "failure": "lake.crm.failures",
+                "min_records": 0,
+                "min_bin_size": "2 KB",
+                "max_bin_size": "1 KB",
+                "max_bin_age": "30",
+                "merge_strategy": "Bin-Packing",
+                "attribute_strategy": "Keep Some",
+                "reader": {"format": "jason"},
+                "max_bin": 3,
+            }
+        )
+
+    problems = {problem.path: str(problem) for problem in refused.value.problems}
+    assert set(problems) == {
+        "merged", "failure", "min_records", "max_bin_size", "max_bin_age", "attribute_strategy", "reader",
+        "max_bin",
+    }  # fmt: skip
+    assert "did you mean 'max_bins'" in problems["max_bin"]
+    assert "did you mean 'json'" in problems["reader"]
+    assert "overlap" in problems["merged"]
+    assert "catalog table" in problems["failure"]
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ({"min_records": 1001}, "max_records"),
+        ({"max_bins": 0}, "max_bins"),
+        ({"correlation_attribute_name": ""}, "correlation_attribute_name"),
+        ({"reader": {"format": "xml"}}, "reader"),
+        ({"reader": {"format": "csv", "schema": ""}}, "reader"),
+        ({"reader": {"format": "csv", "header": True}}, "reader"),
+        ({"writer": 5}, "writer"),
+        ({"arrival_order": "attribute:"}, "arrival_order"),
+        ({"attribute_sources": ["meta"]}, "attribute_sources"),
+        ({"attributes": {"a": 1}}, "attributes"),
+        ({"original": "/old", "original_action": "delete"}, "original"),
+        ({"partition_by": {"k": "k"}, "merge_strategy": "Defragment"}, "partition_by"),
+        ({"source": " "}, "source"),
+    ],
+)
+def test_what_is_refused(given, path):
+    """One mistake, one problem at its path."""
+    with pytest.raises(ConfigError) as refused:
+        MergeRecordConfig.parse(given)
+
+    assert {problem.path for problem in refused.value.problems} == {path}
+
+
+def test_texts_and_native_values_mean_the_same():
+    """What NiFi writes and what Python writes."""
+    texts = {"min_records": "2", "max_bin_size": "1 KB", "max_bin_age": "90 secs", "max_bins": "unlimited"}
+    native = {"min_records": 2, "max_bin_size": 1024, "max_bin_age": timedelta(seconds=90), "max_bins": None}
+
+    assert MergeRecordConfig.parse(texts) == MergeRecordConfig.parse(native)
+
+
+def test_the_reader_may_be_a_word():
+    """A format alone has neither schema nor options."""
+    config = MergeRecordConfig.parse({"reader": "CSV", "writer": {"format": "jsonl", "options": {"x": True}}})
+
+    assert config.reader == {"format": "csv", "schema": None, "options": {}}
+    assert config.output == {"format": "json", "schema": None, "options": {"x": "true"}}
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ({"min_records": 2}, "below the minimums"),
+        ({"complete_full_enough": False}, "below a maximum"),
+        ({"merge_strategy": "Defragment"}, "incomplete sets"),
+        ({"merge_strategy": "Defragment", "correlation_attribute_name": "k"}, "no effect"),
+    ],
+)
+def test_what_is_probably_not_meant_is_told(given, word):
+    """A bin that nothing ends waits for ever."""
+    assert any(word in warning for warning in warnings(MergeRecordConfig.parse(given)))
+    assert warnings(MergeRecordConfig.parse({})) == []
+
+
+def test_properties_of_old_and_new_releases():
+    """The names since 2.7.0 and those before mean the same."""
+    new = {"Minimum Number of Records": "${least}", "Maximum Number of Bins": "5", "Max Bin Age": None}
+    old = {"min-records": "${ least }", "max.bin.count": "5"}
+
+    assert from_properties(new, {"least": "3"}) == from_properties(old, {"least": "3"})
+    assert from_properties(new, {"least": "3"}) == {"min_records": "3", "max_bins": "5"}
+
+
+def test_unknown_properties_and_names_are_refused_together():
+    """With the nearest known one."""
+    with pytest.raises(ConfigError) as refused:
+        from_properties({"Minimum Number of Record": "1", "Maximum Number of Records": "${most}"})
+
+    first, second = refused.value.problems
+    assert first.hint == "did you mean 'Minimum Number of Records'?"
+    assert "'most'" in second.message

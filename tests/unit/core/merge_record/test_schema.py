@@ -1,0 +1,110 @@
+"""Which schemas are one, and what holds the records of several."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_merge_provider.core.merge_record.plan import projected
+from airflow_merge_provider.core.merge_record.schema import Schema, union
+
+
+def schema(*fields, text=None):
+    named = [
+        field if isinstance(field, dict) else dict(zip(("name", "type"), field, strict=True))
+        for field in fields
+    ]
+    return Schema(tuple(named), text)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("a", "byte"), ("a", "int")),
+        (("a", "char"), ("a", "string")),
+        (("a", "decimal(10, 2)"), ("a", "decimal(10,2)")),
+        (("a", {"array": "short"}), ("a", {"array": "int"})),
+        (("a", "int"), {"name": "a", "type": "int", "nullable": True, "aliases": []}),
+    ],
+)
+def test_equal_schemas(one, other):
+    """Different words for one thing."""
+    assert schema(one).key() == schema(other).key()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("A", "int"),
+        ("a", "long"),
+        ("a", {"array": "int"}),
+        ("a", ["int", "string"]),
+        {"name": "a", "type": "int", "nullable": False},
+        {"name": "a", "type": "int", "default": 0},
+        {"name": "a", "type": "int", "aliases": ["b"]},
+    ],
+)
+def test_different_schemas(other):
+    """Case, type, nullability, default and aliases count."""
+    assert schema(("a", "int")).key() != schema(other).key()
+
+
+def test_identity_by_text_compares_characters():
+    """White space makes another text; without a text the fields decide."""
+    one, other = schema(("a", "int"), text="{ }"), schema(("a", "int"), text="{}")
+
+    assert one.key("text") != other.key("text")
+    assert one.key() == other.key() == schema(("a", "int")).key("text")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ("int", "long", "long"),
+        ("long", "float", "float"),
+        ("int", "double", "double"),
+        ("uuid", "char", "string"),
+        ("decimal(10,2)", "decimal(8,4)", "decimal(12,4)"),
+        ("int", "decimal(4,2)", "decimal(12,2)"),
+        ("double", "decimal(4,2)", "double"),
+        ("int", "string", ["int", "string"]),
+        (["int", "string"], "string", ["int", "string"]),
+        ({"array": "int"}, {"array": "long"}, {"array": "long"}),
+        ({"map": "int"}, {"array": "int"}, [{"map": "int"}, {"array": "int"}]),
+    ],
+)
+def test_a_union_of_types_holds_both(one, other, both):
+    """Numbers widen, texts are texts, anything else becomes a choice."""
+    (field,) = union([schema(("a", one)), schema(("a", other))]).fields
+
+    assert field["type"] == both
+
+
+def test_a_union_keeps_the_first_order_and_matches_by_alias():
+    """New fields come last; what only some have is nullable; records in records are united, too."""
+    one = schema(
+        {"name": "a", "type": "int", "nullable": False}, ("o", {"fields": [{"name": "x", "type": "int"}]})
+    )
+    other = schema(
+        ("n", "string"),
+        {"name": "b", "type": "long", "aliases": ["a"], "nullable": False, "default": 5},
+        ("o", {"fields": [{"name": "y", "type": "int"}]}),
+    )
+
+    united = union([one, other])
+
+    assert united.names == ("a", "o", "n")
+    assert united.fields[0] == {
+        "name": "a",
+        "type": "long",
+        "nullable": False,
+        "default": 5,
+        "aliases": ["b"],
+    }
+    assert [field["name"] for field in united.fields[1]["type"]["fields"]] == ["x", "y"]
+    assert united.fields[2]["nullable"] is True
+    assert projected({"b": 7}, united) == {"a": 7, "o": None, "n": None}
+
+
+def test_a_union_of_nothing_has_no_fields():
+    """A bin always has a source, but its schema may be empty."""
+    assert union([]) == Schema()
