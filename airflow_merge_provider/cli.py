@@ -25,6 +25,11 @@ from airflow_merge_provider.core.errors import (
     SetupError,
     did_you_mean,
 )
+from airflow_merge_provider.core.merge_load.config import (
+    AnyLoad,
+    MergeLoadConfig,
+    warnings as load_warnings,
+)
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, warnings
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
@@ -49,7 +54,7 @@ class _Capability:
 
     config: type[Config]
     unpack: Callable[[Mapping[str, Any]], dict[str, Any]]
-    references: Callable[[Any], dict[str, str]]
+    references: Callable[[Any], dict[str, Any]]
     warnings: Callable[[Any], list[str]]
 
 
@@ -58,8 +63,13 @@ def _merge_source_references(config: MergeSourceConfig) -> dict[str, str]:
     return inputs if config.target is None else {**inputs, "target": config.target}
 
 
+def _merge_load_references(config: AnyLoad) -> dict[str, Any]:
+    return {"source": config.source, "target": config.target}
+
+
 _CAPABILITIES = {
     "merge_source": _Capability(MergeSourceConfig, from_pipe, _merge_source_references, warnings),
+    "merge_load": _Capability(MergeLoadConfig, dict, _merge_load_references, load_warnings),
 }
 
 
