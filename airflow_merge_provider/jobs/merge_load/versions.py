@@ -13,7 +13,6 @@ from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, Scd2Config
 from airflow_merge_provider.jobs.merge_load.area import INSIDE, marked
 from airflow_merge_provider.jobs.merge_load.changes import (
     ACTION,
-    COUNTED,
     DELETE,
     INSERT,
     NOTHING,
@@ -28,6 +27,7 @@ from airflow_merge_provider.jobs.merge_load.intake import CONTENT, Intake, Wante
 from airflow_merge_provider.jobs.sql import column
 
 LATE = "late"
+_ACTIONS = {"opened": INSERT, LATE: NOTHING, "removed": DELETE, "closed": UPDATE, "reopened": UPDATE}
 _LOADED = f"{PREFIX}loaded"
 
 
@@ -91,20 +91,15 @@ def _actions(pairs: DataFrame, config: Scd2Config, boundary: datetime) -> DataFr
     stored, loaded = column(config.valid_from).isNotNull(), column(_LOADED).isNotNull()
     late = (column(config.valid_from) > now) | (~active & (column(config.valid_to) > now))
     ended = stored & ~loaded & active & column(INSIDE)
-    chosen = (
-        F.when(~stored, F.struct(F.lit(INSERT).alias(ACTION), F.lit("opened").alias(COUNTED)))
-        .when(late & (column(INSIDE) | loaded), F.struct(F.lit(NOTHING), F.lit(LATE)))
-        .when(ended & (column(config.valid_from) == now), F.struct(F.lit(DELETE), F.lit("removed")))
-        .when(ended, F.struct(F.lit(UPDATE), F.lit("closed")))
-        .when(stored & loaded & ~active, F.struct(F.lit(UPDATE), F.lit("reopened")))
+    said = (
+        F.when(~stored, "opened")
+        .when(late & (column(INSIDE) | loaded), LATE)
+        .when(ended & (column(config.valid_from) == now), "removed")
+        .when(ended, "closed")
+        .when(stored & loaded & ~active, "reopened")
     )
-    decided = pairs.withColumn(_LOADED, chosen).where(column(_LOADED).isNotNull())
+    decided = pairs.withColumn(_LOADED, said).where(column(_LOADED).isNotNull())
     end = F.when(~active, moment_column(config.active_record_timestamp)).otherwise(now)
-    rows = decided.select(
-        HASH_COLUMN,
-        *refer([config.valid_from]),
-        end.alias(config.valid_to),
-        F.col(f"{_LOADED}.{ACTION}").alias("action"),
-        F.col(f"{_LOADED}.{COUNTED}").alias("counted"),
-    )
-    return acting(rows, column("action"), column("counted")).drop("action", "counted")
+    words = [F.lit(word) for pair in _ACTIONS.items() for word in pair]
+    rows = decided.select(HASH_COLUMN, *refer([config.valid_from]), end.alias(config.valid_to), _LOADED)
+    return acting(rows, F.create_map(*words)[column(_LOADED)], column(_LOADED)).drop(_LOADED)
