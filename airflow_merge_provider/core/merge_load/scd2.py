@@ -215,6 +215,9 @@ def _mode_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
     if mode == "changes" and known.get("scope") is not None:
         hint = "changes never delete absent keys: leave scope out"
         yield Problem("scope", "mode", "has no meaning with mode 'changes'", hint)
+    if mode == "changes" and known.get("max_close_ratio") is not None:
+        hint = "changes end only what they flag: leave max_close_ratio out"
+        yield Problem("max_close_ratio", "mode", "has no meaning with mode 'changes'", hint)
     if mode == "snapshot" and known.get("effective_from") is not None:
         hint = "a snapshot has one time, boundary_timestamp; rows with times of their own are changes"
         yield Problem("effective_from", "mode", "has no meaning with mode 'snapshot'", hint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Literal
 
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import StructField
@@ -26,7 +27,8 @@ class Changes:
 
     ``address`` are the columns that find stored rows; inserts find none. Each row says what it
     counts as in the report, and for how many; ``updated`` are the columns that updates set, all when empty;
-    ``held`` are the frames that the rows come from and that may be let go with them.
+    ``held`` are the frames that the rows come from and that may be let go with them. ``times`` are what a
+    history has to remember, always or when nothing has changed.
     """
 
     rows: DataFrame
@@ -34,6 +36,8 @@ class Changes:
     columns: Sequence[str]
     updated: Sequence[str] = ()
     held: Sequence[DataFrame] = ()
+    times: DataFrame | None = None
+    remembers: Literal["never", "unchanged", "always"] = "never"
 
     @property
     def condition(self) -> str:
@@ -61,6 +65,13 @@ def acting(rows: DataFrame, action: Column | str, counted: Column | str | None, 
         _value(action).alias(ACTION),
         _value(counted).cast("string").alias(COUNTED),
         F.lit(weight).cast("bigint").alias(WEIGHT),
+    )
+
+
+def counting(rows: DataFrame, counted: str) -> DataFrame:
+    """Give one row that changes nothing and says how many rows there are."""
+    return rows.agg(F.count("*").alias(WEIGHT)).select(
+        F.lit(NOTHING).alias(ACTION), F.lit(counted).alias(COUNTED), WEIGHT
     )
 
 

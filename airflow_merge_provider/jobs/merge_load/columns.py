@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType, VariantType
 
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_load.moments import micros
 from airflow_merge_provider.jobs import sql
 from airflow_merge_provider.jobs.sql import column
 
@@ -119,6 +121,11 @@ def comparable_text(field: StructField, alias: str | None = None) -> str:
 def refer(names: Iterable[str], alias: str | None = None) -> list[Column]:
     """Refer to columns by their exact names."""
     return [F.col(sql.name(alias, name)) if alias else column(name) for name in names]
+
+
+def moment_column(at: datetime | None) -> Column:
+    """Write a moment as a timestamp; None as NULL."""
+    return F.lit(None).cast("timestamp") if at is None else F.timestamp_micros(F.lit(micros(at)))
 
 
 def require(frame: DataFrame, names: Iterable[str], what: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -20,6 +20,7 @@ from airflow_merge_provider.jobs.sql import column
 from airflow_merge_provider.jobs.tables import Pinned
 
 CONTENT = f"{PREFIX}content"
+TRACKED = f"{PREFIX}tracked"
 FLAGGED = f"{PREFIX}flagged"
 ARRIVAL = f"{PREFIX}arrival"
 SOURCE = "staging_table"
@@ -32,14 +33,14 @@ class Wanted:
 
     ``required`` columns must be in the source; ``keys`` hold no NULL; ``unique`` are the columns of which
     each value stays once, none when all rows stay; ``ranked`` says that the best of several rows counts,
-    where else several different rows are an error.
+    where else several different rows are an error; ``tracked`` picks the columns of a second hash.
     """
 
     required: Sequence[str] = ()
     keys: Sequence[str] = ()
     unique: Sequence[str] = ()
     ranked: bool = False
-    hashed: Sequence[str] | None = None
+    tracked: Callable[[Sequence[str]], Sequence[str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,10 @@ def take_in(
         _flagged(source, config.hard_delete).alias(FLAGGED),
         *([_arrival(source).alias(ARRIVAL)] if wanted.ranked else []),
     )
-    hashed = columns.names if wanted.hashed is None else wanted.hashed
-    held = held.withColumn(CONTENT, content_hash(columns.of(hashed))).persist()
+    hashes = {CONTENT: content_hash(columns.fields)}
+    if wanted.tracked is not None:
+        hashes[TRACKED] = content_hash(columns.of(wanted.tracked(columns.names)))
+    held = held.withColumns(hashes).persist()
     try:
         yield _checked(Intake(held, columns, 0), wanted, config, name)
     finally:

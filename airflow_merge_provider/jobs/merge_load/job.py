@@ -17,7 +17,9 @@ from airflow_merge_provider.core.merge_load.moments import from_micros
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.merge_load.history import ENDED, VALID
 from airflow_merge_provider.jobs.merge_load.intake import take_in
+from airflow_merge_provider.jobs.merge_load.memory import Memory
 from airflow_merge_provider.jobs.merge_load.strategies import Strategy, require_shape, strategy_of
 from airflow_merge_provider.jobs.merge_load.versions import LATE
 from airflow_merge_provider.jobs.merge_load.writing import CAPABILITY, Weighed, weighed, write
@@ -38,7 +40,8 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     target = resolve(config.target, request.warehouse, at="target")
     source = resolve(config.source, request.warehouse, at="source")
     boundary = getattr(config, "boundary_timestamp", None) or from_micros(request.started_at)
-    strategy = strategy_of(config, boundary)
+    memory = Memory.of(spark, target)
+    strategy = strategy_of(config, boundary, memory)
     with progress.step("look"):
         last = tables.last_run(spark, target, CAPABILITY)
         pinned = tables.pin(spark, source)
@@ -69,7 +72,11 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
             "duplicates": taken.duplicates,
             **{name: found.counts.get(name, 0) for name in strategy.kinds},
         }
+        _require_few_endings(found, config)
         changed = not found.empty or stored is None
+        if found.changes.times is not None and request.until == "commit":
+            needed = found.changes.remembers == "always" or not changed
+            memory.keep(found.changes.times, anew=stored is None, needed=needed)
         if not changed or request.until == "transform":
             return answer(version=before, counts=state["counts"], changed=changed)
         with progress.step("write"):
@@ -118,6 +125,19 @@ def _require_in_time(found: Weighed, config: AnyLoad, boundary: datetime, target
             way_out += "; with natural_key, on_late='repair' puts a late load in its place"
         message = f"the load of {boundary.isoformat()} is older than {late} versions in {target.id}"
         raise DataError.of([Problem("boundary_timestamp", "late", message, way_out)])
+
+
+def _require_few_endings(found: Weighed, config: AnyLoad) -> None:
+    """Refuse a snapshot that would end more than it may.
+
+    :raises DataError: when it would.
+    """
+    most = getattr(config, "max_close_ratio", None)
+    ended, valid = found.counts.get(ENDED, 0), found.counts.get(VALID, 0)
+    if most is not None and ended > most * valid:
+        message = f"the load would end {ended} of {valid} valid versions, more than {most:g} of them"
+        hint = "look whether the source is complete; if it is, raise max_close_ratio for this run"
+        raise DataError.of([Problem("max_close_ratio", "guard", message, hint)])
 
 
 def _report(

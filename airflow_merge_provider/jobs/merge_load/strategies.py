@@ -14,9 +14,11 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.config import AnyLoad
 from airflow_merge_provider.core.merge_load.keyed import DeleteInsertConfig, UpsertConfig
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, shape
-from airflow_merge_provider.jobs.merge_load import keyed, replacing, versions
+from airflow_merge_provider.jobs.merge_load import history, keyed, replacing, versions
 from airflow_merge_provider.jobs.merge_load.changes import Changes
+from airflow_merge_provider.jobs.merge_load.history import History
 from airflow_merge_provider.jobs.merge_load.intake import Intake, Wanted
+from airflow_merge_provider.jobs.merge_load.memory import Memory
 from airflow_merge_provider.jobs.merge_load.writing import Shape, shape_of
 
 
@@ -31,20 +33,30 @@ class Strategy:
     shape: Shape | None = None
 
 
-def strategy_of(config: AnyLoad, boundary: datetime) -> Strategy:
-    """Find the strategy of a configuration; ``boundary`` is when a load without a time of its own holds."""
+def strategy_of(config: AnyLoad, boundary: datetime, memory: Memory) -> Strategy:
+    """Find the strategy of a configuration.
+
+    ``boundary`` is when a load without a time of its own holds, ``memory`` what the target's history knows.
+    """
     if isinstance(config, DeleteInsertConfig):
         change = partial(replacing.changes, config=config)
         return Strategy(replacing.wanted(config), change, ("inserted", "updated", "deleted"))
     if isinstance(config, UpsertConfig):
         change = partial(keyed.changes, config=config)
         return Strategy(keyed.wanted(config), change, ("inserted", "updated", "deleted"))
+    rests_on = Shape(HASH_COLUMN, shape(config))
+    if config.natural_key is not None:
+
+        def change_history(taken: Intake, stored: DataFrame | None) -> Changes:
+            return History(taken, stored, config, boundary, memory).changes()
+
+        return Strategy(history.wanted(config), change_history, history.KINDS, config.added_columns, rests_on)
     return Strategy(
         versions.wanted(config),
         partial(versions.changes, config=config, boundary=boundary),
         ("opened", "closed", "reopened", "removed"),
         config.added_columns,
-        Shape(HASH_COLUMN, shape(config)),
+        rests_on,
     )
 
 

@@ -8,7 +8,6 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, functions as F
 
 from airflow_merge_provider.core.merge_load.load import columns_of
-from airflow_merge_provider.core.merge_load.moments import micros
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, Scd2Config
 from airflow_merge_provider.jobs.merge_load.area import INSIDE, marked
 from airflow_merge_provider.jobs.merge_load.changes import (
@@ -22,8 +21,8 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     acting,
     union,
 )
-from airflow_merge_provider.jobs.merge_load.columns import content_hash, refer
-from airflow_merge_provider.jobs.merge_load.intake import CONTENT, Intake, Wanted
+from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer
+from airflow_merge_provider.jobs.merge_load.intake import CONTENT, TRACKED, Intake, Wanted
 from airflow_merge_provider.jobs.sql import column
 
 LATE = "late"
@@ -35,12 +34,13 @@ def wanted(config: Scd2Config) -> Wanted:
     """Say what the load needs of its rows: each version once."""
     groups = None if config.destination_scope is not None else config.merge_key
     keys = columns_of(groups, config.row_version_column_name)
-    return Wanted(required=keys, keys=keys, unique=columns_of(config.row_version_column_name or CONTENT))
-
-
-def moment_column(at: datetime | None) -> Column:
-    """Write a moment as a timestamp; None as NULL."""
-    return F.lit(None).cast("timestamp") if at is None else F.timestamp_micros(F.lit(micros(at)))
+    version = config.row_version_column_name
+    return Wanted(
+        required=keys,
+        keys=keys,
+        unique=columns_of(version or CONTENT),
+        tracked=lambda names: names if version is None else (version,),
+    )
 
 
 def changes(taken: Intake, stored: DataFrame | None, config: Scd2Config, boundary: datetime) -> Changes:
@@ -66,13 +66,11 @@ def changes(taken: Intake, stored: DataFrame | None, config: Scd2Config, boundar
 
 def _opened(taken: Intake, config: Scd2Config, boundary: datetime) -> DataFrame:
     """Give the rows of the load as versions that begin now."""
-    version = config.row_version_column_name
-    hashed = column(CONTENT) if version is None else content_hash(taken.layout.of([version]))
     return taken.rows.select(
         *refer(taken.layout.names),
         moment_column(boundary).alias(config.valid_from),
         moment_column(config.active_record_timestamp).alias(config.valid_to),
-        hashed.alias(HASH_COLUMN),
+        column(TRACKED).alias(HASH_COLUMN),
     )
 
 
