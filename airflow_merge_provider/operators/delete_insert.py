@@ -30,7 +30,6 @@ class DeleteInsertOperator(MergeLoadOperator):
     :param on_empty: what a load without rows does: ``error``, ``skip`` or ``apply``.
     :param nested: ``columns``: lists stay in their columns.
     :param schema_evolution: ``add`` new columns, ``error`` or ``ignore``.
-    :param dispatch_by: planned.
     """
 
     strategy = "delete-insert"
@@ -49,7 +48,6 @@ class DeleteInsertOperator(MergeLoadOperator):
         "on_empty",
         "nested",
         "schema_evolution",
-        "dispatch_by",
     )
     template_fields: Sequence[str] = (*config_fields, *MergeLoadOperator.template_fields)
 
@@ -69,7 +67,6 @@ class DeleteInsertOperator(MergeLoadOperator):
         on_empty: str | None = None,
         nested: str = "columns",
         schema_evolution: str = "add",
-        dispatch_by: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -86,5 +83,4 @@ class DeleteInsertOperator(MergeLoadOperator):
         self.on_empty = on_empty
         self.nested = nested
         self.schema_evolution = schema_evolution
-        self.dispatch_by = dispatch_by
         self._declare(target, [source])

@@ -38,7 +38,6 @@ class Scd2Operator(MergeLoadOperator):
     :param overwrite: the columns that are overwritten in the valid version.
     :param on_delete: ``close`` the version of a deleted key, or ``ignore`` the deletion.
     :param current_column: the name of a boolean column to add for valid versions.
-    :param deleted_column: planned.
     :param surrogate_key_column: the name of a column to add that identifies a version.
     :param on_late: a load older than what is stored: ``error``, or ``repair`` the history.
     :param max_close_ratio: the largest part of the valid versions that may end without a successor.
@@ -47,7 +46,6 @@ class Scd2Operator(MergeLoadOperator):
     :param on_empty: what a load without rows does: ``error``, ``skip`` or ``apply``.
     :param nested: ``columns``: lists stay in their columns.
     :param schema_evolution: ``add`` new columns, ``error`` or ``ignore``.
-    :param dispatch_by: planned.
     """
 
     strategy = "scd2"
@@ -71,7 +69,6 @@ class Scd2Operator(MergeLoadOperator):
         "overwrite",
         "on_delete",
         "current_column",
-        "deleted_column",
         "surrogate_key_column",
         "on_late",
         "max_close_ratio",
@@ -80,7 +77,6 @@ class Scd2Operator(MergeLoadOperator):
         "on_empty",
         "nested",
         "schema_evolution",
-        "dispatch_by",
     )
     template_fields: Sequence[str] = (*config_fields, *MergeLoadOperator.template_fields)
 
@@ -105,7 +101,6 @@ class Scd2Operator(MergeLoadOperator):
         overwrite: str | Sequence[str] | None = None,
         on_delete: str = "close",
         current_column: str | None = None,
-        deleted_column: str | None = None,
         surrogate_key_column: str | None = None,
         on_late: str = "error",
         max_close_ratio: float | str | None = None,
@@ -114,7 +109,6 @@ class Scd2Operator(MergeLoadOperator):
         on_empty: str | None = None,
         nested: str = "columns",
         schema_evolution: str = "add",
-        dispatch_by: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -136,7 +130,6 @@ class Scd2Operator(MergeLoadOperator):
         self.overwrite = overwrite
         self.on_delete = on_delete
         self.current_column = current_column
-        self.deleted_column = deleted_column
         self.surrogate_key_column = surrogate_key_column
         self.on_late = on_late
         self.max_close_ratio = max_close_ratio
@@ -145,7 +138,6 @@ class Scd2Operator(MergeLoadOperator):
         self.on_empty = on_empty
         self.nested = nested
         self.schema_evolution = schema_evolution
-        self.dispatch_by = dispatch_by
         self._declare(target, [source])
 
     def execute(self, context: Context) -> dict[str, Any]:

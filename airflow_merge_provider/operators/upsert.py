@@ -32,7 +32,6 @@ class UpsertOperator(MergeLoadOperator):
     :param on_empty: what a load without rows does: ``error``, ``skip`` or ``apply``.
     :param nested: ``columns``: lists stay in their columns.
     :param schema_evolution: ``add`` new columns, ``error`` or ``ignore``.
-    :param dispatch_by: planned.
     """
 
     strategy = "upsert"
@@ -52,7 +51,6 @@ class UpsertOperator(MergeLoadOperator):
         "on_empty",
         "nested",
         "schema_evolution",
-        "dispatch_by",
     )
     template_fields: Sequence[str] = (*config_fields, *MergeLoadOperator.template_fields)
 
@@ -73,7 +71,6 @@ class UpsertOperator(MergeLoadOperator):
         on_empty: str | None = None,
         nested: str = "columns",
         schema_evolution: str = "add",
-        dispatch_by: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -91,5 +88,4 @@ class UpsertOperator(MergeLoadOperator):
         self.on_empty = on_empty
         self.nested = nested
         self.schema_evolution = schema_evolution
-        self.dispatch_by = dispatch_by
         self._declare(target, [source])

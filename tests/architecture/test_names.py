@@ -10,11 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from airflow_merge_provider.operators import merge_source
+from airflow_merge_provider.operators import delete_insert, merge_source, scd2, upsert
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "airflow_merge_provider"
-OPERATORS = [merge_source.MergeSourceOperator]
+OPERATORS = [
+    merge_source.MergeSourceOperator,
+    scd2.Scd2Operator,
+    delete_insert.DeleteInsertOperator,
+    upsert.UpsertOperator,
+]
 EMPTY_WORDS = {"utils", "util", "common", "helpers", "helper", "misc", "manager", "base"}
 
 

@@ -18,12 +18,20 @@ from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.functions import FUNCTIONS, ITEM_FUNCTIONS
 from airflow_merge_provider.get_provider_info import get_provider_info
+from airflow_merge_provider.operators.delete_insert import DeleteInsertOperator
 from airflow_merge_provider.operators.merge_source import MergeSourceOperator
+from airflow_merge_provider.operators.scd2 import Scd2Operator
+from airflow_merge_provider.operators.upsert import UpsertOperator
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MERGE_SOURCE = (ROOT / "docs/operators/merge_source.md").read_text(encoding="utf-8")
+OPERATOR_OF = {
+    "scd2.md": Scd2Operator,
+    "delete_insert.md": DeleteInsertOperator,
+    "upsert.md": UpsertOperator,
+}
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 EXAMPLE = {"version": 2, "target": "merged", "datasets": ["A a", "B b"], "equality": [["eq", "a.x", "b.x"]]}
 # Where an operator that is planned will be.
@@ -56,7 +64,7 @@ def test_the_code_of_the_pages_runs(page, block):
 
     exec(compile(block, page, "exec"), names)  # noqa: S102 - our own pages
 
-    assert [type(task) for task in names["dag"].tasks] == [MergeSourceOperator]
+    assert [type(task) for task in names["dag"].tasks] == [OPERATOR_OF.get(page, MergeSourceOperator)]
 
 
 def test_the_dag_of_the_readme_has_ten_lines():

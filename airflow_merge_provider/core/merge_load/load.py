@@ -91,9 +91,6 @@ class LoadConfig(Config):
     schema_evolution: Literal["add", "error", "ignore"] = Field(
         "add", description="What happens to columns of the source that the target does not have."
     )
-    dispatch_by: Column = Field(
-        None, description="The column whose value names a row's target table; planned."
-    )
 
     @property
     def absence_deletes(self) -> bool:
@@ -122,8 +119,6 @@ class LoadConfig(Config):
             yield Problem("target", "target", "is the source of the load", "choose another target")
         if known.get("nested") == "tables":
             yield Problem("nested", "planned", f"tables {PLANNED}", "leave lists in their columns")
-        if known.get("dispatch_by") is not None:
-            yield Problem("dispatch_by", "planned", PLANNED, "load one table per task, with source_filter")
 
 
 def columns_of(*named: Iterable[str] | str | None) -> tuple[str, ...]:

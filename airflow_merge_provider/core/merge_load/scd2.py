@@ -18,7 +18,7 @@ HASH_COLUMN = "_row_hash"
 # Arguments that need to know which rows are states of one thing.
 _OF_KEYS = (
     "mode", "scope", "effective_from", "track", "track_except", "overwrite", "on_delete", "current_column",
-    "deleted_column", "surrogate_key_column", "on_late", "max_close_ratio",
+    "surrogate_key_column", "on_late", "max_close_ratio",
 )  # fmt: skip
 _WITHOUT_KEYS = {
     "merge_key": "use mode='changes' to keep absent keys, or scope to close them in some groups only",
@@ -101,13 +101,12 @@ class Scd2Config(LoadConfig):
     overwrite: Columns = Field(
         None, description="The columns that are overwritten in the valid version instead of beginning one."
     )
-    on_delete: Literal["close", "ignore", "mark", "purge"] = Field(
-        "close", description="What a deleted key does to its valid version; mark and purge are planned."
+    on_delete: Literal["close", "ignore"] = Field(
+        "close", description="Whether the valid version of a deleted key ends."
     )
     current_column: Column = Field(
         None, description="The name of a column to add that is true for valid versions."
     )
-    deleted_column: Column = Field(None, description="The name of a column for on_delete='mark'; planned.")
     surrogate_key_column: Column = Field(
         None, description="The name of a column to add that identifies a version, the same in every rebuild."
     )
@@ -203,11 +202,6 @@ def _key_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(name, "natural-key", "has no meaning with natural_key", hint)
     yield from _mode_problems(known)
     yield from _tracking_problems(known)
-    for option, value in (("on_delete", "mark"), ("on_delete", "purge")):
-        if known.get(option) == value:
-            yield Problem(option, "planned", f"{value!r} {PLANNED}", "use 'close' or 'ignore'")
-    if known.get("deleted_column") is not None:
-        yield Problem("deleted_column", "planned", PLANNED, "leave it out")
 
 
 def _mode_problems(known: Mapping[str, Any]) -> Iterator[Problem]:

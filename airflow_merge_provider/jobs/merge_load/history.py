@@ -161,8 +161,9 @@ class History:
         if self.stored is None:
             return replace(self._first(live), times=times, remembers=remembers)
         thin = self._compared(live, following).persist()
-        affected = thin.where(~column(_SAME)).select(*refer(naming.keys)).distinct()
-        gone = affected.join(live, list(naming.keys), "left_anti")
+        affected = thin.where(~column(_SAME)).select(*refer(naming.keys), _LOADED).distinct()
+        gone = affected.where(~column(_LOADED))
+        affected = affected.select(*refer(naming.keys))
         there = live.join(affected, list(naming.keys), "left_semi")
         near = (self._active() | (column(naming.valid_to) >= now)) & self._begins_by(following)
         met = self._stored().where(near).join(affected, list(naming.keys), "left_semi")
@@ -208,7 +209,7 @@ class History:
         # What is overwritten counts in the newest state only.
         newest = naming.overwritten and following is None
         content = F.concat(HASH_COLUMN, content_hash(self._overwritten())) if newest else column(HASH_COLUMN)
-        area = marked(self._stored(), self.taken.rows, self._area())
+        area = marked(self._stored(), self.taken.every, self._area())
         ends = column(naming.valid_to)
         covers = active if following is None else active | (ends >= moment_column(following))
         stored = area.where(overlaps).select(
@@ -222,7 +223,9 @@ class History:
         keeps_absent = column(_LOADED).isNull() & (~column(INSIDE) | F.lit(self.config.on_delete == "ignore"))
         unchanged = column(_COVERS) & column(_STORED).eqNullSafe(column(_LOADED))
         return pairs.select(
-            *refer(naming.keys), F.coalesce(keeps_absent | unchanged, F.lit(False)).alias(_SAME)
+            *refer(naming.keys),
+            column(_LOADED).isNotNull().alias(_LOADED),
+            F.coalesce(keeps_absent | unchanged, F.lit(False)).alias(_SAME),
         )
 
     def _difference(self, events: Sequence[DataFrame], met: DataFrame | None) -> Changes:

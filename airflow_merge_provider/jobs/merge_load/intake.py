@@ -47,10 +47,13 @@ class Wanted:
 class Intake:
     """The rows to load, held in memory as long as the run lasts.
 
-    Beside the target's columns they have ``CONTENT``, a hash, and ``FLAGGED``, whether they delete.
+    ``rows`` are one of each key, ``every`` are all that passed the filter: a row that does not count still
+    says which keys and groups were loaded. Beside the target's columns they have ``CONTENT``, a hash, and
+    ``FLAGGED``, whether they delete.
     """
 
     rows: DataFrame
+    every: DataFrame
     layout: Layout
     loaded: int
     duplicates: int = 0
@@ -100,7 +103,7 @@ def take_in(
         hashes[TRACKED] = content_hash(columns.of(wanted.tracked(columns.names)))
     held = held.withColumns(hashes).persist()
     try:
-        yield _checked(Intake(held, columns, 0), wanted, config, name)
+        yield _checked(Intake(held, held, columns, 0), wanted, config, name)
     finally:
         held.unpersist()
 

@@ -53,7 +53,7 @@ def changes(taken: Intake, stored: DataFrame | None, config: UpsertConfig) -> Ch
         return Changes(acting(new.select(*refer(names)), INSERT, "inserted"), address, names)
     rows = [_inserts_and_updates(taken, stored, config)]
     if config.variant == "cdc":
-        absent = within(stored, taken.rows, config).join(taken.rows, list(keys), "left_anti")
+        absent = within(stored, taken.every, config).join(taken.rows, list(keys), "left_anti")
         rows.append(acting(absent.select(*refer(keys)), DELETE, "deleted"))
     return Changes(union(rows), address, names)
 

@@ -55,11 +55,11 @@ def _with_new_columns(stored: DataFrame, taken: Intake) -> DataFrame:
 def _replaced(stored: DataFrame, taken: Intake, config: DeleteInsertConfig) -> DataFrame:
     """Give the stored rows in the load's scope, or with one of its keys; flagged rows count as loaded."""
     if config.destination_scope is not None:
-        return in_scope(stored, taken.rows, config.destination_scope)
+        return in_scope(stored, taken.every, config.destination_scope)
     found, rest = [], stored
     for keys in (config.primary_key, config.merge_key):
         if keys is not None:
-            loaded = taken.rows.select(*refer(keys)).distinct()
+            loaded = taken.every.select(*refer(keys)).distinct()
             found.append(rest.join(loaded, list(keys), "left_semi"))
             rest = rest.join(loaded, list(keys), "left_anti")
     return union(found)

@@ -54,7 +54,7 @@ def changes(taken: Intake, stored: DataFrame | None, config: Scd2Config, boundar
     if stored is None:
         return Changes(acting(new, INSERT, "opened"), (), names)
     thin = [*config.validity_column_names, HASH_COLUMN]
-    seen = marked(stored, taken.rows, config).where(_matters(config, boundary)).select(*refer(thin), INSIDE)
+    seen = marked(stored, taken.every, config).where(_matters(config, boundary)).select(*refer(thin), INSIDE)
     loaded = new.select(HASH_COLUMN, F.lit(True).alias(_LOADED))
     actions = _actions(seen.join(loaded, HASH_COLUMN, "full_outer"), config, boundary).persist()
     opened = new.join(actions.where(column(ACTION) == INSERT).select(HASH_COLUMN), HASH_COLUMN)
