@@ -28,9 +28,11 @@ def _columns(value: Any) -> tuple[str, ...] | None:
 
 
 def _column(value: Any) -> str | None:
-    if value is not None and not _is_name(value):
+    if value is None:
+        return None
+    if not _is_name(value):
         raise ValueError("must be the name of one column")
-    return value
+    return str(value)
 
 
 def _dedup_sort(value: Any) -> dict[str, str] | None:

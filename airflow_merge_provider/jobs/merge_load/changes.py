@@ -21,6 +21,9 @@ MARKS = (ACTION, COUNTED, WEIGHT)
 INSERT, UPDATE, DELETE, NOTHING = "insert", "update", "delete", "nothing"
 
 
+Remembers = Literal["never", "unchanged", "always"]
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
     """Rows with an action each, all columns of the target, and what finds the stored rows they mean.
@@ -37,7 +40,7 @@ class Changes:
     updated: Sequence[str] = ()
     held: Sequence[DataFrame] = ()
     times: DataFrame | None = None
-    remembers: Literal["never", "unchanged", "always"] = "never"
+    remembers: Remembers = "never"
 
     @property
     def condition(self) -> str:

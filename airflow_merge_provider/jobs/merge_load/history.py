@@ -31,6 +31,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     PREFIX,
     UPDATE,
     Changes,
+    Remembers,
     acting,
     counting,
     differing,
@@ -192,7 +193,7 @@ class History:
         names = (*self.taken.layout.names, *config.added_columns)
         return Changes(acting(self._completed(rows).select(*refer(names)), INSERT, "opened"), (), names)
 
-    def _seen(self, rows: DataFrame, known: Sequence[datetime]) -> tuple[DataFrame | None, str]:
+    def _seen(self, rows: DataFrame, known: Sequence[datetime]) -> tuple[DataFrame | None, Remembers]:
         """Say what there is to remember of a snapshot: its time, unless it shows in the history anyway."""
         if self.config.scope is not None or self.boundary in known:
             return None, "never"

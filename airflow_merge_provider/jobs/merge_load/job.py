@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -39,66 +39,120 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     config = load_config(request.config)
     target = resolve(config.target, request.warehouse, at="target")
     source = resolve(config.source, request.warehouse, at="source")
-    boundary = getattr(config, "boundary_timestamp", None) or from_micros(request.started_at)
-    memory = Memory.of(spark, target)
-    strategy = strategy_of(config, boundary, memory)
     with progress.step("look"):
         last = tables.last_run(spark, target, CAPABILITY)
         pinned = tables.pin(spark, source)
-    state = {
-        "token": request.run.model_dump(),
-        "fingerprint": signature(config),
-        "sources": {source.uri: pinned.version},
-    }
-    answer = partial(_report, request, target, pinned, progress, warnings(config))
-    if last is not None and _is_retry(last, state) and not request.full_refresh:
-        return answer(version=last.run_version, counts=last.state.get("counts"), changed=True)
-    before = last.version if last else None
-    if request.until == "plan":
-        return answer(version=before)
-    stored = _stored(spark, target, None if request.full_refresh else last, strategy)
-    schema = None if stored is None else stored.schema
-    with ExitStack() as held:
-        with progress.step("read"):
-            reading = take_in(spark, pinned, config, strategy.wanted, schema, strategy.added)
-            taken = held.enter_context(reading)
-        if not taken.loaded and _skips(config, source):
-            return answer(version=before, counts={"loaded": 0})
-        with progress.step("compare"):
-            found = held.enter_context(weighed(strategy.changes(taken, stored)))
-        _require_in_time(found, config, boundary, target)
-        state["counts"] = {
-            "loaded": taken.loaded,
-            "duplicates": taken.duplicates,
-            **{name: found.counts.get(name, 0) for name in strategy.kinds},
+    found = _Run(spark, request, progress, config, target, pinned, last)
+    if last is not None and found.is_retry(last):
+        return found.report(version=last.run_version, counts=last.state.get("counts"), changed=True)
+    return found.report() if request.until == "plan" else found.load()
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run: what is asked for, and what it found before it read anything."""
+
+    spark: SparkSession
+    request: JobRequest
+    progress: Progress
+    config: AnyLoad
+    target: Dataset
+    pinned: Pinned
+    last: LastRun | None
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What a retry of this run finds on its commit."""
+        return {
+            "token": self.request.run.model_dump(),
+            "fingerprint": signature(self.config),
+            "sources": {self.pinned.dataset.uri: self.pinned.version},
         }
-        _require_few_endings(found, config)
-        changed = not found.empty or stored is None
-        if found.changes.times is not None and request.until == "commit":
-            needed = found.changes.remembers == "always" or not changed
-            memory.keep(found.changes.times, anew=stored is None, needed=needed)
-        if not changed or request.until == "transform":
-            return answer(version=before, counts=state["counts"], changed=changed)
-        with progress.step("write"):
-            anew = request.full_refresh and last is not None
-            committed = write(spark, target, last, found, state, anew=anew, shape=strategy.shape)
-    return answer(version=committed.version, counts=state["counts"], changed=True)
 
+    @property
+    def boundary(self) -> datetime:
+        """When a load without a time of its own holds."""
+        given = getattr(self.config, "boundary_timestamp", None)
+        return given or from_micros(self.request.started_at)
 
-def _stored(
-    spark: SparkSession, target: Dataset, last: LastRun | None, strategy: Strategy
-) -> DataFrame | None:
-    """Give the stored rows as the run found them; None when there are none to compare with."""
-    if last is None:
-        return None
-    stored = tables.read(spark, Pinned(target, last.version))
-    require_shape(stored.schema, strategy, target.id)
-    return stored
+    def is_retry(self, last: LastRun) -> bool:
+        """Tell whether the last commit is this very run's, of a try before."""
+        return not self.request.full_refresh and all(
+            last.state.get(name) == value for name, value in self.state.items()
+        )
 
+    def load(self) -> dict[str, Any]:
+        """Read, compare, write."""
+        memory = Memory.of(self.spark, self.target)
+        strategy = strategy_of(self.config, self.boundary, memory)
+        stored = self._stored(strategy)
+        schema = None if stored is None else stored.schema
+        with ExitStack() as held:
+            with self.progress.step("read"):
+                reading = take_in(
+                    self.spark, self.pinned, self.config, strategy.wanted, schema, strategy.added
+                )
+                taken = held.enter_context(reading)
+            if not taken.loaded and _skips(self.config, self.pinned.dataset):
+                return self.report(counts={"loaded": 0})
+            with self.progress.step("compare"):
+                found = held.enter_context(weighed(strategy.changes(taken, stored)))
+            _require_in_time(found, self.config, self.boundary, self.target)
+            _require_few_endings(found, self.config)
+            counts = {name: found.counts.get(name, 0) for name in strategy.kinds}
+            counts = {"loaded": taken.loaded, "duplicates": taken.duplicates, **counts}
+            changed = not found.empty or stored is None
+            if self.request.until == "transform":
+                return self.report(counts=counts, changed=changed)
+            return self._written(found, counts, strategy, memory, changed=changed)
 
-def _is_retry(last: LastRun, state: Mapping[str, Any]) -> bool:
-    """Tell whether the last commit is this very run's, of a try before."""
-    return all(last.state.get(name) == state[name] for name in ("token", "fingerprint", "sources"))
+    def report(
+        self, *, version: int | None = None, counts: Mapping[str, int] | None = None, changed: bool = False
+    ) -> dict[str, Any]:
+        """Put the report together; ``version`` is the one that was written."""
+        before = self.last.version if self.last else None
+        at = before if version is None else version
+        target, source = self.target, self.pinned.dataset
+        return {
+            "job": self.request.job,
+            "changed": changed and self.request.until == "commit",
+            "dry_run": self.request.until != "commit",
+            "target": {"dataset": target.id, "uri": target.uri, "version": at},
+            "sources": {source.id: {"uri": source.uri, "version": self.pinned.version}},
+            "counts": dict(counts or {}),
+            "seconds": dict(self.progress.seconds),
+            "warnings": warnings(self.config)[:_MOST_WARNINGS],
+        }
+
+    def _stored(self, strategy: Strategy) -> DataFrame | None:
+        """Give the stored rows as the run found them; None when there are none to compare with."""
+        if self.last is None or self.request.full_refresh:
+            return None
+        stored = tables.read(self.spark, Pinned(self.target, self.last.version))
+        require_shape(stored.schema, strategy, self.target.id)
+        return stored
+
+    def _written(
+        self,
+        found: Weighed,
+        counts: Mapping[str, int],
+        strategy: Strategy,
+        memory: Memory,
+        *,
+        changed: bool,
+    ) -> dict[str, Any]:
+        """Remember what has to be, then make the run's one commit, if there is anything to write."""
+        anew = self.last is None or self.request.full_refresh
+        times, remembers = found.changes.times, found.changes.remembers
+        if times is not None:
+            memory.keep(times, anew=anew, needed=remembers == "always" or not changed)
+        if not changed:
+            return self.report(counts=counts)
+        with self.progress.step("write"):
+            state = {**self.state, "counts": counts}
+            shape = strategy.shape
+            committed = write(self.spark, self.target, self.last, found, state, anew=anew, shape=shape)
+        return self.report(version=committed.version, counts=counts, changed=True)
 
 
 def _skips(config: AnyLoad, source: Dataset) -> bool:
@@ -138,28 +192,3 @@ def _require_few_endings(found: Weighed, config: AnyLoad) -> None:
         message = f"the load would end {ended} of {valid} valid versions, more than {most:g} of them"
         hint = "look whether the source is complete; if it is, raise max_close_ratio for this run"
         raise DataError.of([Problem("max_close_ratio", "guard", message, hint)])
-
-
-def _report(
-    request: JobRequest,
-    target: Dataset,
-    pinned: Pinned,
-    progress: Progress,
-    said: Sequence[str],
-    *,
-    version: int | None,
-    counts: Mapping[str, int] | None = None,
-    changed: bool = False,
-) -> dict[str, Any]:
-    """Put the report together."""
-    source = pinned.dataset
-    return {
-        "job": request.job,
-        "changed": changed and request.until == "commit",
-        "dry_run": request.until != "commit",
-        "target": {"dataset": target.id, "uri": target.uri, "version": version},
-        "sources": {source.id: {"uri": source.uri, "version": pinned.version}},
-        "counts": dict(counts or {}),
-        "seconds": dict(progress.seconds),
-        "warnings": list(said[:_MOST_WARNINGS]),
-    }
