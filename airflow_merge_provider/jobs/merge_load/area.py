@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, functions as F
 
 from airflow_merge_provider.core.merge_load.conditions import filled
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
-from airflow_merge_provider.jobs.merge_load.columns import refer
+from airflow_merge_provider.jobs.merge_load.columns import fulfilling, refer
 from airflow_merge_provider.jobs.sql import column
 
 INSIDE = f"{PREFIX}inside"
@@ -48,4 +48,5 @@ def within(stored: DataFrame, loaded: DataFrame, config: Limited) -> DataFrame:
 def in_scope(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFrame:
     """Give the stored rows that fulfil a condition of the user's."""
     loaded.createOrReplaceTempView(_LOADED)
-    return stored.alias(_TARGET).where(F.expr(filled(condition, table=_TARGET, staging_table=_LOADED)))
+    text = filled(condition, table=_TARGET, staging_table=_LOADED)
+    return fulfilling(stored.alias(_TARGET), text, "destination_scope")

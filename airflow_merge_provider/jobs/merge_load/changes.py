@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Literal
@@ -69,6 +69,11 @@ def acting(rows: DataFrame, action: Column | str, counted: Column | str | None, 
         _value(counted).cast("string").alias(COUNTED),
         F.lit(weight).cast("bigint").alias(WEIGHT),
     )
+
+
+def mapped(words: Mapping[str, str], word: Column) -> Column:
+    """Give the word that stands for another one."""
+    return F.create_map(*[F.lit(each) for pair in words.items() for each in pair])[word]
 
 
 def counting(rows: DataFrame, counted: str) -> DataFrame:

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType, VariantType
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.moments import micros
 from airflow_merge_provider.jobs import sql
+from airflow_merge_provider.jobs.spark_errors import first_line
 from airflow_merge_provider.jobs.sql import column
 
 # What every value of the first type is in the second one; others would lose or fail.
@@ -126,6 +128,21 @@ def refer(names: Iterable[str], alias: str | None = None) -> list[Column]:
 def moment_column(at: datetime | None) -> Column:
     """Write a moment as a timestamp; None as NULL."""
     return F.lit(None).cast("timestamp") if at is None else F.timestamp_micros(F.lit(micros(at)))
+
+
+def fulfilling(frame: DataFrame, condition: str, path: str) -> DataFrame:
+    """Give the rows that fulfil a condition of the user's, which stands in the argument ``path``.
+
+    :raises DataError: when it is no condition on these columns.
+    """
+    try:
+        found = frame.where(F.expr(condition))
+        found.schema  # noqa: B018 - lets Spark look at the condition now
+    except AnalysisException as error:
+        raise DataError.of(
+            [Problem(path, "condition", first_line(error), "correct the condition")]
+        ) from error
+    return found
 
 
 def require(frame: DataFrame, names: Iterable[str], what: str) -> None:

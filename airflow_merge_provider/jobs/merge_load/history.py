@@ -35,6 +35,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     acting,
     counting,
     differing,
+    mapped,
     same,
     union,
 )
@@ -142,16 +143,17 @@ class History:
         met = None
         if self.stored is not None:
             keys = times.select(*refer(naming.keys)).distinct()
-            met = self._stored().join(keys, list(naming.keys), "left_semi")
+            met = self._stored().join(keys, list(naming.keys), "left_semi").persist()
             events.append(stored_events(met, naming, self._active()))
+        held = () if met is None else (met,)
         if self.config.on_late == "error":
-            return self._difference(events, met)
+            return replace(self._difference(events, met), held=held)
         if remembered is not None:
             remembered = remembered.withColumnRenamed(REMEMBERED, TIME)
             events.append(pins(remembered.join(times, list(naming.keys), "left_semi"), naming))
             times = times.join(remembered, [*naming.keys, TIME], "left_anti")
         times = times.withColumnRenamed(TIME, REMEMBERED)
-        return replace(self._difference(events, met), times=times, remembers="always")
+        return replace(self._difference(events, met), held=held, times=times, remembers="always")
 
     def _snapshot(self, rows: DataFrame, known: Sequence[datetime]) -> Changes:
         """Chain what differs from the snapshot between its time and the next one that was seen."""
@@ -167,7 +169,7 @@ class History:
         affected = affected.select(*refer(naming.keys))
         there = live.join(affected, list(naming.keys), "left_semi")
         near = (self._active() | (column(naming.valid_to) >= now)) & self._begins_by(following)
-        met = self._stored().where(near).join(affected, list(naming.keys), "left_semi")
+        met = self._stored().where(near).join(affected, list(naming.keys), "left_semi").persist()
         events = [
             loaded_events(there, naming, F.lit(False)),
             absences(gone, naming, now),
@@ -179,7 +181,7 @@ class History:
         if self.config.max_close_ratio is not None:
             valid = self.stored.where(self._active())
             found = replace(found, rows=union([found.rows, counting(gone, ENDED), counting(valid, VALID)]))
-        return replace(found, held=(thin,), times=times, remembers=remembers)
+        return replace(found, held=(thin, met), times=times, remembers=remembers)
 
     def _first(self, live: DataFrame) -> Changes:
         """Give the versions of a first snapshot: its rows."""
@@ -245,10 +247,9 @@ class History:
         said = pairs.withColumn(_SAID, self._said(naming)).where(column(_SAID).isNotNull())
         kept = [F.coalesce(*(refer([name], side)[0] for side in ("n", "o"))).alias(name) for name in by]
         rest = [name for name in (*layout.names, naming.valid_to, naming.hashed) if name not in by]
-        words = [F.lit(word) for pair in _ACTIONS.items() for word in pair]
         rows = acting(
             self._completed(said.select(*kept, *refer(rest, "n"), _SAID)),
-            F.create_map(*words)[column(_SAID)],
+            mapped(_ACTIONS, column(_SAID)),
             column(_SAID),
         )
         return Changes(rows.drop(_SAID), address, names)

@@ -15,7 +15,14 @@ from airflow_merge_provider.core.merge_load.conditions import filled
 from airflow_merge_provider.core.merge_load.load import LoadConfig
 from airflow_merge_provider.jobs import tables
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
-from airflow_merge_provider.jobs.merge_load.columns import Layout, aligned, content_hash, layout, require
+from airflow_merge_provider.jobs.merge_load.columns import (
+    Layout,
+    aligned,
+    content_hash,
+    fulfilling,
+    layout,
+    require,
+)
 from airflow_merge_provider.jobs.sql import column
 from airflow_merge_provider.jobs.tables import Pinned
 
@@ -57,6 +64,7 @@ class Intake:
     layout: Layout
     loaded: int
     duplicates: int = 0
+    said: tuple[str, ...] = ()
 
     @property
     def live(self) -> DataFrame:
@@ -91,7 +99,7 @@ def take_in(
         raise DataError.of([Problem(reserved[0], "column", f"{name} has a reserved column", "rename it")])
     if config.source_filter is not None:
         text = filled(config.source_filter, table=SOURCE, staging_table=SOURCE)
-        source = source.alias(SOURCE).where(F.expr(text))
+        source = fulfilling(source.alias(SOURCE), text, "source_filter")
     columns = layout(source.schema, stored, added, config.schema_evolution, pinned.dataset.id)
     held = source.select(
         *aligned(source, columns),
@@ -103,7 +111,8 @@ def take_in(
         hashes[TRACKED] = content_hash(columns.of(wanted.tracked(columns.names)))
     held = held.withColumns(hashes).persist()
     try:
-        yield _checked(Intake(held, held, columns, 0), wanted, config, name)
+        said = _said(source, config, name)
+        yield _checked(Intake(held, held, columns, 0, said=said), wanted, config, name)
     finally:
         held.unpersist()
 
@@ -161,6 +170,13 @@ def _one_each(rows: DataFrame, wanted: Wanted, config: LoadConfig) -> DataFrame:
     place = f"{PREFIX}place"
     ranked = F.row_number().over(Window.partitionBy(*map(column, wanted.unique)).orderBy(*order))
     return rows.withColumn(place, ranked).where(F.col(place) == 1).drop(place)
+
+
+def _said(source: DataFrame, config: LoadConfig, name: str) -> tuple[str, ...]:
+    flag = config.hard_delete
+    if flag is None or flag in source.columns:
+        return ()
+    return (f"hard_delete: {name} has no column {flag!r}, so no row is flagged",)
 
 
 def _flagged(source: DataFrame, flag: str | None) -> Column:

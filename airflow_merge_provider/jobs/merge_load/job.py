@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -102,12 +102,18 @@ class _Run:
             counts = {name: found.counts.get(name, 0) for name in strategy.kinds}
             counts = {"loaded": taken.loaded, "duplicates": taken.duplicates, **counts}
             changed = not found.empty or stored is None
-            if self.request.until == "transform":
-                return self.report(counts=counts, changed=changed)
-            return self._written(found, counts, strategy, memory, changed=changed)
+            version = None
+            if self.request.until == "commit":
+                version = self._written(found, counts, strategy, memory, changed=changed)
+            return self.report(taken.said, version=version, counts=counts, changed=changed)
 
     def report(
-        self, *, version: int | None = None, counts: Mapping[str, int] | None = None, changed: bool = False
+        self,
+        said: Sequence[str] = (),
+        *,
+        version: int | None = None,
+        counts: Mapping[str, int] | None = None,
+        changed: bool = False,
     ) -> dict[str, Any]:
         """Put the report together; ``version`` is the one that was written."""
         before = self.last.version if self.last else None
@@ -121,7 +127,7 @@ class _Run:
             "sources": {source.id: {"uri": source.uri, "version": self.pinned.version}},
             "counts": dict(counts or {}),
             "seconds": dict(self.progress.seconds),
-            "warnings": warnings(self.config)[:_MOST_WARNINGS],
+            "warnings": [*warnings(self.config), *said][:_MOST_WARNINGS],
         }
 
     def _stored(self, strategy: Strategy) -> DataFrame | None:
@@ -140,19 +146,19 @@ class _Run:
         memory: Memory,
         *,
         changed: bool,
-    ) -> dict[str, Any]:
+    ) -> int | None:
         """Remember what has to be, then make the run's one commit, if there is anything to write."""
         anew = self.last is None or self.request.full_refresh
         times, remembers = found.changes.times, found.changes.remembers
         if times is not None:
             memory.keep(times, anew=anew, needed=remembers == "always" or not changed)
         if not changed:
-            return self.report(counts=counts)
+            return None
         with self.progress.step("write"):
             state = {**self.state, "counts": counts}
             shape = strategy.shape
             committed = write(self.spark, self.target, self.last, found, state, anew=anew, shape=shape)
-        return self.report(version=committed.version, counts=counts, changed=True)
+        return committed.version
 
 
 def _skips(config: AnyLoad, source: Dataset) -> bool:

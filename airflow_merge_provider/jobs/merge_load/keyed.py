@@ -16,6 +16,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     Changes,
     acting,
     differing,
+    mapped,
     same,
     union,
 )
@@ -23,6 +24,7 @@ from airflow_merge_provider.jobs.merge_load.columns import refer
 from airflow_merge_provider.jobs.merge_load.intake import FLAGGED, Intake, Wanted
 
 _FOUND = f"{PREFIX}found"
+_COUNTED_AS = {INSERT: "inserted", UPDATE: "updated", DELETE: "deleted"}
 
 
 def wanted(config: UpsertConfig) -> Wanted:
@@ -77,7 +79,7 @@ def _inserts_and_updates(taken: Intake, stored: DataFrame, config: UpsertConfig)
     )
     pairs = pairs.select(*refer(taken.layout.names, "s"), action.alias(_FOUND))
     pairs = pairs.where(F.col(_FOUND).isNotNull())
-    rows = acting(pairs, F.col(_FOUND), F.concat(F.regexp_replace(_FOUND, "e$", ""), F.lit("ed")))
+    rows = acting(pairs, F.col(_FOUND), mapped(_COUNTED_AS, F.col(_FOUND)))
     return rows.drop(_FOUND)
 
 

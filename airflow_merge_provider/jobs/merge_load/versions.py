@@ -19,6 +19,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     UPDATE,
     Changes,
     acting,
+    mapped,
     union,
 )
 from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer
@@ -98,6 +99,5 @@ def _actions(pairs: DataFrame, config: Scd2Config, boundary: datetime) -> DataFr
     )
     decided = pairs.withColumn(_LOADED, said).where(column(_LOADED).isNotNull())
     end = F.when(~active, moment_column(config.active_record_timestamp)).otherwise(now)
-    words = [F.lit(word) for pair in _ACTIONS.items() for word in pair]
     rows = decided.select(HASH_COLUMN, *refer([config.valid_from]), end.alias(config.valid_to), _LOADED)
-    return acting(rows, F.create_map(*words)[column(_LOADED)], column(_LOADED)).drop(_LOADED)
+    return acting(rows, mapped(_ACTIONS, column(_LOADED)), column(_LOADED)).drop(_LOADED)

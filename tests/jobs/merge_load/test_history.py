@@ -78,13 +78,7 @@ def test_flags_and_columns_that_are_added(loads: MakeLoads) -> None:
 def test_changes_with_times_of_their_own_make_several_versions(loads: MakeLoads) -> None:
     """Events of one load are chained by their time; a flagged one ends the key."""
     made = loads("scd2", natural_key="nk", mode="changes", effective_from="at", hard_delete="gone")
-    events = [
-        (1, 1, "a", False),
-        (1, 3, "b", False),
-        (1, 5, "b", False),
-        (1, 7, None, True),
-        (2, 2, "x", False),
-    ]
+    events = [(1, 1, "a"), (1, 3, "b"), (1, 5, "b"), (1, 7, None), (2, 2, "x")]
 
     made.load(
         [
