@@ -32,7 +32,7 @@ def test_wrong_rows_are_refused_and_the_target_stays(loads: MakeLoads) -> None:
     refused(lambda: made.load([{"id": 2, "v": "a"}, {"id": 2, "v": "b"}]), "1 values of id with several")
     refused(lambda: made.load([{"v": "b"}]), "has no column 'id'")
     refused(lambda: made.load([{"id": 1, "v": "b"}], source_filter="nope = 1"), "source_filter: .*nope")
-    refused(lambda: made.load([{"id": 1, "v": "b", "V": "c"}]), "(?i)differs from|ambiguous|case")
+    refused(lambda: made.load([{"id": 1, "V": "c"}]), "'V' differs from the target's 'v' in case only")
     refused(lambda: made.load([{"id": 1, "v": 5}]), "column 'v' is bigint in the source and string")
     refused(lambda: made.load([{"id": 1, "v": "b", "n": 1}], schema_evolution="error"), "no column 'n'")
     refused(lambda: made.load([{"id": 1, "__merge_action": "x"}]), "has a reserved column")
