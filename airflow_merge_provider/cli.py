@@ -28,6 +28,11 @@ from airflow_merge_provider.core.errors import (
 from airflow_merge_provider.core.joiner import config as joiner
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.merge_record import config as merge_record
+from airflow_merge_provider.core.merge_load.config import (
+    AnyLoad,
+    MergeLoadConfig,
+    warnings as load_warnings,
+)
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, warnings
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
@@ -52,7 +57,7 @@ class _Capability:
 
     config: type[Config]
     unpack: Callable[[Mapping[str, Any]], dict[str, Any]]
-    references: Callable[[Any], dict[str, str]]
+    references: Callable[[Any], dict[str, Any]]
     warnings: Callable[[Any], list[str]]
 
 
@@ -68,12 +73,17 @@ def _merge_record_references(config: merge_record.MergeRecordConfig) -> dict[str
     return {name: place for name, place in named.items() if place is not None}
 
 
+def _merge_load_references(config: AnyLoad) -> dict[str, Any]:
+    return {"source": config.source, "target": config.target}
+
+
 _CAPABILITIES = {
     "joiner": _Capability(JoinerConfig, joiner.from_stage, joiner.references, joiner.warnings),
     "merge_source": _Capability(MergeSourceConfig, from_pipe, _merge_source_references, warnings),
     "merge_record": _Capability(
         merge_record.MergeRecordConfig, dict, _merge_record_references, merge_record.warnings
     ),
+    "merge_load": _Capability(MergeLoadConfig, dict, _merge_load_references, load_warnings),
 }
 
 

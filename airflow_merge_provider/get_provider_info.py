@@ -18,7 +18,16 @@ def get_provider_info() -> dict[str, Any]:
         "description": "Operators that run PySpark jobs which merge data over Delta tables.",
         "versions": [__version__],
         "integrations": [{"integration-name": _INTEGRATION, "tags": ["apache", "software"]}],
-        "operators": [_modules("operators.joiner", "operators.merge_record", "operators.merge_source")],
+        "operators": [
+            _modules(
+                "operators.delete_insert",
+                "operators.joiner",
+                "operators.merge_record",
+                "operators.merge_source",
+                "operators.scd2",
+                "operators.upsert",
+            )
+        ],
         "hooks": [_modules("hooks.spark_job", "hooks.warehouse")],
         "connection-types": [_connection_type()],
         "extra-links": [f"{_PACKAGE}.links.merge_report.MergeReportLink"],

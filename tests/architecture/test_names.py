@@ -10,11 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from airflow_merge_provider.operators import joiner, merge_record, merge_source
+from airflow_merge_provider.operators import delete_insert, joiner, merge_record, merge_source, scd2, upsert
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "airflow_merge_provider"
-OPERATORS = [joiner.JoinerOperator, merge_record.MergeRecordOperator, merge_source.MergeSourceOperator]
+OPERATORS = [
+    delete_insert.DeleteInsertOperator,
+    joiner.JoinerOperator,
+    merge_record.MergeRecordOperator,
+    merge_source.MergeSourceOperator,
+    scd2.Scd2Operator,
+    upsert.UpsertOperator,
+]
 EMPTY_WORDS = {"utils", "util", "common", "helpers", "helper", "misc", "manager", "base"}
 
 

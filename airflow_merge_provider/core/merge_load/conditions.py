@@ -1,0 +1,35 @@
+"""What a SQL condition of the user may refer to: columns, and its two tables by placeholder."""
+
+from __future__ import annotations
+
+from string import Formatter
+from typing import Any
+
+PLACEHOLDERS = ("table", "staging_table")
+
+
+def condition(value: Any) -> str:
+    """Check the braces of a condition. Source: merge_load spec §2.4.
+
+    :raises ValueError: when it is empty, its braces do not pair, or a placeholder is unknown.
+    """
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("must be a SQL condition")
+    try:
+        named = [name for _, name, _, _ in Formatter().parse(value) if name is not None]
+    except ValueError as error:
+        raise ValueError(f"has braces that do not pair ({error}); write {{{{ and }}}} for braces") from None
+    unknown = [name for name in named if name not in PLACEHOLDERS]
+    if unknown:
+        known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+        raise ValueError(f"has an unknown placeholder {{{unknown[0]}}} (known: {known})")
+    return value
+
+
+def filled(text: str, *, table: str, staging_table: str) -> str:
+    """Write the names of the two tables into a checked condition.
+
+    >>> filled("{table}.day IN (SELECT day FROM {staging_table})", table="t", staging_table="s")
+    't.day IN (SELECT day FROM s)'
+    """
+    return text.format(table=table, staging_table=staging_table)

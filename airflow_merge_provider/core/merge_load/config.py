@@ -1,0 +1,60 @@
+"""Which configuration is meant: the strategy says it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import TypeAdapter
+
+from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
+from airflow_merge_provider.core.merge_load import keyed, scd2
+from airflow_merge_provider.core.merge_load.keyed import DeleteInsertConfig, UpsertConfig
+from airflow_merge_provider.core.merge_load.load import LoadConfig
+from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
+
+STRATEGIES: dict[str, type[LoadConfig]] = {
+    "delete-insert": DeleteInsertConfig,
+    "upsert": UpsertConfig,
+    "scd2": Scd2Config,
+}
+AnyLoad = DeleteInsertConfig | UpsertConfig | Scd2Config
+
+
+class MergeLoadConfig(LoadConfig):
+    """A merge load of any strategy: ``parse`` gives the configuration of the one that is asked for."""
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> Self:
+        return load_config(raw)  # type: ignore[return-value]  # one of the three, each a LoadConfig
+
+    @classmethod
+    def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return TypeAdapter(AnyLoad).json_schema(*args, **kwargs)
+
+
+def load_config(raw: Mapping[str, Any]) -> AnyLoad:
+    """Check a load; delete-insert when no strategy is given.
+
+    :raises ConfigError: with every problem.
+    """
+    strategy = raw.get("strategy", "delete-insert")
+    if not isinstance(strategy, str) or strategy not in STRATEGIES:
+        hint = did_you_mean(str(strategy), STRATEGIES) or f"known: {', '.join(STRATEGIES)}"
+        raise ConfigError.of([Problem("strategy", "unknown", f"unknown strategy {strategy!r}", hint)])
+    config = STRATEGIES[strategy].parse(raw)
+    assert isinstance(config, DeleteInsertConfig | UpsertConfig | Scd2Config)  # noqa: S101 - narrows the type
+    return config
+
+
+def warnings(config: AnyLoad) -> list[str]:
+    """Say what is allowed and probably not meant."""
+    return scd2.warnings(config) if isinstance(config, Scd2Config) else keyed.warnings(config)
+
+
+def signature(config: LoadConfig) -> str:
+    """Give a text that differs when a run of the same source can have another result."""
+    content = config.model_dump(mode="json", exclude={"target"})
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,118 @@
+"""What is a load by key asked to do: replace rows or groups of rows, or update and insert them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from airflow_merge_provider.core.errors import Problem
+from airflow_merge_provider.core.merge_load.load import Column, Columns, Condition, LoadConfig
+
+
+class DeleteInsertConfig(LoadConfig):
+    """A checked delete-insert load. Source: merge_load spec §4."""
+
+    strategy: Literal["delete-insert"] = "delete-insert"
+    primary_key: Columns = Field(None, description="The columns that identify a record.")
+    merge_key: Columns = Field(
+        None, description="The columns that identify a group; the groups of the load are replaced."
+    )
+    deduplicated: bool = Field(
+        default=False, description="The promise that no key is in the load twice; duplicates are then kept."
+    )
+    destination_scope: Condition = Field(
+        None, description="A SQL condition on the target: exactly the rows that fulfil it are replaced."
+    )
+    on_no_keys: Literal["append", "error"] = Field(
+        "append", description="What a load without keys and scope does."
+    )
+
+    @property
+    def absence_deletes(self) -> bool:
+        return self.destination_scope is not None
+
+    @property
+    def appends(self) -> bool:
+        """Whether there is nothing by which stored rows could be replaced."""
+        return not (self.primary_key or self.merge_key or self.destination_scope)
+
+    @classmethod
+    def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().rules(known)
+        names = ("primary_key", "merge_key", "destination_scope")
+        has_keys = any(known.get(name, "wrong") for name in names)
+        if known.get("on_no_keys") == "error" and not has_keys:
+            hint = "give primary_key, merge_key or destination_scope, or on_no_keys='append'"
+            yield Problem("primary_key", "missing", "is required, or another way to find stored rows", hint)
+
+
+class UpsertConfig(LoadConfig):
+    """A checked upsert, insert-only or cdc load. Source: merge_load spec §5."""
+
+    strategy: Literal["upsert"] = "upsert"
+    primary_key: Columns = Field(None, description="The columns that identify a record; required.")
+    variant: Literal["upsert", "insert-only", "cdc"] = Field(
+        "upsert",
+        description="upsert updates and inserts; insert-only never touches stored rows; cdc also deletes "
+        "stored rows that the load does not have.",
+    )
+    skip_unchanged_rows: bool = Field(
+        default=True, description="Whether stored rows that are equal already are left alone."
+    )
+    row_version_column_name: Column = Field(
+        None, description="The column that alone says whether a row has changed."
+    )
+    merge_key: Columns = Field(
+        None, description="cdc: absent rows are deleted only in the groups that the load has."
+    )
+    destination_scope: Condition = Field(
+        None, description="cdc: a SQL condition on the target; absent rows are deleted only inside it."
+    )
+
+    @property
+    def absence_deletes(self) -> bool:
+        return self.variant == "cdc" and (self.merge_key is None or self.destination_scope is not None)
+
+    @classmethod
+    def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().rules(known)
+        if "primary_key" in known and known["primary_key"] is None:
+            yield Problem("primary_key", "missing", "is required", "name the columns that identify a record")
+        variant = known.get("variant")
+        if variant in {"upsert", "insert-only"} and known.get("destination_scope") is not None:
+            hint = "use variant='cdc' to delete rows that are absent from the load"
+            yield Problem("destination_scope", "variant", f"has no meaning with variant {variant!r}", hint)
+        if variant == "insert-only" and known.get("source_filter") is not None:
+            hint = "filter the rows in the step before"
+            yield Problem("source_filter", "variant", "has no meaning with variant 'insert-only'", hint)
+
+
+def warnings(config: DeleteInsertConfig | UpsertConfig) -> list[str]:
+    """Say what is allowed and probably not meant. Source: merge_load spec §2.4."""
+    if isinstance(config, DeleteInsertConfig):
+        return _delete_insert_warnings(config)
+    found = []
+    if config.merge_key is not None and config.variant != "cdc":
+        found.append(f"merge_key: has no effect with variant {config.variant!r}")
+    if config.merge_key is not None and config.destination_scope is not None:
+        found.append("merge_key: has no effect beside destination_scope")
+    if config.row_version_column_name is not None and not config.skip_unchanged_rows:
+        found.append("row_version_column_name: has no effect when unchanged rows are not skipped")
+    return found
+
+
+def _delete_insert_warnings(config: DeleteInsertConfig) -> list[str]:
+    found = []
+    if config.appends:
+        found.append("no keys and no scope: the load is appended")
+    if config.merge_key is not None and config.destination_scope is not None:
+        found.append("merge_key: has no effect beside destination_scope")
+    if config.dedup_sort is not None and config.primary_key is None:
+        found.append("dedup_sort: has no effect without primary_key")
+    if config.dedup_sort is not None and config.deduplicated:
+        found.append("dedup_sort: has no effect on a load that is deduplicated already")
+    if config.deduplicated and config.primary_key is None:
+        found.append("deduplicated: has no effect without primary_key")
+    return found

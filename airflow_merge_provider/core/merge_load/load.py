@@ -1,0 +1,142 @@
+"""What every merge load is asked for, whatever its strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.errors import ConfigError, Problem
+from airflow_merge_provider.core.merge_load.conditions import condition
+from airflow_merge_provider.core.model import Config
+
+PLANNED = "cannot be asked for yet"
+
+
+def _columns(value: Any) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    listed = (value,) if isinstance(value, str) else value
+    if not isinstance(listed, list | tuple) or not listed or not all(_is_name(name) for name in listed):
+        raise ValueError("must be the name of a column, or a list of names")
+    twice = sorted({name for name in listed if list(listed).count(name) > 1})
+    if twice:
+        raise ValueError(f"column {twice[0]!r} is named more than once")
+    return tuple(listed)
+
+
+def _column(value: Any) -> str | None:
+    if value is None:
+        return None
+    if not _is_name(value):
+        raise ValueError("must be the name of one column")
+    return str(value)
+
+
+def _dedup_sort(value: Any) -> dict[str, str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or len(value) != 1 or not all(_is_name(name) for name in value):
+        raise ValueError('must name one column and its direction, such as {"updated_at": "desc"}')
+    (direction,) = value.values()
+    if direction not in ("asc", "desc"):
+        raise ValueError(f"the direction must be 'asc' or 'desc', not {direction!r}")
+    return dict(value)
+
+
+def _source(value: Any) -> Any:
+    if not isinstance(value, str | Mapping):
+        raise ValueError("must be a dataset")  # noqa: TRY004 - pydantic collects value errors only
+    return value
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _condition(value: Any) -> str | None:
+    return None if value is None else condition(value)
+
+
+Columns = Annotated[tuple[str, ...] | None, BeforeValidator(_columns)]
+Column = Annotated[str | None, BeforeValidator(_column)]
+Condition = Annotated[str | None, BeforeValidator(_condition)]
+
+
+class LoadConfig(Config):
+    """The part of a merge load that all strategies share. Source: merge_load spec §2."""
+
+    source: Annotated[str | dict[str, Any], BeforeValidator(_source)] = Field(
+        description="The dataset that holds the rows to load."
+    )
+    target: Annotated[str, Field(min_length=1)] = Field(description="The Delta table that the run writes.")
+    source_filter: Condition = Field(
+        None, description="A SQL condition: only rows of the source that fulfil it are loaded."
+    )
+    hard_delete: Column = Field(
+        None,
+        description="The column that flags deleted rows: true, or any value where it is not a boolean.",
+    )
+    dedup_sort: Annotated[dict[str, str] | None, BeforeValidator(_dedup_sort)] = Field(
+        None, description="Which of several rows with one key counts: the first by {column: asc or desc}."
+    )
+    on_empty: Literal["error", "skip", "apply"] | None = Field(
+        None,
+        description="A load without rows: error, skip, or apply it. When not given, error where it would "
+        "delete or close rows, else skip.",
+    )
+    nested: Literal["columns", "tables"] = Field(
+        "columns", description="Lists stay columns; tables for each of them are planned."
+    )
+    schema_evolution: Literal["add", "error", "ignore"] = Field(
+        "add", description="What happens to columns of the source that the target does not have."
+    )
+
+    @property
+    def absence_deletes(self) -> bool:
+        """Whether rows that the load does not have are deleted or closed."""
+        return False
+
+    @property
+    def empty_load(self) -> str:
+        """What a load without rows leads to."""
+        return self.on_empty or ("error" if self.absence_deletes else "skip")
+
+    @property
+    def sort(self) -> tuple[str, bool] | None:
+        """The column that decides between rows of one key, and whether the highest value wins."""
+        if self.dedup_sort is None:
+            return None
+        ((name, direction),) = self.dedup_sort.items()
+        return name, direction == "desc"
+
+    @classmethod
+    def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+        for path in ("source", "target"):
+            if path in known:
+                yield from _reference_problems(known[path], path)
+        if known.get("target") is not None and known.get("target") == known.get("source"):
+            yield Problem("target", "target", "is the source of the load", "choose another target")
+        if known.get("nested") == "tables":
+            yield Problem("nested", "planned", f"tables {PLANNED}", "leave lists in their columns")
+
+
+def columns_of(*named: Iterable[str] | str | None) -> tuple[str, ...]:
+    """Give all columns of several options once each, in order.
+
+    >>> columns_of(("a", "b"), "c", None, ["a"])
+    ('a', 'b', 'c')
+    """
+    found: dict[str, None] = {}
+    for each in named:
+        found.update(dict.fromkeys((each,) if isinstance(each, str) else each or ()))
+    return tuple(found)
+
+
+def _reference_problems(ref: Any, path: str) -> Iterator[Problem]:
+    try:
+        resolve(ref, "/", at=path)
+    except ConfigError as error:
+        yield from error.problems

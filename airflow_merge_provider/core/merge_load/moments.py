@@ -1,0 +1,58 @@
+"""Which moment a written time means: text with or without a time, a number of seconds, a date, a datetime."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+import pendulum
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FORMS = "write a date, a time with or without an offset (UTC when there is none), or seconds since 1970"
+
+
+def moment(value: Any) -> datetime:
+    """Read a moment; what has no offset is UTC. Source: merge_load spec §6.4.
+
+    >>> moment("2024-03-03T10:00:00+02:00").isoformat(), moment(0).isoformat()
+    ('2024-03-03T08:00:00+00:00', '1970-01-01T00:00:00+00:00')
+
+    :raises ValueError: when it is none.
+    """
+    try:
+        found = _read(value)
+    except (ValueError, OverflowError):
+        found = None
+    if found is None:
+        raise ValueError(f"{value!r} is no moment: {_FORMS}")
+    return found
+
+
+def micros(at: datetime) -> int:
+    """Count the microseconds since 1970, without the rounding of floats.
+
+    >>> micros(moment("9999-12-31T23:59:59.999999"))
+    253402300799999999
+    """
+    return (at - EPOCH) // timedelta(microseconds=1)
+
+
+def from_micros(count: int) -> datetime:
+    """Give the moment of a count of microseconds since 1970."""
+    return EPOCH + timedelta(microseconds=count)
+
+
+def _read(value: Any) -> datetime | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return EPOCH + timedelta(seconds=value)
+    if isinstance(value, str):
+        # Without exact, a time alone would be one of today, and a run would differ from its retry.
+        value = pendulum.parse(value.strip(), exact=True)
+    if isinstance(value, datetime):
+        plain = datetime.combine(value.date(), value.time(), tzinfo=value.tzinfo or UTC)
+        return plain.astimezone(UTC)
+    if isinstance(value, date):
+        return datetime.combine(date(value.year, value.month, value.day), time(), tzinfo=UTC)
+    return None

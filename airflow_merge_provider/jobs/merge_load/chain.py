@@ -1,0 +1,131 @@
+"""How events of keys become their versions: sorted by time, without those that change nothing.
+
+A history is a step function of time. Every known time of a key counts: where its stored versions begin and
+end, where the load says something, and where an earlier load said what left no trace (a pin). At a time of
+the load its state is the load's, at every other one the state that was stored there; so what is loaded late
+holds until the next known time, and no longer. Source: merge_load spec §9.3, §9.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Window, functions as F
+
+from airflow_merge_provider.jobs.merge_load.changes import PREFIX, union
+from airflow_merge_provider.jobs.merge_load.columns import refer
+from airflow_merge_provider.jobs.sql import column
+
+TIME = f"{PREFIX}time"
+STATE = f"{PREFIX}state"
+_SAYS = f"{PREFIX}says"
+_STORED, _LOADED = f"{PREFIX}stored", f"{PREFIX}loaded"
+_CARRIED, _LATEST, _LAST_STORED = f"{PREFIX}carried", f"{PREFIX}latest", f"{PREFIX}last_stored"
+_BEGINS, _FIRST, _END = f"{PREFIX}begins", f"{PREFIX}first", f"{PREFIX}end"
+IS_LATE = f"{PREFIX}is_late"
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Which columns say what: the key, the validity of stored versions, the state's hash and its columns."""
+
+    keys: Sequence[str]
+    valid_from: str
+    valid_to: str
+    hashed: str
+    columns: Sequence[str]
+    overwritten: Sequence[str] = ()
+
+    @property
+    def state(self) -> Column:
+        """Everything that a version holds beside its validity."""
+        return F.struct(*refer((*self.columns, self.hashed)))
+
+
+def stored_events(versions: DataFrame, naming: Naming, active: Column) -> DataFrame:
+    """Take versions apart: a state where each begins, none where it ends."""
+    keys = refer(naming.keys)
+    begins = versions.select(*keys, column(naming.valid_from).alias(TIME), naming.state.alias(STATE))
+    ends = versions.where(~active).select(*keys, column(naming.valid_to).alias(TIME))
+    return union([begins, ends]).withColumn(_SAYS, F.lit(_STORED))
+
+
+def loaded_events(rows: DataFrame, naming: Naming, flagged: Column) -> DataFrame:
+    """Give what the load says; a flagged row says that there is nothing from its time on."""
+    state = F.when(~flagged, naming.state)
+    return rows.select(*refer(naming.keys), TIME, state.alias(STATE), F.lit(_LOADED).alias(_SAYS))
+
+
+def absences(keys: DataFrame, naming: Naming, at: Column) -> DataFrame:
+    """Give the events of keys that the load does not have any more."""
+    return keys.select(*refer(naming.keys), at.alias(TIME), F.lit(_LOADED).alias(_SAYS))
+
+
+def pins(times: DataFrame, naming: Naming) -> DataFrame:
+    """Give times at which a state was seen that left no trace: what is stored there stays."""
+    return times.select(*refer(naming.keys), TIME, F.lit(None).cast("string").alias(_SAYS))
+
+
+def chained(events: Sequence[DataFrame], naming: Naming, until: Column) -> DataFrame:
+    """Chain events to versions: one row per state that lasts, with its columns and its validity.
+
+    ``until`` is the end of a version that is valid now. ``IS_LATE`` is true on all rows of a key for which
+    the load changes something that lies before something stored; such a key has one row at least, if need be
+    one without a state, whose hash is NULL.
+    """
+    seen = _with_states(_times(union(events), naming), naming)
+    keys = refer(naming.keys)
+    in_order = Window.partitionBy(*keys).orderBy(TIME)
+    hashed = column(STATE)[naming.hashed]
+    seen = seen.withColumn(_BEGINS, ~hashed.eqNullSafe(F.lag(hashed).over(in_order)))
+    late = F.max(IS_LATE).over(Window.partitionBy(*keys))
+    # A first row that begins nothing has no state: its time is no end of another one.
+    seen = seen.withColumn(IS_LATE, late).withColumn(_FIRST, F.row_number().over(in_order) == 1)
+    lasting = seen.where(column(_BEGINS) | (column(IS_LATE) & column(_FIRST)))
+    ends = F.lead(TIME).over(in_order)
+    lasting = lasting.withColumn(_END, ends)
+    told = lasting.where(column(STATE).isNotNull() | (column(IS_LATE) & column(_FIRST)))
+    return told.select(
+        *[_current(name, naming).alias(name) for name in (*naming.columns, naming.hashed)],
+        column(TIME).alias(naming.valid_from),
+        F.coalesce(column(_END), until).alias(naming.valid_to),
+        IS_LATE,
+    )
+
+
+def _times(events: DataFrame, naming: Naming) -> DataFrame:
+    """Give each known time of a key once, with what is stored and what is loaded there."""
+    found = []
+    for side in (_STORED, _LOADED):
+        says = F.coalesce(column(_SAYS) == side, F.lit(False))
+        found.append(F.max(says).alias(side))
+        found.append(F.first(F.when(says, column(STATE)), ignorenulls=True).alias(f"{side}_state"))
+    return events.groupBy(*refer(naming.keys), TIME).agg(*found)
+
+
+def _with_states(times: DataFrame, naming: Naming) -> DataFrame:
+    """Say for each time which state holds from there, and which one was stored last of all."""
+    by_key = Window.partitionBy(*refer(naming.keys))
+    in_order = by_key.orderBy(TIME)
+    stored = F.when(column(_STORED), F.struct(column(f"{_STORED}_state").alias("state")))
+    last_stored = F.max(F.when(column(_STORED), column(TIME))).over(by_key)
+    seen = times.withColumns(
+        {_CARRIED: F.last(stored, ignorenulls=True).over(in_order)["state"], _LAST_STORED: last_stored}
+    )
+    carried, loaded = column(_CARRIED), column(f"{_LOADED}_state")
+    equal = loaded[naming.hashed].eqNullSafe(carried[naming.hashed])
+    # A state that is stored under the very same time stays, with its columns that are not tracked.
+    state = F.when(column(_LOADED) & ~(column(_STORED) & equal), loaded).otherwise(carried)
+    late = column(_LOADED) & ~equal & F.coalesce(column(TIME) < column(_LAST_STORED), F.lit(False))
+    newest = F.when(column(_LOADED) & loaded.isNotNull(), loaded).otherwise(carried)
+    whole = in_order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    return seen.withColumns({STATE: state, IS_LATE: late, _LATEST: F.last(newest).over(whole)})
+
+
+def _current(name: str, naming: Naming) -> Column:
+    """Give a column of a version; one that is overwritten has its newest value in the valid version."""
+    own = column(STATE)[name]
+    if name not in naming.overwritten:
+        return own
+    return F.when(column(_END).isNull(), column(_LATEST)[name]).otherwise(own)

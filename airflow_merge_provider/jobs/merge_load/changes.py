@@ -1,0 +1,109 @@
+"""What a load does to stored rows, as rows: each is one insert, update or delete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql.types import StructField
+
+from airflow_merge_provider.jobs import sql
+from airflow_merge_provider.jobs.merge_load.columns import comparable, comparable_text, refer
+
+PREFIX = "__merge_"
+ACTION = f"{PREFIX}action"
+COUNTED = f"{PREFIX}counted"
+WEIGHT = f"{PREFIX}weight"
+MARKS = (ACTION, COUNTED, WEIGHT)
+INSERT, UPDATE, DELETE, NOTHING = "insert", "update", "delete", "nothing"
+
+
+Remembers = Literal["never", "unchanged", "always"]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Rows with an action each, all columns of the target, and what finds the stored rows they mean.
+
+    ``address`` are the columns that find stored rows; inserts find none. Each row says what it
+    counts as in the report, and for how many; ``updated`` are the columns that updates set, all when empty;
+    ``held`` are the frames that the rows come from and that may be let go with them. ``times`` are what a
+    history has to remember, always or when nothing has changed.
+    """
+
+    rows: DataFrame
+    address: Sequence[StructField]
+    columns: Sequence[str]
+    updated: Sequence[str] = ()
+    held: Sequence[DataFrame] = ()
+    times: DataFrame | None = None
+    remembers: Remembers = "never"
+
+    @property
+    def condition(self) -> str:
+        """The condition of the MERGE."""
+        return " AND ".join([f"s.{sql.name(ACTION)} <> '{INSERT}'", *map(_same, self.address)])
+
+    @property
+    def clauses(self) -> list[str]:
+        """The clauses of the MERGE. Columns are unqualified, because a new one is none of t yet."""
+        sets = ", ".join(f"{sql.name(name)} = s.{sql.name(name)}" for name in self.updated or self.columns)
+        names = sql.names(self.columns)
+        values = ", ".join(f"s.{sql.name(name)}" for name in self.columns)
+        action = f"s.{sql.name(ACTION)}"
+        return [
+            f"WHEN MATCHED AND {action} = '{DELETE}' THEN DELETE",
+            f"WHEN MATCHED AND {action} = '{UPDATE}' THEN UPDATE SET {sets}",
+            f"WHEN NOT MATCHED AND {action} = '{INSERT}' THEN INSERT ({names}) VALUES ({values})",
+        ]
+
+
+def acting(rows: DataFrame, action: Column | str, counted: Column | str | None, weight: int = 1) -> DataFrame:
+    """Give rows an action and what they count as."""
+    return rows.select(
+        "*",
+        _value(action).alias(ACTION),
+        _value(counted).cast("string").alias(COUNTED),
+        F.lit(weight).cast("bigint").alias(WEIGHT),
+    )
+
+
+def mapped(words: Mapping[str, str], word: Column) -> Column:
+    """Give the word that stands for another one."""
+    return F.create_map(*[F.lit(each) for pair in words.items() for each in pair])[word]
+
+
+def counting(rows: DataFrame, counted: str) -> DataFrame:
+    """Give one row that changes nothing and says how many rows there are."""
+    return rows.agg(F.count("*").alias(WEIGHT)).select(
+        F.lit(NOTHING).alias(ACTION), F.lit(counted).alias(COUNTED), WEIGHT
+    )
+
+
+def union(frames: Sequence[DataFrame]) -> DataFrame:
+    """Put rows together; a column that one of the frames does not have is NULL there."""
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def same(names: Sequence[str], one: str, other: str) -> Column:
+    """Compare columns of two aliased frames; NULL equals NULL."""
+    pairs = zip(refer(names, one), refer(names, other), strict=True)
+    return reduce(Column.__and__, [left.eqNullSafe(right) for left, right in pairs])
+
+
+def differing(fields: Sequence[StructField], one: str, other: str) -> Column:
+    """Tell whether two aliased frames differ in any of the columns."""
+    pairs = [~comparable(field, one).eqNullSafe(comparable(field, other)) for field in fields]
+    return reduce(Column.__or__, pairs, F.lit(False))
+
+
+def _same(address: StructField) -> str:
+    """Write the equality of one address column in SQL."""
+    return f"{comparable_text(address, 't')} <=> {comparable_text(address, 's')}"
+
+
+def _value(given: Column | str | None) -> Column:
+    return given if isinstance(given, Column) else F.lit(given)

@@ -1,0 +1,234 @@
+"""How rows of a load become rows of the target: its columns and types, and one hash of their content."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType, VariantType
+
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_load.moments import micros
+from airflow_merge_provider.jobs import sql
+from airflow_merge_provider.jobs.spark_errors import first_line
+from airflow_merge_provider.jobs.sql import column
+
+# What every value of the first type is in the second one; others would lose or fail.
+_WIDENS = {
+    "tinyint": ("smallint", "int", "bigint", "float", "double"),
+    "smallint": ("int", "bigint", "float", "double"),
+    "int": ("bigint", "double"),
+    "float": ("double",),
+    "date": ("timestamp", "timestamp_ntz"),
+    "void": (),
+}
+_WHOLE_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns that come from the source, in the target's order and types."""
+
+    fields: tuple[StructField, ...]
+    new: tuple[str, ...] = ()
+    unsent: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names alone."""
+        return tuple(field.name for field in self.fields)
+
+    def of(self, names: Iterable[str]) -> list[StructField]:
+        """Give some of the columns, in a fixed order."""
+        wanted = set(names)
+        return sorted((field for field in self.fields if field.name in wanted), key=lambda field: field.name)
+
+
+def layout(
+    source: StructType, stored: StructType | None, added: Sequence[str], evolution: str, target: str
+) -> Layout:
+    """Find which columns a load writes, and as what. Source: merge_load spec §3.6.
+
+    :raises DataError: with every column that does not fit.
+    """
+    problems = [
+        Problem(target, "column", f"the source has a column {name!r}, which the load adds", "rename it")
+        for name in sorted(set(source.names) & set(added))
+    ]
+    if stored is None:
+        untyped = [field.name for field in source.fields if isinstance(field.dataType, NullType)]
+        fields = tuple(field for field in source.fields if field.name not in untyped)
+        _raise(problems)
+        return Layout(tuple(StructField(field.name, field.dataType) for field in fields))
+    kept = tuple(field for field in stored.fields if field.name not in added)
+    known = {field.name: field for field in kept}
+    new = [field for field in source.fields if field.name not in known]
+    new = [field for field in new if not isinstance(field.dataType, NullType)]
+    problems += _type_problems(source, known, target) + _case_problems(new, known, target)
+    if evolution == "error":
+        hint = "add the column to the target, or use schema_evolution='add' or 'ignore'"
+        problems += [
+            Problem(target, "column", f"the target has no column {each.name!r}", hint) for each in new
+        ]
+    _raise(problems)
+    taken = () if evolution == "ignore" else tuple(StructField(each.name, each.dataType) for each in new)
+    return Layout(
+        (*kept, *taken),
+        tuple(each.name for each in taken),
+        tuple(name for name in known if name not in source.names),
+    )
+
+
+def aligned(source: DataFrame, wanted: Layout) -> list[Column]:
+    """Give the target's columns of a source: cast, and NULL where the source has none."""
+    names = set(source.columns)
+    return [
+        (column(field.name) if field.name in names else F.lit(None)).cast(field.dataType).alias(field.name)
+        for field in wanted.fields
+    ]
+
+
+def content_hash(fields: Sequence[StructField]) -> Column:
+    """Hash the values of columns to 32 characters; NULLs count as columns that are not there.
+
+    So a new column that is NULL changes no hash, whereas a value in another column does.
+    """
+    parts: list[Column] = []
+    for field in sorted(fields, key=lambda each: each.name):
+        value = comparable(field)
+        # Spark's hash passes NULLs over: what follows each name says to which column a value belongs.
+        parts += [F.when(value.isNotNull(), F.lit(_mark(field.name))), value]
+    halves = [F.lpad(F.hex(F.xxhash64(F.lit(seed), *parts)), 16, "0") for seed in (1, 2)]
+    return F.concat(*halves)
+
+
+def comparable(field: StructField, alias: str | None = None) -> Column:
+    """Give a column's value in a form that has equality: sorted entries of a map, JSON of what is deeper."""
+    return F.expr(comparable_text(field, alias))
+
+
+def comparable_text(field: StructField, alias: str | None = None) -> str:
+    """Write that form in SQL."""
+    value = sql.name(alias, field.name) if alias else sql.name(field.name)
+    kind = field.dataType
+    if isinstance(kind, MapType) and not _has_no_equality(kind.keyType, kind.valueType):
+        return f"array_sort(map_entries({value}))"
+    return f"to_json({value})" if _has_no_equality(kind) else value
+
+
+def refer(names: Iterable[str], alias: str | None = None) -> list[Column]:
+    """Refer to columns by their exact names."""
+    return [F.col(sql.name(alias, name)) if alias else column(name) for name in names]
+
+
+def moment_column(at: datetime | None) -> Column:
+    """Write a moment as a timestamp; None as NULL."""
+    return F.lit(None).cast("timestamp") if at is None else F.timestamp_micros(F.lit(micros(at)))
+
+
+def fulfilling(frame: DataFrame, condition: str, path: str) -> DataFrame:
+    """Give the rows that fulfil a condition of the user's, which stands in the argument ``path``.
+
+    :raises DataError: when it is no condition on these columns.
+    """
+    try:
+        found = frame.where(F.expr(condition))
+        found.schema  # noqa: B018 - lets Spark look at the condition now
+    except AnalysisException as error:
+        raise DataError.of(
+            [Problem(path, "condition", first_line(error), "correct the condition")]
+        ) from error
+    return found
+
+
+def require(frame: DataFrame, names: Iterable[str], what: str) -> None:
+    """Refuse a source without the columns that a load names.
+
+    :raises DataError: with every column that is missing.
+    """
+    known = ", ".join(frame.columns)
+    _raise(
+        [
+            Problem(name, "column", f"{what} has no column {name!r}", f"it has {known}")
+            for name in names
+            if name not in frame.columns
+        ]
+    )
+
+
+def _type_problems(source: StructType, known: dict[str, StructField], target: str) -> list[Problem]:
+    hint = "cast it upstream, or write the target anew with full_refresh=True"
+    return [
+        Problem(
+            target,
+            "type",
+            f"column {field.name!r} is {field.dataType.simpleString()} in the source and "
+            f"{known[field.name].dataType.simpleString()} in the target",
+            hint,
+        )
+        for field in source.fields
+        if field.name in known and not _fits(field.dataType, known[field.name].dataType)
+    ]
+
+
+def _case_problems(new: Sequence[StructField], known: dict[str, StructField], target: str) -> list[Problem]:
+    lowered = {name.lower(): name for name in known}
+    return [
+        Problem(
+            target,
+            "column",
+            f"column {field.name!r} differs from the target's {lowered[field.name.lower()]!r} in case only",
+            "rename it",
+        )
+        for field in new
+        if field.name.lower() in lowered
+    ]
+
+
+def _fits(given: DataType, wanted: DataType) -> bool:
+    if isinstance(given, NullType) or given == wanted:
+        return True
+    one, other = given.simpleString(), wanted.simpleString()
+    if other.startswith("decimal"):
+        return _fits_decimal(one, other)
+    # Whether parts of a struct or a list may be NULL is no difference of values.
+    return one == other or other in _WIDENS.get(one, ())
+
+
+def _fits_decimal(given: str, wanted: str) -> bool:
+    precision, scale = _digits(wanted)
+    if given.startswith("decimal"):
+        digits, places = _digits(given)
+        return places <= scale and digits - places <= precision - scale
+    return _WHOLE_DIGITS.get(given, precision + 1) <= precision - scale
+
+
+def _digits(decimal: str) -> tuple[int, int]:
+    precision, _, scale = decimal.removeprefix("decimal(").rstrip(")").partition(",")
+    return int(precision), int(scale or 0)
+
+
+def _has_no_equality(*kinds: DataType) -> bool:
+    return any(_holds_map_or_variant(kind) for kind in kinds)
+
+
+def _holds_map_or_variant(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_holds_map_or_variant(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _holds_map_or_variant(kind.elementType)
+    return isinstance(kind, MapType | VariantType)
+
+
+def _mark(name: str) -> int:
+    """Give a number that stands for a column's name in hashes, the same for ever."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
+
+
+def _raise(problems: Sequence[Problem]) -> None:
+    if problems:
+        raise DataError.of(problems)

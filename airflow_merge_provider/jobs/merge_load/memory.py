@@ -1,0 +1,48 @@
+"""Which times loads have seen that left no trace in a history: a small table beside the target.
+
+A load that changes nothing still says that nothing had changed. The next time it saw is where a late load
+ends to hold, so a history can only be repaired exactly if such times are remembered. They are written
+before the target: a time too many is one at which a load would change nothing when it is tried again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.jobs import sql, tables
+
+_SUFFIX = "__times"
+_WRITER = "merge_load_times"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The table of remembered times that belongs to a target."""
+
+    spark: SparkSession
+    dataset: Dataset
+
+    @classmethod
+    def of(cls, spark: SparkSession, target: Dataset) -> Memory:
+        """Find the table of a target."""
+        path = None if target.path is None else f"{target.path}{_SUFFIX}"
+        table = None if target.table is None else f"{target.table}{_SUFFIX}"
+        return cls(spark, replace(target, id=f"{target.id}{_SUFFIX}", path=path, table=table))
+
+    def recall(self) -> DataFrame | None:
+        """Give what is remembered; None when nothing is."""
+        pinned = tables.pin(self.spark, self.dataset)
+        return tables.read(self.spark, pinned) if pinned.exists else None
+
+    def keep(self, times: DataFrame, *, anew: bool, needed: bool) -> None:
+        """Remember times where they are needed; ``anew`` drops those of a history that is no more."""
+        exists = tables.pin(self.spark, self.dataset).exists
+        if exists and anew:
+            tables.overwrite(self.dataset, times)
+        elif needed and not exists:
+            tables.create_as(self.dataset, times, _WRITER)
+        elif needed and not times.isEmpty():
+            times.writeTo(sql.table(self.dataset)).append()

@@ -1,0 +1,98 @@
+"""What a delete-insert load changes: stored rows of the loaded keys, groups or scope give way to the load."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, functions as F
+
+from airflow_merge_provider.core.merge_load.keyed import DeleteInsertConfig
+from airflow_merge_provider.core.merge_load.load import columns_of
+from airflow_merge_provider.jobs.merge_load.area import in_scope
+from airflow_merge_provider.jobs.merge_load.changes import (
+    DELETE,
+    INSERT,
+    MARKS,
+    PREFIX,
+    WEIGHT,
+    Changes,
+    acting,
+    union,
+)
+from airflow_merge_provider.jobs.merge_load.columns import content_hash, refer
+from airflow_merge_provider.jobs.merge_load.intake import CONTENT, Intake, Wanted
+from airflow_merge_provider.jobs.sql import column
+
+_STORED, _LOADED = f"{PREFIX}stored", f"{PREFIX}loaded"
+
+
+def wanted(config: DeleteInsertConfig) -> Wanted:
+    """Say what the load needs of its rows: keys without NULL, and the best row of each primary key."""
+    groups = None if config.destination_scope is not None else config.merge_key
+    keys = columns_of(config.primary_key, groups)
+    unique = () if config.deduplicated or config.primary_key is None else config.primary_key
+    return Wanted(required=keys, keys=keys, unique=unique, ranked=bool(unique))
+
+
+def changes(taken: Intake, stored: DataFrame | None, config: DeleteInsertConfig) -> Changes:
+    """Compare what is to be replaced with what replaces it. Source: merge_load spec §4.
+
+    Rows that are on both sides, equally often, are left alone.
+    """
+    names = taken.layout.names
+    if stored is None or config.appends:
+        return Changes(acting(taken.plain, INSERT, "inserted"), (), names)
+    gone = _replaced(_with_new_columns(stored, taken), taken, config)
+    gone = gone.withColumn(CONTENT, content_hash(taken.layout.fields))
+    if config.merge_key is None and config.destination_scope is None:
+        return _by_key(taken, gone, config)
+    return _by_content(taken, gone)
+
+
+def _with_new_columns(stored: DataFrame, taken: Intake) -> DataFrame:
+    new = {name: F.lit(None).cast(taken.rows.schema[name].dataType) for name in taken.layout.new}
+    return stored.withColumns(new) if new else stored
+
+
+def _replaced(stored: DataFrame, taken: Intake, config: DeleteInsertConfig) -> DataFrame:
+    """Give the stored rows in the load's scope, or with one of its keys; flagged rows count as loaded."""
+    if config.destination_scope is not None:
+        return in_scope(stored, taken.every, config.destination_scope)
+    found, rest = [], stored
+    for keys in (config.primary_key, config.merge_key):
+        if keys is not None:
+            loaded = taken.every.select(*refer(keys)).distinct()
+            found.append(rest.join(loaded, list(keys), "left_semi"))
+            rest = rest.join(loaded, list(keys), "left_anti")
+    return union(found)
+
+
+def _by_key(taken: Intake, gone: DataFrame, config: DeleteInsertConfig) -> Changes:
+    """Address stored rows by primary key: a key whose rows differ is deleted and inserted."""
+    keys = list(config.primary_key or ())
+    before = gone.groupBy(*refer(keys)).agg(F.sort_array(F.collect_list(CONTENT)).alias(_STORED))
+    after = taken.live.groupBy(*refer(keys)).agg(F.sort_array(F.collect_list(CONTENT)).alias(_LOADED))
+    pairs = before.join(after, keys, "full_outer").where(~column(_STORED).eqNullSafe(column(_LOADED)))
+    counted = F.when(column(_LOADED).isNull(), F.lit("deleted"))
+    deleted = acting(pairs.where(column(_STORED).isNotNull()), DELETE, counted)
+    replaced = F.when(column(_STORED).isNull(), F.lit("inserted")).otherwise(F.lit("updated"))
+    inserted = taken.live.join(pairs.select(*refer(keys), _STORED), keys)
+    names = taken.layout.names
+    inserted = acting(inserted, INSERT, replaced).select(*refer((*names, *MARKS)))
+    return Changes(union([inserted, deleted.select(*refer((*keys, *MARKS)))]), taken.layout.of(keys), names)
+
+
+def _by_content(taken: Intake, gone: DataFrame) -> Changes:
+    """Address stored rows by all their columns: nothing else tells rows of a group apart."""
+    names = taken.layout.names
+    sides = union(
+        [
+            gone.select(CONTENT, F.lit(1).alias(_STORED), F.lit(0).alias(_LOADED)),
+            taken.live.select(CONTENT, F.lit(0).alias(_STORED), F.lit(1).alias(_LOADED)),
+        ]
+    )
+    counts = sides.groupBy(CONTENT).agg(F.sum(_STORED).alias(_STORED), F.sum(_LOADED).alias(_LOADED))
+    counts = counts.where(column(_STORED) != column(_LOADED))
+    deleted = gone.dropDuplicates([CONTENT]).join(counts.where(column(_STORED) > 0), CONTENT)
+    deleted = acting(deleted, DELETE, "deleted").withColumn(WEIGHT, column(_STORED))
+    inserted = acting(taken.live.join(counts.where(column(_LOADED) > 0), CONTENT), INSERT, "inserted")
+    rows = union([each.select(*refer((*names, *MARKS))) for each in (inserted, deleted)])
+    return Changes(rows, taken.layout.fields, names)

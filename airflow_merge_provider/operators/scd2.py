@@ -1,0 +1,157 @@
+"""The operator that keeps the history of rows, with the time for which each version is valid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from airflow.sdk import Asset, Context
+
+from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
+from airflow_merge_provider.operators._merge_load import MergeLoadOperator
+
+
+class Scd2Operator(MergeLoadOperator):
+    """Keep every version of rows: what changed or is gone is closed, what is new is opened.
+
+    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated.
+
+    :param source: the dataset to load: a bare id, a catalog table, a location, an ``Asset``, or
+        ``{"dataset": …, "format": "parquet"}`` for plain files.
+    :param target: the Delta table to write.
+    :param boundary_timestamp: when the loaded rows begin and absent ones end; by default the end of the
+        run's data interval, else the time for which the run was made, the same in every try.
+    :param active_record_timestamp: the end of versions that are valid now; NULL by default.
+    :param validity_column_names: the two columns that are added.
+    :param row_version_column_name: the column that alone says whether a row has changed.
+    :param merge_key: rows end only where the load has other rows with their values here.
+    :param destination_scope: a SQL condition; absent rows end only inside it.
+    :param source_filter: a SQL condition; only rows that fulfil it are loaded.
+    :param natural_key: the column or columns that identify a thing, whose states are then one history; the
+        arguments down to ``max_close_ratio`` need it.
+    :param mode: ``snapshot``: absent keys are deleted; ``changes``: absent keys stay as they are.
+    :param scope: where a snapshot deletes absent keys: a list of columns, or a SQL condition.
+    :param effective_from: changes: the column that says since when a row holds.
+    :param track: the columns whose change begins a version; by default all.
+    :param track_except: the columns whose change begins no version.
+    :param overwrite: the columns that are overwritten in the valid version.
+    :param on_delete: ``close`` the version of a deleted key, or ``ignore`` the deletion.
+    :param current_column: the name of a boolean column to add for valid versions.
+    :param surrogate_key_column: the name of a column to add that identifies a version.
+    :param on_late: a load older than what is stored: ``error``, or ``repair`` the history.
+    :param max_close_ratio: the largest part of the valid versions that may end without a successor.
+    :param hard_delete: the column that flags deleted rows.
+    :param dedup_sort: which of several rows with one key counts, as ``{"column": "desc"}``.
+    :param on_empty: what a load without rows does: ``error``, ``skip`` or ``apply``.
+    :param nested: ``columns``: lists stay in their columns.
+    :param schema_evolution: ``add`` new columns, ``error`` or ``ignore``.
+    """
+
+    strategy = "scd2"
+    config_class = Scd2Config
+    config_fields = (
+        "source",
+        "target",
+        "boundary_timestamp",
+        "active_record_timestamp",
+        "validity_column_names",
+        "row_version_column_name",
+        "merge_key",
+        "destination_scope",
+        "source_filter",
+        "natural_key",
+        "mode",
+        "scope",
+        "effective_from",
+        "track",
+        "track_except",
+        "overwrite",
+        "on_delete",
+        "current_column",
+        "surrogate_key_column",
+        "on_late",
+        "max_close_ratio",
+        "hard_delete",
+        "dedup_sort",
+        "on_empty",
+        "nested",
+        "schema_evolution",
+    )
+    template_fields: Sequence[str] = (*config_fields, *MergeLoadOperator.template_fields)
+
+    def __init__(
+        self,
+        *,
+        source: str | Mapping[str, Any] | Asset,
+        target: str | Asset,
+        boundary_timestamp: Any = None,
+        active_record_timestamp: Any = None,
+        validity_column_names: Sequence[str] = ("valid_from", "valid_to"),
+        row_version_column_name: str | None = None,
+        merge_key: str | Sequence[str] | None = None,
+        destination_scope: str | None = None,
+        source_filter: str | None = None,
+        natural_key: str | Sequence[str] | None = None,
+        mode: str = "snapshot",
+        scope: str | Sequence[str] | None = None,
+        effective_from: str | None = None,
+        track: str | Sequence[str] | None = None,
+        track_except: str | Sequence[str] | None = None,
+        overwrite: str | Sequence[str] | None = None,
+        on_delete: str = "close",
+        current_column: str | None = None,
+        surrogate_key_column: str | None = None,
+        on_late: str = "error",
+        max_close_ratio: float | str | None = None,
+        hard_delete: str | None = None,
+        dedup_sort: Mapping[str, str] | None = None,
+        on_empty: str | None = None,
+        nested: str = "columns",
+        schema_evolution: str = "add",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.source = source
+        self.target = target
+        self.boundary_timestamp = boundary_timestamp
+        self.active_record_timestamp = active_record_timestamp
+        self.validity_column_names = validity_column_names
+        self.row_version_column_name = row_version_column_name
+        self.merge_key = merge_key
+        self.destination_scope = destination_scope
+        self.source_filter = source_filter
+        self.natural_key = natural_key
+        self.mode = mode
+        self.scope = scope
+        self.effective_from = effective_from
+        self.track = track
+        self.track_except = track_except
+        self.overwrite = overwrite
+        self.on_delete = on_delete
+        self.current_column = current_column
+        self.surrogate_key_column = surrogate_key_column
+        self.on_late = on_late
+        self.max_close_ratio = max_close_ratio
+        self.hard_delete = hard_delete
+        self.dedup_sort = dedup_sort
+        self.on_empty = on_empty
+        self.nested = nested
+        self.schema_evolution = schema_evolution
+        self._declare(target, [source])
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run the job; the time for which it counts is the run's when none is given."""
+        if self.boundary_timestamp is None:
+            self.boundary_timestamp = time_of(context)
+        return super().execute(context)
+
+
+def time_of(context: Mapping[str, Any]) -> str | None:
+    """Give the time for which a run counts: the end of its data interval, else when it was due."""
+    run = context.get("dag_run")
+    for owner, name in ((context, "data_interval_end"), (run, "run_after")):
+        at = owner.get(name) if isinstance(owner, Mapping) else getattr(owner, name, None)
+        if isinstance(at, datetime):
+            return at.isoformat()
+    return None

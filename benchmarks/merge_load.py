@@ -1,0 +1,187 @@
+"""Merge loads against delta-rs, DuckDB with dlt's statements and the textbook MERGE: in turns, results equal.
+
+``python -m benchmarks.merge_load [--size N] [--rounds N] [--suite NAME]``; figures: ``benchmarks/out``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.spark_conf import session_conf
+from airflow_merge_provider.jars import delta_jars
+from airflow_merge_provider.jobs.merge_load.job import run
+from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.session import local_session
+from benchmarks import rows
+from benchmarks.measure import OUT, Way, in_turns, size_of, write_results
+from benchmarks.peers import load_peers
+
+GOALS = {"scd2": {"ours / DuckDB": 1.25, "ours / textbook": 0.25}, "upsert": {"ours / delta-rs": 1.5}}
+_DAYS = ("2024-01-01", "2024-01-02", "2024-01-03")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", type=int, default=1_000_000, help="rows of the stored table (1000000)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up (3)")
+    parser.add_argument("--suite", choices=sorted(SUITES), help="one task instead of all")
+    chosen = parser.parse_args()
+    spark = local_session(session_conf(local=True, jars=delta_jars(), user={}))
+    wrong = 0
+    for name in [chosen.suite] if chosen.suite else sorted(SUITES):
+        folder = OUT / "data" / f"load_{name}_{chosen.size}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        wrong += SUITES[name](spark, folder, chosen.size, chosen.rounds)
+    spark.stop()
+    return 1 if wrong else 0
+
+
+def _scd2(spark: SparkSession, folder: Path, size: int, rounds: int) -> int:
+    """Load a snapshot of which a hundredth has changed into a history with a fifth of closed versions."""
+    first = rows.table(np.arange(size), 1)
+    second = rows.changed(first, 0.2, 2)
+    third = rows.without(rows.changed(second, 0.01, 3), 0.001, 4)
+    third = pa.concat_tables([third, rows.table(np.arange(size, size + size // 1000), 5)])
+    files = []
+    for day, content in zip(_DAYS, (first, second, third), strict=True):
+        files.append((day, folder / f"{day}.parquet"))
+        pq.write_table(content, files[-1][1])
+    asked = {"strategy": "scd2", "natural_key": "id", "target": "stored"}
+    for day, file in files[:2]:
+        _load(spark, folder, {**asked, "source": _parquet(file), "boundary_timestamp": day})
+    plain = spark.read.format("delta").load(str(folder / "stored")).drop("_row_hash")
+    plain.write.format("delta").save(str(folder / "plain"))
+    load_peers.duckdb_history(folder / "stored.duckdb", files[:2])
+    day, file = files[2]
+
+    def ours() -> Mapping[str, Any]:
+        _copy(folder / "stored", folder / "target")
+        asked_now = {**asked, "source": _parquet(file), "boundary_timestamp": day, "target": "target"}
+        return _load(spark, folder, asked_now)
+
+    def peer() -> Mapping[str, Any]:
+        shutil.copy(folder / "stored.duckdb", folder / "target.duckdb")
+        return _timed(lambda: load_peers.duckdb_scd2(folder / "target.duckdb", day, file))
+
+    def textbook() -> Mapping[str, Any]:
+        _copy(folder / "plain", folder / "textbook")
+        return _timed(lambda: load_peers.textbook_scd2(spark, folder / "textbook", day, file))
+
+    ways = [Way("ours", ours), Way("DuckDB", peer), Way("textbook", textbook)]
+    in_turns(ways, rounds)
+    load_peers.duckdb_rows(folder / "target.duckdb", folder / "duckdb.parquet")
+    mine = spark.read.format("delta").load(str(folder / "target")).drop("_row_hash")
+    wrong = _different(mine, spark.read.parquet(str(folder / "duckdb.parquet")))
+    wrong += _different(mine, spark.read.format("delta").load(str(folder / "textbook")))
+    return _told("load_scd2", size, ways, ("ours / DuckDB", "ours / textbook"), wrong, GOALS["scd2"])
+
+
+def _upsert(spark: SparkSession, folder: Path, size: int, rounds: int) -> int:
+    """Load a hundredth of the stored rows, a tenth of it new."""
+    rows.write(folder / "first", rows.table(np.arange(size), 1))
+    content = rows.batch(size, max(size // 100, 10), 2)
+    pq.write_table(content, folder / "batch.parquet")
+    asked = {"strategy": "upsert", "primary_key": "id", "target": "stored"}
+    _load(spark, folder, {**asked, "source": "first"})
+    insert_only = {"variant": "insert-only"}
+
+    def ours(**more: Any) -> Mapping[str, Any]:
+        _copy(folder / "stored", folder / "target")
+        source = _parquet(folder / "batch.parquet")
+        return _load(spark, folder, {**asked, "source": source, "target": "target", **more})
+
+    def peer() -> Mapping[str, Any]:
+        _copy(folder / "first", folder / "deltars")
+        return _timed(lambda: load_peers.deltars_upsert(folder / "deltars", content))
+
+    ways = [Way("ours insert-only", lambda: ours(**insert_only)), Way("ours", ours), Way("delta-rs", peer)]
+    in_turns(ways, rounds)
+    mine = spark.read.format("delta").load(str(folder / "target"))
+    wrong = _different(mine, spark.read.format("delta").load(str(folder / "deltars")))
+    names = ("ours insert-only / ours", "ours / delta-rs")
+    return _told("load_upsert", size, ways, names, wrong, GOALS["upsert"])
+
+
+SUITES: dict[str, Callable[[SparkSession, Path, int, int], int]] = {"scd2": _scd2, "upsert": _upsert}
+
+
+def _load(spark: SparkSession, folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Run a job; what counts is its time, without the copy of the stored table."""
+    request = JobRequest(
+        job="merge_load",
+        config=dict(config),
+        run=RunToken(dag_id="benchmark", run_id="1", task_id="load"),
+        warehouse=str(folder),
+        started_at=0,
+    )
+    report: dict[str, Any] = {}
+    tracker = spark.sparkContext.statusTracker()
+    spark.sparkContext.setJobGroup("ours", "ours")
+    before = len(tracker.getJobIdsForGroup("ours"))
+    written = size_of(folder / str(config["target"]))
+    took = _timed(lambda: report.update(run(spark, request, Progress(out=str))))
+    jobs = len(tracker.getJobIdsForGroup("ours")) - before
+    spark.sparkContext.setJobGroup("others", "others")
+    return {
+        **took,
+        "jobs": jobs,
+        "bytes_written": size_of(folder / str(config["target"])) - written,
+        "steps": report["seconds"],
+        "counts": report["counts"],
+    }
+
+
+def _timed(work: Callable[[], object]) -> dict[str, Any]:
+    start = time.perf_counter()
+    work()
+    return {"seconds": time.perf_counter() - start}
+
+
+def _parquet(file: Path) -> dict[str, str]:
+    return {"dataset": str(file), "format": "parquet"}
+
+
+def _copy(stored: Path, target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(stored, target)
+
+
+def _different(mine: DataFrame, theirs: DataFrame) -> int:
+    """Count the rows that only one side has."""
+    same = [theirs[name].cast(mine.schema[name].dataType).alias(name) for name in mine.columns]
+    theirs = theirs.select(*same)
+    return mine.exceptAll(theirs).count() + theirs.exceptAll(mine).count()
+
+
+def _told(
+    suite: str, size: int, ways: list[Way], names: tuple[str, str], wrong: int, goals: Mapping[str, float]
+) -> int:
+    """Write and print the figures."""
+    figures = {way.name: way.figures()["median"] for way in ways}
+    ratios = {}
+    for name in names:
+        one, _, other = name.partition(" / ")
+        ratios[name] = round(figures[one] / figures[other], 2)
+    facts = {"rows_that_differ": wrong, "goals": dict(goals)}
+    print(json.dumps([way.figures() for way in ways], indent=1))
+    written = write_results(suite, size, ways, ratios, facts)
+    print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())

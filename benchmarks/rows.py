@@ -1,0 +1,52 @@
+"""The rows of the load benchmarks: a table of thirteen columns, and what changes in it, from seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from deltalake import write_deltalake
+
+_WORDS = np.array([f"word{number:04d}" for number in range(2000)])
+
+
+def table(ids: np.ndarray, seed: int) -> pa.Table:
+    """Give one row per id: a key, five numbers, four texts, two dates and a flag; a twentieth is NULL."""
+    random = np.random.default_rng(seed)
+    count = len(ids)
+    columns: dict[str, pa.Array] = {"id": pa.array(ids, pa.int64())}
+    for place in range(5):
+        columns[f"n{place}"] = pa.array(random.random(count).round(6), mask=random.random(count) < 0.05)
+    for place in range(4):
+        columns[f"t{place}"] = pa.array(_WORDS[random.integers(0, len(_WORDS), count)])
+    for place in range(2):
+        columns[f"d{place}"] = pa.array(random.integers(10_000, 20_000, count).astype("datetime64[D]"))
+    columns["flag"] = pa.array(random.random(count) < 0.5)
+    return pa.table(columns)
+
+
+def changed(rows: pa.Table, share: float, seed: int) -> pa.Table:
+    """Give the same rows with other values in a share of them."""
+    random = np.random.default_rng(seed)
+    picked = random.random(len(rows)) < share
+    others = table(rows["id"].to_numpy(), seed)
+    return pa.concat_tables([rows.filter(pa.array(~picked)), others.filter(pa.array(picked))])
+
+
+def without(rows: pa.Table, share: float, seed: int) -> pa.Table:
+    """Leave a share of the rows out."""
+    return rows.filter(pa.array(np.random.default_rng(seed).random(len(rows)) >= share))
+
+
+def batch(stored: int, count: int, seed: int) -> pa.Table:
+    """Give rows to load: nine tenths have ids that are stored, spread over all, a tenth are new."""
+    random = np.random.default_rng(seed)
+    old = random.choice(stored, count - count // 10, replace=False)
+    return table(np.concatenate([old, np.arange(stored, stored + count // 10)]), seed)
+
+
+def write(place: Path, rows: pa.Table, files: int = 8) -> None:
+    """Write rows as a Delta table of some files."""
+    for start in range(0, len(rows), -(-len(rows) // files)):
+        write_deltalake(str(place), rows.slice(start, -(-len(rows) // files)), mode="append")

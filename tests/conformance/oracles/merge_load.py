@@ -1,0 +1,77 @@
+"""What merge loads come to, computed slowly and plainly: rows as dictionaries, histories as lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Row = dict[str, Any]
+Version = tuple[Any, Any, Any]
+
+
+def history(states: Mapping[Any, Any]) -> list[Version]:
+    """Give the versions (from, to, state) of one key whose state at some times is known; None is none."""
+    found: list[Version] = []
+    begun, current = None, None
+    for at in sorted(states):
+        if states[at] == current:
+            continue
+        if current is not None:
+            found.append((begun, at, current))
+        begun, current = at, states[at]
+    if current is not None:
+        found.append((begun, None, current))
+    return found
+
+
+def snapshots(loads: Iterable[tuple[Any, Mapping[Any, Any]]]) -> dict[Any, list[Version]]:
+    """Give the history of every key: snapshots count by their time, the last one loaded of each time."""
+    newest = dict(loads)
+    keys = {key for rows in newest.values() for key in rows}
+    return {key: history({at: rows.get(key) for at, rows in newest.items()}) for key in keys}
+
+
+def changes(loads: Iterable[Iterable[tuple[Any, Any, Any]]]) -> dict[Any, list[Version]]:
+    """Give the history of every key from events (key, time, state): of each time the last one counts."""
+    states: dict[Any, dict[Any, Any]] = {}
+    for events in loads:
+        for key, at, state in events:
+            states.setdefault(key, {})[at] = state
+    return {key: history(known) for key, known in states.items()}
+
+
+def upsert(stored: Sequence[Row], load: Sequence[Row], *, key: str, variant: str, flag: str) -> list[Row]:
+    """Fold a load with unique keys into rows with unique keys."""
+    rows = {row[key]: row for row in stored}
+    loaded = {row[key]: row for row in load}
+    if variant == "cdc":
+        rows = {value: row for value, row in rows.items() if value in loaded}
+    for value, row in loaded.items():
+        if row[flag]:
+            if variant != "insert-only":
+                rows.pop(value, None)
+        elif variant != "insert-only" or value not in rows:
+            rows[value] = row
+    return list(rows.values())
+
+
+def delete_insert(
+    stored: Sequence[Row],
+    load: Sequence[Row],
+    *,
+    key: str | None,
+    group: str | None,
+    flag: str,
+    sort: str | None,
+) -> list[Row]:
+    """Replace rows with a loaded key or of a loaded group by the load, one row of each key."""
+    chosen = list(load)
+    if key is not None:
+        ranked = sorted(load, key=lambda row: (row[sort] is None, -(row[sort] or 0)))
+        first: dict[Any, Row] = {}
+        for row in ranked:
+            first.setdefault(row[key], row)
+        chosen = list(first.values())
+    keys, groups = ({row[name] for row in load} if name else set() for name in (key, group))
+    kept = [row for row in stored if not ((key and row[key] in keys) or (group and row[group] in groups))]
+    return [*kept, *(row for row in chosen if not row[flag])]

@@ -1,0 +1,85 @@
+"""Loads into one target: sources written without Spark, runs as the operators ask for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.jobs.merge_load.job import run
+from airflow_merge_provider.jobs.progress import Progress
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+class Loads:
+    """A target and the loads that go into it."""
+
+    def __init__(self, spark: SparkSession, folder: Path, strategy: str, **settings: Any) -> None:
+        self.spark, self.folder = spark, folder
+        self.settings = {"strategy": strategy, "target": "t", "source": "s", **settings}
+        self._runs = 0
+
+    @property
+    def target(self) -> Path:
+        return self.folder / "t"
+
+    def load(
+        self, rows: Rows | pa.Table | None = None, run_id: str | None = None, **more: Any
+    ) -> dict[str, Any]:
+        """Write rows as the source and run once; ``until`` and ``full_refresh`` go into the request."""
+        self._runs += 1
+        if rows is not None:
+            self.write(rows)
+        asked = {name: more.pop(name) for name in ("until", "full_refresh") if name in more}
+        request = JobRequest(
+            job="merge_load",
+            config={**self.settings, **more},
+            run=RunToken(dag_id="tests", run_id=run_id or str(self._runs), task_id="load"),
+            warehouse=str(self.folder),
+            started_at=self._runs * 1_000_000,
+            **asked,
+        )
+        report = run(self.spark, request, Progress(out=str))
+        assert len(json.dumps(report)) < 4096
+        return report
+
+    def write(self, rows: Rows | pa.Table, name: str = "s") -> None:
+        """Write the source anew."""
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist([dict(row) for row in rows])
+        write_deltalake(str(self.folder / name), table, mode="overwrite", schema_mode="overwrite")
+
+    def rows(self, *names: str) -> list[dict[str, Any]]:
+        """Give what stands in the target, NULLs left out, in an order that compares."""
+        frame = self.spark.read.format("delta").load(str(self.target)).drop("_row_hash")
+        found = [row.asDict(recursive=True) for row in (frame.select(*names) if names else frame).collect()]
+        return ordered({k: v for k, v in row.items() if v is not None} for row in found)
+
+    def version(self) -> int | None:
+        """Give the target's version, None when there is none."""
+        return DeltaTable(str(self.target)).version() if (self.target / "_delta_log").exists() else None
+
+    def history(self, key: str, *state: str) -> dict[Any, list[tuple[Any, Any, Any]]]:
+        """Give the versions of each key: from and to as days, and the state."""
+        found: dict[Any, list[tuple[Any, Any, Any]]] = {}
+        for row in self.rows():
+            at = tuple(day(row.get(name)) for name in ("valid_from", "valid_to"))
+            found.setdefault(row[key], []).append((*at, tuple(row.get(name) for name in state)))
+        return {name: sorted(versions) for name, versions in found.items()}
+
+
+def day(at: datetime | None) -> int | None:
+    """Give a moment of January 2024 as its day."""
+    return None if at is None else at.day
+
+
+def ordered(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Sort rows by what they hold."""
+    return sorted(map(dict, rows), key=lambda row: json.dumps(row, sort_keys=True, default=str))

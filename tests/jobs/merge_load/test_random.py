@@ -1,0 +1,115 @@
+"""Random loads against the slow oracle: many independent keys in a few loads."""
+
+# ruff: noqa: S311 - random tests, not secrets
+
+from __future__ import annotations
+
+import os
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.conformance.oracles import merge_load as oracle
+from tests.jobs.merge_load.conftest import MakeLoads
+from tests.jobs.merge_load.loads import ordered
+
+# Each key is a case of its own; a longer run is asked for by a number of seeds.
+SEEDS = range(int(os.environ.get("MERGE_LOAD_SEEDS", "1")))
+KEYS = range(60)
+
+
+def at(number: int) -> str:
+    return f"2024-01-{number:02d}"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_snapshots_in_any_order_give_the_history_of_the_ordered_run(seed: int, loads: MakeLoads) -> None:
+    """Late, repeated and restated snapshots end in the history that the last ones loaded make in order."""
+    random = Random(seed)
+    made = loads("scd2", natural_key="nk", on_late="repair", on_empty="apply")
+    days = random.sample(range(1, 28), 3)
+    days += [random.choice(days)]
+    said: list[tuple[int, dict[int, Any]]] = []
+    for number in days:
+        rows = {key: (random.choice("aab"),) for key in KEYS if random.random() < 0.6}
+        said.append((number, rows))
+        made.load([{"nk": key, "c": state[0]} for key, state in rows.items()], boundary_timestamp=at(number))
+
+    expected = {key: versions for key, versions in oracle.snapshots(said).items() if versions}
+    assert made.history("nk", "c") == expected
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_changes_in_any_order_give_the_history_of_the_ordered_run(seed: int, loads: MakeLoads) -> None:
+    """Events and deletions of each key may come in any order, and more than once."""
+    random = Random(seed)
+    made = loads(
+        "scd2", natural_key="nk", mode="changes", on_late="repair", effective_from="at", hard_delete="gone"
+    )
+    said = []
+    for _ in range(3):
+        events = {
+            (key, number): (random.choice("aab"),) if random.random() < 0.7 else None
+            for key in KEYS
+            for number in random.sample(range(1, 12), random.randint(0, 3))
+        }
+        said.append([(key, number, state) for (key, number), state in events.items()])
+        made.load(
+            [
+                {"nk": key, "at": oracle_time(number), "c": state and state[0], "gone": state is None}
+                for (key, number), state in events.items()
+            ]
+        )
+
+    expected = {key: versions for key, versions in oracle.changes(said).items() if versions}
+    assert made.history("nk", "c") == expected
+
+
+def oracle_time(number: int) -> Any:
+    from airflow_merge_provider.core.merge_load.moments import moment
+
+    return moment(at(number))
+
+
+@pytest.mark.parametrize("variant", ["upsert", "insert-only", "cdc"])
+def test_loads_by_key_are_those_of_the_oracle(variant: str, loads: MakeLoads) -> None:
+    """Updates, inserts, deletions by flag and by absence, after a first load."""
+    random = Random(variant)
+    made = loads("upsert", primary_key="id", variant=variant, hard_delete="gone")
+    stored: list[dict[str, Any]] = []
+    for _ in range(2):
+        rows = [
+            {"id": key, "v": random.choice(["a", "b", None]), "gone": random.random() < 0.2}
+            for key in KEYS
+            if random.random() < 0.6
+        ]
+        made.load(rows)
+        stored = oracle.upsert(stored, rows, key="id", variant=variant, flag="gone")
+
+    assert made.rows() == ordered({k: v for k, v in row.items() if v is not None} for row in stored)
+
+
+@pytest.mark.parametrize(("key", "group"), [("id", None), (None, "g"), ("id", "g")])
+def test_replaced_rows_are_those_of_the_oracle(key: str | None, group: str | None, loads: MakeLoads) -> None:
+    """Keys and groups give way to the load, one row of each key, in any mixture with flags."""
+    random = Random(f"{key}{group}")
+    made = loads(
+        "delete-insert", primary_key=key, merge_key=group, hard_delete="gone", dedup_sort={"s": "desc"}
+    )
+    stored: list[dict[str, Any]] = []
+    for _ in range(2):
+        rows = [
+            {
+                "id": random.randint(1, 40),
+                "g": random.randint(1, 12),
+                "s": random.choice([None, 1, 2]),
+                "v": random.choice("ab"),
+                "gone": random.random() < 0.2,
+            }
+            for _ in range(25)
+        ]
+        made.load(rows)
+        stored = oracle.delete_insert(stored, rows, key=key, group=group, flag="gone", sort="s")
+
+    assert made.rows() == ordered({k: v for k, v in row.items() if v is not None} for row in stored)

@@ -1,0 +1,208 @@
+"""What a run does with bad input, a second time, with nothing new, and with a table of another kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from airflow_merge_provider.core.errors import ConflictError, DataError
+from airflow_merge_provider.jobs.merge_load import writing
+from tests.jobs.delta_log import commits
+from tests.jobs.merge_load.conftest import MakeLoads
+
+KEY = {"primary_key": "id"}
+
+
+def refused(call: Callable[[], Any], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        call()
+
+
+def test_wrong_rows_are_refused_and_the_target_stays(loads: MakeLoads) -> None:
+    """Each kind of wrong input has its own words, and none of them leaves a commit."""
+    made = loads("upsert", **KEY)
+    refused(made.load, "does not exist")
+    made.load([{"id": 1, "v": "a"}])
+
+    refused(lambda: made.load([{"id": None, "v": "b"}, {"id": 2, "v": "c"}]), "1 rows with a NULL in id")
+    refused(lambda: made.load([{"id": 2, "v": "a"}, {"id": 2, "v": "b"}]), "1 values of id with several")
+    refused(lambda: made.load([{"v": "b"}]), "has no column 'id'")
+    refused(lambda: made.load([{"id": 1, "v": "b"}], source_filter="nope = 1"), "source_filter: .*nope")
+    refused(lambda: made.load([{"id": 1, "V": "c"}]), "'V' differs from the target's 'v' in case only")
+    refused(lambda: made.load([{"id": 1, "v": 5}]), "column 'v' is bigint in the source and string")
+    refused(lambda: made.load([{"id": 1, "v": "b", "n": 1}], schema_evolution="error"), "no column 'n'")
+    refused(lambda: made.load([{"id": 1, "__merge_action": "x"}]), "has a reserved column")
+    refused(lambda: made.load([{"id": 1}], dedup_sort={"s": "desc"}), "has no column 's'")
+
+    assert made.version() == 0
+    assert made.rows() == [{"id": 1, "v": "a"}]
+
+
+def test_a_run_is_one_commit_and_its_retry_none(loads: MakeLoads) -> None:
+    """An appended load is not appended twice by a task that is tried again; another run appends it again."""
+    made = loads("delete-insert")
+    made.load([{"id": 1}])
+
+    first = made.load([{"id": 2}], run_id="mine")
+    again = made.load(run_id="mine")
+    another = made.load(run_id="other")
+
+    assert [first["target"]["version"], again["target"]["version"]] == [1, 1]
+    assert again["counts"] == first["counts"]
+    assert again["changed"]
+    assert another["changed"]
+    assert [row["id"] for row in made.rows()] == [1, 2, 2]
+    assert [commit["txn"] for commit in commits(made.target)] == [
+        ("airflow-merge/merge_load", number) for number in (1, 2, 3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "settings"),
+    [
+        ("upsert", KEY),
+        ("upsert", {**KEY, "variant": "cdc"}),
+        ("delete-insert", KEY),
+        ("delete-insert", {"merge_key": "g"}),
+        ("scd2", {"boundary_timestamp": "2024-01-02"}),
+        ("scd2", {"natural_key": "id", "boundary_timestamp": "2024-01-02"}),
+    ],
+    ids=["upsert", "cdc", "by key", "by group", "versions", "history"],
+)
+def test_a_load_without_news_commits_nothing(
+    strategy: str, settings: dict[str, Any], loads: MakeLoads
+) -> None:
+    """Columns without equality of their own are compared by content, and NULL equals NULL."""
+    made = loads(strategy, **settings)
+    maps = pa.array([[("a", 1), ("b", 2)], [("b", 2), ("a", 1)], None], pa.map_(pa.string(), pa.int64()))
+    table = pa.table({"id": [1, 2, 3], "g": ["x", "x", "y"], "m": maps, "l": [[1], None, []]})
+    made.load(table)
+    turned = table.take([2, 0, 1])
+
+    report = made.load(turned)
+
+    assert not report["changed"]
+    assert made.version() == 0
+
+
+def test_a_dry_run_counts_and_writes_nothing(loads: MakeLoads) -> None:
+    """The report says what would change."""
+    made = loads("upsert", **KEY)
+    made.load([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
+
+    report = made.load([{"id": 2, "v": "c"}, {"id": 3, "v": "d"}], until="transform")
+
+    assert (report["dry_run"], report["changed"]) == (True, False)
+    assert report["counts"] == {"loaded": 2, "duplicates": 0, "inserted": 1, "updated": 1, "deleted": 0}
+    assert made.version() == 0
+
+
+def test_two_runs_that_start_from_one_version_do_not_both_write(
+    loads: MakeLoads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one loses cleanly, whatever it had computed."""
+    made = loads("upsert", **KEY)
+    made.load([{"id": 1, "v": "a"}])
+    write = writing.tables.commit
+
+    def overtaken(*args: Any) -> Any:
+        monkeypatch.setattr(writing.tables, "commit", write)
+        made.load([{"id": 1, "v": "theirs"}], run_id="theirs")
+        return write(*args)
+
+    monkeypatch.setattr(writing.tables, "commit", overtaken)
+    with pytest.raises(ConflictError):
+        made.load([{"id": 1, "v": "mine"}], run_id="mine")
+
+    assert made.rows() == [{"id": 1, "v": "theirs"}]
+
+
+def test_a_table_of_another_kind_is_refused_until_it_is_written_anew(loads: MakeLoads) -> None:
+    """Rows and versions do not mix; a history with another key is another history."""
+    made = loads("upsert", **KEY)
+    made.load([{"id": 1, "v": "a"}])
+    history = {
+        "strategy": "scd2",
+        "primary_key": None,
+        "natural_key": "id",
+        "boundary_timestamp": "2024-01-02",
+    }
+    history = {name: value for name, value in history.items() if name != "primary_key"}
+    made.settings = {"target": "t", "source": "s", **history}
+
+    refused(made.load, "is not a history of versions, this load writes a history")
+    made.load(full_refresh=True)
+    made.settings["natural_key"] = "v"
+    refused(made.load, "natural_key: is \\['v'\\], the target was written with \\['id'\\]")
+    made.settings["natural_key"] = "id"
+    report = made.load(boundary_timestamp="2024-01-03")
+
+    assert not report["changed"]
+    assert made.history("id", "v") == {1: [(2, None, ("a",))]}
+
+
+def test_a_foreign_table_is_not_touched(loads: MakeLoads) -> None:
+    """A table that no merge load wrote has rows that somebody else needs."""
+    made = loads("upsert", **KEY)
+    write_deltalake(str(made.target), pa.table({"id": [7]}))
+
+    refused(lambda: made.load([{"id": 1}]), "was written by something else, not by merge_load")
+
+    assert made.version() == 0
+
+
+def test_an_empty_load_does_what_it_is_told(loads: MakeLoads) -> None:
+    """By default it is an error where it would delete; skipped, nothing happens; applied, all is deleted."""
+    made = loads("upsert", **KEY, variant="cdc")
+    made.load([{"id": 1, "v": "a"}])
+    made.write(pa.table({"id": pa.array([], pa.int64()), "v": pa.array([], pa.string())}))
+
+    refused(made.load, "has no rows to load")
+    assert not made.load(on_empty="skip")["changed"]
+    assert made.load(on_empty="apply")["counts"]["deleted"] == 1
+    assert made.rows() == []
+
+
+def test_new_columns_come_with_any_kind_of_write(loads: MakeLoads) -> None:
+    """Appended, updated and inserted rows carry them; older rows have NULL, unsent columns too."""
+    made = loads("upsert", **KEY)
+    made.load([{"id": 1, "v": "a"}])
+    made.load([{"id": 2, "v": "b", "n": 5}])
+    made.load([{"id": 1, "o": "x"}, {"id": 3, "o": "y"}])
+    made.load([{"id": 3, "o": "z", "p": 1}], schema_evolution="ignore")
+
+    assert made.rows() == [{"id": 1, "o": "x"}, {"id": 2, "v": "b", "n": 5}, {"id": 3, "o": "z"}]
+
+
+def test_the_first_to_arrive_counts_among_equals(loads: MakeLoads) -> None:
+    """Arrival is the order of files by time, and of rows inside a file, whatever their content."""
+    made = loads("delete-insert", **KEY, dedup_sort={"s": "desc"})
+    rows = [{"id": n % 3, "s": 1, "v": f"{(n * 7) % 10}"} for n in range(10)]
+    made.load(rows)
+
+    assert made.rows("id", "v") == [{"id": 0, "v": "0"}, {"id": 1, "v": "7"}, {"id": 2, "v": "4"}]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "settings"),
+    [
+        ("upsert", {"primary_key": "a.b"}),
+        ("delete-insert", {"primary_key": "a.b", "merge_key": "x`y"}),
+        ("scd2", {"natural_key": "a.b", "overwrite": "x`y", "current_column": "it's"}),
+    ],
+    ids=["upsert", "delete-insert", "history"],
+)
+def test_columns_may_have_any_name(strategy: str, settings: dict[str, Any], loads: MakeLoads) -> None:
+    """Dots, quotes and words of SQL are letters like others."""
+    made = loads(strategy, **settings)
+    rows = [{"a.b": 1, "x`y": "o'k", "select": 1}, {"a.b": 2, "x`y": "z", "select": 2}]
+    made.load(rows, **({"boundary_timestamp": "2024-01-01"} if strategy == "scd2" else {}))
+    rows[1] = {**rows[1], "x`y": "n", "select": 3}
+    made.load(rows, **({"boundary_timestamp": "2024-01-02"} if strategy == "scd2" else {}))
+
+    assert {row["select"] for row in made.rows()} >= {1, 3}
+    assert {row["x`y"] for row in made.rows()} >= {"o'k", "n"}

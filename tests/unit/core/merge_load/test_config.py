@@ -1,0 +1,163 @@
+"""What a merge load's configuration accepts and refuses, all at once and with a way out."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+import pytest
+
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.merge_load.config import (
+    MergeLoadConfig,
+    load_config,
+    signature,
+    warnings,
+)
+from airflow_merge_provider.core.merge_load.scd2 import shape
+
+BASE = {"source": "s", "target": "t"}
+SCD2 = {**BASE, "strategy": "scd2"}
+HISTORY = {**SCD2, "natural_key": "id"}
+
+
+def problems(raw):
+    with pytest.raises(ConfigError) as refused:
+        load_config(raw)
+    return {problem.path: problem for problem in refused.value.problems}
+
+
+def test_without_a_strategy_rows_are_replaced():
+    """The default strategy is delete-insert, as in the loads that this one is named after."""
+    assert load_config({**BASE, "primary_key": "id"}).strategy == "delete-insert"
+
+
+def test_an_unknown_strategy_is_refused_with_the_nearest_one():
+    """A typing error is found before anything else is looked at."""
+    found = problems({**BASE, "strategy": "scd3"})
+
+    assert found["strategy"].hint == "did you mean 'scd2'?"
+
+
+def test_every_problem_is_named_at_once():
+    """Fields and the rules between them are checked together."""
+    raw = {"target": "a b", "strategy": "upsert", "variant": "all", "hard_delete": ["a", "b"], "nope": 1}
+
+    assert set(problems(raw)) == {"source", "target", "primary_key", "variant", "hard_delete", "nope"}
+
+
+@pytest.mark.parametrize("variant", ["upsert", "insert-only", "cdc"])
+def test_loads_by_key_need_a_key(variant):
+    """Without a primary key no stored row can be found."""
+    assert problems({**BASE, "strategy": "upsert", "variant": variant})["primary_key"].code == "missing"
+
+
+@pytest.mark.parametrize("name", ["mode", "track", "overwrite", "on_late", "current_column"])
+def test_what_is_about_keys_needs_the_key(name):
+    """An argument that could have no effect is refused."""
+    values = {"mode": "changes", "on_late": "repair"}
+
+    assert "natural_key" in str(problems({**SCD2, name: values.get(name, "c")})[name])
+
+
+@pytest.mark.parametrize(
+    ("raw", "path"),
+    [
+        ({"merge_key": "id"}, "merge_key"),
+        ({"destination_scope": "a = 1"}, "destination_scope"),
+        ({"mode": "changes", "scope": ["a"]}, "scope"),
+        ({"effective_from": "at"}, "effective_from"),
+        ({"mode": "changes", "max_close_ratio": 0.1}, "max_close_ratio"),
+        ({"on_late": "repair", "on_delete": "ignore"}, "on_late"),
+        ({"row_version_column_name": "v", "track": "c"}, "track"),
+        ({"surrogate_key_column": "valid_from"}, "surrogate_key_column"),
+        ({"current_column": "_row_hash"}, "current_column"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_arguments_that_contradict_each_other_are_refused(raw, path):
+    """The path is that of the argument that has to change."""
+    found = problems({**HISTORY, **raw})
+
+    assert set(found) == {path}
+    assert found[path].hint
+
+
+def test_a_boundary_is_a_moment_in_utc():
+    """Dates, texts with and without offset, and seconds mean one moment each."""
+    forms = ["2024-03-01", date(2024, 3, 1), datetime(2024, 3, 1), "2024-03-01T02:00:00+02:00", 1709251200]  # noqa: DTZ001
+
+    found = {load_config({**SCD2, "boundary_timestamp": form}).boundary_timestamp for form in forms}
+
+    assert found == {datetime(2024, 3, 1, tzinfo=UTC)}
+
+
+@pytest.mark.parametrize("form", ["", "soon", "12:30", True, [], "P1D", float("inf")])
+def test_what_is_no_moment_is_refused(form):
+    """A time of day alone would be another one tomorrow."""
+    assert "is no moment" in problems({**SCD2, "boundary_timestamp": form})["boundary_timestamp"].message
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ({**BASE}, "no keys and no scope"),
+        ({**BASE, "primary_key": "id", "merge_key": "g", "destination_scope": "a = 1"}, "merge_key"),
+        ({**BASE, "merge_key": "g", "dedup_sort": {"s": "asc"}}, "dedup_sort"),
+        ({**BASE, "primary_key": "id", "deduplicated": True, "dedup_sort": {"s": "asc"}}, "dedup_sort"),
+        ({**BASE, "strategy": "upsert", "primary_key": "id", "merge_key": "g"}, "merge_key"),
+        ({**SCD2, "hard_delete": "gone"}, "hard_delete"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_probably_not_meant_is_said(raw, words):
+    """It is allowed, and the run says that it has no effect."""
+    (said,) = warnings(load_config(raw))
+
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("raw", "empty"),
+    [
+        ({**BASE, "primary_key": "id"}, "skip"),
+        ({**BASE, "destination_scope": "a = 1"}, "error"),
+        ({**BASE, "strategy": "upsert", "primary_key": "id"}, "skip"),
+        ({**BASE, "strategy": "upsert", "primary_key": "id", "variant": "cdc"}, "error"),
+        ({**BASE, "strategy": "upsert", "primary_key": "id", "variant": "cdc", "merge_key": "g"}, "skip"),
+        (SCD2, "error"),
+        ({**SCD2, "merge_key": "g"}, "skip"),
+        (HISTORY, "error"),
+        ({**HISTORY, "mode": "changes"}, "skip"),
+        ({**HISTORY, "scope": ["g"]}, "skip"),
+        ({**HISTORY, "on_empty": "apply"}, "apply"),
+    ],
+    ids=str,
+)
+def test_a_load_without_rows_is_an_error_where_it_would_delete(raw, empty):
+    """An extract that failed quietly must not empty a table."""
+    assert load_config(raw).empty_load == empty
+
+
+def test_signatures_tell_loads_apart_and_targets_not():
+    """A retry finds its own commit by it, wherever the warehouse lies."""
+    one = load_config({**BASE, "primary_key": "id"})
+
+    assert signature(one) == signature(load_config({**BASE, "target": "u", "primary_key": ["id"]}))
+    assert signature(one) != signature(load_config({**BASE, "primary_key": "id", "source_filter": "a = 1"}))
+
+
+def test_a_shape_holds_what_stored_versions_rest_on():
+    """The order of columns and the time of the load are not part of it."""
+    one = shape(load_config({**HISTORY, "natural_key": ["a", "b"], "boundary_timestamp": "2024-01-01"}))
+
+    assert one == shape(load_config({**HISTORY, "natural_key": ["b", "a"]}))
+    assert one != shape(load_config({**HISTORY, "natural_key": ["b", "a"], "track": "c"}))
+
+
+def test_the_schema_describes_every_strategy():
+    """An editor can check a file of any strategy."""
+    schema = MergeLoadConfig.model_json_schema()
+
+    assert {one["$ref"].rpartition("/")[2] for one in schema["anyOf"]} == {
+        "DeleteInsertConfig", "UpsertConfig", "Scd2Config",
+    }  # fmt: skip

@@ -1,0 +1,106 @@
+"""What the operators of merge loads ask for, refuse and declare, without a database."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk import Asset
+from airflow.sdk.execution_time.context import OutletEventAccessors
+
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.merge_load.config import load_config
+from airflow_merge_provider.core.protocol import JobResult
+from airflow_merge_provider.operators import _spark_job
+from airflow_merge_provider.operators.delete_insert import DeleteInsertOperator
+from airflow_merge_provider.operators.scd2 import Scd2Operator
+from airflow_merge_provider.operators.upsert import UpsertOperator
+from tests.fakes import REPORT, FakeSparkJobHook
+
+DUE = datetime(2024, 5, 2, 3, tzinfo=UTC)
+END = datetime(2024, 5, 2, tzinfo=UTC)
+
+
+def make(operator, **kwargs):
+    given = {"task_id": "load", "source": "s", "target": "t", "warehouse": "/lake", **kwargs}
+    return operator(**given)
+
+
+def request_of(task, monkeypatch, **context):
+    """Execute with a plain context and give what the job was asked for."""
+    fake = FakeSparkJobHook.answering(JobResult(report=REPORT))
+    monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
+    instance = SimpleNamespace(
+        dag_id="d", run_id="r", task_id="load", map_index=-1, task=task, xcom_push=lambda key, value: None
+    )
+    task.execute({"ti": instance, "run_id": "r", "outlet_events": OutletEventAccessors(), **context})
+    return fake.requests[0]
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments", "strategy"),
+    [
+        (UpsertOperator, {"primary_key": "id", "variant": "cdc"}, "upsert"),
+        (DeleteInsertOperator, {"merge_key": ["a", "b"]}, "delete-insert"),
+        (Scd2Operator, {"natural_key": "id"}, "scd2"),
+    ],
+)
+def test_the_job_gets_the_strategy_and_the_arguments(operator, arguments, strategy, monkeypatch):
+    """The request holds a whole configuration that the job reads again."""
+    request = request_of(make(operator, **arguments), monkeypatch, data_interval_end=END)
+
+    assert request.job == "merge_load"
+    assert request.config["strategy"] == strategy
+    assert {name: request.config[name] for name in arguments} == arguments
+    assert isinstance(load_config(request.config), operator.config_class)
+
+
+@pytest.mark.parametrize(
+    ("context", "at"),
+    [
+        ({"data_interval_end": END, "dag_run": SimpleNamespace(run_after=DUE)}, END),
+        ({"data_interval_end": None, "dag_run": SimpleNamespace(run_after=DUE)}, DUE),
+    ],
+    ids=["scheduled", "without an interval"],
+)
+def test_a_load_counts_for_the_time_of_its_run(context, at, monkeypatch):
+    """Every try of a task loads with one time, however late it runs."""
+    request = request_of(make(Scd2Operator), monkeypatch, **context)
+
+    assert load_config(request.config).boundary_timestamp == at
+
+
+def test_a_time_that_is_given_stays(monkeypatch):
+    """The data interval does not override what the user says."""
+    task = make(Scd2Operator, boundary_timestamp="2024-01-01")
+
+    request = request_of(task, monkeypatch, data_interval_end=END)
+
+    assert request.config["boundary_timestamp"] == "2024-01-01"
+
+
+def test_literal_arguments_are_checked_when_the_dag_is_parsed():
+    """Every problem of an operator is named at once."""
+    with pytest.raises(ConfigError) as refused:
+        make(DeleteInsertOperator, source="a b", deduplicated="yes", on_empty="ignore")
+
+    assert {problem.path for problem in refused.value.problems} == {"source", "deduplicated", "on_empty"}
+
+
+def test_source_and_target_are_assets():
+    """The asset graph follows from the arguments; a source with a format is read and declares none."""
+    task = make(UpsertOperator, primary_key="id", source=Asset("mine", uri="s3://lake/orders"))
+    files = make(UpsertOperator, primary_key="id", source={"dataset": "/in", "format": "parquet"})
+
+    assert [asset.uri for asset in task.inlets] == ["s3://lake/orders"]
+    assert [asset.uri for asset in task.outlets] == ["file:///lake/t"]
+    assert files.inlets == []
+
+
+def test_templates_are_checked_when_they_are_rendered(monkeypatch):
+    """A rendered boolean is one, and a wrong one fails before Spark."""
+    task = make(UpsertOperator, primary_key="id", skip_unchanged_rows="{{ params.skip }}")
+    task.skip_unchanged_rows = "False"
+
+    assert request_of(task, monkeypatch).config["skip_unchanged_rows"] is False

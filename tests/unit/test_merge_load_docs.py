@@ -1,0 +1,56 @@
+"""What the pages of the merge loads say is so: options, errors and refusals are those of the code."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.merge_load.keyed import DeleteInsertConfig, UpsertConfig
+from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
+from tests.unit.test_docs import ROOT, _default, rows, section
+
+CONFIGS = {"upsert": UpsertConfig, "delete_insert": DeleteInsertConfig, "scd2": Scd2Config}
+PAGES = {name: (ROOT / f"docs/operators/{name}.md").read_text(encoding="utf-8") for name in CONFIGS}
+EXAMPLES = {
+    "upsert": {"source": "s", "target": "t", "primary_key": "id"},
+    "delete_insert": {"source": "s", "target": "t", "primary_key": "id"},
+    "scd2": {"source": "s", "target": "t"},
+}
+ERRORS = [
+    (name, *row)
+    for name, page in PAGES.items()
+    for row in rows(section(page, "Errors"))
+    if row[0][:2] == "`{"
+]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_options_are_the_fields_of_the_configuration(name):
+    """Names, defaults and texts are those of the code, and no option is missing."""
+    fields = {each: field for each, field in CONFIGS[name].model_fields.items() if field.description}
+    wanted = {each: [f"`{each}`", _default(field), field.description] for each, field in fields.items()}
+
+    assert {row[0].strip("`"): row for row in rows(section(PAGES[name], "Options"))} == wanted
+    assert set(CONFIGS[name].model_fields) - set(fields) == {"strategy"}
+
+
+@pytest.mark.parametrize(("name", "argument", "message"), ERRORS, ids=lambda cell: cell[:40])
+def test_an_error_of_a_page_is_the_one_that_is_raised(name, argument, message):
+    """The argument of the first column gives the text of the second."""
+    with pytest.raises(ConfigError) as error:
+        CONFIGS[name].parse({**EXAMPLES[name], **json.loads(argument.strip("`"))})
+
+    assert message.strip("`") in str(error.value)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_refusals_of_a_page_are_in_the_code(name):
+    """What the data can show is said in the words of the page."""
+    files = (ROOT / "airflow_merge_provider/jobs/merge_load").rglob("*.py")
+    code = "".join(path.read_text(encoding="utf-8") for path in files)
+    told = [row[0] for row in rows(section(PAGES[name], "Errors")) if row[0][:2] != "`{"]
+
+    assert len(told) > 3
+    assert [text for text in told if text.strip("`") not in code] == []
