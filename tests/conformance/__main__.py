@@ -19,7 +19,7 @@ from airflow_merge_provider.core.spark_conf import session_conf
 from airflow_merge_provider.jars import delta_jars
 from airflow_merge_provider.jobs.session import local_session
 
-CAPABILITIES = ("merge_source",)
+CAPABILITIES = ("merge_source", "merge_engine")
 
 
 def main(argv: list[str]) -> int:
