@@ -22,7 +22,7 @@ from airflow_merge_provider.core.errors import (
 
 PROTOCOL_VERSION: Literal[1] = 1
 
-Job = Literal["merge_source"]
+Job = Literal["merge_source", "merge_engine"]
 Until = Literal["plan", "transform", "commit"]
 
 

@@ -209,7 +209,10 @@ def _listagg(gathered: str, value: str, rule: Rule) -> str:
 
 
 def _unique(values: list[Any]) -> list[Any]:
-    return list({identity(value): value for value in reversed(values)}.values())[::-1]
+    known: dict[Any, Any] = {}
+    for value in values:
+        known.setdefault(identity(value), value)
+    return list(known.values())
 
 
 def _collect_first(value: list[Any], rule: Rule) -> list[Any]:

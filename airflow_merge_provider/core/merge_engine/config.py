@@ -89,6 +89,9 @@ class MergeEngineConfig(Config):
     batch_id: Name | None = Field(
         None, description="The name of the batch: one that the target has seen is not folded again."
     )
+    changelog: str | None = Field(
+        None, description="The table that takes the net changes of every run, with kinds and run numbers."
+    )
     incremental: bool = Field(
         default=True, description="Whether a run reads only what the source gained since the last one."
     )
@@ -138,12 +141,14 @@ def _partition_problems(
 
 def _reference_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
     places = {}
-    for path in ("source", "target"):
+    for path in ("source", "target", "changelog"):
         if known.get(path) is None:
             continue
         try:
             places[path] = resolve(known[path], "/", at=path).uri
         except ConfigError as error:
             yield from error.problems
-    if len(places) > 1 and places["source"] == places["target"]:
-        yield Problem("target", "target", f"{known['target']!r} is the source, too", "name another dataset")
+    for path, uri in places.items():
+        first = next(other for other in places if places[other] == uri)
+        if first != path:
+            yield Problem(path, "twice", f"{known[path]!r} is the {first}, too", "name another dataset")

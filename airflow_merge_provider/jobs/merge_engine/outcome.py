@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, functions as F
 
@@ -180,6 +179,6 @@ def _image(kind: str, row: str) -> Column:
     return F.struct(F.lit(kind).alias("kind"), sql.column(row).alias("row"))
 
 
-def facts(counts: Mapping[str, Any]) -> bool:
+def has_changes(counts: Mapping[str, int]) -> bool:
     """Say whether anything is to be written."""
     return any(counts[name] for name in ("inserted", "updated", "removed"))
