@@ -25,6 +25,7 @@ from airflow_merge_provider.core.errors import (
     SetupError,
     did_you_mean,
 )
+from airflow_merge_provider.core.merge_engine import checks as merge_engine, config as merge_engine_config
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, warnings
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
@@ -60,6 +61,9 @@ def _merge_source_references(config: MergeSourceConfig) -> dict[str, str]:
 
 _CAPABILITIES = {
     "merge_source": _Capability(MergeSourceConfig, from_pipe, _merge_source_references, warnings),
+    "merge_engine": _Capability(
+        merge_engine_config.MergeEngineConfig, dict, merge_engine_config.references, merge_engine.warnings
+    ),
 }
 
 

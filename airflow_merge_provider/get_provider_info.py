@@ -18,7 +18,7 @@ def get_provider_info() -> dict[str, Any]:
         "description": "Operators that run PySpark jobs which merge data over Delta tables.",
         "versions": [__version__],
         "integrations": [{"integration-name": _INTEGRATION, "tags": ["apache", "software"]}],
-        "operators": [_modules("operators.merge_source")],
+        "operators": [_modules("operators.merge_source", "operators.merge_engine")],
         "hooks": [_modules("hooks.spark_job", "hooks.warehouse")],
         "connection-types": [_connection_type()],
         "extra-links": [f"{_PACKAGE}.links.merge_report.MergeReportLink"],

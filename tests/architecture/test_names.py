@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_merge_provider.operators import merge_source
+from airflow_merge_provider.operators import merge_engine, merge_source
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "airflow_merge_provider"
-OPERATORS = [merge_source.MergeSourceOperator]
+OPERATORS = [merge_source.MergeSourceOperator, merge_engine.MergeEngineOperator]
 EMPTY_WORDS = {"utils", "util", "common", "helpers", "helper", "misc", "manager", "base"}
 
 

@@ -53,7 +53,9 @@ def _engine(value: Any) -> Any:
     return value
 
 
-def _options(value: Any) -> dict[str, Any]:
+def _options(value: Any) -> dict[str, Any] | None:
+    if value is None:
+        return None
     if not isinstance(value, Mapping):
         raise ValueError("must be an object of table options")  # noqa: TRY004 - what pydantic understands
     return {str(name): each for name, each in value.items()}
@@ -76,8 +78,8 @@ class MergeEngineConfig(Config):
     merge_engine: Annotated[
         Literal["deduplicate", "partial-update", "aggregation", "first-row"], BeforeValidator(_engine)
     ] = Field("deduplicate", description="How the records of a key become one row.")
-    options: Annotated[dict[str, Any], BeforeValidator(_options)] = Field(
-        default_factory=dict, description="Table options in Paimon's names, such as sequence.field."
+    options: Annotated[dict[str, Any] | None, BeforeValidator(_options)] = Field(
+        None, description="Table options in Paimon's names, such as sequence.field."
     )
     row_kind_column: Name | None = Field(
         None, description="The column of the source with +I, -U, +U or -D; it is not stored."
@@ -99,12 +101,12 @@ class MergeEngineConfig(Config):
     @property
     def table_options(self) -> Options:
         """The options by what they mean."""
-        return read_options(self.options, self.merge_engine)[0]
+        return read_options(self.options or {}, self.merge_engine)[0]
 
     @property
     def options_without_effect(self) -> tuple[str, ...]:
         """The options that are taken and mean nothing here."""
-        return tuple(name for name in WITHOUT_EFFECT if name in self.options)
+        return tuple(name for name in WITHOUT_EFFECT if name in (self.options or {}))
 
     @classmethod
     def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
@@ -112,7 +114,7 @@ class MergeEngineConfig(Config):
         if "options" not in known:
             return
         engine = known.get("merge_engine")
-        options, problems = read_options(known["options"], engine)
+        options, problems = read_options(known["options"] or {}, engine)
         yield from problems
         key = known.get("primary_key", ())
         partition_by = known.get("partition_by", ())
@@ -128,6 +130,12 @@ class MergeEngineConfig(Config):
         if detail["type"] == "missing" and detail["loc"] == ("primary_key",):
             return Problem("primary_key", "missing", _NO_KEY)
         return super()._problem(detail)
+
+
+def references(config: MergeEngineConfig) -> dict[str, str]:
+    """Give every dataset that a configuration names, by the path that errors name."""
+    named = {"source": config.source, "target": config.target, "changelog": config.changelog}
+    return {path: ref for path, ref in named.items() if ref is not None}
 
 
 def _partition_problems(

@@ -172,6 +172,8 @@ _PARTS: Mapping[str, tuple[str, Reader]] = {
 }
 _GROUP = "sequence-group"
 
+OPTIONS = tuple(_SETTINGS)
+
 # Options of Paimon that describe its files, or a way of handing changes on that a batch job does not have.
 WITHOUT_EFFECT = (
     "bucket",
