@@ -11,7 +11,7 @@ from airflow_merge_provider.core.merge_engine.checks import warnings
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig, references
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
 
-_JSON = ("primary_key", "options", "order_by", "partition_by")
+_JSON = ("primary_key", "options", "order_by", "partition_by", "fail_on")
 
 
 class MergeEngineOperator(SparkJobOperator):
@@ -30,6 +30,7 @@ class MergeEngineOperator(SparkJobOperator):
     :param partition_by: the columns by which a new target is partitioned.
     :param batch_id: the name of the batch; one that the target has seen is not folded again.
     :param changelog: the table that takes the net changes of every run.
+    :param fail_on: what stops a run: ``tie``, ``null-sequence``, ``orphan-retract``.
     :param incremental: whether a run reads only what the source gained since the last one.
     """
 
@@ -46,6 +47,7 @@ class MergeEngineOperator(SparkJobOperator):
         "partition_by",
         "batch_id",
         "changelog",
+        "fail_on",
         "incremental",
     )
     template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
@@ -67,6 +69,7 @@ class MergeEngineOperator(SparkJobOperator):
         partition_by: Sequence[str] | str = (),
         batch_id: str | None = None,
         changelog: str | Asset | None = None,
+        fail_on: Sequence[str] | str = (),
         incremental: bool | str = True,
         **kwargs: Any,
     ) -> None:
@@ -81,6 +84,7 @@ class MergeEngineOperator(SparkJobOperator):
         self.partition_by = partition_by
         self.batch_id = batch_id
         self.changelog = changelog
+        self.fail_on = fail_on
         self.incremental = incremental
         self._declare(target, [source])
 

@@ -159,7 +159,6 @@ def _float_quotient(dividend: float, divisor: float) -> float:
 
 
 def _count(gathered: Any, value: Any, rule: Rule) -> Any:
-    """Take the stored row for what was counted before, and any other record for one."""
     step = 0 if value is None else 1
     return step if gathered is None or gathered is EMPTY else gathered + step
 

@@ -53,7 +53,14 @@ def plan(config: MergeEngineConfig, columns: Sequence[Column], *, retracts: bool
     key = names.find_all("primary_key", config.primary_key)
     names.find_all("partition_by", config.partition_by)
     options = _resolved(config.table_options, names)
-    made = Plan(config.merge_engine, tuple(columns), key, options, retracts and not options.ignore_delete)
+    made = Plan(
+        config.merge_engine,
+        tuple(columns),
+        key,
+        options,
+        retracts and not options.ignore_delete,
+        config.fail_on,
+    )
     problems = [*names.problems, *_key_problems(made), *_kind_problems(made), *_order_problems(made)]
     problems += [problem for rule in made.rules for problem in _rule_problems(rule, made)]
     problems += _default_problems(made)

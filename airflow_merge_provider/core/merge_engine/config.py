@@ -21,6 +21,7 @@ from airflow_merge_provider.core.merge_engine.options import (
 )
 from airflow_merge_provider.core.model import Config
 
+STRICT = ("tie", "null-sequence", "orphan-retract")
 _NO_KEY = "must be a list with at least one column"
 
 
@@ -61,6 +62,14 @@ def _options(value: Any) -> dict[str, Any] | None:
     return {str(name): each for name, each in value.items()}
 
 
+def _fail_on(value: Any) -> tuple[str, ...]:
+    words = _columns(value)
+    unknown = next((word for word in words if word not in STRICT), None)
+    if unknown is not None:
+        raise ValueError(f"must be some of {', '.join(STRICT)}, not {unknown!r}")
+    return words
+
+
 Columns = Annotated[tuple[str, ...], BeforeValidator(_columns)]
 Name = Annotated[str, Field(min_length=1)]
 
@@ -94,6 +103,9 @@ class MergeEngineConfig(Config):
     changelog: str | None = Field(
         None, description="The table that takes the net changes of every run, with kinds and run numbers."
     )
+    fail_on: Annotated[tuple[str, ...], BeforeValidator(_fail_on)] = Field(
+        (), description="What stops a run: tie, null-sequence, orphan-retract; by default none of them."
+    )
     incremental: bool = Field(
         default=True, description="Whether a run reads only what the source gained since the last one."
     )
@@ -121,6 +133,10 @@ class MergeEngineConfig(Config):
         if engine is not None:
             yield from contradictions(options, engine, key, partition_by)
             yield from _partition_problems(engine, key, partition_by)
+        unordered = [word for word in known.get("fail_on", ()) if word != "orphan-retract"]
+        if unordered and not options.sequence:
+            message = f"{unordered[0]} is about sequence.field, which is not given"
+            yield Problem("fail_on", "contradiction", message, "name the columns that order the records")
         if known.get("row_kind_column") and options.row_kind_field:
             message = "rowkind.field and row_kind_column both name the column with the kinds"
             yield Problem("row_kind_column", "contradiction", message, "leave one of them out")

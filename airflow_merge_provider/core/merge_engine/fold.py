@@ -139,7 +139,8 @@ class _Walk:
                 raise FoldError(cannot_retract(rule))
             self._gathered[rule.name] = does.retract(gathered, value, rule)
         elif rule.function == "count" and record.stored:
-            self._gathered[rule.name] = value
+            # What was counted before, not one more; late records may have come first.
+            self._gathered[rule.name] = ACCUMULATORS["sum"].add(gathered, value, rule)
         elif is_new or rule.function in {"collect", "count"}:
             self._gathered[rule.name] = does.add(gathered, value, rule)
         else:

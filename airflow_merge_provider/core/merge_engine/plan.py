@@ -79,6 +79,7 @@ class Plan:
     key: tuple[str, ...]
     options: Options
     retracts: bool = True
+    fail_on: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -47,6 +47,19 @@ def cannot_retract(rule: Rule) -> str:
     )
 
 
+def null_sequence(column: str) -> str:
+    """Refuse a record without its place in the order, where ``fail_on`` says so."""
+    return f"null in column {column!r} of sequence.field, and fail_on has null-sequence"
+
+
+def tie(columns: Sequence[str]) -> str:
+    """Refuse records of a batch that nothing but their arrival orders, where ``fail_on`` says so."""
+    return f"records with the same {', '.join(columns)} (sequence.field), and fail_on has tie"
+
+
+ORPHAN_RETRACT = "-U or -D for a key that has no row, and fail_on has orphan-retract"
+
+
 def refused(found: Sequence[tuple[str, int, str]]) -> DataError:
     """Make the error of a batch; each problem is its text, how many keys have it, and one of them."""
     problems = [

@@ -52,8 +52,12 @@ def outcome(plan: Plan, batch: DataFrame, stored: DataFrame | None) -> DataFrame
         *(made.value(rule).alias(rule.name) for rule in plan.rules if rule.name not in plan.key),
         F.lit(True).alias(STORED),
     )
+    orphan = F.when(
+        (sql.column(_RETRACTS) > 0) & sql.column(BEFORE).isNull() & ~alive, F.lit(refusals.ORPHAN_RETRACT)
+    )
     problem = F.coalesce(
         sql.column(PROBLEM),
+        *([orphan] if "orphan-retract" in plan.fail_on else []),
         *made.problems(),
         *([sql.column(walking.PROBLEM)] if plan.folded else []),
     )
@@ -73,11 +77,21 @@ def _known(plan: Plan) -> list[Column]:
     before = F.struct(*map(sql.column, plan.values), stored)
     return [
         F.first(F.when(stored, before), ignorenulls=True).alias(BEFORE),
-        F.max(sql.column(PROBLEM)).alias(PROBLEM),
+        _first_problem(plan).alias(PROBLEM),
         F.count_if(~stored).alias(_RECORDS),
         F.count_if(~adds & ~sql.column(IGNORED)).alias(_RETRACTS),
         F.count_if(sql.column(IGNORED)).alias(_DROPPED),
     ]
+
+
+def _first_problem(plan: Plan) -> Column:
+    """Give what is wrong with a record of the key, or with two of them together."""
+    found = F.max(sql.column(PROBLEM))
+    if "tie" not in plan.fail_on:
+        return found
+    place = F.when(~sql.column(STORED) & ~sql.column(IGNORED), F.struct(*map(sql.column, plan.sequence)))
+    tied = F.count(place) > F.size(F.collect_set(place))
+    return F.coalesce(found, F.when(tied, F.lit(refusals.tie(plan.sequence))))
 
 
 def _change(plan: Plan) -> Column:

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from airflow_merge_provider.core.merge_engine import refusals
 from airflow_merge_provider.core.merge_engine.options import PARTIAL
-from airflow_merge_provider.core.merge_engine.plan import Plan, Role, Rule
+from airflow_merge_provider.core.merge_engine.plan import Plan, Rule
 from airflow_merge_provider.jobs import sql
 
 KIND = "#kind"  # what the row came with; a batch without it adds only
@@ -98,6 +98,11 @@ def _problem(plan: Plan, *, with_kinds: bool) -> Column:
         for column in plan.columns
         if column.not_null and column.name not in plan.key
     ]
+    if "null-sequence" in plan.fail_on:
+        found += [
+            F.when(taken & sql.column(name).isNull(), F.lit(refusals.null_sequence(name)))
+            for name in plan.sequence
+        ]
     if with_kinds and plan.needs_policy:
         found.append(F.when(taken & ~sql.column(ADDS), F.lit(refusals.without_policy(plan))))
     elif with_kinds:
@@ -121,19 +126,15 @@ def any_set(names: Sequence[str]) -> Column:
 
 def _placed(plan: Plan, arrived: DataFrame) -> DataFrame:
     """Give every record its place in the order of its key: a number where one is needed, else a struct."""
-    order = [*map(sql.column, plan.sequence), sql.column(ARRIVAL), sql.column(ADDS)]
-    if not plan.options.descending and not plan.folded:
-        return arrived.withColumn(POSITION, F.struct(*order))
-    ways = [
-        each.desc_nulls_first() if plan.options.descending and at < len(plan.sequence) else each.asc()
-        for at, each in enumerate(order)
-    ]
-    # Descending values, nulls first: the greatest value is the oldest, and null is older than all.
-    nulls_first = [
-        sql.column(name).isNotNull().asc() for name in (plan.sequence if plan.options.descending else ())
-    ]
-    pairs = [*(each for pair in zip(nulls_first, ways, strict=False) for each in pair)]
-    window = Window.partitionBy(*map(sql.column, plan.key)).orderBy(*pairs, *ways[len(nulls_first) :])
+    sequence = [sql.column(name) for name in plan.sequence]
+    then = [sql.column(ARRIVAL), sql.column(ADDS)]
+    down = plan.options.descending
+    if not down and not plan.folded:
+        return arrived.withColumn(POSITION, F.struct(*sequence, *then))
+    # Null is the oldest in both directions.
+    ordered = [each.desc_nulls_first() if down else each.asc_nulls_first() for each in sequence]
+    window = Window.partitionBy(*map(sql.column, plan.key))
+    window = window.orderBy(*ordered, *(each.asc_nulls_first() for each in then))
     return arrived.withColumn(POSITION, F.row_number().over(window))
 
 
@@ -145,8 +146,3 @@ def _removed(plan: Plan, placed: DataFrame) -> DataFrame:
         cut = F.max(deleted).over(Window.partitionBy(*map(sql.column, plan.key)))
         live = live & (cut.isNull() | (sql.column(POSITION) > cut))
     return placed.withColumn(LIVE, live)
-
-
-def key_rules(plan: Plan) -> list[Rule]:
-    """Give the rules of the key's columns."""
-    return [rule for rule in plan.rules if rule.role is Role.KEY]

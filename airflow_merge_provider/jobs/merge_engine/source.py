@@ -163,26 +163,24 @@ def _kind(operation: str, parameters: Mapping[str, str], metrics: Mapping[str, s
 
 def _appended(spark: SparkSession, config: MergeEngineConfig, pinned: Pinned, version: int) -> DataFrame:
     """Read the rows that a commit appended, from the files that it added."""
-    before = _files(spark, Pinned(pinned.dataset, version - 1))
-    files = [
-        path for name, path in _files(spark, Pinned(pinned.dataset, version)).items() if name not in before
-    ]
-    table = tables.read(spark, Pinned(pinned.dataset, version))
+    before, table = (tables.read(spark, Pinned(pinned.dataset, at)) for at in (version - 1, version))
+    known = _files(before)
+    added = {name: path for name, path in _files(table).items() if name not in known}
     detail = spark.sql(f"DESCRIBE DETAIL {sql.table(pinned.dataset)}").collect()[0]
     if "delta.columnMapping.mode" in detail["properties"]:
         # Files have other names for the columns; the table knows them.
-        rows = table.where(F.col("_metadata.file_name").isin(*(path.rpartition("/")[2] for path in files)))
+        rows = table.where(F.col("_metadata.file_name").isin(*added))
         place = F.monotonically_increasing_id()  # noqa: TID251 - as for a snapshot
     else:
         reader = spark.read.schema(table.schema).option("basePath", detail["location"])
-        rows, place = reader.parquet(*files), F.col("_metadata.row_index")
+        rows, place = reader.parquet(*added.values()), F.col("_metadata.row_index")
     arrival = _arrival(config, F.lit(version).cast("bigint"), F.col("_metadata.file_path"), place)
     return _with_kind(config, rows.select(*map(sql.column, table.columns), arrival))
 
 
-def _files(spark: SparkSession, pinned: Pinned) -> dict[str, str]:
+def _files(table: DataFrame) -> dict[str, str]:
     """Give the files of a version by their names, which are never used twice."""
-    paths = (unquote(path) for path in tables.read(spark, pinned).inputFiles())
+    paths = (unquote(path) for path in table.inputFiles())
     return {path.rpartition("/")[2]: path for path in paths}
 
 

@@ -207,7 +207,8 @@ class State:
             keeps = name in self.started and not reverse
             self.values[name] = gathered if keeps else value
         elif function == "count":
-            self.values[name] = value if stored else (gathered or 0) + (value is not None)
+            step = value or 0 if stored else int(value is not None)
+            self.values[name] = None if stored and value is gathered is None else (gathered or 0) + step
         elif reverse and function != "collect":
             self.values[name] = add(function, value, gathered, said)
         else:

@@ -312,3 +312,24 @@ def test_a_new_target_is_partitioned(stream: MakeStream) -> None:
     made.run()
 
     assert {path.name for path in (made.folder / "state").glob("day=*")} == {"day=mon", "day=tue"}
+
+
+STRICT = [
+    ("tie", {"k": [1, 1], "s": [2, 2]}, {}, r"records with the same s .*key {\"k\":1}"),
+    ("null-sequence", {"k": [1, 2], "s": [None, 1]}, {}, "null in column 's' of sequence.field"),
+    ("orphan-retract", {"k": [1], "s": [1], "op": ["-D"]}, KINDS, "-U or -D for a key that has no row"),
+]
+
+
+@pytest.mark.parametrize(("word", "columns", "settings", "words"), STRICT, ids=[each[0] for each in STRICT])
+def test_what_is_not_wanted_stops_the_run(
+    stream: MakeStream, word: str, columns: Any, settings: Any, words: str
+) -> None:
+    """Each switch refuses its case, which is taken without it."""
+    made = stream(options={"sequence.field": "s"}, **settings)
+    made.write(columns)
+
+    with pytest.raises(DataError, match=words):
+        made.run(fail_on=[word])
+
+    assert made.run(until="transform")["counts"]["records"] == len(columns["k"])
