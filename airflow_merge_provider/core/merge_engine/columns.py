@@ -12,6 +12,7 @@ INTEGERS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)\Z")
 _TEXT = re.compile(r"(string( collate \w+)?|varchar\(\d+\)|char\(\d+\))\Z")
 _NOT_ORDERED = ("array", "map", "struct", "variant", "geometry", "geography", "void")
+_SQL = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT"}
 _TRUE_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 
 
@@ -62,10 +63,10 @@ def type_text(kind: Any) -> str:
     >>> type_text(
     ...     {"type": "array", "elementType": {"type": "struct", "fields": [{"name": "a", "type": "integer"}]}}
     ... )
-    'ARRAY<STRUCT<a: INTEGER>>'
+    'ARRAY<STRUCT<a: INT>>'
     """
     if not isinstance(kind, Mapping):
-        return str(kind).upper()
+        return _SQL.get(kind, str(kind).upper())
     inside = {
         "array": lambda: type_text(kind["elementType"]),
         "map": lambda: f"{type_text(kind['keyType'])}, {type_text(kind['valueType'])}",

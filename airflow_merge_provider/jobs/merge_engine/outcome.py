@@ -109,7 +109,7 @@ def _change(plan: Plan) -> Column:
 
 
 def _same(before: Column, after: Column, column: TableColumn) -> Column:
-    """Compare two values, nulls too; what Spark cannot compare is compared as text."""
+    """Compare two values, nulls too; what Spark cannot compare is written as JSON first."""
     if not holds(column.kind, "map") and not holds(column.kind, "variant"):
         return before.eqNullSafe(after)
     return _text(before, column).eqNullSafe(_text(after, column))
@@ -119,7 +119,7 @@ def _text(value: Column, column: TableColumn) -> Column:
     if column.family == "map":
         # The order of a map's entries is no difference.
         entries = F.transform(F.map_entries(value), lambda each: F.to_json(F.struct(each.alias("entry"))))
-        return F.array_sort(entries).cast("string")
+        return F.array_sort(entries)
     return F.to_json(F.struct(value))
 
 

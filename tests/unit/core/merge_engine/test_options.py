@@ -112,8 +112,8 @@ def test_keys_and_orders_need_an_order() -> None:
 
     said = problems("deduplicate", {"sequence.field": "s"}, schema)
 
-    assert "primary_key: column 'k' is ARRAY<INTEGER>, which cannot be a key" in said[0]
-    assert "options.sequence.field: column 's' is MAP<STRING, INTEGER>, which has no order" in said[1]
+    assert "primary_key: column 'k' is ARRAY<INT>, which cannot be a key" in said[0]
+    assert "options.sequence.field: column 's' is MAP<STRING, INT>, which has no order" in said[1]
 
 
 def test_what_has_no_effect_is_said() -> None:
