@@ -11,7 +11,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from airflow_merge_provider.core.merge_engine import refusals
-from airflow_merge_provider.core.merge_engine.options import PARTIAL
+from airflow_merge_provider.core.merge_engine.options import FIRST_ROW, PARTIAL
 from airflow_merge_provider.core.merge_engine.plan import Plan, Rule
 from airflow_merge_provider.jobs import sql
 
@@ -59,8 +59,13 @@ def _stored(plan: Plan, stored: DataFrame, batch: DataFrame) -> DataFrame:
     pairs = [stored[sql.name(name)].eqNullSafe(keys[sql.name(name)]) for name in plan.key]
     touched = stored.join(keys, reduce(Column.__and__, pairs), "left_semi")
     flags = {ADDS: True, DELETES: False, STORED: True, IGNORED: False}
+    # A first row stays as it is: that there is one is all that counts.
+    unread = plan.values if plan.engine == FIRST_ROW else ()
     return touched.select(
-        *map(sql.column, plan.names),
+        *(
+            F.lit(None).cast(stored.schema[name].dataType).alias(name) if name in unread else sql.column(name)
+            for name in plan.names
+        ),
         F.lit(None).cast(batch.schema[ARRIVAL].dataType).alias(ARRIVAL),
         *(F.lit(value).alias(name) for name, value in flags.items()),
         F.lit(None).cast("string").alias(PROBLEM),
