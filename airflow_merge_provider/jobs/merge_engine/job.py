@@ -66,6 +66,14 @@ class _Run:
         self._target = resolve(_needed("target", config.target), request.warehouse, at="target")
         self._said = warnings(config)
 
+    @property
+    def _batch(self) -> str | None:
+        """The name of the batch: the given one, else the run where no offset says what was folded before."""
+        if self._config.batch_id is not None or self._config.incremental:
+            return self._config.batch_id
+        run = self._request.run
+        return f"{run.dag_id}/{run.task_id}/{run.map_index}/{run.run_id}"
+
     def report(self) -> dict[str, Any]:
         with self._progress.step("look"):
             seen = self._look()
@@ -99,8 +107,8 @@ class _Run:
         state = seen.state
         if state.get("token") == self._request.run.model_dump() and seen.last is not None:
             return self._told(seen, changed=True, version=seen.last.run_version, found=state.get("found"))
-        batch = self._config.batch_id
-        if batch is None or batch not in state.get("batches", ()) or self._request.full_refresh:
+        batch = self._batch
+        if batch not in state.get("batches", ()) or self._request.full_refresh:
             return None
         self._said.append(f"batch {batch!r} has been folded before: nothing was done")
         return self._told(seen, version=seen.last.run_version if seen.last else None)
@@ -160,7 +168,7 @@ class _Run:
     def _state(self, seen: _Seen, told: Mapping[str, Any]) -> dict[str, Any]:
         """Give what the next run finds: whose run it was, how far it read, and what it may not change."""
         before = {} if self._request.full_refresh else seen.state
-        batches = [*before.get("batches", []), *([self._config.batch_id] if self._config.batch_id else [])]
+        batches = [*before.get("batches", []), *([self._batch] if self._batch else [])]
         return {
             "token": self._request.run.model_dump(),
             "fixed": continuity.fixed(self._config),

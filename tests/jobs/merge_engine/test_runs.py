@@ -199,6 +199,18 @@ def test_a_batch_is_folded_once_by_its_name(stream: MakeStream) -> None:
     assert made.rows() == [(1, 5), (2, 1)]
 
 
+def test_a_whole_batch_counts_once_in_a_run(stream: MakeStream) -> None:
+    """A late try of a run finds that its batch was folded, also after another run."""
+    made = stream(**SUM, incremental=False)
+    made.write({"k": [1], "v": [5]})
+    made.run("monday")
+    made.run("tuesday")
+
+    assert made.run("monday")["changed"] is False
+
+    assert made.rows() == [(1, 10)]
+
+
 def test_a_dry_run_counts_and_commits_nothing(stream: MakeStream) -> None:
     """Everything but the commit happens, also where there is no target yet."""
     made = stream(**SUM, changelog="log")
