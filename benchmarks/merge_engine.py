@@ -17,6 +17,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession, functions as F
 
@@ -68,7 +69,7 @@ class Contest:
     def bare(self) -> Mapping[str, Any]:
         """Merge the batch that DuckDB has folded: what the MERGE alone costs."""
         place = self.folder / "folded.parquet"
-        pa.parquet.write_table(self._folded("bare"), place)
+        pq.write_table(self._folded("bare"), place)
         began = time.perf_counter()
         source = self.spark.read.parquet(str(place))
         source.createOrReplaceTempView("folded")
