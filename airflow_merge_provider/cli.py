@@ -8,13 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from airflow_merge_provider import __version__
+from airflow_merge_provider.capabilities import CAPABILITIES
 from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.errors import (
     ConfigError,
@@ -25,16 +25,6 @@ from airflow_merge_provider.core.errors import (
     SetupError,
     did_you_mean,
 )
-from airflow_merge_provider.core.joiner import config as joiner
-from airflow_merge_provider.core.joiner.config import JoinerConfig
-from airflow_merge_provider.core.merge_record import config as merge_record
-from airflow_merge_provider.core.merge_load.config import (
-    AnyLoad,
-    MergeLoadConfig,
-    warnings as load_warnings,
-)
-from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, warnings
-from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.launch import LOCAL, make_archive, run_job, serve
 
@@ -49,42 +39,6 @@ _EXITS = """exit codes:
   3  the data cannot be merged as asked; nothing was written
   4  something is missing: Java, a jar, a warehouse, a service
   5  another run committed first; nothing was written, run it again"""
-
-
-@dataclass(frozen=True, slots=True)
-class _Capability:
-    """What the command line has to know about one kind of job."""
-
-    config: type[Config]
-    unpack: Callable[[Mapping[str, Any]], dict[str, Any]]
-    references: Callable[[Any], dict[str, Any]]
-    warnings: Callable[[Any], list[str]]
-
-
-def _merge_source_references(config: MergeSourceConfig) -> dict[str, str]:
-    inputs = {f"datasets[{place}]": ref for place, ref in enumerate(config.dataset_ids)}
-    return inputs if config.target is None else {**inputs, "target": config.target}
-
-
-def _merge_record_references(config: merge_record.MergeRecordConfig) -> dict[str, str]:
-    """Name the folders; what is written is the merged files."""
-    places = {name: getattr(config, name) for name in merge_record.PLACES}
-    named = {"target" if name == "merged" else name: place for name, place in places.items()}
-    return {name: place for name, place in named.items() if place is not None}
-
-
-def _merge_load_references(config: AnyLoad) -> dict[str, Any]:
-    return {"source": config.source, "target": config.target}
-
-
-_CAPABILITIES = {
-    "joiner": _Capability(JoinerConfig, joiner.from_stage, joiner.references, joiner.warnings),
-    "merge_source": _Capability(MergeSourceConfig, from_pipe, _merge_source_references, warnings),
-    "merge_record": _Capability(
-        merge_record.MergeRecordConfig, dict, _merge_record_references, merge_record.warnings
-    ),
-    "merge_load": _Capability(MergeLoadConfig, dict, _merge_load_references, load_warnings),
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -129,8 +83,8 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _schema(options: argparse.Namespace) -> int:
-    if options.of in _CAPABILITIES:
-        schema = _CAPABILITIES[options.of].config.model_json_schema()
+    if options.of in CAPABILITIES:
+        schema = CAPABILITIES[options.of].config.model_json_schema()
     elif options.of == "request":
         schema = JobRequest.model_json_schema()
     else:
@@ -221,9 +175,9 @@ def _object(file: str) -> dict[str, Any]:
 
 def _job_of(raw: Mapping[str, Any]) -> str:
     job = raw.get("job", "merge_source")
-    if job not in _CAPABILITIES:
-        known = ", ".join(_CAPABILITIES)
-        hint = did_you_mean(str(job), _CAPABILITIES) or f"known: {known}"
+    if job not in CAPABILITIES:
+        known = ", ".join(CAPABILITIES)
+        hint = did_you_mean(str(job), CAPABILITIES) or f"known: {known}"
         raise ConfigError.of([Problem("job", "unknown", f"unknown job {job!r}", hint)])
     return str(job)
 
@@ -233,7 +187,7 @@ def _config_of(job: str, raw: Mapping[str, Any]) -> dict[str, Any]:
     if "config" in raw:
         return dict(raw["config"])
     inside = {name: value for name, value in raw.items() if name not in {"job", "warehouse"}}
-    return _CAPABILITIES[job].unpack(inside)
+    return CAPABILITIES[job].unpack(inside)
 
 
 def _checked(
@@ -243,7 +197,7 @@ def _checked(
 
     :raises ConfigError: with every problem.
     """
-    capability = _CAPABILITIES[job]
+    capability = CAPABILITIES[job]
     config = capability.config.parse(raw)
     references = capability.references(config)
     problems: list[Problem] = []
@@ -304,7 +258,7 @@ def _parser() -> argparse.ArgumentParser:
     check = command("check", _check, "check a pipe, a configuration or a request; say all that is wrong")
     _add_file(check)
     schema = command("schema", _schema, "print the JSON Schema of a configuration, a request or a result")
-    schema.add_argument("of", choices=[*_CAPABILITIES, "request", "result"], help="what to describe")
+    schema.add_argument("of", choices=[*CAPABILITIES, "request", "result"], help="what to describe")
     server = command("connect-server", _connect_server, "start a Spark Connect server on this machine")
     server.add_argument("--host", default="127.0.0.1", help="the address to listen on (%(default)s)")
     server.add_argument("--port", type=int, default=15002, help="the port to listen on (%(default)s)")

@@ -9,6 +9,8 @@ from airflow_merge_provider import __version__
 _PACKAGE = "airflow_merge_provider"
 _INTEGRATION = "Merge"
 
+_OPERATORS = ("delete_insert", "joiner", "merge_engine", "merge_record", "merge_source", "scd2", "upsert")
+
 
 def get_provider_info() -> dict[str, Any]:
     """Describe the provider; imports nothing of Airflow, because Airflow calls it while it starts."""
@@ -18,16 +20,7 @@ def get_provider_info() -> dict[str, Any]:
         "description": "Operators that run PySpark jobs which merge data over Delta tables.",
         "versions": [__version__],
         "integrations": [{"integration-name": _INTEGRATION, "tags": ["apache", "software"]}],
-        "operators": [
-            _modules(
-                "operators.delete_insert",
-                "operators.joiner",
-                "operators.merge_record",
-                "operators.merge_source",
-                "operators.scd2",
-                "operators.upsert",
-            )
-        ],
+        "operators": [_modules(*(f"operators.{name}" for name in _OPERATORS))],
         "hooks": [_modules("hooks.spark_job", "hooks.warehouse")],
         "connection-types": [_connection_type()],
         "extra-links": [f"{_PACKAGE}.links.merge_report.MergeReportLink"],

@@ -22,7 +22,7 @@ from airflow_merge_provider.core.errors import (
 
 PROTOCOL_VERSION: Literal[1] = 1
 
-Job = Literal["joiner", "merge_load", "merge_record", "merge_source"]
+Job = Literal["joiner", "merge_engine", "merge_load", "merge_record", "merge_source"]
 Until = Literal["plan", "transform", "commit"]
 
 

@@ -177,10 +177,16 @@ def app_id(capability: str) -> str:
 
 
 def create_as(
-    target: Dataset, rows: DataFrame, capability: str, properties: Mapping[str, str] | None = None
+    target: Dataset,
+    rows: DataFrame,
+    capability: str,
+    properties: Mapping[str, str] | None = None,
+    partition_by: Sequence[str] = (),
 ) -> None:
-    """Create the target from rows, with its properties, in one commit."""
+    """Create the target from rows, with its properties and partitions, in one commit."""
     writer = rows.writeTo(sql.table(target)).using("delta").tableProperty(CAPABILITY, capability)
+    if partition_by:
+        writer = writer.partitionedBy(*map(sql.column, partition_by))
     for key, value in {"delta.enableDeletionVectors": "true", **(properties or {})}.items():
         writer = writer.tableProperty(key, value)
     try:
@@ -200,6 +206,11 @@ def overwrite(target: Dataset, rows: DataFrame) -> None:
 def append(target: Dataset, rows: DataFrame) -> None:
     """Add rows by the names of their columns; the table's schema stays."""
     rows.writeTo(sql.table(target)).append()
+
+
+def restore(spark: SparkSession, target: Dataset, version: int) -> None:
+    """Give the target the rows that it had at a version, in a commit of its own."""
+    spark.sql(f"RESTORE TABLE {sql.table(target)} TO VERSION AS OF {version}").collect()
 
 
 def merge(

@@ -10,13 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from airflow_merge_provider.operators import delete_insert, joiner, merge_record, merge_source, scd2, upsert
+from airflow_merge_provider.operators import (
+    delete_insert,
+    joiner,
+    merge_engine,
+    merge_record,
+    merge_source,
+    scd2,
+    upsert,
+)
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "airflow_merge_provider"
 OPERATORS = [
     delete_insert.DeleteInsertOperator,
     joiner.JoinerOperator,
+    merge_engine.MergeEngineOperator,
     merge_record.MergeRecordOperator,
     merge_source.MergeSourceOperator,
     scd2.Scd2Operator,

@@ -19,7 +19,7 @@ from airflow_merge_provider.core.spark_conf import session_conf
 from airflow_merge_provider.jars import delta_jars
 from airflow_merge_provider.jobs.session import local_session
 
-CAPABILITIES = ("joiner", "merge_load", "merge_record", "merge_source")
+CAPABILITIES = ("joiner", "merge_engine", "merge_load", "merge_record", "merge_source")
 
 
 def main(argv: list[str]) -> int:

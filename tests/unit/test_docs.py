@@ -24,11 +24,6 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MERGE_SOURCE = (ROOT / "docs/operators/merge_source.md").read_text(encoding="utf-8")
-OPERATOR_OF = {
-    "scd2.md": Scd2Operator,
-    "delete_insert.md": DeleteInsertOperator,
-    "upsert.md": UpsertOperator,
-}
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 EXAMPLE = {"version": 2, "target": "merged", "datasets": ["A a", "B b"], "equality": [["eq", "a.x", "b.x"]]}
 # Where an operator that is planned will be.

@@ -1,0 +1,61 @@
+"""What has to be known about each kind of job where jobs are taken by their names: on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_merge_provider.core.joiner import config as joiner
+from airflow_merge_provider.core.merge_engine import checks as engine_checks, config as merge_engine
+from airflow_merge_provider.core.merge_load import config as merge_load
+from airflow_merge_provider.core.merge_record import config as merge_record
+from airflow_merge_provider.core.merge_source import config as merge_source
+from airflow_merge_provider.core.model import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """One kind of job: its configuration, how it is found in what users paste, and what that names.
+
+    ``references`` gives every dataset by the path that errors name, ``warnings`` what is probably not meant.
+    """
+
+    config: type[Config]
+    unpack: Callable[[Mapping[str, Any]], dict[str, Any]]
+    references: Callable[[Any], dict[str, Any]]
+    warnings: Callable[[Any], list[str]]
+
+
+def _merge_source_references(config: merge_source.MergeSourceConfig) -> dict[str, str]:
+    inputs = {f"datasets[{place}]": ref for place, ref in enumerate(config.dataset_ids)}
+    return inputs if config.target is None else {**inputs, "target": config.target}
+
+
+def _merge_record_references(config: merge_record.MergeRecordConfig) -> dict[str, str]:
+    """Name the folders; what is written is the merged files."""
+    places = {name: getattr(config, name) for name in merge_record.PLACES}
+    named = {"target" if name == "merged" else name: place for name, place in places.items()}
+    return {name: place for name, place in named.items() if place is not None}
+
+
+def _merge_load_references(config: merge_load.AnyLoad) -> dict[str, Any]:
+    return {"source": config.source, "target": config.target}
+
+
+CAPABILITIES = {
+    "joiner": Capability(joiner.JoinerConfig, joiner.from_stage, joiner.references, joiner.warnings),
+    "merge_engine": Capability(
+        merge_engine.MergeEngineConfig, dict, merge_engine.references, engine_checks.warnings
+    ),
+    "merge_load": Capability(merge_load.MergeLoadConfig, dict, _merge_load_references, merge_load.warnings),
+    "merge_record": Capability(
+        merge_record.MergeRecordConfig, dict, _merge_record_references, merge_record.warnings
+    ),
+    "merge_source": Capability(
+        merge_source.MergeSourceConfig,
+        merge_source.from_pipe,
+        _merge_source_references,
+        merge_source.warnings,
+    ),
+}

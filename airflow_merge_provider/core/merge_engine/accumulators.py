@@ -1,0 +1,344 @@
+"""What does one more value do to what was gathered so far: every aggregate function, value by value.
+
+``add(gathered, value, rule)`` and ``retract(gathered, value, rule)`` give what is gathered next. A record
+that is older than what was gathered swaps the first two of ``add``. Rows of nested tables are dicts, maps are
+lists of pairs, as Arrow gives them. Source: merge_engine spec §5.4, §6.2 to §6.4.
+"""
+
+# ruff: noqa: ARG001 - all functions have one signature
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
+from fractions import Fraction
+from typing import Any
+
+from airflow_merge_provider.core.merge_engine.columns import (
+    INTEGERS,
+    bounds,
+    element_of,
+    family,
+    precision,
+    row_fields,
+    type_text,
+)
+from airflow_merge_provider.core.merge_engine.plan import Rule
+
+# Nothing gathered yet: not the same as null, which locks first_value.
+EMPTY: Any = object()
+
+# What Java takes for white space: not the spaces that forbid a line break.
+_BLANK = re.compile(r"[\t-\r\x1c-\x20\u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000]*\Z")
+_WIDE = Context(prec=200)
+
+
+class FoldError(ValueError):
+    """Raised when records cannot be folded; the text is what users read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """What a function does with a record that adds and with one that retracts."""
+
+    add: Callable[[Any, Any, Rule], Any]
+    retract: Callable[[Any, Any, Rule], Any] | None = None
+
+
+def order_key(value: Any) -> tuple[Any, ...]:
+    """Give what values of one type are ordered by: null before all, NaN after all.
+
+    >>> sorted([2.0, None, float("nan"), 1.0], key=order_key)
+    [None, 1.0, 2.0, nan]
+    """
+    if value is None:
+        return (0,)
+    if isinstance(value, float):
+        return (1, math.isnan(value), 0.0 if math.isnan(value) else value)
+    return (1, value)
+
+
+def identity(value: Any) -> Any:
+    """Give what equal values have in common, whatever they are made of; it can be a key of a dict."""
+    if isinstance(value, Mapping):
+        return tuple((name, identity(each)) for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(map(identity, value))
+    return "NaN" if isinstance(value, float) and math.isnan(value) else value
+
+
+def finished(gathered: Any, rule: Rule) -> Any:
+    """Give the value of the column.
+
+    :raises FoldError: when it is beyond what the column can hold.
+    """
+    if gathered is EMPTY or gathered is None:
+        return None
+    limits = bounds(rule.column.kind) if rule.function in {"sum", "product", "count"} else None
+    if limits and not limits[0] <= gathered <= limits[1]:
+        raise FoldError(overflow(rule, gathered))
+    return gathered
+
+
+def overflow(rule: Rule, value: object) -> str:
+    """Say that a result does not fit its column."""
+    kind = type_text(rule.column.kind)
+    return f"overflow: {rule.function} of column {rule.column.name!r} gives {value}, beyond {kind}"
+
+
+def _gathering(
+    combine: Callable[[Any, Any, Rule], Any], first: Callable[[Any, Rule], Any] | None = None
+) -> Callable[[Any, Any, Rule], Any]:
+    """Skip nulls: only a value meets ``combine``, and only when something was gathered before."""
+
+    def add(gathered: Any, value: Any, rule: Rule) -> Any:
+        if gathered is not None and gathered is not EMPTY and value is not None and value is not EMPTY:
+            return combine(gathered, value, rule)
+        only = gathered if value is None or value is EMPTY else value
+        return only if first is None or only is None or only is EMPTY else first(only, rule)
+
+    return add
+
+
+def _sum(gathered: Any, value: Any, rule: Rule) -> Any:
+    return _WIDE.add(gathered, value) if isinstance(value, Decimal) else gathered + value
+
+
+def _sum_back(gathered: Any, value: Any, rule: Rule) -> Any:
+    if value is None:
+        return gathered
+    negative = -value if not isinstance(value, Decimal) else value.copy_negate()
+    return negative if gathered is None or gathered is EMPTY else _sum(gathered, negative, rule)
+
+
+def _scaled(value: Decimal, rule: Rule) -> Decimal:
+    digits = precision(rule.column.kind)
+    exponent = Decimal(1).scaleb(-digits[1]) if digits else Decimal(1)
+    return value.quantize(exponent, ROUND_HALF_UP, _WIDE)
+
+
+def _product(gathered: Any, value: Any, rule: Rule) -> Any:
+    if isinstance(value, Decimal):
+        return _scaled(_WIDE.multiply(gathered, value), rule)
+    return gathered * value
+
+
+def _product_back(gathered: Any, value: Any, rule: Rule) -> Any:
+    if value is None or gathered is None or gathered is EMPTY:
+        return gathered
+    if isinstance(value, float):
+        return _float_quotient(gathered, value)
+    if not value:
+        raise FoldError(f"product of column {rule.column.name!r} cannot take back a factor of zero")
+    if family(rule.column.kind) in INTEGERS:
+        whole = abs(gathered) // abs(value)
+        return whole if (gathered < 0) == (value < 0) else -whole
+    quotient = Fraction(gathered) / Fraction(value)
+    rest = quotient.denominator
+    for factor in (2, 5):
+        while rest % factor == 0:
+            rest //= factor
+    if rest != 1:
+        raise FoldError(
+            f"product of column {rule.column.name!r} cannot take back {value} from {gathered}: "
+            "the quotient is no decimal with an end"
+        )
+    exact = _WIDE.divide(Decimal(quotient.numerator), Decimal(quotient.denominator))
+    return _scaled(exact, rule)
+
+
+def _float_quotient(dividend: float, divisor: float) -> float:
+    if divisor:
+        return dividend / divisor
+    if math.isnan(dividend) or dividend == 0:
+        return math.nan
+    return math.copysign(math.inf, dividend) * math.copysign(1.0, divisor)
+
+
+def _count(gathered: Any, value: Any, rule: Rule) -> Any:
+    step = 0 if value is None else 1
+    return step if gathered is None or gathered is EMPTY else gathered + step
+
+
+def _count_back(gathered: Any, value: Any, rule: Rule) -> Any:
+    step = 0 if value is None else -1
+    return step if gathered is None or gathered is EMPTY else gathered + step
+
+
+def _last_back(gathered: Any, value: Any, rule: Rule) -> Any:
+    return None
+
+
+def _last_non_null_back(gathered: Any, value: Any, rule: Rule) -> Any:
+    return gathered if value is None else None
+
+
+def _last_non_null(gathered: Any, value: Any, rule: Rule) -> Any:
+    return gathered if value is None or value is EMPTY else value
+
+
+def is_blank(text: str) -> bool:
+    r"""Say whether a text is empty or white space, as Java understands it.
+
+    >>> is_blank(" \u3000"), is_blank("\u00a0")
+    (True, False)
+    """
+    return bool(_BLANK.match(text))
+
+
+def _listagg_first(value: str, rule: Rule) -> str | None:
+    return None if is_blank(value) else value
+
+
+def _listagg(gathered: str, value: str, rule: Rule) -> str:
+    if is_blank(value):
+        return gathered
+    if is_blank(gathered):
+        return value
+    delimiter = rule.options.delimiter
+    if not rule.options.distinct:
+        return f"{gathered}{delimiter}{value}"
+    tokens = value.split(delimiter) if delimiter else [value]
+    known = set(gathered.split(delimiter) if delimiter else [gathered])
+    added = [token for token in dict.fromkeys(tokens) if token not in known and not is_blank(token)]
+    return delimiter.join([gathered, *added])
+
+
+def _unique(values: list[Any]) -> list[Any]:
+    known: dict[Any, Any] = {}
+    for value in values:
+        known.setdefault(identity(value), value)
+    return list(known.values())
+
+
+def _collect_first(value: list[Any], rule: Rule) -> list[Any]:
+    return _unique(value) if rule.options.distinct else list(value)
+
+
+def _collect(gathered: list[Any], value: list[Any], rule: Rule) -> list[Any]:
+    return _collect_first([*gathered, *value], rule)
+
+
+def _collect_back(gathered: Any, value: Any, rule: Rule) -> Any:
+    if value is None or gathered is None or gathered is EMPTY:
+        return gathered
+    left = list(gathered)
+    for each in value:
+        place = next((at for at, known in enumerate(left) if identity(known) == identity(each)), None)
+        if place is not None:
+            del left[place]
+    return left
+
+
+def _entries(pairs: Any) -> dict[Any, tuple[Any, Any]]:
+    return {identity(key): (key, value) for key, value in pairs}
+
+
+def _merge_map(gathered: Any, value: Any, rule: Rule) -> list[Any]:
+    return list({**_entries(gathered), **_entries(value)}.values())
+
+
+def _merge_map_back(gathered: Any, value: Any, rule: Rule) -> Any:
+    if value is None or gathered is None or gathered is EMPTY:
+        return gathered
+    gone = _entries(value)
+    return [entry for key, entry in _entries(gathered).items() if key not in gone]
+
+
+def _keytime(gathered: Any, value: Any, rule: Rule) -> list[Any]:
+    time = rule.options.ts_field or row_fields(element_of(rule.column.kind))[-1]
+    known = _entries(gathered)
+    for key, (given, row) in _entries(value).items():
+        if row is None:
+            known.pop(key, None)
+        elif row[time] is not None:
+            _, stored = known.get(key, (given, None))
+            if stored is None or stored[time] is None or order_key(row[time]) > order_key(stored[time]):
+                known[key] = (given, row)
+    return list(known.values())
+
+
+def _nested_key(row: Mapping[str, Any], rule: Rule) -> tuple[Any, ...] | None:
+    """Give the key of a nested row; None drops it."""
+    names = rule.options.nested_key
+    if any(row[name] is None for name in names):
+        if rule.options.null_strategy == "ignore":
+            return None
+        if rule.options.null_strategy == "error":
+            message = f"null in nested-key ({', '.join(names)}) of column {rule.column.name!r}"
+            raise FoldError(f"{message}: nested-key-null-strategy is error")
+    return tuple(identity(row[name]) for name in names)
+
+
+def _is_late(row: Mapping[str, Any], stored: Mapping[str, Any], rule: Rule) -> bool:
+    names = rule.options.nested_sequence
+    return [order_key(row[name]) for name in names] < [order_key(stored[name]) for name in names]
+
+
+def _nested_first(value: list[Any], rule: Rule) -> list[Any]:
+    return _nested_update([], value, rule)
+
+
+def _nested_update(gathered: list[Any], value: list[Any], rule: Rule) -> list[Any]:
+    limit = rule.options.count_limit
+    if not rule.options.nested_key:
+        rows = [row for row in (*gathered, *value) if row is not None]
+        return rows[: max(limit, len(gathered))]
+    known: dict[Any, Any] = {}
+    for row in (*gathered, *value):
+        key = None if row is None else _nested_key(row, rule)
+        if key is None or (key not in known and len(known) >= limit):
+            continue
+        if key not in known or not _is_late(row, known[key], rule):
+            known[key] = row
+    return list(known.values())
+
+
+def _nested_update_back(gathered: Any, value: Any, rule: Rule) -> Any:
+    if value is None or gathered is None or gathered is EMPTY:
+        return gathered
+    rows = [row for row in value if row is not None]
+    if rule.options.nested_key:
+        keys = {_nested_key(row, rule) for row in rows} - {None}
+        return [row for row in gathered if _nested_key(row, rule) not in keys]
+    gone = {identity(row) for row in rows}
+    return [row for row in gathered if identity(row) not in gone]
+
+
+def _nested_partial_first(value: list[Any], rule: Rule) -> list[Any]:
+    return _nested_partial([], value, rule)
+
+
+def _nested_partial(gathered: list[Any], value: list[Any], rule: Rule) -> list[Any]:
+    known: dict[Any, dict[str, Any]] = {}
+    for row in (*gathered, *value):
+        key = None if row is None else _nested_key(row, rule)
+        if key is not None:
+            given = {name: each for name, each in row.items() if each is not None}
+            known[key] = {**known.get(key, row), **given}
+    return list(known.values())
+
+
+ACCUMULATORS: Mapping[str, Accumulator] = {
+    "sum": Accumulator(_gathering(_sum), _sum_back),
+    "product": Accumulator(_gathering(_product), _product_back),
+    "count": Accumulator(_count, _count_back),
+    "max": Accumulator(_gathering(lambda a, b, _: max(a, b, key=order_key))),
+    "min": Accumulator(_gathering(lambda a, b, _: min(a, b, key=order_key))),
+    "bool_and": Accumulator(_gathering(lambda a, b, _: a and b)),
+    "bool_or": Accumulator(_gathering(lambda a, b, _: a or b)),
+    "last_value": Accumulator(lambda _, value, __: value, _last_back),
+    "last_non_null_value": Accumulator(_last_non_null, _last_non_null_back),
+    "first_value": Accumulator(lambda a, value, _: value if a is EMPTY else a),
+    "first_non_null_value": Accumulator(lambda a, value, _: value if a is EMPTY or a is None else a),
+    "listagg": Accumulator(_gathering(_listagg, _listagg_first)),
+    "collect": Accumulator(_gathering(_collect, _collect_first), _collect_back),
+    "merge_map": Accumulator(_gathering(_merge_map), _merge_map_back),
+    "merge_map_with_keytime": Accumulator(_gathering(_keytime)),
+    "nested_update": Accumulator(_gathering(_nested_update, _nested_first), _nested_update_back),
+    "nested_partial_update": Accumulator(_gathering(_nested_partial, _nested_partial_first)),
+    "primary-key": Accumulator(lambda _, value, __: value, lambda _, value, __: value),
+}

@@ -1,0 +1,198 @@
+"""Does a configuration suit the table's columns: names are found, types fit, and every problem is named.
+
+Source: merge_engine spec §3.1 and §3.2. Names are compared as Spark compares them, whatever their case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
+from airflow_merge_provider.core.merge_engine.columns import (
+    Column,
+    element_of,
+    is_ordered,
+    is_text,
+    row_fields,
+    type_text,
+)
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.merge_engine.functions import FUNCTIONS, SKETCHES
+from airflow_merge_provider.core.merge_engine.options import AGGREGATION, PARTIAL, Group, Options
+from airflow_merge_provider.core.merge_engine.plan import Plan, Role, Rule
+
+
+class _Names:
+    """The columns of a table by name; what is not found becomes a problem."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._true = {column.name.casefold(): column.name for column in columns}
+        self.problems: list[Problem] = []
+
+    def find(self, path: str, name: str, hint: str = "") -> str:
+        """Give the true name of a column, or the name itself when there is none."""
+        found = self._true.get(name.casefold())
+        if found is not None:
+            return found
+        known = list(self._true.values())
+        near = hint or did_you_mean(name, known) or f"columns: {', '.join(known)}"
+        self.problems.append(Problem(path, "unknown", f"there is no column {name!r}", near))
+        return name
+
+    def find_all(self, path: str, names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(self.find(path, name) for name in names)
+
+
+def plan(config: MergeEngineConfig, columns: Sequence[Column], *, retracts: bool = True) -> Plan:
+    """Plan the folding of a table with these columns; ``retracts`` says whether a record may take back.
+
+    :raises ConfigError: with every problem between the configuration and the columns.
+    """
+    names = _Names(columns)
+    key = names.find_all("primary_key", config.primary_key)
+    names.find_all("partition_by", config.partition_by)
+    options = _resolved(config.table_options, names)
+    made = Plan(
+        config.merge_engine,
+        tuple(columns),
+        key,
+        options,
+        retracts and not options.ignore_delete,
+        config.fail_on,
+    )
+    problems = [*names.problems, *_key_problems(made), *_kind_problems(made), *_order_problems(made)]
+    problems += [problem for rule in made.rules for problem in _rule_problems(rule, made)]
+    problems += _default_problems(made)
+    if problems:
+        raise ConfigError.of(problems)
+    return made
+
+
+def warnings(config: MergeEngineConfig) -> list[str]:
+    """Say what is allowed and probably not meant; the run does not fail for it."""
+    options = config.table_options
+    key = {name.casefold() for name in config.primary_key}
+    ordering = {name.casefold() for group in options.groups for name in group.order}
+    said = [
+        f"options.fields.{column}.aggregate-function: has no effect on a column of "
+        + ("primary_key" if column.casefold() in key else "an ordering field")
+        for column, each in options.columns.items()
+        if each.function and column.casefold() in key | ordering
+    ]
+    said += [f"options.{name}: has no effect here" for name in config.options_without_effect]
+    if options.producer == "input":
+        said.append("options.changelog-producer: input hands on net changes here, as lookup does")
+    return said
+
+
+def _resolved(options: Options, names: _Names) -> Options:
+    """Put the true names of columns into the options."""
+    columns = {}
+    for name, said in options.columns.items():
+        option = next((f"fields.{name}.{suffix}" for suffix in sorted(said.given)), f"fields.{name}")
+        columns[names.find(f"options.{option}", name, _path_hint(name, names))] = said
+    groups = tuple(
+        Group(
+            names.find_all(f"options.{group.option}", group.order),
+            names.find_all(f"options.{group.option}", group.protected),
+            group.option,
+        )
+        for group in options.groups
+    )
+    kind = options.row_kind_field
+    return replace(
+        options,
+        columns=columns,
+        groups=groups,
+        sequence=names.find_all("options.sequence.field", options.sequence),
+        row_kind_field=None if kind is None else names.find("options.rowkind.field", kind),
+        remove_on_groups=names.find_all(
+            "options.partial-update.remove-record-on-sequence-group", options.remove_on_groups
+        ),
+    )
+
+
+def _path_hint(name: str, names: _Names) -> str:
+    """Explain a name with a dot whose first part is a column."""
+    outer = name.split(".", maxsplit=1)[0]
+    if outer == name or outer.casefold() not in names._true:  # noqa: SLF001 - its own helper
+        return ""
+    return f"an option is about a whole column: fields.{outer}.…"
+
+
+def _key_problems(made: Plan) -> Iterator[Problem]:
+    for column in made.columns:
+        if column.name in made.key and not is_ordered(column.kind):
+            message = f"column {column.name!r} is {type_text(column.kind)}, which cannot be a key"
+            yield Problem("primary_key", "type", message, "take columns of plain types")
+
+
+def _kind_problems(made: Plan) -> Iterator[Problem]:
+    name = made.options.row_kind_field
+    for column in made.columns:
+        if column.name == name and not is_text(column.kind):
+            message = f"rowkind.field {name!r} is {type_text(column.kind)}, and kinds are texts"
+            yield Problem("options.rowkind.field", "type", message, "write +I, -U, +U or -D into it")
+
+
+def _order_problems(made: Plan) -> Iterator[Problem]:
+    places = [("sequence.field", name) for name in made.sequence]
+    places += [(group.option, name) for group in made.groups for name in group.order]
+    kinds = {column.name: column.kind for column in made.columns}
+    for option, name in places:
+        if name in kinds and not is_ordered(kinds[name]):
+            message = f"column {name!r} is {type_text(kinds[name])}, which has no order"
+            yield Problem(f"options.{option}", "type", message, "take a number, a time or a text")
+
+
+def _rule_problems(rule: Rule, made: Plan) -> Iterator[Problem]:
+    name = rule.function
+    if name is None or rule.role is not Role.FUNCTION:
+        return
+    own = rule.options.function is not None
+    path = f"options.fields.{rule.name}.aggregate-function" if own else _default_path(made)
+    function, column = FUNCTIONS[name], rule.column
+    if not function.accepts(column.kind):
+        message = f"{name} takes {function.takes}, and column {rule.name!r} is {type_text(column.kind)}"
+        yield Problem(path, "type", message, "choose another function, or another type upstream")
+        return
+    if function.unavailable:
+        message = f"{name} of column {rule.name!r} cannot be computed here: {function.unavailable}"
+        yield Problem(path, "function", message, "keep the values as ARRAY with collect")
+    if name in SKETCHES and made.folds_rows:
+        message = f"{name} of column {rule.name!r} cannot be folded where deletes of a group remove the row"
+        yield Problem(path, "function", message, "leave remove-record-on-sequence-group out")
+    yield from _nested_problems(rule)
+
+
+def _default_path(made: Plan) -> str:
+    return "options.fields.default-aggregate-function" if made.options.default_function else "options"
+
+
+def _nested_problems(rule: Rule) -> Iterator[Problem]:
+    said, function = rule.options, str(rule.function)
+    asked: list[tuple[str, tuple[str, ...]]] = []
+    if function == "merge_map_with_keytime" and said.ts_field is not None:
+        asked.append(("ts-field", (said.ts_field,)))
+    if function.startswith("nested_"):
+        asked += [("nested-key", said.nested_key), ("nested-sequence-field", said.nested_sequence)]
+    fields = row_fields(element_of(rule.column.kind)) if asked else ()
+    for suffix, names in asked:
+        for name in names:
+            if name not in fields:
+                hint = did_you_mean(name, fields) or f"its fields: {', '.join(fields)}"
+                message = f"{name!r} is no field of the rows in column {rule.name!r}"
+                yield Problem(f"options.fields.{rule.name}.{suffix}", "unknown", message, hint)
+
+
+def _default_problems(made: Plan) -> Iterator[Problem]:
+    if made.engine not in {PARTIAL, AGGREGATION} or made.options.default_function is None:
+        return
+    free = [rule.name for rule in made.rules if rule.role is Role.FREE and rule.name not in made.sequence]
+    if free:
+        message = f"column {free[0]!r} is in no sequence-group, where a default function cannot be used"
+        hint = "protect it with a sequence-group, or name the functions of columns one by one"
+        yield Problem(
+            "options.fields.default-aggregate-function", "contradiction", f"{message} (fields.…)", hint
+        )

@@ -1,0 +1,140 @@
+"""What is a column: its name, its type as Spark writes it in JSON, and whether it may be null."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+INTEGERS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)\Z")
+_TEXT = re.compile(r"(string( collate \w+)?|varchar\(\d+\)|char\(\d+\))\Z")
+_NOT_ORDERED = ("array", "map", "struct", "variant", "geometry", "geography", "void")
+_SQL = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT"}
+_TRUE_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table; ``kind`` is a text such as ``integer``, or the object of a nested type."""
+
+    name: str
+    kind: Any
+    not_null: bool = False
+
+    @property
+    def family(self) -> str:
+        """The type without its arguments: ``decimal``, ``array``, ``integer``."""
+        return family(self.kind)
+
+
+def columns_of(fields: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """Read the fields of a schema in Spark's JSON; CHAR and VARCHAR stand in a field's metadata.
+
+    >>> columns_of([{"name": "k", "type": "integer", "nullable": False}])
+    (Column(name='k', kind='integer', not_null=True),)
+    """
+    return tuple(
+        Column(
+            field["name"],
+            (field.get("metadata") or {}).get(_TRUE_TYPE, field["type"]),
+            not field.get("nullable", True),
+        )
+        for field in fields
+    )
+
+
+def family(kind: Any) -> str:
+    """Give the type without its arguments.
+
+    >>> family("decimal(10,2)"), family({"type": "array", "elementType": "integer"})
+    ('decimal', 'array')
+    """
+    if isinstance(kind, Mapping):
+        return str(kind["type"])
+    return str(re.split(r"[ (]", kind, maxsplit=1)[0])
+
+
+def type_text(kind: Any) -> str:
+    """Write a type as SQL does.
+
+    >>> type_text(
+    ...     {"type": "array", "elementType": {"type": "struct", "fields": [{"name": "a", "type": "integer"}]}}
+    ... )
+    'ARRAY<STRUCT<a: INT>>'
+    """
+    if not isinstance(kind, Mapping):
+        return _SQL.get(kind, str(kind).upper())
+    inside = {
+        "array": lambda: type_text(kind["elementType"]),
+        "map": lambda: f"{type_text(kind['keyType'])}, {type_text(kind['valueType'])}",
+        "struct": lambda: ", ".join(f"{each['name']}: {type_text(each['type'])}" for each in kind["fields"]),
+    }
+    return f"{family(kind).upper()}<{inside[family(kind)]()}>" if family(kind) in inside else str(kind)
+
+
+def is_ordered(kind: Any) -> bool:
+    """Say whether values of a type have an order."""
+    return family(kind) not in _NOT_ORDERED
+
+
+def is_text(kind: Any) -> bool:
+    """Say whether a type holds text, whatever its length."""
+    return isinstance(kind, str) and bool(_TEXT.match(kind))
+
+
+def is_number(kind: Any) -> bool:
+    """Say whether a type is numeric."""
+    return family(kind) in {*INTEGERS, "float", "double", "decimal"}
+
+
+def precision(kind: Any) -> tuple[int, int] | None:
+    """Give precision and scale of a decimal type, None for any other.
+
+    >>> precision("decimal(10,2)")
+    (10, 2)
+    """
+    match = _DECIMAL.match(kind) if isinstance(kind, str) else None
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def bounds(kind: Any) -> tuple[Decimal, Decimal] | None:
+    """Give the least and the greatest number of an exact numeric type, None for any other.
+
+    >>> bounds("byte"), bounds("decimal(4,2)")
+    ((Decimal('-128'), Decimal('127')), (Decimal('-99.99'), Decimal('99.99')))
+    """
+    if family(kind) in INTEGERS:
+        half = 2 ** (INTEGERS[family(kind)] - 1)
+        return Decimal(-half), Decimal(half - 1)
+    digits = precision(kind)
+    if digits is None:
+        return None
+    greatest = Decimal(f"{10 ** digits[0] - 1}E-{digits[1]}")
+    return greatest.copy_negate(), greatest
+
+
+def holds(kind: Any, wanted: str) -> bool:
+    """Say whether a type is of a family, or has one of it somewhere inside.
+
+    >>> holds({"type": "array", "elementType": "variant"}, "variant")
+    True
+    """
+    if family(kind) == wanted:
+        return True
+    if not isinstance(kind, Mapping):
+        return False
+    parts = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
+    return any(holds(part, wanted) for part in [*parts, *(each["type"] for each in kind.get("fields", ()))])
+
+
+def row_fields(kind: Any) -> tuple[str, ...]:
+    """Give the names of the fields of a STRUCT."""
+    return tuple(each["name"] for each in kind["fields"])
+
+
+def element_of(kind: Any) -> Any:
+    """Give the type of the elements of an ARRAY, or of the values of a MAP; None for any other type."""
+    return kind.get("elementType", kind.get("valueType")) if isinstance(kind, Mapping) else None

@@ -1,0 +1,178 @@
+"""What is a merge engine asked to do: the table options of Paimon and the operator's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import ErrorDetails
+
+from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
+from airflow_merge_provider.core.merge_engine.contradictions import among, contradictions
+from airflow_merge_provider.core.merge_engine.options import (
+    AGGREGATION,
+    ENGINES,
+    PARTIAL,
+    WITHOUT_EFFECT,
+    Options,
+    read_options,
+)
+from airflow_merge_provider.core.model import Config
+
+STRICT = ("tie", "null-sequence", "orphan-retract")
+_NO_KEY = "must be a list with at least one column"
+
+
+def _columns(value: Any) -> tuple[str, ...]:
+    """Take a list of names, or a text with commas, as Paimon writes it."""
+    words = value.split(",") if isinstance(value, str) else value
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        raise ValueError("must be a list of columns")
+    found = tuple(word.strip() for word in words)
+    if not all(found):
+        raise ValueError("must be a list of columns, without empty names")
+    twice = next((word for at, word in enumerate(found) if among(word, found[:at])), None)
+    if twice is not None:
+        raise ValueError(f"column {twice!r} appears more than once")
+    return found
+
+
+def _key(value: Any) -> tuple[str, ...]:
+    found = _columns(value)
+    if not found:
+        raise ValueError(_NO_KEY)
+    return found
+
+
+def _engine(value: Any) -> Any:
+    if value not in ENGINES:
+        near = did_you_mean(str(value), ENGINES)
+        known = f"one of {', '.join(ENGINES)}"
+        raise ValueError(f"must be {known}, not {value!r} (merge-engine)" + (f"; {near}" if near else ""))
+    return value
+
+
+def _options(value: Any) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise ValueError("must be an object of table options")  # noqa: TRY004 - what pydantic understands
+    return {str(name): each for name, each in value.items()}
+
+
+def _fail_on(value: Any) -> tuple[str, ...]:
+    words = _columns(value)
+    unknown = next((word for word in words if word not in STRICT), None)
+    if unknown is not None:
+        raise ValueError(f"must be some of {', '.join(STRICT)}, not {unknown!r}")
+    return words
+
+
+Columns = Annotated[tuple[str, ...], BeforeValidator(_columns)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class MergeEngineConfig(Config):
+    """A checked merge engine; what depends on the columns of the table is checked by ``checks.plan``."""
+
+    unknown_word: ClassVar[str] = "unknown argument"
+
+    source: str | None = Field(None, description="The dataset whose rows are the changes.")
+    target: str | None = Field(None, description="The table that the changes are folded into.")
+    primary_key: Annotated[tuple[str, ...], BeforeValidator(_key)] = Field(
+        description="The columns of the key: records that share it become one row."
+    )
+    merge_engine: Annotated[
+        Literal["deduplicate", "partial-update", "aggregation", "first-row"], BeforeValidator(_engine)
+    ] = Field("deduplicate", description="How the records of a key become one row.")
+    options: Annotated[dict[str, Any] | None, BeforeValidator(_options)] = Field(
+        None, description="Table options in Paimon's names, such as sequence.field."
+    )
+    row_kind_column: Name | None = Field(
+        None, description="The column of the source with +I, -U, +U or -D; it is not stored."
+    )
+    order_by: Columns = Field(
+        (), description="The columns that say which record of a batch came first; by default its files do."
+    )
+    partition_by: Columns = Field((), description="The columns by which a new target is partitioned.")
+    batch_id: Name | None = Field(
+        None, description="The name of the batch: one that the target has seen is not folded again."
+    )
+    changelog: str | None = Field(
+        None, description="The table that takes the net changes of every run, with kinds and run numbers."
+    )
+    fail_on: Annotated[tuple[str, ...], BeforeValidator(_fail_on)] = Field(
+        (), description="What stops a run: tie, null-sequence, orphan-retract; by default none of them."
+    )
+    incremental: bool = Field(
+        default=True, description="Whether a run reads only what the source gained since the last one."
+    )
+
+    @property
+    def table_options(self) -> Options:
+        """The options by what they mean."""
+        return read_options(self.options or {}, self.merge_engine)[0]
+
+    @property
+    def options_without_effect(self) -> tuple[str, ...]:
+        """The options that are taken and mean nothing here."""
+        return tuple(name for name in WITHOUT_EFFECT if name in (self.options or {}))
+
+    @classmethod
+    def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from _reference_problems(known)
+        if "options" not in known:
+            return
+        engine = known.get("merge_engine")
+        options, problems = read_options(known["options"] or {}, engine)
+        yield from problems
+        key = known.get("primary_key", ())
+        partition_by = known.get("partition_by", ())
+        if engine is not None:
+            yield from contradictions(options, engine, key, partition_by)
+            yield from _partition_problems(engine, key, partition_by)
+        unordered = [word for word in known.get("fail_on", ()) if word != "orphan-retract"]
+        if unordered and not options.sequence:
+            message = f"{unordered[0]} is about sequence.field, which is not given"
+            yield Problem("fail_on", "contradiction", message, "name the columns that order the records")
+        if known.get("row_kind_column") and options.row_kind_field:
+            message = "rowkind.field and row_kind_column both name the column with the kinds"
+            yield Problem("row_kind_column", "contradiction", message, "leave one of them out")
+
+    @classmethod
+    def _problem(cls, detail: ErrorDetails) -> Problem:
+        if detail["type"] == "missing" and detail["loc"] == ("primary_key",):
+            return Problem("primary_key", "missing", _NO_KEY)
+        return super()._problem(detail)
+
+
+def references(config: MergeEngineConfig) -> dict[str, str]:
+    """Give every dataset that a configuration names, by the path that errors name."""
+    named = {"source": config.source, "target": config.target, "changelog": config.changelog}
+    return {path: ref for path, ref in named.items() if ref is not None}
+
+
+def _partition_problems(
+    engine: str, key: tuple[str, ...], partition_by: tuple[str, ...]
+) -> Iterator[Problem]:
+    outside = [name for name in partition_by if not among(name, key)]
+    if outside and engine in {PARTIAL, AGGREGATION}:
+        message = f"column {outside[0]!r} is not in primary_key, and a row of {engine} stays where it is"
+        yield Problem("partition_by", "contradiction", message, "add it to the key, or leave it out")
+
+
+def _reference_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
+    places = {}
+    for path in ("source", "target", "changelog"):
+        if known.get(path) is None:
+            continue
+        try:
+            places[path] = resolve(known[path], "/", at=path).uri
+        except ConfigError as error:
+            yield from error.problems
+    for path, uri in places.items():
+        first = next(other for other in places if places[other] == uri)
+        if first != path:
+            yield Problem(path, "twice", f"{known[path]!r} is the {first}, too", "name another dataset")

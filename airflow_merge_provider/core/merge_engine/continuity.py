@@ -1,0 +1,39 @@
+"""May this configuration go on with a table that another one has written: what is fixed and what may change.
+
+Source: merge_engine spec §2, column "change".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from airflow_merge_provider.core.errors import Problem
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+
+_ONE_WAY = ("ignore-delete", "ignore-update-before")
+
+
+def fixed(config: MergeEngineConfig) -> dict[str, Any]:
+    """Give what the rows of a table depend on, as the table's commits keep it."""
+    options = config.table_options
+    return {
+        "merge_engine": config.merge_engine,
+        "primary_key": [name.casefold() for name in config.primary_key],
+        "rowkind.field": options.row_kind_field,
+        "ignore-delete": options.ignore_delete,
+        "ignore-update-before": options.ignore_update_before,
+        "remove-record-on-delete": options.remove_on_delete,
+        "partial-update.remove-record-on-sequence-group": list(options.remove_on_groups),
+        "primary-key.nullable": options.nullable_key,
+    }
+
+
+def breaks(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield what was changed and must not be; a table without this knowledge takes any configuration."""
+    for name, value in now.items():
+        if name not in before or before[name] == value or (name in _ONE_WAY and value):
+            continue
+        path = name if name in {"merge_engine", "primary_key"} else f"options.{name}"
+        message = f"was {before[name]!r} when the target was written, and is {value!r} now"
+        yield Problem(path, "fixed", message, "run once with full_refresh=True to fold the source anew")

@@ -1,0 +1,298 @@
+"""What do the table options say: Paimon's names and texts, read into values with every problem found.
+
+Source: merge_engine spec §2. Values may be texts, as Paimon has them, or native booleans, numbers and lists.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_merge_provider.core.errors import Problem, did_you_mean
+from airflow_merge_provider.core.merge_engine.functions import FUNCTIONS, function_named, unknown_function
+
+DEDUPLICATE, PARTIAL, AGGREGATION, FIRST_ROW = ENGINES = (
+    "deduplicate",
+    "partial-update",
+    "aggregation",
+    "first-row",
+)
+NO_LIMIT = 2**31 - 1
+_NOT_FIRST_ROW = (DEDUPLICATE, PARTIAL, AGGREGATION)
+_WITH_FUNCTIONS = (PARTIAL, AGGREGATION)
+_DEFAULT_FUNCTION = "fields.default-aggregate-function"
+_FIELD = re.compile(r"fields\.(?P<name>.+)\.(?P<suffix>[^.]+)\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A sequence group: its ordering fields, the columns that they protect, and the option that made it."""
+
+    order: tuple[str, ...]
+    protected: tuple[str, ...]
+    option: str
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOptions:
+    """What the options say about one column."""
+
+    function: str | None = None
+    ignore_retract: bool = False
+    distinct: bool = False
+    delimiter: str = ","
+    nested_key: tuple[str, ...] = ()
+    null_strategy: str = "merge"
+    nested_sequence: tuple[str, ...] = ()
+    count_limit: int = NO_LIMIT
+    ts_field: str | None = None
+    given: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """All options of a table, by what they mean; names of columns are still as the user wrote them."""
+
+    sequence: tuple[str, ...] = ()
+    descending: bool = False
+    row_kind_field: str | None = None
+    ignore_delete: bool = False
+    ignore_update_before: bool = False
+    nullable_key: bool = False
+    remove_on_delete: bool = False
+    remove_on_groups: tuple[str, ...] = ()
+    default_function: str | None = None
+    groups: tuple[Group, ...] = ()
+    columns: Mapping[str, ColumnOptions] = field(default_factory=dict)
+    producer: str = "none"
+    given: frozenset[str] = frozenset()
+
+    def of(self, column: str) -> ColumnOptions:
+        """Give what is said about a column, the defaults when nothing is."""
+        return self.columns.get(column, ColumnOptions())
+
+
+Reader = Callable[[Any], Any]
+
+
+def _boolean(value: Any) -> bool:
+    word = str(value).strip().lower()
+    if word not in {"true", "false"}:
+        raise ValueError(f"must be true or false, not {value!r}")
+    return word == "true"
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    words = value if isinstance(value, list | tuple) else str(value).split(",")
+    found = tuple(str(word).strip() for word in words)
+    if not all(found):
+        raise ValueError(f"must be names of columns with commas between them, not {value!r}")
+    return found
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"must be the name of a column, not {value!r}")
+    return value.strip()
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"must be a text, not {value!r}")  # noqa: TRY004 - what every reader raises
+    return value
+
+
+def _count(value: Any) -> int:
+    word = str(value).strip()
+    if isinstance(value, bool) or not word.isdecimal():
+        raise ValueError(f"must be a whole number of at least 0, not {value!r}")
+    return int(word)
+
+
+def _one_of(*words: str) -> Reader:
+    def read(value: Any) -> str:
+        word = str(value).strip().lower()
+        if word not in words:
+            raise ValueError(f"must be one of {', '.join(words)}, not {value!r}")
+        return word
+
+    return read
+
+
+def _anything(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """An option of the whole table: the field it sets, how it is read, and the engines that have it."""
+
+    sets: str | None
+    read: Reader
+    engines: tuple[str, ...] = ENGINES
+
+
+_SETTINGS: Mapping[str, _Setting] = {
+    "merge-engine": _Setting(None, _one_of(*ENGINES)),
+    "sequence.field": _Setting("sequence", _names, _NOT_FIRST_ROW),
+    "sequence.field.sort-order": _Setting("descending", _one_of("ascending", "descending"), _NOT_FIRST_ROW),
+    "rowkind.field": _Setting("row_kind_field", _name),
+    "ignore-delete": _Setting("ignore_delete", _boolean),
+    "first-row.ignore-delete": _Setting("ignore_delete", _boolean),
+    "deduplicate.ignore-delete": _Setting("ignore_delete", _boolean),
+    "partial-update.ignore-delete": _Setting("ignore_delete", _boolean),
+    "ignore-update-before": _Setting("ignore_update_before", _boolean),
+    "partial-update.remove-record-on-delete": _Setting("remove_on_delete", _boolean, (PARTIAL,)),
+    "partial-update.remove-record-on-sequence-group": _Setting("remove_on_groups", _names, (PARTIAL,)),
+    "aggregation.remove-record-on-delete": _Setting("remove_on_delete", _boolean, (AGGREGATION,)),
+    _DEFAULT_FUNCTION: _Setting("default_function", _name, _WITH_FUNCTIONS),
+    "primary-key.nullable": _Setting("nullable_key", _boolean),
+    "changelog-producer": _Setting("producer", _one_of("none", "input", "lookup", "full-compaction")),
+    "changelog-producer.row-deduplicate": _Setting(None, _boolean),
+    "changelog-producer.row-deduplicate-ignore-fields": _Setting(None, _names),
+    "full-compaction.delta-commits": _Setting(None, _count),
+    "sequence.snapshot-ordering": _Setting(None, _boolean),
+    "deletion-vectors.enabled": _Setting(None, _boolean),
+    "write-only": _Setting(None, _boolean),
+    "bucket": _Setting(None, _anything),
+    "bucket-key": _Setting(None, _anything),
+}
+_PARTS: Mapping[str, tuple[str, Reader]] = {
+    "aggregate-function": ("function", _name),
+    "ignore-retract": ("ignore_retract", _boolean),
+    "distinct": ("distinct", _boolean),
+    "list-agg-delimiter": ("delimiter", _text),
+    "nested-key": ("nested_key", _names),
+    "nested-key-null-strategy": ("null_strategy", _one_of("merge", "ignore", "error")),
+    "nested-sequence-field": ("nested_sequence", _names),
+    "count-limit": ("count_limit", _count),
+    "ts-field": ("ts_field", _name),
+}
+_GROUP = "sequence-group"
+
+OPTIONS = tuple(_SETTINGS)
+
+# Options of Paimon that describe its files, or a way of handing changes on that a batch job does not have.
+WITHOUT_EFFECT = (
+    "bucket",
+    "bucket-key",
+    "write-only",
+    "deletion-vectors.enabled",
+    "full-compaction.delta-commits",
+    "changelog-producer.row-deduplicate",
+    "changelog-producer.row-deduplicate-ignore-fields",
+)
+
+
+class _Reading:
+    """Options on the way from texts to values; what is wrong is kept aside."""
+
+    def __init__(self, engine: str | None) -> None:
+        self.engine = engine
+        self.problems: list[Problem] = []
+        self.settings: dict[str, Any] = {}
+        self.columns: dict[str, dict[str, Any]] = {}
+        self.groups: list[Group] = []
+
+    def take(self, key: str, value: Any) -> None:
+        if key in _SETTINGS:
+            self._setting(key, value)
+        elif match := _FIELD.match(key):
+            self._field(key, match["name"], match["suffix"], value)
+        else:
+            hint = did_you_mean(key, _SETTINGS) or f"known: {', '.join(_SETTINGS)}, fields.<column>.…"
+            self._wrong(key, "unknown", f"unknown option {key!r}", hint)
+
+    def options(self, given: Mapping[str, Any]) -> Options:
+        columns = {
+            name: ColumnOptions(**values, given=frozenset(given_of(given, name)))
+            for name, values in self.columns.items()
+        }
+        return Options(
+            **self.settings, columns=columns, groups=tuple(self.groups), given=frozenset(map(str, given))
+        )
+
+    def _setting(self, key: str, value: Any) -> None:
+        setting = _SETTINGS[key]
+        self._for_engine(key, setting.engines)
+        found = self._read(key, setting.read, value)
+        if found is None:
+            return
+        if key == "sequence.field.sort-order":
+            found = found == "descending"
+        if key == _DEFAULT_FUNCTION:
+            found = self._function(key, found)
+        if key == "merge-engine" and found != self.engine:
+            self._wrong(key, "contradiction", f"{key} is {found!r}, and merge_engine is {self.engine!r}")
+        if setting.sets == "ignore_delete":
+            found = found or self.settings.get("ignore_delete", False)
+        if setting.sets is not None and found is not None:
+            self.settings[setting.sets] = found
+
+    def _field(self, key: str, name: str, suffix: str, value: Any) -> None:
+        if suffix == _GROUP:
+            self._for_engine(key, (PARTIAL,))
+            order, protected = self._read(key, _names, name), self._read(key, _names, value)
+            if order and protected:
+                self.groups.append(Group(order, protected, key))
+            return
+        if suffix not in _PARTS:
+            near = did_you_mean(suffix, [*_PARTS, _GROUP])
+            hint = near.replace("'", f"'fields.{name}.", 1) or f"known: {', '.join([*_PARTS, _GROUP])}"
+            self._wrong(key, "unknown", f"unknown option {key!r}", hint)
+            return
+        self._for_engine(key, _WITH_FUNCTIONS)
+        part, read = _PARTS[suffix]
+        found = self._read(key, read, value)
+        if part == "function" and found is not None:
+            found = self._function(key, found)
+        if found is not None:
+            self.columns.setdefault(name.strip(), {})[part] = found
+
+    def _function(self, key: str, word: str) -> str | None:
+        known = function_named(word)
+        if known is None:
+            self.problems.append(unknown_function(f"options.{key}", word))
+        return known
+
+    def _read(self, key: str, read: Reader, value: Any) -> Any:
+        try:
+            return read(value)
+        except ValueError as error:
+            self._wrong(key, "value", str(error))
+            return None
+
+    def _for_engine(self, key: str, engines: tuple[str, ...]) -> None:
+        if self.engine in ENGINES and self.engine not in engines:
+            message = f"{key} is an option of {', '.join(engines)}, and merge_engine is {self.engine!r}"
+            self._wrong(key, "engine", message, "leave it out, or choose that engine")
+
+    def _wrong(self, key: str, code: str, message: str, hint: str = "") -> None:
+        self.problems.append(Problem(f"options.{key}", code, message, hint))
+
+
+def read_options(raw: Mapping[str, Any], engine: str | None) -> tuple[Options, list[Problem]]:
+    """Read options for an engine; None stands for one that is not known.
+
+    >>> options, problems = read_options({"sequence.field": "ts", "ignore-delete": "TRUE"}, "deduplicate")
+    >>> options.sequence, options.ignore_delete, problems
+    (('ts',), True, [])
+    """
+    reading = _Reading(engine)
+    for key, value in raw.items():
+        reading.take(str(key), value)
+    return reading.options(raw), reading.problems
+
+
+def given_of(raw: Mapping[str, Any], column: str) -> Iterator[str]:
+    """Yield the last parts of the options that are given for a column."""
+    for suffix in _PARTS:
+        if f"fields.{column}.{suffix}" in raw:
+            yield suffix
+
+
+def options_of_functions() -> set[str]:
+    """Give the last parts of options that only some functions have."""
+    return {option for function in FUNCTIONS.values() for option in function.options}

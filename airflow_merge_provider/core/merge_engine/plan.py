@@ -1,0 +1,208 @@
+"""How is a table folded: the role of every column, and whether plain aggregates of Spark give its value.
+
+Source: merge_engine spec §9.1 (what is computed) and §9.3 (how).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from airflow_merge_provider.core.merge_engine.columns import Column
+from airflow_merge_provider.core.merge_engine.functions import FUNCTIONS
+from airflow_merge_provider.core.merge_engine.options import (
+    AGGREGATION,
+    DEDUPLICATE,
+    FIRST_ROW,
+    PARTIAL,
+    ColumnOptions,
+    Group,
+    Options,
+)
+
+_NOTHING_SAID = ColumnOptions()
+
+
+class Role(StrEnum):
+    """What a column is to its engine."""
+
+    KEY = "key"
+    WHOLE_ROW = "taken with the whole row"
+    SEQUENCE = "takes the newest record's value"
+    FREE = "takes the newest value that is not null"
+    ORDER = "orders a sequence group"
+    PROTECTED = "protected by a sequence group"
+    FUNCTION = "aggregated"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one column gets its value; ``group`` is the place of its sequence group.
+
+    ``folded`` says why plain aggregates cannot compute it; it is empty when they can.
+    """
+
+    column: Column
+    role: Role
+    function: str | None = None
+    group: int | None = None
+    options: ColumnOptions = _NOTHING_SAID
+    folded: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return self.column.name
+
+    @property
+    def refuses_retracts(self) -> bool:
+        """Tell whether a retract that reaches this column is an error."""
+        return (
+            self.function is not None
+            and not FUNCTIONS[self.function].retracts
+            and not self.options.ignore_retract
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked table: its columns in order with their rules, and what decides between records.
+
+    ``options`` holds the true names of the columns. ``retracts`` says whether a record may take something
+    back; where none can, more columns need no fold.
+    """
+
+    engine: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    options: Options
+    retracts: bool = True
+    fail_on: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all columns, in the order of the table."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The names of the columns that are not in the key."""
+        return tuple(name for name in self.names if name not in self.key)
+
+    @property
+    def sequence(self) -> tuple[str, ...]:
+        """The columns that order the records of a key."""
+        return self.options.sequence
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The sequence groups."""
+        return self.options.groups
+
+    @property
+    def removing_groups(self) -> tuple[int, ...]:
+        """The places of the groups whose deletes remove the row."""
+        wanted = set(self.options.remove_on_groups)
+        return tuple(place for place, group in enumerate(self.groups) if wanted & set(group.order))
+
+    @property
+    def needs_policy(self) -> bool:
+        """Tell whether nothing says what a retract does to a row, so that each is refused."""
+        if self.engine == FIRST_ROW:
+            return True
+        return self.engine == PARTIAL and not self.groups and not self.options.remove_on_delete
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """One rule for each column, in the order of the table."""
+        return tuple(self._rule(column) for column in self.columns)
+
+    @property
+    def folded(self) -> tuple[Rule, ...]:
+        """The rules that need the fold."""
+        return tuple(rule for rule in self.rules if rule.folded)
+
+    @property
+    def folds_rows(self) -> bool:
+        """Tell whether the fold decides about whole rows, not about columns alone."""
+        return bool(self.removing_groups)
+
+    def _rule(self, column: Column) -> Rule:
+        if column.name in self.key:
+            return Rule(column, Role.KEY)
+        if self.engine in {DEDUPLICATE, FIRST_ROW}:
+            return Rule(column, Role.WHOLE_ROW)
+        if self.engine == AGGREGATION:
+            return self._aggregated(column)
+        return self._partial(column)
+
+    def _aggregated(self, column: Column) -> Rule:
+        if column.name in self.sequence:
+            return Rule(column, Role.SEQUENCE)
+        said = self.options.of(column.name)
+        function = said.function or self.options.default_function or "last_non_null_value"
+        return Rule(column, Role.FUNCTION, function, None, said, _folded(function))
+
+    def _partial(self, column: Column) -> Rule:
+        whole = "deletes of a group remove the row, which only a walk through the records tells"
+        folded = whole if self.folds_rows else ""
+        place = _place(column.name, self.groups)
+        if place is None:
+            return Rule(column, Role.FREE, folded=folded)
+        if column.name in self.groups[place].order:
+            return Rule(column, Role.ORDER, group=place, folded=folded)
+        said = self.options.of(column.name)
+        function = said.function or self.options.default_function
+        if function is None:
+            return Rule(column, Role.PROTECTED, group=place, folded=folded)
+        reason = folded or _folded_in_group(function, said, retracts=self.retracts)
+        return Rule(column, Role.FUNCTION, function, place, said, reason)
+
+
+_GATHERED = (
+    "product",
+    "listagg",
+    "collect",
+    "merge_map",
+    "merge_map_with_keytime",
+    "nested_update",
+    "nested_partial_update",
+)
+_WHATEVER_THE_ORDER = ("sum", "count", "max", "min", "bool_and", "bool_or", "hll_sketch", "theta_sketch")
+
+
+def _folded(function: str) -> str:
+    return f"{function} is built up value by value" if function in _GATHERED else ""
+
+
+def _folded_in_group(function: str, said: ColumnOptions, *, retracts: bool) -> str:
+    if function in _WHATEVER_THE_ORDER:
+        return ""
+    if function in {"last_value", "primary-key"}:
+        # A retract counts whatever its place in the group's order, an addition only when it is not older.
+        late = retracts and not said.ignore_retract
+        return f"retracts of {function} count out of order" if late else ""
+    if function in _GATHERED:
+        return _folded(function)
+    return f"an older record changes {function} in a sequence group"
+
+
+def _place(name: str, groups: Sequence[Group]) -> int | None:
+    """Find the group that a column belongs to."""
+    return next((at for at, group in enumerate(groups) if name in (*group.order, *group.protected)), None)
+
+
+def explain(plan: Plan) -> Mapping[str, str]:
+    """Say of every column how it gets its value, and by an aggregate or by the fold with the reason."""
+    return {rule.name: _words(rule, plan) for rule in plan.rules}
+
+
+def _words(rule: Rule, plan: Plan) -> str:
+    what = rule.function or str(rule.role)
+    if rule.group is not None:
+        what += f" ({', '.join(plan.groups[rule.group].order)})"
+    if rule.role is Role.KEY:
+        return what
+    return f"{what}; fold: {rule.folded}" if rule.folded else f"{what}; aggregate"

@@ -1,0 +1,69 @@
+"""What do the records of a batch fail with, and in which words.
+
+A text says what is wrong with a record or with the result of its key; the job adds the keys. Source:
+merge_engine spec §3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_engine.options import FIRST_ROW
+from airflow_merge_provider.core.merge_engine.plan import Plan, Rule
+
+KINDS = ("+I", "+U", "-U", "-D")
+NULL_KIND = "the row kind is null: it must be +I, +U, -U or -D"
+# Followed by the word that was found.
+UNKNOWN_KIND = "the row kind must be +I, +U, -U or -D, not "
+
+
+def null_key(column: str) -> str:
+    """Refuse a record without its key."""
+    return f"null in column {column!r} of primary_key: fill it upstream, or set primary-key.nullable"
+
+
+def null_value(column: str) -> str:
+    """Refuse a null where the table takes none."""
+    return f"null in column {column!r}, which is NOT NULL: fill it upstream, or drop the constraint"
+
+
+def without_policy(plan: Plan) -> str:
+    """Refuse a retract where nothing says what it does to a row."""
+    if plan.engine == FIRST_ROW:
+        return "first-row takes no -U and no -D: set ignore-delete = true to drop them"
+    return (
+        "partial-update takes no -U and no -D by itself: set ignore-delete = true to drop them, "
+        "partial-update.remove-record-on-delete = true to have -D remove the row, or protect columns with a "
+        "sequence-group"
+    )
+
+
+def cannot_retract(rule: Rule) -> str:
+    """Refuse a retract of a function that cannot take a value back."""
+    return (
+        f"{rule.function} of column {rule.name!r} cannot take a value back (-U, -D): "
+        f"set fields.{rule.name}.ignore-retract = true to leave the column as it is"
+    )
+
+
+def null_sequence(column: str) -> str:
+    """Refuse a record without its place in the order, where ``fail_on`` says so."""
+    return f"null in column {column!r} of sequence.field, and fail_on has null-sequence"
+
+
+def tie(columns: Sequence[str]) -> str:
+    """Refuse records of a batch that nothing but their arrival orders, where ``fail_on`` says so."""
+    return f"records with the same {', '.join(columns)} (sequence.field), and fail_on has tie"
+
+
+ORPHAN_RETRACT = "-U or -D for a key that has no row, and fail_on has orphan-retract"
+
+
+def refused(found: Sequence[tuple[str, int, str]]) -> DataError:
+    """Make the error of a batch; each problem is its text, how many keys have it, and one of them."""
+    problems = [
+        Problem("", "record", text, f"key {key}" + (f", and {keys - 1} more keys" if keys > 1 else ""))
+        for text, keys, key in found
+    ]
+    return DataError.of(problems)

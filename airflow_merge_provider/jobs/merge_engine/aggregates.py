@@ -1,0 +1,193 @@
+"""Which aggregate of Spark gives a column's value: one expression a column, or one a sequence group.
+
+Source: merge_engine spec §9.3. A condition stands inside the ordering of ``max_by`` and ``min_by``, which
+skip records whose ordering is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+
+from pyspark.sql import Column, functions as F
+
+from airflow_merge_provider.core.merge_engine.columns import INTEGERS, bounds, type_text
+from airflow_merge_provider.core.merge_engine.options import DEDUPLICATE, FIRST_ROW
+from airflow_merge_provider.core.merge_engine.plan import Plan, Role, Rule
+from airflow_merge_provider.jobs import sql
+from airflow_merge_provider.jobs.merge_engine.records import ADDS, LIVE, POSITION, STORED, any_set
+
+_ROW = "#row"
+_LIVE_ROW = "#lives"
+
+
+class Aggregates:
+    """The expressions of a plan: what is gathered per key, and what is made of it afterwards."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def gathered(self) -> Iterator[Column]:
+        """Yield the aggregates over the records of a key."""
+        plan = self._plan
+        if plan.engine in {DEDUPLICATE, FIRST_ROW}:
+            yield self._whole_row().alias(_ROW)
+            return
+        if not plan.folds_rows:
+            yield F.max(sql.column(LIVE) & sql.column(ADDS)).alias(_LIVE_ROW)
+        for place in range(len(plan.groups)):
+            if not plan.folds_rows:
+                yield self._group(place).alias(_group_name(place))
+        for rule in plan.rules:
+            if not rule.folded and rule.role in {Role.SEQUENCE, Role.FREE, Role.FUNCTION}:
+                yield _Of(plan, rule).expression.alias(rule.name)
+
+    def alive(self) -> Column:
+        """Say whether the key has a row; not of a plan that folds rows."""
+        if self._plan.engine == DEDUPLICATE:
+            return F.coalesce(sql.column(_ROW)[ADDS], F.lit(False))
+        if self._plan.engine == FIRST_ROW:
+            return sql.column(_ROW).isNotNull()
+        return F.coalesce(sql.column(_LIVE_ROW), F.lit(False))
+
+    def value(self, rule: Rule) -> Column:
+        """Give the value of a column from what was gathered."""
+        if rule.role is Role.WHOLE_ROW:
+            return sql.column(_ROW)[rule.name]
+        if rule.folded or rule.role in {Role.KEY, Role.SEQUENCE, Role.FREE}:
+            return sql.column(rule.name)
+        if rule.role in {Role.ORDER, Role.PROTECTED}:
+            newest = sql.column(_group_name(rule.group or 0))
+            if rule.role is Role.ORDER:
+                return newest[rule.name]
+            return F.when(newest[ADDS], newest[rule.name])
+        return _fitted(rule)
+
+    def problems(self) -> Iterator[Column]:
+        """Yield, for each column that can overflow, the text that says so, null when it fits."""
+        for rule in self._plan.rules:
+            if rule.role is Role.FUNCTION and not rule.folded and _can_overflow(rule):
+                total = sql.column(rule.name)
+                too_much = total["value"].isNotNull() & _fitted(rule).isNull()
+                lost = total["value"].isNull() & (total["values"] > 0)
+                shown = F.coalesce(total["value"].cast("string"), F.lit("a number of more than 38 digits"))
+                words = F.concat(
+                    F.lit(f"overflow: {rule.function} of column {rule.name!r} gives "),
+                    shown,
+                    F.lit(f", beyond {type_text(rule.column.kind)}"),
+                )
+                yield F.when(too_much | lost, words)
+
+    def _whole_row(self) -> Column:
+        plan = self._plan
+        columns = [sql.column(name) for name in plan.values]
+        if plan.engine == FIRST_ROW:
+            first = F.when(sql.column(LIVE) & sql.column(ADDS), sql.column(POSITION))
+            return F.min_by(F.struct(sql.column(ADDS), *columns), first)
+        return F.max_by(F.struct(sql.column(ADDS), *columns), F.when(sql.column(LIVE), sql.column(POSITION)))
+
+    def _group(self, place: int) -> Column:
+        """Give the newest record of a group: its tuple, its protected columns, and whether it adds."""
+        plan, group = self._plan, self._plan.groups[place]
+        wanted = [
+            rule.name
+            for rule in plan.rules
+            if rule.group == place and rule.role in {Role.ORDER, Role.PROTECTED}
+        ]
+        newest = F.struct(sql.column(ADDS), *map(sql.column, wanted))
+        return F.max_by(newest, F.when(sql.column(LIVE) & any_set(group.order), group_position(plan, place)))
+
+
+def group_position(plan: Plan, place: int) -> Column:
+    """Order records as a sequence group does: by its tuple, then by their place."""
+    return F.struct(*map(sql.column, plan.groups[place].order), sql.column(POSITION))
+
+
+class _Of:
+    """The aggregate of one column that has a rule of its own."""
+
+    def __init__(self, plan: Plan, rule: Rule) -> None:
+        self._rule = rule
+        self._value = sql.column(rule.name)
+        self._position = sql.column(POSITION) if rule.group is None else group_position(plan, rule.group)
+        self._taken = sql.column(LIVE)
+        if rule.group is not None:
+            self._taken &= any_set(plan.groups[rule.group].order)
+        if rule.options.ignore_retract:
+            self._taken &= sql.column(ADDS)
+
+    @property
+    def expression(self) -> Column:
+        """The aggregate."""
+        if self._rule.role is Role.SEQUENCE:
+            return F.max_by(self._value, self._at(self._taken))
+        if self._rule.role is Role.FREE:
+            return F.max_by(self._value, self._at(self._added & self._value.isNotNull()))
+        return self._functions[str(self._rule.function)]()
+
+    @property
+    def _added(self) -> Column:
+        return self._taken & sql.column(ADDS)
+
+    def _at(self, condition: Column) -> Column:
+        return F.when(condition, self._position)
+
+    @cached_property
+    def _functions(self) -> Mapping[str, Callable[[], Column]]:
+        value, added = self._value, self._added
+        kept = F.when(sql.column(ADDS), value)
+        return {
+            "sum": self._sum,
+            "count": self._count,
+            "max": lambda: F.max(F.when(added, value)),
+            "min": lambda: F.min(F.when(added, value)),
+            "bool_and": lambda: F.bool_and(F.when(added, value)),
+            "bool_or": lambda: F.bool_or(F.when(added, value)),
+            "last_value": lambda: F.max_by(kept, self._at(self._taken)),
+            "last_non_null_value": lambda: F.max_by(kept, self._at(self._taken & value.isNotNull())),
+            "first_value": lambda: F.min_by(value, self._at(added)),
+            "first_non_null_value": lambda: F.min_by(value, self._at(added & value.isNotNull())),
+            "primary-key": lambda: F.max_by(value, self._at(self._taken)),
+            "hll_sketch": lambda: self._sketch(F.hll_union_agg(F.when(added, value), F.lit(True))),
+            "theta_sketch": lambda: self._sketch(F.theta_union_agg(F.when(added, value))),
+        }
+
+    def _sketch(self, union: Column) -> Column:
+        """Keep null where there is no sketch: the union of none is an empty one."""
+        return F.when(F.count(F.when(self._added, self._value)) > 0, union)
+
+    def _sum(self) -> Column:
+        wide = self._value.cast(_WIDE.get(str(self._rule.column.family), "double"))
+        if self._rule.column.family == "decimal":
+            wide = self._value
+        signed = F.when(self._taken, F.when(sql.column(ADDS), wide).otherwise(-wide))
+        if not _can_overflow(self._rule):
+            return F.sum(signed)
+        return F.struct(F.try_sum(signed).alias("value"), F.count(signed).alias("values"))
+
+    def _count(self) -> Column:
+        """Take what is stored for what was counted before, and one for any other value."""
+        one = F.when(sql.column(ADDS), F.lit(1)).otherwise(F.lit(-1))
+        step = F.when(self._value.isNull(), F.lit(0)).otherwise(one).cast("bigint")
+        counted = F.when(self._taken, F.when(sql.column(STORED), self._value.cast("bigint")).otherwise(step))
+        return F.struct(F.try_sum(counted).alias("value"), F.count(counted).alias("values"))
+
+
+# Wide enough for the sum of any number of values that a cluster can hold.
+_WIDE = dict.fromkeys(INTEGERS, "bigint") | {"long": "decimal(28,0)"}
+
+
+def _group_name(place: int) -> str:
+    return f"#group{place}"
+
+
+def _can_overflow(rule: Rule) -> bool:
+    return rule.function in {"sum", "count"} and bounds(rule.column.kind) is not None
+
+
+def _fitted(rule: Rule) -> Column:
+    """Give the value in the column's own type, null when it is too large for it."""
+    gathered = sql.column(rule.name)
+    if rule.function == "sum" and not _can_overflow(rule):
+        return gathered.cast(rule.column.kind)
+    return gathered["value"].try_cast(rule.column.kind) if _can_overflow(rule) else gathered

@@ -1,0 +1,64 @@
+"""Do the rows of the source fit the table: columns are put in order, and what does not fit is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pyspark.sql import DataFrame, functions as F
+from pyspark.sql.types import StructType
+
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_engine.columns import Column, columns_of, type_text
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.merge_engine.options import AGGREGATION, PARTIAL
+from airflow_merge_provider.jobs import sql
+from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, KIND
+
+
+def table_columns(schema: StructType) -> tuple[Column, ...]:
+    """Give the columns of a table, or of a source whose rows become one."""
+    fields = schema.jsonValue()["fields"]
+    return columns_of(field for field in fields if field["name"] not in {ARRIVAL, KIND})
+
+
+def fitted(config: MergeEngineConfig, rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    """Give the rows with the table's columns in its order, and what the source says beside them.
+
+    :raises DataError: when a column is too much, missing, or of another type.
+    """
+    given = {column.name.casefold(): column for column in table_columns(rows.schema)}
+    if problems := list(_misfits(config, given, columns)):
+        raise DataError.of(problems)
+    values = [
+        sql.column(given[column.name.casefold()].name).alias(column.name)
+        if column.name.casefold() in given
+        else F.lit(None).cast(_ddl(column)).alias(column.name)
+        for column in columns
+    ]
+    beside = [sql.column(name) for name in (ARRIVAL, KIND) if name in rows.columns]
+    return rows.select(*values, *beside)
+
+
+def _misfits(
+    config: MergeEngineConfig, given: dict[str, Column], columns: Sequence[Column]
+) -> Iterator[Problem]:
+    may_miss = config.merge_engine in {PARTIAL, AGGREGATION}
+    wanted = {column.name.casefold(): column for column in columns}
+    for name, column in given.items():
+        if name not in wanted:
+            hint = "leave it out upstream, or add it to the target with ALTER TABLE … ADD COLUMNS"
+            yield Problem("source", "column", f"the target has no column {column.name!r}", hint)
+        elif type_text(column.kind) != type_text(wanted[name].kind):
+            message = (
+                f"column {column.name!r} is {type_text(column.kind)} in the source and "
+                f"{type_text(wanted[name].kind)} in the target"
+            )
+            yield Problem("source", "type", message, "cast it upstream")
+    key = {name.casefold() for name in config.primary_key}
+    for name, column in wanted.items():
+        if name not in given and (name in key or not may_miss):
+            yield Problem("source", "column", f"the source has no column {column.name!r}", "add it upstream")
+
+
+def _ddl(column: Column) -> str:
+    return type_text(column.kind).replace("VOID", "STRING")

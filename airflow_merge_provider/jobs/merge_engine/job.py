@@ -1,0 +1,239 @@
+"""The merge engine's run: pin, read what the source gained, fold it with the rows it touches, commit once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.merge_engine import continuity
+from airflow_merge_provider.core.merge_engine.checks import plan as planned, warnings
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.merge_engine.plan import Plan, explain
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.jobs import sql, tables
+from airflow_merge_provider.jobs.merge_engine import changelog, intake, outcome
+from airflow_merge_provider.jobs.merge_engine.changelog import Changelog
+from airflow_merge_provider.jobs.merge_engine.report import forms, report
+from airflow_merge_provider.jobs.merge_engine.source import Gained, gained
+from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.tables import LastRun, Pinned
+
+CAPABILITY = "merge_engine"
+_REMEMBERED_BATCHES = 100
+# Fewer jobs for a batch that is small beside its table, and a source that is kept already.
+_MERGE_CONF = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.databricks.delta.merge.materializeSource": "none",
+}
+
+
+def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
+    """Fold what the source gained into the target, or say that there is nothing to fold.
+
+    :raises ConfigError: when the configuration is wrong, or does not suit the columns.
+    :raises DataError: when the source, the target or a record is; nothing is written then.
+    :raises ConflictError: when another run committed first; nothing is written then.
+    """
+    config = MergeEngineConfig.parse(request.config)
+    return _Run(spark, request, config, progress).report()
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a run has found before it reads rows."""
+
+    last: LastRun | None
+    source: Pinned
+    log: Changelog | None
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        return self.last.state if self.last else {}
+
+
+class _Run:
+    """One run, step by step."""
+
+    def __init__(
+        self, spark: SparkSession, request: JobRequest, config: MergeEngineConfig, progress: Progress
+    ) -> None:
+        self._spark, self._request, self._config, self._progress = spark, request, config, progress
+        self._target = resolve(_needed("target", config.target), request.warehouse, at="target")
+        self._said = warnings(config)
+
+    @property
+    def _batch(self) -> str | None:
+        """The name of the batch: the given one, else the run where no offset says what was folded before."""
+        if self._config.batch_id is not None or self._config.incremental:
+            return self._config.batch_id
+        run = self._request.run
+        return f"{run.dag_id}/{run.task_id}/{run.map_index}/{run.run_id}"
+
+    def report(self) -> dict[str, Any]:
+        with self._progress.step("look"):
+            seen = self._look()
+        if (repeated := self._repeated(seen)) is not None:
+            return repeated
+        self._check_continuity(seen)
+        with self._progress.step("read"):
+            taken = gained(self._spark, self._config, seen.source, self._since(seen))
+        if taken is None:
+            return self._told(seen, version=seen.last.run_version if seen.last else None)
+        plan, stored = self._plan(seen, taken)
+        if self._request.until == "plan":
+            return self._told(seen, found={"counts": {}, "columns": dict(explain(plan))})
+        batch = intake.fitted(self._config, taken.rows, plan.columns)
+        # Counted, logged and merged, and folded once: the first of these keeps what it computes.
+        found = outcome.outcome(plan, batch, stored).localCheckpoint(eager=False)
+        return self._written(seen, plan, taken, found)
+
+    def _look(self) -> _Seen:
+        request, config = self._request, self._config
+        last = tables.last_run(self._spark, self._target, CAPABILITY)
+        source = resolve(_needed("source", config.source), request.warehouse, at="source")
+        log = None
+        if config.changelog is not None:
+            place = resolve(config.changelog, request.warehouse, at="changelog")
+            log = changelog.look(self._spark, place, last.state if last else {})
+        return _Seen(last, tables.pin(self._spark, source), log)
+
+    def _repeated(self, seen: _Seen) -> dict[str, Any] | None:
+        """Report a commit that was made before: by this run's first try, or with the same batch."""
+        state = seen.state
+        if state.get("token") == self._request.run.model_dump() and seen.last is not None:
+            return self._told(seen, changed=True, version=seen.last.run_version, found=state.get("found"))
+        batch = self._batch
+        if batch not in state.get("batches", ()) or self._request.full_refresh:
+            return None
+        self._said.append(f"batch {batch!r} has been folded before: nothing was done")
+        return self._told(seen, version=seen.last.run_version if seen.last else None)
+
+    def _check_continuity(self, seen: _Seen) -> None:
+        """Refuse to go on where the last run's configuration or offsets do not allow it."""
+        if seen.last is None:
+            return
+        others = [uri for uri in seen.state.get("sources", {}) if uri != seen.source.dataset.uri]
+        if self._request.full_refresh:
+            if others:
+                message = f"{self._target.uri} holds rows of other sources, too: {', '.join(others)}"
+                raise _refused("full_refresh", message, "drop the target and fold every source anew")
+            return
+        if seen.last.number and seen.last.run_version is None and self._config.incremental:
+            message = f"{self._target.uri} has forgotten how far its source was folded"
+            raise _refused("source", message, "run once with full_refresh=True")
+        problems = list(continuity.breaks(seen.state.get("fixed", {}), continuity.fixed(self._config)))
+        if problems:
+            raise ConfigError.of(problems)
+
+    def _since(self, seen: _Seen) -> int | None:
+        if self._request.full_refresh:
+            return None
+        since: int | None = seen.state.get("sources", {}).get(seen.source.dataset.uri)
+        return since
+
+    def _plan(self, seen: _Seen, taken: Gained) -> tuple[Plan, DataFrame | None]:
+        """Plan for the target's columns, or for the source's where there is no target yet."""
+        config = self._config
+        stored = None
+        if seen.last is not None and not self._request.full_refresh:
+            stored = tables.read(self._spark, Pinned(self._target, seen.last.version))
+        columns = intake.table_columns(taken.rows.schema if stored is None else stored.schema)
+        kinds = taken.with_kinds or bool(config.row_kind_column or config.table_options.row_kind_field)
+        return planned(config, columns, retracts=kinds), stored
+
+    def _written(self, seen: _Seen, plan: Plan, taken: Gained, found: DataFrame) -> dict[str, Any]:
+        with self._progress.step("fold"):
+            counts = outcome.counted(plan, found)
+        told = {"counts": counts, "read": taken.how, "forms": forms(plan)}
+        # An empty first run makes the table all the same: it says how far the source was folded.
+        needed = outcome.has_changes(counts) or seen.last is None or self._request.full_refresh
+        if not needed or self._request.until == "transform":
+            version = seen.last.run_version if seen.last else None
+            return self._told(seen, changed=needed, version=version, found=told)
+        number = seen.last.number + 1 if seen.last else 1
+        state = self._state(seen, told)
+        if seen.log is not None:
+            with self._progress.step("log"):
+                version = changelog.write(self._spark, seen.log, plan, found, number)
+            state["changelogs"] = {**state["changelogs"], seen.log.dataset.uri: version}
+        with self._progress.step("merge"):
+            committed = self._commit(seen, plan, found, state, counts)
+        return self._told(seen, changed=True, version=committed.version, found=told)
+
+    def _state(self, seen: _Seen, told: Mapping[str, Any]) -> dict[str, Any]:
+        """Give what the next run finds: whose run it was, how far it read, and what it may not change."""
+        before = {} if self._request.full_refresh else seen.state
+        batches = [*before.get("batches", []), *([self._batch] if self._batch else [])]
+        return {
+            "token": self._request.run.model_dump(),
+            "fixed": continuity.fixed(self._config),
+            "sources": {**before.get("sources", {}), seen.source.dataset.uri: seen.source.version},
+            "batches": batches[-_REMEMBERED_BATCHES:],
+            "changelogs": dict(before.get("changelogs", {})),
+            "found": told,
+        }
+
+    def _commit(
+        self, seen: _Seen, plan: Plan, found: DataFrame, state: Mapping[str, Any], counts: Mapping[str, int]
+    ) -> tables.Committed:
+        rows = outcome.results(plan, found)
+
+        def write() -> None:
+            if seen.last is None:
+                whole = rows.drop(outcome.CHANGE)
+                tables.create_as(self._target, whole, CAPABILITY, partition_by=self._config.partition_by)
+            elif self._request.full_refresh:
+                tables.overwrite(self._target, rows.drop(outcome.CHANGE))
+            else:
+                with tables.settings(self._spark, _MERGE_CONF):
+                    tables.merge(
+                        self._spark, self._target, rows, _condition(plan), list(_clauses(plan, counts))
+                    )
+
+        return tables.commit(self._spark, self._target, CAPABILITY, seen.last, state, write)
+
+    def _told(
+        self,
+        seen: _Seen,
+        *,
+        changed: bool = False,
+        version: int | None = None,
+        found: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        return report(
+            self._request, self._target, seen.source, self._progress.seconds, self._said,
+            changed=changed, version=version, found=found,
+        )  # fmt: skip
+
+
+def _condition(plan: Plan) -> str:
+    equal = "<=>" if plan.options.nullable_key else "="
+    return " AND ".join(f"{sql.name('t', name)} {equal} {sql.name('s', name)}" for name in plan.key)
+
+
+def _clauses(plan: Plan, counts: Mapping[str, int]) -> Iterator[str]:
+    """Yield the clauses that are needed: a batch that only inserts never looks into the rows it meets."""
+    change = sql.name("s", outcome.CHANGE)
+    if counts["removed"]:
+        yield f"WHEN MATCHED AND {change} = '-D' THEN DELETE"
+    if counts["updated"]:
+        sets = ", ".join(f"{sql.name('t', name)} = {sql.name('s', name)}" for name in plan.values)
+        yield f"WHEN MATCHED AND {change} = '+U' THEN UPDATE SET {sets}"
+    if counts["inserted"]:
+        values = ", ".join(sql.name("s", name) for name in plan.names)
+        yield f"WHEN NOT MATCHED AND {change} = '+I' THEN INSERT ({sql.names(plan.names)}) VALUES ({values})"
+
+
+def _needed(path: str, ref: str | None) -> str:
+    if ref is None:
+        raise ConfigError.of([Problem(path, "missing", "is required", "name a dataset")])
+    return ref
+
+
+def _refused(path: str, message: str, hint: str) -> DataError:
+    return DataError.of([Problem(path, "refused", message, hint)])

@@ -1,0 +1,80 @@
+"""How records are folded one by one: a key's history goes to Python as Arrow and comes back as values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql.types import BooleanType, StringType, StructField, StructType
+
+from airflow_merge_provider.core.merge_engine.fold import Folded, Record, fold
+from airflow_merge_provider.core.merge_engine.plan import Plan
+from airflow_merge_provider.jobs import sql
+from airflow_merge_provider.jobs.merge_engine.records import ADDS, DELETES, IGNORED, POSITION, STORED
+
+HISTORY = "#history"
+ALIVE = "#folded_alive"
+PROBLEM = "#folded_problem"
+_AT = "at"
+
+
+def history(plan: Plan) -> Column:
+    """Gather what the fold reads of the records of a key, as an aggregate."""
+    flags = {_AT: POSITION, "adds": ADDS, "deletes": DELETES, "stored": STORED}
+    record = F.struct(
+        *(sql.column(name).alias(as_) for as_, name in flags.items()),
+        F.struct(*map(sql.column, _read(plan))).alias("values"),
+    )
+    return F.collect_list(F.when(~sql.column(IGNORED), record)).alias(HISTORY)
+
+
+def walked(plan: Plan, gathered: DataFrame) -> DataFrame:
+    """Replace the history of every key by the folded columns, whether there is a row, and what went wrong."""
+    kept = [field for field in gathered.schema.fields if field.name != HISTORY]
+    made = _values_type(gathered)
+    folded = [StructField(rule.name, made[rule.name].dataType) for rule in plan.folded]
+    flags = [StructField(ALIVE, BooleanType()), StructField(PROBLEM, StringType())]
+    return gathered.mapInArrow(_walker(plan), StructType([*kept, *folded, *flags]))
+
+
+def _read(plan: Plan) -> list[str]:
+    """Name the columns that the fold needs: its own, and those that order their groups."""
+    groups = {rule.group for rule in plan.folded if rule.group is not None} | set(plan.removing_groups)
+    ordering = [name for place in sorted(groups) for name in plan.groups[place].order]
+    return list(dict.fromkeys([*(rule.name for rule in plan.folded), *ordering]))
+
+
+def _values_type(gathered: DataFrame) -> StructType:
+    element: Any = gathered.schema[HISTORY].dataType
+    values: StructType = element.elementType["values"].dataType
+    return values
+
+
+def _walker(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    rules = plan.folded
+
+    def walk(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            keys = batch.column(HISTORY).to_pylist()
+            results = [fold(plan, rules, _records(entries)) for entries in keys]
+            yield _with_results(batch, results, [rule.name for rule in rules])
+
+    return walk
+
+
+def _records(entries: list[dict[str, Any]]) -> Iterator[Record]:
+    for entry in sorted(entries, key=lambda each: int(each[_AT])):
+        yield Record(entry["values"], entry["adds"], entry["deletes"], entry["stored"])
+
+
+def _with_results(batch: pa.RecordBatch, results: list[Folded], names: list[str]) -> pa.RecordBatch:
+    values = batch.schema.field(HISTORY).type.value_type.field("values").type
+    columns = {name: batch.column(name) for name in batch.schema.names if name != HISTORY}
+    for name in names:
+        given = [each.values.get(name) for each in results]
+        columns[name] = pa.array(given, values.field(name).type)
+    columns[ALIVE] = pa.array([each.alive for each in results], pa.bool_())
+    columns[PROBLEM] = pa.array([each.problem for each in results], pa.string())
+    return pa.RecordBatch.from_pydict(columns)

@@ -1,0 +1,95 @@
+"""The operator that folds a stream of changes into a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from airflow.sdk import Asset
+
+from airflow_merge_provider.core.merge_engine.checks import warnings
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig, references
+from airflow_merge_provider.operators._spark_job import SparkJobOperator
+
+_JSON = ("primary_key", "options", "order_by", "partition_by", "fail_on")
+
+
+class MergeEngineOperator(SparkJobOperator):
+    """Fold the records of a source into a table with one row per key, by the rules of a merge engine.
+
+    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated.
+
+    :param source: the dataset whose rows are the changes.
+    :param target: the table to fold them into: a bare id, a catalog table, a location or an ``Asset``.
+    :param primary_key: the columns of the key.
+    :param merge_engine: ``deduplicate``, ``partial-update``, ``aggregation`` or ``first-row``.
+    :param options: table options in Paimon's names, such as ``{"sequence.field": "ts"}``.
+    :param row_kind_column: the column of the source with ``+I``, ``-U``, ``+U`` or ``-D``; without it every
+        row is ``+I``.
+    :param order_by: the columns that say which record came first; by default the source's commits and files.
+    :param partition_by: the columns by which a new target is partitioned.
+    :param batch_id: the name of the batch; one that the target has seen is not folded again.
+    :param changelog: the table that takes the net changes of every run.
+    :param fail_on: what stops a run: ``tie``, ``null-sequence``, ``orphan-retract``.
+    :param incremental: whether a run reads only what the source gained since the last one.
+    """
+
+    job = "merge_engine"
+    config_class = MergeEngineConfig
+    config_fields = (
+        "source",
+        "target",
+        "primary_key",
+        "merge_engine",
+        "options",
+        "row_kind_column",
+        "order_by",
+        "partition_by",
+        "batch_id",
+        "changelog",
+        "fail_on",
+        "incremental",
+    )
+    template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **SparkJobOperator.template_fields_renderers,
+        **dict.fromkeys(_JSON, "json"),
+    }
+
+    def __init__(
+        self,
+        *,
+        source: str | Asset,
+        target: str | Asset,
+        primary_key: Sequence[str] | str,
+        merge_engine: str = "deduplicate",
+        options: Mapping[str, Any] | None = None,
+        row_kind_column: str | None = None,
+        order_by: Sequence[str] | str = (),
+        partition_by: Sequence[str] | str = (),
+        batch_id: str | None = None,
+        changelog: str | Asset | None = None,
+        fail_on: Sequence[str] | str = (),
+        incremental: bool | str = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.source = source
+        self.target = target
+        self.primary_key = primary_key
+        self.merge_engine = merge_engine
+        self.options = options
+        self.row_kind_column = row_kind_column
+        self.order_by = order_by
+        self.partition_by = partition_by
+        self.batch_id = batch_id
+        self.changelog = changelog
+        self.fail_on = fail_on
+        self.incremental = incremental
+        self._declare(target, [source])
+
+    def references(self, config: MergeEngineConfig) -> dict[str, str]:
+        return references(config)
+
+    def warnings(self, config: MergeEngineConfig) -> list[str]:
+        return warnings(config)

@@ -1,0 +1,49 @@
+"""A table of states and batches of changes to it: keys spread over the whole table, some more than once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from deltalake import write_deltalake
+
+VALUES = [f"n{place}" for place in range(7)]
+TEXTS = [f"t{place}" for place in range(4)]
+COLUMNS = ["k", "seq", *VALUES, *TEXTS]
+_FILES = 8
+_PER_KEY = 1.2
+_SEED = 20_240_501
+
+
+def states(size: int) -> pa.Table:
+    """Give one row for each of the keys 0 to ``size`` - 1."""
+    return _rows(np.arange(size), np.zeros(size, dtype=np.int64), np.random.default_rng(_SEED), 0.0)
+
+
+def batch(size: int, changes: int, number: int) -> pa.Table:
+    """Give the raw changes of a batch: 1.2 a key, half of the values null, sequences that only grow."""
+    draw = np.random.default_rng([_SEED, number])
+    keys = draw.integers(0, size, int(changes / _PER_KEY))
+    chosen = draw.choice(keys, changes)
+    sequence = number * changes + draw.permutation(changes) + 1
+    return _rows(chosen, sequence, draw, 0.5)
+
+
+def _rows(keys: np.ndarray, sequence: np.ndarray, draw: np.random.Generator, nulls: float) -> pa.Table:
+    columns = {"k": pa.array(keys), "seq": pa.array(sequence)}
+    for name in VALUES:
+        empty = draw.random(len(keys)) < nulls
+        columns[name] = pa.array(draw.integers(0, 1_000, len(keys)), mask=empty)
+    for name in TEXTS:
+        empty = draw.random(len(keys)) < nulls
+        texts = np.char.add("text ", draw.integers(0, 100_000, len(keys)).astype(str))
+        columns[name] = pa.array(texts, pa.string(), mask=empty)
+    return pa.table(columns)
+
+
+def write_table(place: Path, rows: pa.Table) -> None:
+    """Write a table of several files with deletion vectors switched on."""
+    per_file = -(-len(rows) // _FILES)
+    for start in range(0, len(rows), per_file):
+        write_deltalake(str(place), rows.slice(start, per_file), mode="append")

@@ -1,0 +1,167 @@
+"""A batch of changes folded into a table, against a bare MERGE of the folded batch and DuckDB with delta-rs.
+
+``python -m benchmarks.merge_engine [--engine E] [--size N] [--changes N] [--rounds N]``; the figures go to
+``benchmarks/out``. Every way has a table of its own and gets the same batches; the tables must end equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession, functions as F
+
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.spark_conf import session_conf
+from airflow_merge_provider.jars import delta_jars
+from airflow_merge_provider.jobs.merge_engine.job import run
+from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.session import local_session
+from benchmarks.changes import COLUMNS, TEXTS, VALUES, batch, states, write_table
+from benchmarks.measure import OUT, Way, in_turns, write_results
+
+SUITE = "merge_engine"
+GOAL = 1.15
+ENGINES: Mapping[str, dict[str, str]] = {
+    "deduplicate": {"sequence.field": "seq"},
+    "partial-update": {"sequence.field": "seq"},
+    "aggregation": {f"fields.{name}.aggregate-function": "sum" for name in VALUES}
+    | {"sequence.field": "seq"},
+}
+
+
+class Contest:
+    """The tables of all ways in one folder, and the batches that they get."""
+
+    def __init__(self, spark: SparkSession, folder: Path, chosen: argparse.Namespace) -> None:
+        self.spark, self.folder, self.engine = spark, folder, chosen.engine
+        self.size, self.changes = chosen.size, chosen.changes
+        self.number = {"ours": 0, "bare": 0, "peer": 0}
+        shutil.rmtree(folder, ignore_errors=True)
+        first = states(chosen.size)
+        for name in ("changes", "bare", "peer"):
+            write_table(folder / name, first)
+        self._ours()
+        vectors = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+        spark.sql(f"ALTER TABLE delta.`{folder / 'bare'}` SET {vectors}").collect()
+
+    def ours(self) -> Mapping[str, Any]:
+        """Run the job on a batch that was appended to its source before the clock starts."""
+        write_deltalake(str(self.folder / "changes"), self._batch("ours"), mode="append")
+        began = time.perf_counter()
+        report = self._ours()
+        return {
+            "seconds": time.perf_counter() - began,
+            "steps": report["seconds"],
+            "counts": report["counts"],
+        }
+
+    def bare(self) -> Mapping[str, Any]:
+        """Merge the batch that DuckDB has folded: what the MERGE alone costs."""
+        place = self.folder / "folded.parquet"
+        pq.write_table(self._folded("bare"), place)
+        began = time.perf_counter()
+        source = self.spark.read.parquet(str(place))
+        source.createOrReplaceTempView("folded")
+        sets = ", ".join(f"t.{name} = s.{name}" for name in COLUMNS[1:])
+        self.spark.sql(
+            f"MERGE INTO delta.`{self.folder / 'bare'}` t USING folded s ON t.k = s.k "
+            f"WHEN MATCHED THEN UPDATE SET {sets} WHEN NOT MATCHED THEN INSERT *"
+        ).collect()
+        return {"seconds": time.perf_counter() - began}
+
+    def peer(self) -> Mapping[str, Any]:
+        """Fold with DuckDB and merge with delta-rs."""
+        began = time.perf_counter()
+        folded = self._folded("peer")
+        merge = DeltaTable(str(self.folder / "peer")).merge(
+            folded, "t.k = s.k", source_alias="s", target_alias="t"
+        )
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        return {"seconds": time.perf_counter() - began}
+
+    def same(self) -> bool:
+        """Say whether all tables have the same rows."""
+        found = set()
+        for name in ("ours", "bare", "peer"):
+            rows = self.spark.read.format("delta").load(str(self.folder / name)).select(*COLUMNS)
+            found.add(tuple(rows.agg(F.count(F.lit(1)), F.bit_xor(F.xxhash64(*COLUMNS))).collect()[0]))
+        return len(found) == 1
+
+    def _batch(self, way: str) -> pa.Table:
+        self.number[way] += 1
+        return batch(self.size, self.changes, self.number[way])
+
+    def _ours(self) -> dict[str, Any]:
+        request = JobRequest(
+            job="merge_engine",
+            config={
+                "source": "changes",
+                "target": "ours",
+                "primary_key": ["k"],
+                "merge_engine": self.engine,
+                "options": ENGINES[self.engine],
+            },
+            run=RunToken(dag_id="benchmark", run_id=str(self.number["ours"]), task_id="merge"),
+            warehouse=str(self.folder),
+            started_at=0,
+        )
+        return run(self.spark, request, Progress(out=str))
+
+    def _folded(self, way: str) -> pa.Table:
+        """Fold a batch with the rows that it touches in DuckDB, by the same rules."""
+        changes = self._batch(way)  # noqa: F841 - DuckDB finds it by its name
+        stored = DeltaTable(str(self.folder / way)).to_pyarrow_dataset()  # noqa: F841 - as above
+        last = "arg_max({0}, seq) FILTER ({0} IS NOT NULL) AS {0}"
+        rules = {
+            "deduplicate": "arg_max_null({0}, seq) AS {0}",
+            "partial-update": last,
+            "aggregation": "sum({0})::BIGINT AS {0}",
+        }
+        texts = last if self.engine == "aggregation" else rules[self.engine]
+        values = [rules[self.engine].format(name) for name in VALUES] + [texts.format(name) for name in TEXTS]
+        words = (
+            f"SELECT k, max(seq) AS seq, {', '.join(values)} FROM (SELECT * FROM changes UNION ALL "
+            "SELECT * FROM stored WHERE k IN (SELECT k FROM changes)) GROUP BY k"
+        )
+        return duckdb.sql(words).to_arrow_table()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", choices=list(ENGINES), default="deduplicate")
+    parser.add_argument("--size", type=int, default=1_000_000, help="rows of the table (1000000)")
+    parser.add_argument("--changes", type=int, default=100_000, help="records of a batch (100000)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up (3)")
+    chosen = parser.parse_args()
+    spark = local_session(session_conf(local=True, jars=delta_jars(), user={}))
+    contest = Contest(spark, OUT / "data" / f"{SUITE}-{chosen.engine}-{chosen.size}", chosen)
+    ways = [
+        Way("ours", contest.ours),
+        Way("bare MERGE of the folded batch", contest.bare),
+        Way("DuckDB + delta-rs", contest.peer),
+    ]
+    in_turns(ways, chosen.rounds)
+    same = contest.same()
+    spark.stop()
+    ours, bare, peer = (way.figures()["median"] for way in ways)
+    ratios = {"ours / bare MERGE": round(ours / bare, 2), "ours / delta-rs": round(ours / peer, 2)}
+    facts = {"engine": chosen.engine, "changes": chosen.changes, "tables_are_equal": same, "goal": GOAL}
+    print(json.dumps([way.figures() for way in ways], indent=1))
+    written = write_results(f"{SUITE}_{chosen.engine}", chosen.size, ways, ratios, facts)
+    print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
+    return 0 if same else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,355 @@
+"""What the merge engines give, by the definition: a slow walk over plain rows, apart from the package.
+
+A table is described as a vector is: schema, key, engine and options, all as texts. Values are what JSON has,
+with decimals as ``Decimal``, rows and maps as dicts. Source: merge_engine spec §9.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+Row = dict[str, Any]
+
+NUMBERS = {"TINYINT": 2**7, "SMALLINT": 2**15, "INT": 2**31, "BIGINT": 2**63}
+CANNOT_RETRACT = {
+    "max", "min", "first_value", "first_non_null_value", "listagg", "bool_and", "bool_or",
+    "merge_map_with_keytime", "nested_partial_update",
+}  # fmt: skip
+
+
+class RefusedError(Exception):
+    """Raised when a batch must not be folded."""
+
+
+class Oracle:
+    """One table and its rows; ``commit`` folds a batch in."""
+
+    def __init__(self, vector: Mapping[str, Any]) -> None:
+        self.schema: dict[str, str] = vector["schema"]
+        self.key: list[str] = vector["primary_key"]
+        self.engine: str = vector["engine"]
+        self.options: dict[str, str] = vector["options"]
+        self.rows: dict[Any, Row] = {}
+        self.groups = [
+            (name.split(".")[1].split(","), protected.split(","))
+            for name, protected in self.options.items()
+            if name.endswith(".sequence-group")
+        ]
+        self.sequence = [name for name in self.option("sequence.field").split(",") if name]
+
+    def option(self, name: str, otherwise: str = "") -> str:
+        return self.options.get(name, otherwise)
+
+    def commit(self, records: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """Fold a batch of ``[kind, value, …]`` in; gives the net changes."""
+        batch: dict[Any, list[tuple[str, Row]]] = {}
+        for kind, *values in records:
+            row = dict(zip(self.schema, values, strict=True))
+            if not self.dropped(kind):
+                batch.setdefault(tuple(row[name] for name in self.key), []).append((kind, row))
+        after = {key: self.fold(key, records) for key, records in batch.items()}
+        changes: list[list[Any]] = []
+        for key, row in after.items():
+            changes += self.change(self.rows.pop(key, None), row)
+            if row is not None:
+                self.rows[key] = row
+        return changes
+
+    def change(self, before: Row | None, after: Row | None) -> list[list[Any]]:
+        if before == after:
+            return []
+        if before is None:
+            return [["+I", *after.values()]] if after else []
+        if after is None:
+            return [["-D", *before.values()]]
+        return [["-U", *before.values()], ["+U", *after.values()]]
+
+    def dropped(self, kind: str) -> bool:
+        if self.option("ignore-delete") == "true":
+            return kind in {"-U", "-D"}
+        return self.option("ignore-update-before") == "true" and kind == "-U"
+
+    def fold(self, key: Any, batch: list[tuple[str, Row]]) -> Row | None:
+        stored = self.rows.get(key)
+        records = [*([("+I", stored)] if stored else []), *batch]
+        records = sorted(records, key=lambda record: self.place(record[1]))  # stable: arrival decides ties
+        state = State(self, key)
+        for number, (kind, row) in enumerate(records):
+            state.take(kind, row, stored=stored is row and records[number][1] is stored)
+        return state.row()
+
+    def place(self, row: Row) -> Any:
+        down = self.option("sequence.field.sort-order") == "descending"
+        return [older(row[name], down=down) for name in self.sequence]
+
+
+class State:
+    """A row while it is folded."""
+
+    def __init__(self, table: Oracle, key: Any) -> None:
+        self.table, self.key = table, key
+        self.reset()
+
+    def reset(self) -> None:
+        self.alive = False
+        self.values: Row = dict.fromkeys(self.table.schema) | dict(zip(self.table.key, self.key, strict=True))
+        self.started: set[str] = set()
+
+    def row(self) -> Row | None:
+        for name, value in self.values.items():
+            check_size(self.table.schema[name], value, self.function(name))
+        return self.values if self.alive else None
+
+    def function(self, name: str) -> str | None:
+        table = self.table
+        if name in table.key or (name in table.sequence and table.engine == "aggregation"):
+            return None
+        if any(name in order for order, _ in table.groups):
+            return None
+        own = table.option(f"fields.{name}.aggregate-function")
+        return own or table.option("fields.default-aggregate-function") or None
+
+    def take(self, kind: str, row: Row, *, stored: bool) -> None:
+        adds = kind in {"+I", "+U"}
+        engine = self.table.engine
+        if engine == "deduplicate":
+            self.values, self.alive = dict(row), adds
+        elif engine == "first-row":
+            if not adds:
+                raise RefusedError("ignore-delete")
+            if not self.alive:
+                self.values, self.alive = dict(row), True
+        elif engine == "aggregation":
+            self.aggregate_row(kind, row, adds, stored)
+        elif self.table.groups:
+            self.update_groups(kind, row, adds, stored)
+        else:
+            self.update(kind, row, adds)
+
+    def aggregate_row(self, kind: str, row: Row, adds: bool, stored: bool) -> None:
+        if kind == "-D" and self.table.option("aggregation.remove-record-on-delete") == "true":
+            self.reset()
+            return
+        for name in self.table.schema:
+            if name in self.table.key:
+                continue
+            if name in self.table.sequence:
+                self.values[name] = row[name]
+            else:
+                self.apply(name, self.function(name) or "last_non_null_value", row, adds, stored)
+        self.alive = self.alive or adds
+
+    def update(self, kind: str, row: Row, adds: bool) -> None:
+        if adds:
+            self.values.update({name: value for name, value in row.items() if value is not None})
+            self.alive = True
+        elif self.table.option("partial-update.remove-record-on-delete") != "true":
+            raise RefusedError("ignore-delete")
+        elif kind == "-D":
+            self.reset()
+
+    def update_groups(self, kind: str, row: Row, adds: bool, stored: bool) -> None:
+        remove = self.table.option("partial-update.remove-record-on-sequence-group").split(",")
+        for order, _ in self.table.groups:
+            named = kind == "-D" and any(name in remove for name in order)
+            if named and self.ticks(order, row) and self.is_new(order, row):
+                self.reset()
+                return
+        grouped = {name for order, protected in self.table.groups for name in (*order, *protected)}
+        if adds:
+            free = {name: value for name, value in row.items() if name not in grouped and value is not None}
+            self.values.update(free)
+        for order, protected in self.table.groups:
+            if self.ticks(order, row):
+                self.update_group(order, protected, row, adds, stored)
+        self.alive = self.alive or adds
+
+    def update_group(
+        self, order: list[str], protected: list[str], row: Row, adds: bool, stored: bool
+    ) -> None:
+        new = self.is_new(order, row)
+        for name in protected:
+            if name in order:
+                continue
+            function = self.function(name)
+            if function:
+                self.apply(name, function, row, adds, stored, reverse=adds and not new)
+            elif new:
+                self.values[name] = row[name] if adds else None
+        if new:
+            self.values.update({name: row[name] for name in order})
+
+    def ticks(self, order: list[str], row: Row) -> bool:
+        return any(row[name] is not None for name in order)
+
+    def is_new(self, order: list[str], row: Row) -> bool:
+        return [older(row[name]) for name in order] >= [older(self.values[name]) for name in order]
+
+    def apply(
+        self, name: str, function: str, row: Row, adds: bool, stored: bool, *, reverse: bool = False
+    ) -> None:
+        value, gathered = row[name], self.values[name]
+        said = {
+            option.rpartition(".")[2]: text
+            for option, text in self.table.options.items()
+            if option.startswith(f"fields.{name}.")
+        }
+        if not adds:
+            if said.get("ignore-retract") == "true":
+                return
+            if function in CANNOT_RETRACT:
+                raise RefusedError(function)
+            self.values[name] = RETRACT[function](gathered, value, self.table.schema[name], said)
+            return
+        if function == "first_value":
+            keeps = name in self.started and not reverse
+            self.values[name] = gathered if keeps else value
+        elif function == "count":
+            step = value or 0 if stored else int(value is not None)
+            self.values[name] = None if stored and value is gathered is None else (gathered or 0) + step
+        elif reverse and function != "collect":
+            self.values[name] = add(function, value, gathered, said)
+        else:
+            self.values[name] = add(function, gathered, value, said)
+        self.started.add(name)
+
+
+def older(value: Any, *, down: bool = False) -> Any:
+    """Give what null comes first by, and values in their order, or against it."""
+    if value is None:
+        return (0, 0)
+    return (1, _Down(value)) if down else (1, value)
+
+
+class _Down:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __lt__(self, other: _Down) -> bool:
+        return bool(other.value < self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Down) and bool(self.value == other.value)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
+def add(function: str, gathered: Any, value: Any, said: Mapping[str, str]) -> Any:
+    if function == "last_value" or (function == "first_non_null_value" and gathered is None):
+        return value
+    if function == "first_non_null_value":
+        return gathered
+    if value is None or (function == "listagg" and not value.strip()):
+        if value is not None or gathered is None or function not in {"collect", "nested_update", "listagg"}:
+            return gathered
+        return add(function, None, gathered, said)  # late, and the first: taken as a first one is
+    if function == "last_non_null_value":
+        return value
+    if function in {"collect", "nested_update"}:
+        return add_rows(function, add_rows(function, [], gathered or [], said), value, said)
+    if gathered is None or (function == "listagg" and not gathered.strip()):
+        return value
+    two = {
+        "sum": lambda: gathered + value,
+        "product": lambda: gathered * value,
+        "max": lambda: max(gathered, value),
+        "min": lambda: min(gathered, value),
+        "bool_and": lambda: gathered and value,
+        "bool_or": lambda: gathered or value,
+        "merge_map": lambda: {**gathered, **value},
+        "listagg": lambda: listed(gathered, value, said),
+    }
+    return two[function]()
+
+
+def listed(gathered: str, value: str, said: Mapping[str, str]) -> str:
+    delimiter = said.get("list-agg-delimiter", ",")
+    if said.get("distinct") != "true":
+        return gathered + delimiter + value
+    for token in value.split(delimiter):
+        if token.strip() and token not in gathered.split(delimiter):
+            gathered += delimiter + token
+    return gathered
+
+
+def add_rows(function: str, gathered: list[Any], value: list[Any], said: Mapping[str, str]) -> list[Any]:
+    if function == "collect":
+        both = gathered + value
+        if said.get("distinct") != "true":
+            return both
+        return [each for at, each in enumerate(both) if each not in both[:at]]
+    rows = list(gathered)
+    for each in value:
+        key = said.get("nested-key", "").split(",")
+        same = [at for at, row in enumerate(rows) if all(row[name] == each[name] for name in key if name)]
+        if key != [""] and same:
+            rows[same[0]] = each
+        elif len(rows) < int(said.get("count-limit", 2**31)):
+            rows.append(each)
+    return rows
+
+
+def _sum_back(gathered: Any, value: Any, kind: str, said: Mapping[str, str]) -> Any:
+    return gathered if value is None else (gathered or 0) - value
+
+
+def _product_back(gathered: Any, value: Any, kind: str, said: Mapping[str, str]) -> Any:
+    if gathered is None or value is None:
+        return gathered
+    if value == 0:
+        raise RefusedError("zero")
+    return int(gathered / Decimal(value))
+
+
+def _collect_back(gathered: Any, value: Any, kind: str, said: Mapping[str, str]) -> Any:
+    if gathered is None or value is None:
+        return gathered
+    rows = list(gathered)
+    for each in value:
+        if each in rows:
+            rows.remove(each)
+    return rows
+
+
+def _nested_back(gathered: Any, value: Any, kind: str, said: Mapping[str, str]) -> Any:
+    if gathered is None or value is None:
+        return gathered
+    key = [name for name in said.get("nested-key", "").split(",") if name] or list((value or [{}])[0])
+    gone = [[row[name] for name in key] for row in value]
+    return [row for row in gathered if [row[name] for name in key] not in gone]
+
+
+def _map_back(gathered: Any, value: Any, kind: str, said: Mapping[str, str]) -> Any:
+    if gathered is None or value is None:
+        return gathered
+    return {name: each for name, each in gathered.items() if name not in value}
+
+
+RETRACT = {
+    "sum": _sum_back,
+    "count": lambda gathered, value, kind, said: (gathered or 0) - (value is not None),
+    "product": _product_back,
+    "last_value": lambda gathered, value, kind, said: None,
+    "last_non_null_value": lambda gathered, value, kind, said: gathered if value is None else None,
+    "collect": _collect_back,
+    "merge_map": _map_back,
+    "nested_update": _nested_back,
+}
+
+
+def check_size(kind: str, value: Any, function: str | None) -> None:
+    """Refuse sums and products that the column cannot hold."""
+    if value is None or function not in {"sum", "product", "count"}:
+        return
+    if kind.startswith("DECIMAL"):
+        digits, scale = (int(word) for word in kind[8:-1].split(","))
+        half: Any = Decimal(10) ** (digits - scale)
+        fits = -half < value < half
+    else:
+        half = NUMBERS.get(kind)
+        fits = half is None or -half <= value < half
+    if not fits:
+        raise RefusedError("overflow")

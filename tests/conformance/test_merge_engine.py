@@ -1,0 +1,125 @@
+"""The merge engine's vectors: refusals without Spark, and folds on Spark with rows and changes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from threading import local
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.conformance import __main__ as runner, merge_engine
+from tests.conformance.lean import lean_session
+
+Vector = dict[str, Any]
+
+VECTORS: list[Vector] = json.loads(
+    (Path(__file__).parent / "vectors" / "merge_engine.json").read_text(encoding="utf-8")
+)["vectors"]
+# What another system writes byte by byte: bitmaps are refused, and sketches have other bytes here.
+BYTES = {"rbm32", "rbm64", "hll_sketch", "theta_sketch"}
+
+
+def expected(vector: Vector) -> Any:
+    """Give the rows that are expected, or ``{"error": {"stage", "mentions"}}``."""
+    if "ours" in vector:
+        return vector["ours"]
+    return vector["expected"] if vector["expected"] is not None else {"error": vector["expected_error"]}
+
+
+def is_refused(vector: Vector, stage: str) -> bool:
+    wanted = expected(vector)
+    return isinstance(wanted, dict) and wanted.get("error", {}).get("stage") == stage
+
+
+CONFIGURATIONS = [vector for vector in VECTORS if is_refused(vector, "create")]
+FOLDED = {
+    vector["id"]: vector
+    for vector in VECTORS
+    if not is_refused(vector, "create") and not BYTES & set(vector["options"].values())
+}
+
+
+@pytest.mark.parametrize("vector", CONFIGURATIONS, ids=lambda vector: vector["id"])
+def test_a_wrong_configuration_is_refused(vector: Vector, tmp_path: Path) -> None:
+    """Without Spark, with all that the message must name."""
+    line = merge_engine.outcome(None, vector, tmp_path)  # type: ignore[arg-type]  # not reached
+
+    assert mentions(vector) - said(line, vector) == set()
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[Any]]]:
+    """Run every selected vector, two at a time, each thread in a session of its own."""
+    place = tmp_path_factory.mktemp("vectors")
+    selected = {
+        item.callspec.params["id_"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and item.path == Path(__file__)
+        and hasattr(item, "callspec")
+        and "id_" in item.callspec.params
+    }
+    mine = local()
+
+    def run(id_: str) -> Any:
+        if not hasattr(mine, "session"):
+            mine.session = lean_session(spark)
+        return runner.line_of(merge_engine, mine.session, FOLDED[id_], place)
+
+    with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
+        yield {id_: pool.submit(run, id_) for id_ in FOLDED if id_ in selected}
+
+
+@pytest.mark.parametrize("id_", FOLDED)
+def test_a_vector_comes_out(id_: str, outcomes: dict[str, Future[Any]]) -> None:
+    """Rows and net changes as expected, as bags; or refused with all that the message must name."""
+    vector, line = FOLDED[id_], outcomes[id_].result()
+
+    if isinstance(expected(vector), dict):
+        assert mentions(vector) - said(line, vector) == set()
+        return
+    assert "error" not in line, line
+    assert bag(vector, line["rows"]) == bag(vector, expected(vector))
+    if "ours_changes" in vector:
+        assert [bag(vector, commit, 1) for commit in line["changes"]] == [
+            bag(vector, commit, 1) for commit in vector["ours_changes"]
+        ]
+
+
+def mentions(vector: Vector) -> set[str]:
+    return {text.lower() for text in expected(vector)["error"].get("mentions", [])}
+
+
+def said(line: Vector, vector: Vector) -> set[str]:
+    message = json.dumps(line["error"]).lower()
+    return {text for text in mentions(vector) if text in message}
+
+
+def bag(vector: Vector, rows: list[list[Any]], skip: int = 0) -> list[str]:
+    """Write rows so that ``==`` compares them as bags, also inside columns without an order."""
+    places = {skip + at for at, name in enumerate(vector["schema"]) if name in vector.get("unordered", [])}
+
+    def shape(at: int, value: Any) -> Any:
+        return sorted(value, key=text) if at in places and isinstance(value, list) else value
+
+    return sorted(text([shape(at, value) for at, value in enumerate(row)]) for row in rows)
+
+
+def text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def test_bags_tell_rows_apart() -> None:
+    """The order of rows and of columns without one is no difference; how often a row is there is."""
+    vector = {"schema": {"k": "INT", "v": "ARRAY<INT>"}, "unordered": ["v"]}
+
+    assert bag(vector, [[1, [1, 2]], [2, []]]) == bag(vector, [[2, []], [1, [2, 1]]])
+    assert bag(vector, [[1, [1, 1]]]) != bag(vector, [[1, [1]]])

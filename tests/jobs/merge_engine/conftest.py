@@ -1,0 +1,31 @@
+"""One lean session for the tests of this folder, and a stream in a folder of its own for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.conformance.lean import lean_session
+from tests.jobs.merge_engine.stream import Stream
+
+MakeStream = Callable[..., Stream]
+
+
+@pytest.fixture(scope="session")
+def lean(spark: SparkSession) -> SparkSession:
+    """Give a session for inputs of a few rows."""
+    return lean_session(spark)
+
+
+@pytest.fixture
+def stream(lean: SparkSession, tmp_path: Path) -> MakeStream:
+    """Make a stream in this test's folder."""
+
+    def make(**settings: Any) -> Stream:
+        return Stream(lean, tmp_path, **settings)
+
+    return make

@@ -1,0 +1,64 @@
+"""A merge engine in a folder of its own: batches written without Spark, runs as the operator asks for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.jobs.merge_engine.job import run
+from airflow_merge_provider.jobs.progress import Progress
+
+
+class Stream:
+    """A source of changes below one folder, and the target that runs fold it into."""
+
+    def __init__(self, spark: SparkSession, folder: Path, **settings: Any) -> None:
+        self.spark, self.folder = spark, folder
+        self.settings = {"source": "changes", "target": "state", "primary_key": ["k"], **settings}
+        self.said: list[str] = []
+        self._runs = 0
+
+    def write(self, columns: Mapping[str, Any], source: str = "changes", **how: Any) -> None:
+        """Append a batch, given by its columns, in one commit."""
+        arrays = {
+            name: given if isinstance(given, pa.Array) else pa.array(given) for name, given in columns.items()
+        }
+        write_deltalake(str(self.folder / source), pa.table(arrays), **{"mode": "append", **how})
+
+    def sql(self, statement: str) -> None:
+        """Execute a statement; {source} and {target} stand for the tables."""
+        places = {name: f"delta.`{self.folder / self.settings[name]}`" for name in ("source", "target")}
+        self.spark.sql(statement.format(**places)).collect()
+
+    def run(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
+        """Run once; ``until`` and ``full_refresh`` go into the request, all else is configuration."""
+        self._runs += 1
+        asked = {name: more.pop(name) for name in ("until", "full_refresh") if name in more}
+        request = JobRequest(
+            job="merge_engine",
+            config={**self.settings, **more},
+            run=RunToken(dag_id="tests", run_id=run_id or str(self._runs), task_id="merge"),
+            warehouse=str(self.folder),
+            started_at=self._runs,
+            **asked,
+        )
+        report = run(self.spark, request, Progress(out=self.said.append))
+        assert len(json.dumps(report)) < 4096
+        return report
+
+    def rows(self, table: str = "state", order: Sequence[str] = ("k",)) -> list[tuple[Any, ...]]:
+        """Give what stands in a table, in the order of some columns."""
+        frame = self.spark.read.format("delta").load(str(self.folder / table))
+        return [tuple(row) for row in frame.orderBy(*order).collect()]
+
+    def version(self, table: str = "state") -> int | None:
+        """Give a table's version, None when there is none."""
+        place = self.folder / table
+        return DeltaTable(str(place)).version() if (place / "_delta_log").exists() else None

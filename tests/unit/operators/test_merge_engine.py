@@ -1,0 +1,69 @@
+"""What MergeEngineOperator accepts, refuses and asks for, without a database."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk import Asset
+from airflow.sdk.execution_time.context import OutletEventAccessors
+
+from airflow_merge_provider.assets import dataset_asset
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.protocol import JobResult
+from airflow_merge_provider.operators import _spark_job
+from airflow_merge_provider.operators.merge_engine import MergeEngineOperator
+from tests.fakes import REPORT, FakeSparkJobHook
+
+
+def fold(**kwargs):
+    given = {"task_id": "fold", "source": "changes", "target": "state", "primary_key": ["k"], **kwargs}
+    return MergeEngineOperator(**given)
+
+
+def test_every_problem_of_literal_arguments_is_named_at_parse_time():
+    """Arguments, table options and what contradicts are said at once, each with its path."""
+    with pytest.raises(ConfigError) as refused:
+        fold(
+            merge_engine="partial-update",
+            primary_key="k,K",
+            options={"ignore-deletes": "true", "fields.v.aggregate-function": "sum"},
+            fail_on=["ties"],
+            warehouse="relative",
+        )
+
+    assert {problem.path for problem in refused.value.problems} == {
+        "primary_key",
+        "fail_on",
+        "options.ignore-deletes",
+        "options.fields.v.aggregate-function",
+        "warehouse",
+    }
+
+
+def test_datasets_become_assets():
+    """The source is an inlet, the target an outlet; assets and names mean the same."""
+    task = fold(source=Asset(uri="file:///lake/changes"), target="/lake/state")
+
+    assert [asset.uri for asset in task.inlets] == [Asset(uri="file:///lake/changes").uri]
+    assert [asset.uri for asset in task.outlets] == [dataset_asset("/lake/state").uri]
+
+
+def test_the_request_holds_what_was_given(monkeypatch):
+    """Rendered templates are values, and arguments that were left out stay out."""
+    task = fold(options="{{ options }}", incremental="{{ flag }}", batch_id="{{ ds }}", warehouse="/lake")
+    task.options, task.incremental, task.batch_id = '{"sequence.field": "ts"}', "False", "2024-01-01"
+    fake = FakeSparkJobHook.answering(JobResult(report={**REPORT, "job": "merge_engine"}))
+    monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
+    ti = SimpleNamespace(
+        dag_id="d", run_id="r", task_id="fold", map_index=-1, task=task, xcom_push=lambda key, value: None
+    )
+
+    task.execute({"ti": ti, "run_id": "r", "outlet_events": OutletEventAccessors()})
+
+    (request,) = fake.requests
+    assert request.job == "merge_engine"
+    assert request.config["options"] == {"sequence.field": "ts"}
+    assert request.config["incremental"] is False
+    assert request.config["batch_id"] == "2024-01-01"
+    assert "changelog" not in request.config
