@@ -33,8 +33,8 @@ class Entities:
     """The thin rows of one source: ids, hashes of ids, who is deleted, and per rule side the hashed keys.
 
     ``keys`` gives, by the order of a side, for each key the position of its entity, the key's hash, and a
-    second hash that tells two keys with one hash apart. ``contents`` are hashes of what the entities say; they
-    are 0 in a run that compares nothing.
+    second hash that tells two keys with one hash apart. ``contents`` are hashes of what the entities say;
+    they are 0 in a run that compares nothing.
     """
 
     ids: pa.StringArray

@@ -23,9 +23,10 @@ class Difference:
 
     ``labels`` are those of the entities to render, ``sizes`` the number of members by the place of the
     output, ``ids`` the ids these outputs have. ``retired`` are live outputs of the past whose id is none any
-    more, in the order of their ids: with their numbers and whether a member of theirs lives on. ``emptied`` are
-    the ids of deletes whose entity is elsewhere now. ``overlaps`` says that an id is one of an output that was
-    not looked at. ``changed`` counts changed entities, ``next_number`` is above all numbers of the past.
+    more, in the order of their ids: with their numbers and whether a member of theirs lives on. ``emptied``
+    are the ids of deletes whose entity is elsewhere now. ``overlaps`` says that an id is one of an output
+    that was not looked at. ``changed`` counts changed entities, ``next_number`` is above all numbers of the
+    past.
     """
 
     labels: pa.Table

@@ -58,7 +58,8 @@ class Intake:
     """The sources as they are merged, the rules, the columns of the keys, and the outputs they make.
 
     ``positions`` say how far each dataset was read, ``evaluated`` which of them need the definition itself to
-    tell their keys; ``difference`` is what the outputs are beside those of the past, None where there is none.
+    tell their keys; ``difference`` is what the outputs are beside those of the past, None where there is
+    none.
     """
 
     config: MergeSourceConfig
@@ -167,7 +168,7 @@ class _Reading:
 
     @property
     def rendered(self) -> Source:
-        """The rows to make outputs of: also those that were not read now, whose versions nobody has counted."""
+        """The rows to make outputs of: also those not read now, whose versions nobody has counted."""
         return self.source if self.position is None else replace(self.source, several=True)
 
     def corrected(self, thin: pa.Table, entities: Entities) -> _Reading | None:

@@ -51,8 +51,8 @@ def _labelled(taken: Intake, labels: DataFrame, content: Content) -> DataFrame:
     """Give the entities that have one of the labels.
 
     Joined in front of the union, nothing is computed for the others, not even which version is their last;
-    joined behind it, Spark compiles what follows once and not once for each source, which is what counts where
-    there are few.
+    joined behind it, Spark compiles what follows once and not once for each source, which is what counts
+    where there are few.
     """
     labels = F.broadcast(labels)
     early = taken.labels.num_rows > _MANY or any(source.several for source in taken.sources)
@@ -136,7 +136,7 @@ def _output(outputs: DataFrame, written_at: int) -> DataFrame:
 
 
 def content_hash(*said: Column) -> Column:
-    """Hash what an output says: its id, whether it is deleted or replaced, and what else is given, as JSON."""
+    """Hash what an output says: its id, whether it is deleted or replaced, and what else is given as JSON."""
     flags = (F.coalesce(F.col(flag), F.lit(False)).cast("string") for flag in ("_deleted", REPLACED))
     return F.md5(F.concat_ws("\n", "_id", *flags, *said))
 

@@ -40,8 +40,8 @@ class Source:
     """One input, ready to be read: ``frame`` has the columns above beside its own.
 
     ``properties`` are the typed columns that are merged; None where the entity is one VARIANT, which is then
-    in CONTENT as a map without system properties, and in TEXT as JSON. ``several`` says that an entity may have
-    more than one row, its versions.
+    in CONTENT as a map without system properties, and in TEXT as JSON. ``several`` says that an entity may
+    have more than one row, its versions.
     """
 
     offset: int
