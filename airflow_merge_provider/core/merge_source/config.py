@@ -160,7 +160,7 @@ class MergeSourceConfig(Config):
     )
     reset: bool = Field(
         default=False,
-        description="Whether the target is written anew, its numbers from 0; readers start over.",
+        description="Whether the target is written anew; its readers have to start over.",
     )
     id_column: Name = Field("_id", description="The column of the inputs that holds the entity's id.")
     deleted_column: Name = Field("_deleted", description="The column that says that an entity is deleted.")
