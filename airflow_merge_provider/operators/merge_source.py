@@ -36,6 +36,7 @@ class MergeSourceOperator(SparkJobOperator):
     :param include_internal_properties: whether strategy ``list`` keeps properties that start with ``_``.
     :param equality_sets_mode: ``neighbours`` or ``all_pairs``.
     :param on_config_change: ``refresh`` or ``fail`` when the rules are not those of the last run.
+    :param reset: write the target as if there were none; its readers have to start over.
     :param id_column: the column of the datasets that holds the id.
     :param deleted_column: the column that says that an entity is deleted.
     :param sequence_column: the column that grows with every version of an entity.
@@ -61,6 +62,7 @@ class MergeSourceOperator(SparkJobOperator):
         "include_internal_properties",
         "equality_sets_mode",
         "on_config_change",
+        "reset",
         "id_column",
         "deleted_column",
         "sequence_column",
@@ -91,6 +93,7 @@ class MergeSourceOperator(SparkJobOperator):
         include_internal_properties: bool | str = False,
         equality_sets_mode: str = "neighbours",
         on_config_change: str = "refresh",
+        reset: bool | str = False,
         id_column: str = "_id",
         deleted_column: str = "_deleted",
         sequence_column: str = "_updated",
@@ -114,6 +117,7 @@ class MergeSourceOperator(SparkJobOperator):
         self.include_internal_properties = include_internal_properties
         self.equality_sets_mode = equality_sets_mode
         self.on_config_change = on_config_change
+        self.reset = reset
         self.id_column = id_column
         self.deleted_column = deleted_column
         self.sequence_column = sequence_column

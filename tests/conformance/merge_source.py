@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import ConfigError, MergeError
@@ -40,13 +40,17 @@ def _steps(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> I
     for number, step in enumerate(vector["steps"]):
         config, operator = step.get("config", config), step.get("operator", operator)
         _append(step.get("inputs", {}), versions, warehouse)
+        _remove(step.get("remove", {}), warehouse)
         settings = {**config, **operator, "target": TARGET, "entity_column": "entity"}
+        if step.get("reset"):
+            settings["reset"], position = True, -1
         request = JobRequest(
             job="merge_source",
             config=settings,
             run=RunToken(dag_id="conformance", run_id=str(number), task_id=vector["id"]),
             warehouse=str(warehouse),
             started_at=number,
+            full_refresh=bool(step.get("full")),
         )
         try:
             run(spark, request, Progress(out=str))
@@ -68,6 +72,14 @@ def _append(inputs: Mapping[str, list[Any]], versions: dict[str, int], warehouse
         versions[dataset] = start + len(rows)
         content = pa.table({"_updated": [row[0] for row in rows], "entity": [row[1] for row in rows]}, SCHEMA)
         write_deltalake(str(warehouse / dataset), content, mode="append")
+
+
+def _remove(ids: Mapping[str, list[str]], warehouse: Path) -> None:
+    """Delete all rows of some entities."""
+    for dataset, gone in ids.items():
+        rows = DeltaTable(str(warehouse / dataset)).to_pyarrow_table()
+        kept = [json.loads(entity)["_id"] not in gone for entity in rows.column("entity").to_pylist()]
+        write_deltalake(str(warehouse / dataset), rows.filter(pa.array(kept)), mode="overwrite")
 
 
 def _written(spark: SparkSession, warehouse: Path, position: int) -> Iterator[dict[str, Any]]:

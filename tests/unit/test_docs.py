@@ -148,7 +148,8 @@ def _default(field) -> str:
 def test_options_without_effect_are_named():
     """An option that nothing but the configuration and the operator reads is said to have no effect yet."""
     package = ROOT / "airflow_merge_provider"
-    readers = [*(package / "jobs").rglob("*.py"), package / "core/merge_source/equality.py"]
+    rules = (package / f"core/merge_source/{name}.py" for name in ("equality", "course"))
+    readers = [*(package / "jobs").rglob("*.py"), *rules]
     code = "".join(path.read_text(encoding="utf-8") for path in readers)
     code = code.replace("most_merged", "max_merged").replace("dataset_ids", "datasets")
     options = {row[0].strip("`") for row in rows(section(MERGE_SOURCE, "Options"))}

@@ -158,6 +158,10 @@ class MergeSourceConfig(Config):
     on_config_change: Literal["refresh", "fail"] = Field(
         "refresh", description="What a run does when the rules are not those of the run before."
     )
+    reset: bool = Field(
+        default=False,
+        description="Whether the target is written anew; its readers have to start over.",
+    )
     id_column: Name = Field("_id", description="The column of the inputs that holds the entity's id.")
     deleted_column: Name = Field("_deleted", description="The column that says that an entity is deleted.")
     sequence_column: Name = Field("_updated", description="The column that grows with every version.")

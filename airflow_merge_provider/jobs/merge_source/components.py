@@ -20,6 +20,8 @@ from airflow_merge_provider.core.merge_source.equality import Rule, Side
 
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+Order = tuple[int, str]
+Keyed = tuple[Numbers, Numbers, Numbers]
 
 
 class HashCollisionError(Exception):
@@ -31,19 +33,50 @@ class Entities:
     """The thin rows of one source: ids, hashes of ids, who is deleted, and per rule side the hashed keys.
 
     ``keys`` gives, by the order of a side, for each key the position of its entity, the key's hash, and a
-    second hash that tells two keys with one hash apart.
+    second hash that tells two keys with one hash apart. ``contents`` are hashes of what the entities say;
+    they are 0 in a run that compares nothing.
     """
 
     ids: pa.StringArray
     hashes: Numbers
     deleted: Flags
-    keys: dict[tuple[int, str], tuple[Numbers, Numbers, Numbers]]
+    contents: Numbers
+    keys: dict[Order, Keyed]
 
     @staticmethod
     def none() -> Entities:
         """Give a source that has no entities."""
         empty = np.empty(0, np.int64)
-        return Entities(pa.array([], pa.string()), empty, empty.astype(np.bool_), {})
+        return Entities(pa.array([], pa.string()), empty, empty.astype(np.bool_), empty, {})
+
+    def only(self, chosen: Flags) -> Entities:
+        """Keep some of the entities, with their keys."""
+        place = np.cumsum(chosen) - 1
+        keys = {}
+        for order, (positions, hashes, seconds) in self.keys.items():
+            kept = chosen[positions]
+            keys[order] = place[positions[kept]], hashes[kept], seconds[kept]
+        return Entities(
+            self.ids.filter(pa.array(chosen)),
+            self.hashes[chosen],
+            self.deleted[chosen],
+            self.contents[chosen],
+            keys,
+        )
+
+    def and_also(self, others: Entities) -> Entities:
+        """Put other entities of the same source behind these."""
+        keys = dict(self.keys)
+        for order, (positions, hashes, seconds) in others.keys.items():
+            moved = positions + len(self.hashes), hashes, seconds
+            keys[order] = both(keys[order], moved) if order in keys else moved
+        return Entities(
+            pa.concat_arrays([self.ids, others.ids]),
+            np.concatenate([self.hashes, others.hashes]),
+            np.concatenate([self.deleted, others.deleted]),
+            np.concatenate([self.contents, others.contents]),
+            keys,
+        )
 
     @cached_property
     def by_id(self) -> Numbers:
@@ -131,9 +164,10 @@ def connected(sources: Sequence[Entities], rules: Sequence[Rule]) -> Graph:
     starts = np.cumsum([0, *(len(source.hashes) for source in sources)])
     sides, count = _numbered(sources, starts)
     nodes = int(starts[-1])
-    heads, tails = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    none = np.empty(0, np.int64)
+    heads, tails = [none], [none]
     for rule in rules:
-        ends = [sides[side.order] for side in (rule.left, rule.right)]
+        ends = [sides.get(side.order, (none, none)) for side in (rule.left, rule.right)]
         shared = np.logical_and(*(_marked(keys, count) for _, keys in ends))
         place = np.cumsum(shared) - 1 + nodes
         for entities, keys in ends:
@@ -148,6 +182,12 @@ def connected(sources: Sequence[Entities], rules: Sequence[Rule]) -> Graph:
     labels = labels[: starts[-1]]
     used = _marked(labels, nodes)
     return Graph(sources, (np.cumsum(used) - 1)[labels], int(np.count_nonzero(used)))
+
+
+def both(some: Keyed, more: Keyed) -> Keyed:
+    """Put keys behind keys."""
+    positions, hashes, seconds = (np.concatenate(parts) for parts in zip(some, more, strict=True))
+    return positions, hashes, seconds
 
 
 def all_different(numbers: Numbers) -> bool:
@@ -194,6 +234,7 @@ def entities_of(thin: pa.Table, sides: Sequence[Side]) -> Entities:
         ids=thin.column("id").cast(pa.string()).combine_chunks(),
         hashes=_numbers(thin.column("hash")),
         deleted=thin.column("deleted").to_numpy().astype(np.bool_),
+        contents=_numbers(thin.column("content")),
         keys={side.order: _keys(thin, number) for number, side in enumerate(sides)},
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -15,14 +15,17 @@ from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule, planned_rules
 from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.merge_source.affected import Look, affected
 from airflow_merge_provider.jobs.merge_source.components import (
     Entities,
     HashCollisionError,
     connected,
     entities_of,
 )
+from airflow_merge_provider.jobs.merge_source.difference import Difference, difference
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys, source_keys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH, Outcome, outcome
+from airflow_merge_provider.jobs.merge_source.past import remembered
 from airflow_merge_provider.jobs.merge_source.sources import CONTENT, DELETED, ID, Source, opened
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.tables import Pinned
@@ -31,66 +34,142 @@ from airflow_merge_provider.jobs.tables import Pinned
 _SEEDS = range(5)
 
 
+class LookAgainError(Exception):
+    """Raised where the changes alone do not tell the result: everything has to be compared."""
+
+
+@dataclass(frozen=True)
+class Before:
+    """What a run compares itself with: the target's rows, and how far the last run had read each dataset.
+
+    ``positions`` are by the names of datasets; with ``everything`` they are not used. ``evaluated`` names the
+    datasets whose keys Spark's own expressions could not tell.
+    """
+
+    rows: DataFrame
+    positions: Mapping[str, int]
+    evaluated: Sequence[str]
+    everything: bool
+    same_rules: bool
+
+
 @dataclass(frozen=True)
 class Intake:
-    """The sources as they are merged, the rules, the columns of the keys, and the outputs they make."""
+    """The sources as they are merged, the rules, the columns of the keys, and the outputs they make.
+
+    ``positions`` say how far each dataset was read, ``evaluated`` which of them need the definition itself to
+    tell their keys; ``difference`` is what the outputs are beside those of the past, None where there is
+    none.
+    """
 
     config: MergeSourceConfig
     rules: Sequence[Rule]
     sources: Sequence[Source]
     keys: Sequence[SourceKeys]
     outcome: Outcome
+    positions: Mapping[str, int]
+    evaluated: Sequence[str]
+    difference: Difference | None = None
+
+    @property
+    def labels(self) -> pa.Table:
+        """The entities that are rendered, with the places of their outputs."""
+        return self.outcome.labels if self.difference is None else self.difference.labels
 
 
 def take_in(
-    spark: SparkSession, pinned: Sequence[Pinned], config: MergeSourceConfig, progress: Progress
+    spark: SparkSession,
+    pinned: Sequence[Pinned],
+    config: MergeSourceConfig,
+    progress: Progress,
+    before: Before | None = None,
 ) -> Intake:
     """Read what decides who belongs together, and decide it.
 
     :raises DataError: for entities without an id, with two current versions, or that cannot be merged.
+    :raises LookAgainError: when what has changed cannot be told from the changes alone.
     """
     rules = planned_rules(config)
     offsets = {name: offset for offset, name in enumerate(config.dataset_ids)}
     sources = [opened(tables.read(spark, each), offsets[each.dataset.id], config) for each in pinned]
     for seed in _SEEDS:
         try:
-            return _connected(sources, rules, config, progress, seed)
+            return _connected(sources, rules, config, progress, seed, before)
         except HashCollisionError:
             progress.say("two values have one hash: hashing anew")
     raise AssertionError(f"hashes collided with {len(_SEEDS)} seeds in a row")
 
 
 def _connected(
-    sources: Sequence[Source], rules: Sequence[Rule], config: MergeSourceConfig, progress: Progress, seed: int
+    sources: Sequence[Source],
+    rules: Sequence[Rule],
+    config: MergeSourceConfig,
+    progress: Progress,
+    seed: int,
+    before: Before | None,
 ) -> Intake:
     with progress.step("read keys"):
-        read = _read([_Reading(_hashed(source, seed), seed) for source in sources], rules)
+        readings = [_reading(_hashed(source, seed), seed, before) for source in sources]
+        read = _read(readings, rules)
+        past = None if before is None else remembered(before.rows, config.dataset_ids, rules, seed)
     with progress.step("connect"):
-        known = {reading.source.offset: entities for reading, entities in read}
-        graph = connected(
-            [known.get(offset, Entities.none()) for offset in range(len(config.dataset_ids))],
-            [rule for rule in rules if {rule.left.dataset, rule.right.dataset} <= set(known)],
-        )
-        found = outcome(graph, config)
-    readings = [reading for reading, _ in read]
-    keys = [each.keys(rules) for each in readings]
-    return Intake(config, rules, [each.source for each in readings], keys, found)
+        known = {each.reading.source.offset: each for each in read}
+        looks = [known[at].look if at in known else None for at in range(len(config.dataset_ids))]
+        if before is None or past is None:
+            graph = connected([look.entities if look else Entities.none() for look in looks], rules)
+            found, different = outcome(graph, config), None
+        else:
+            nothing = Look(Entities.none(), complete=before.everything)
+            part = affected([look or nothing for look in looks], past, everything=before.everything)
+            found = outcome(connected(part.sources, rules), config)
+            different = difference(found, part, past, config, same_rules=before.same_rules)
+            if different.overlaps and not before.everything:
+                raise LookAgainError
+    positions = dict(before.positions) if before else {}
+    positions |= {each.reading.source.name: each.position for each in read if each.position is not None}
+    rendered = [each.reading.rendered for each in read]
+    keys = [each.reading.keys(rules) for each in read]
+    evaluated = [each.reading.source.name for each in read if not each.reading.native]
+    return Intake(config, rules, rendered, keys, found, positions, evaluated, different)
+
+
+def _reading(source: Source, seed: int, before: Before | None) -> _Reading:
+    """Read a source from where the last run ended, if that can be told."""
+    if before is None:
+        return _Reading(source, seed)
+    native = source.name not in before.evaluated
+    position = before.positions.get(source.name)
+    if before.everything or position is None or source.place is None:
+        return _Reading(source, seed, native=native, compared=True)
+    return _Reading(source, seed, native=native, compared=True, position=position)
 
 
 @dataclass(frozen=True)
 class _Reading:
     """How a source's thin rows are read: on fast assumptions first, again where the data contradicts them.
 
-    They are that Spark's own expressions can tell every key, and that every entity has one version.
+    They are that Spark's own expressions can tell every key, and that every entity has one version. From
+    ``position`` on, or all of them; ``compared`` asks for hashes of the contents.
     """
 
     source: Source
     seed: int
     native: bool = True
-    one_version: bool = True
+    compared: bool = False
+    position: int | None = None
 
     def keys(self, rules: Sequence[Rule]) -> SourceKeys:
         return source_keys(self.source, rules, native=self.native)
+
+    @property
+    def opened(self) -> Source:
+        """The rows to read now."""
+        return (self.source if self.position is None else self.source.after(self.position)).latest()
+
+    @property
+    def rendered(self) -> Source:
+        """The rows to make outputs of: also those not read now, whose versions nobody has counted."""
+        return self.source if self.position is None else replace(self.source, several=True)
 
     def corrected(self, thin: pa.Table, entities: Entities) -> _Reading | None:
         """Give the reading to try next; None when this one was right.
@@ -102,14 +181,27 @@ class _Reading:
         repeated = entities.repeated()
         if repeated is None:
             return None
-        if not self.one_version:
+        if self.source.several or self.source.sequence is None:
             raise _two_versions(self.source, *repeated)
-        return replace(self, source=self.source.latest(), one_version=False)
+        return replace(self, source=replace(self.source, several=True))
 
 
-def _read(readings: Sequence[_Reading], rules: Sequence[Rule]) -> list[tuple[_Reading, Entities]]:
+@dataclass(frozen=True)
+class _Read:
+    """What a reading gave: entities, and how far the source is read now, where that can be told."""
+
+    reading: _Reading
+    entities: Entities
+    position: int | None
+
+    @property
+    def look(self) -> Look:
+        return Look(self.entities, complete=self.reading.position is None)
+
+
+def _read(readings: Sequence[_Reading], rules: Sequence[Rule]) -> list[_Read]:
     """Read the thin rows of all sources in one Spark job, and once more those that turned out to need it."""
-    done: dict[int, tuple[_Reading, Entities]] = {}
+    done: dict[int, _Read] = {}
     pending = list(readings)
     while pending:
         keys = [reading.keys(rules) for reading in pending]
@@ -122,11 +214,26 @@ def _read(readings: Sequence[_Reading], rules: Sequence[Rule]) -> list[tuple[_Re
             entities = entities_of(thin, each.sides)
             corrected = reading.corrected(thin, entities)
             if corrected is None:
-                done[reading.source.offset] = (reading, entities)
+                done[reading.source.offset] = _Read(reading, entities, _position(reading, thin))
             else:
                 again.append(corrected)
         pending = again
     return [done[reading.source.offset] for reading in readings]
+
+
+def _position(reading: _Reading, thin: pa.Table) -> int | None:
+    """Tell how far a source is read now.
+
+    :raises LookAgainError: when it ends before the place that the last run had come to.
+    """
+    last: int | None = pc.max(thin.column("place")).as_py()
+    if reading.position is None or last is not None or reading.source.place is None:
+        return last
+    end = reading.source.frame.agg(F.max(reading.source.place)).collect()[0][0]
+    if end is None or end < reading.position:
+        name = reading.source.name
+        raise LookAgainError(f"dataset {name!r} ends before what was read of it: everything is compared")
+    return reading.position
 
 
 def _together(left: DataFrame, right: DataFrame) -> DataFrame:
@@ -140,7 +247,7 @@ def _hashed(source: Source, seed: int) -> Source:
 
 def _thin(reading: _Reading, keys: SourceKeys) -> DataFrame:
     """Pick what decides: ids, hashes of ids and keys, and a second hash that betrays collisions."""
-    source, seed = reading.source, reading.seed
+    source, seed = reading.opened, reading.seed
 
     def hashes() -> Iterator[Column]:
         first = keys.mapped(lambda key: F.xxhash64(F.lit(seed), key))
@@ -156,6 +263,8 @@ def _thin(reading: _Reading, keys: SourceKeys) -> DataFrame:
         F.col(ID).alias("id"),
         F.col(HASH).alias("hash"),
         F.col(DELETED).alias("deleted"),
+        (source.content_hash() if reading.compared else F.lit(0).cast("bigint")).alias("content"),
+        (F.lit(None).cast("bigint") if source.place is None else source.place).alias("place"),
         (never if source.properties is not None else F.col(CONTENT).isNull()).alias("broken"),
         (never if keys.coded is None else keys.coded).alias("coded"),
         *hashes(),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -11,12 +13,14 @@ from airflow_merge_provider.core.dataset import Dataset, resolve
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, warnings
+from airflow_merge_provider.core.merge_source.course import course
 from airflow_merge_provider.core.merge_source.fingerprint import signature
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs import tables
 from airflow_merge_provider.jobs.merge_source import render
-from airflow_merge_provider.jobs.merge_source.intake import Intake, take_in
-from airflow_merge_provider.jobs.merge_source.report import findings, report
+from airflow_merge_provider.jobs.merge_source.changes import changes, write as fold
+from airflow_merge_provider.jobs.merge_source.intake import Before, Intake, LookAgainError, take_in
+from airflow_merge_provider.jobs.merge_source.report import counted, findings, report
 from airflow_merge_provider.jobs.merge_source.staging import staged
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.tables import LastRun, Pinned
@@ -45,23 +49,18 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
         ]
         said += _missing(pinned, config)
     state = _state(config, pinned, request)
-    unchanged = _unchanged(last, state, request, target)
-    if unchanged is not None:
-        return report(request, target, pinned, progress.seconds, said, **unchanged)
-    if request.until == "plan":
-        return report(request, target, pinned, progress.seconds, said, version=last.version if last else None)
-    taken = take_in(spark, [each for each in pinned if each.exists], config, progress)
-    found = findings(taken.outcome, config)
-    if config.if_source_empty == "fail" and not found["counts"]["entities"]:
-        raise refusals.empty_source()
-    if request.until == "transform":
-        return report(request, target, pinned, progress.seconds, said, changed=True, found=found)
-    with progress.step("merge and write"):
-        state["found"] = found
-        committed = _write(spark, taken, target, last, state, request.started_at)
-    return report(
-        request, target, pinned, progress.seconds, said, changed=True, version=committed.version, found=found
-    )
+    before = last.state if last else None
+    way, why = course(config, before, state["sources"], full_refresh=request.full_refresh)
+    said += why
+    if way == "nothing" or request.until == "plan":
+        return report(request, target, pinned, progress.seconds, said, **_repeated(last, state, way))
+    merge = _Merge(spark, request, config, target, last, pinned, progress, state)
+    try:
+        done = merge.anew() if way == "anew" else merge.compared(everything=way == "everything")
+    except LookAgainError as reason:
+        said += [str(reason)] if str(reason) else []
+        done = merge.compared(everything=True)
+    return report(request, target, pinned, progress.seconds, said, **done)
 
 
 def _missing(pinned: list[Pinned], config: MergeSourceConfig) -> list[str]:
@@ -83,55 +82,112 @@ def _state(config: MergeSourceConfig, pinned: list[Pinned], request: JobRequest)
     return {
         "token": request.run.model_dump(),
         "fingerprint": signature(config),
+        "datasets": list(config.dataset_ids),
         "sources": {each.dataset.uri: each.version for each in pinned},
     }
 
 
-def _unchanged(
-    last: LastRun | None, state: Mapping[str, Any], request: JobRequest, target: Dataset
-) -> dict[str, Any] | None:
-    """Decide whether there is anything to do; None means yes.
+def _repeated(last: LastRun | None, state: Mapping[str, Any], way: str) -> dict[str, Any]:
+    """Give what a run reports that does nothing."""
+    if last is None or way != "nothing":
+        return {"version": last.version if last else None}
+    # A retry whose first try had committed reports that commit as its own.
+    own = last.state.get("token") == state["token"] and last.state.get("changed", True)
+    return {"changed": own, "version": last.run_version, "found": last.state.get("found")}
 
-    :raises DataError: when there is, and the target cannot take it without being written anew.
-    """
-    if last is None or request.full_refresh:
-        return None
-    before = last.state
-    differs = [key for key in ("fingerprint", "sources") if before.get(key) != state[key]]
-    if not differs:
-        # A retry whose first try had committed reports that commit as its own.
-        own = before.get("token") == state["token"]
-        return {"changed": own, "version": last.run_version, "found": before.get("found")}
-    what = "the configuration" if "fingerprint" in differs else "an input"
-    raise DataError.of(
-        [
-            Problem(
-                target.id,
-                "changed",
-                f"{what} has changed since the last run of {target.uri}",
-                "run once with full_refresh=True to write the target anew",
+
+@dataclass(frozen=True)
+class _Merge:
+    """One run on its way from what it reads to its commit; both ways give what the report needs."""
+
+    spark: SparkSession
+    request: JobRequest
+    config: MergeSourceConfig
+    target: Dataset
+    last: LastRun | None
+    pinned: Sequence[Pinned]
+    progress: Progress
+    state: Mapping[str, Any]
+
+    def anew(self) -> dict[str, Any]:
+        """Write the target as if there were none."""
+        taken = self._taken(None)
+        found = findings(taken.outcome, self.config)
+        if self.request.until == "transform":
+            return {"changed": True, "found": found}
+        with self.progress.step("merge and write"), staged(self.spark, taken.labels) as labels:
+            rows = render.rows(taken, labels, written_at=self.request.started_at)
+
+            def write() -> None:
+                with tables.settings(self.spark, render.SETTINGS):
+                    if self.last is None:
+                        tables.create_as(self.target, rows, CAPABILITY)
+                    else:
+                        tables.overwrite(self.target, rows)
+
+            state = self._next(taken, found, taken.outcome.outputs)
+            return self._committed(state, write)
+
+    def compared(self, *, everything: bool) -> dict[str, Any]:
+        """Write what differs from the target's rows; nothing when nothing does."""
+        last = self.last
+        if last is None:
+            raise AssertionError("there is no target to compare with")
+        before = last.state
+        standing = tables.read(self.spark, Pinned(self.target, last.version))
+        taken = self._taken(
+            Before(
+                standing,
+                before.get("positions", {}),
+                before.get("evaluated", ()),
+                everything=everything,
+                same_rules=before.get("fingerprint") == self.state["fingerprint"],
             )
-        ]
-    )
+        )
+        difference = taken.difference
+        if difference is None:
+            raise AssertionError("a run that compares has found no difference")
+        with (
+            self.progress.step("merge and write"),
+            tables.settings(self.spark, render.SETTINGS),
+            staged(self.spark, taken.labels) as labels,
+        ):
+            rows = render.rows(taken, labels, written_at=self.request.started_at)
+            start = before.get("next", difference.next_number)
+            at = self.request.started_at
+            with changes(self.spark, rows, standing, difference, start=start, at=at) as found:
+                told = counted(found, difference, taken.outcome, self.config)
+                emitted = found.emitted + difference.retired.num_rows
+                if self.request.until == "transform" or not found.any:
+                    return {"changed": bool(emitted), "version": last.version, "found": told}
+                state = self._next(taken, told, start + emitted, changed=bool(emitted))
+                write = partial(fold, self.spark, self.target, found, standing.columns)
+                return self._committed(state, write)
 
+    def _taken(self, before: Before | None) -> Intake:
+        existing = [each for each in self.pinned if each.exists]
+        taken = take_in(self.spark, existing, self.config, self.progress, before)
+        whole = before is None or before.everything
+        if self.config.if_source_empty == "fail" and whole and not len(taken.outcome.graph.hashes):
+            raise refusals.empty_source()
+        return taken
 
-def _write(
-    spark: SparkSession,
-    taken: Intake,
-    target: Dataset,
-    last: LastRun | None,
-    state: Mapping[str, Any],
-    at: int,
-) -> tables.Committed:
-    """Make the run's one commit; ``at`` is the time that its rows carry."""
-    with staged(spark, taken.outcome.labels) as labels:
-        rows = render.rows(taken, labels, written_at=at)
+    def _next(
+        self, taken: Intake, found: Mapping[str, Any], number: int, *, changed: bool = True
+    ) -> dict[str, Any]:
+        """Give what the next run compares itself with."""
+        suppressed = taken.outcome.graph.count - taken.outcome.outputs
+        return {
+            **self.state,
+            "positions": dict(taken.positions),
+            "evaluated": list(taken.evaluated),
+            "suppressed": suppressed,
+            "next": number,
+            "changed": changed,
+            "found": found,
+        }
 
-        def write() -> None:
-            with tables.settings(spark, render.SETTINGS):
-                if last is None:
-                    tables.create_as(target, rows, CAPABILITY)
-                else:
-                    tables.overwrite(target, rows)
-
-        return tables.commit(spark, target, CAPABILITY, last, state, write)
+    def _committed(self, state: Mapping[str, Any], write: Callable[[], None]) -> dict[str, Any]:
+        """Make the run's one commit."""
+        done = tables.commit(self.spark, self.target, CAPABILITY, self.last, state, write)
+        return {"changed": state["changed"], "version": done.version, "found": state["found"]}

@@ -25,16 +25,51 @@ HASH, LABEL = "__merge_hash", "__merge_label"
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outputs of a run.
-
-    ``labels`` says for every entity that is output, by the hash of its id, the number of its output, shifted
-    left by one; the lowest bit is set where the output has more members than this one.
-    """
+    """The outputs of a run: the place of every cluster among them, and which clusters are output at all."""
 
     graph: Graph
-    labels: pa.Table
-    outputs: int
-    live: Flags
+    number: Numbers
+    kept: Flags
+
+    @property
+    def labels(self) -> pa.Table:
+        """The labels of all outputs."""
+        return self.labelled(self.kept)
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs there are."""
+        return int(self.kept.sum())
+
+    @property
+    def live(self) -> Flags:
+        """Which clusters are outputs that are not deleted."""
+        return self.kept & ~self.graph.deleted[self.graph.firsts]
+
+    def labelled(self, wanted: Flags) -> pa.Table:
+        """Say for every entity of some clusters, by the hash of its id, the number of its output.
+
+        It is shifted left by one; the lowest bit is set where the output has more members than this one.
+        """
+        clusters = self.graph.clusters
+        label = (self.number[clusters] << 1) | (self.graph.sizes[clusters] > 1)
+        chosen = wanted[clusters]
+        return pa.table({HASH: self.graph.hashes[chosen], LABEL: label[chosen]})
+
+    def ids(self, wanted: Flags, identity: str) -> pa.Array:
+        """Give the ids of some clusters, in the order of the clusters' numbers."""
+        graph = self.graph
+        if identity == "first":
+            return _ids(graph).take(pa.array(graph.firsts[wanted]))
+        members = graph.order[wanted[graph.clusters[graph.order]]]
+        offsets = np.searchsorted(graph.starts, members, side="right") - 1
+        parts = pc.binary_join_element_wise(
+            pc.cast(pa.array(offsets), pa.string()), _ids(graph).take(pa.array(members)), "|"
+        )
+        listed = pa.table({"cluster": graph.clusters[members], "part": parts})
+        # One thread: lists keep the order of rows.
+        lists = listed.group_by("cluster", use_threads=False).aggregate([("part", "list")]).sort_by("cluster")
+        return pc.binary_join(lists.column("part_list").combine_chunks(), "|")
 
     @property
     def largest(self) -> list[tuple[int, str]]:
@@ -66,12 +101,7 @@ def outcome(graph: Graph, config: MergeSourceConfig) -> Outcome:
         kept = _owners(graph, firsts, deleted, config)
     elif any(pc.any(pc.match_substring(source.ids, "|")).as_py() for source in graph.sources):
         _check_composite(graph, firsts, names)
-    number = _numbered(graph, firsts, kept)
-    clusters = graph.clusters
-    label = (number[clusters] << 1) | (graph.sizes[clusters] > 1)
-    out = kept[clusters]
-    labels = pa.table({HASH: graph.hashes[out], LABEL: label[out]})
-    return Outcome(graph, labels, int(kept.sum()), ~deleted & kept)
+    return Outcome(graph, _numbered(graph, firsts, kept), kept)
 
 
 def _numbered(graph: Graph, firsts: Numbers, kept: Flags) -> Numbers:

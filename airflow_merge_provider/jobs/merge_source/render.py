@@ -14,6 +14,7 @@ from airflow_merge_provider.jobs.merge_source.content import Content
 from airflow_merge_provider.jobs.merge_source.intake import Intake
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH, LABEL
+from airflow_merge_provider.jobs.merge_source.past import MEMBERS
 from airflow_merge_provider.jobs.merge_source.sources import (
     DELETED,
     ENTITY,
@@ -26,8 +27,6 @@ from airflow_merge_provider.jobs.merge_source.sources import (
 )
 
 NUMBER, OFFSET, MEMBER, PARTS = "__merge_number", "__merge_offset", "__merge_member", "__merge_parts"
-MEMBERS = "_members"
-
 # From here on computing what is thrown away costs more than compiling.
 _MANY = 100_000
 
@@ -51,15 +50,16 @@ def rows(taken: Intake, labels: DataFrame, *, written_at: int) -> DataFrame:
 def _labelled(taken: Intake, labels: DataFrame, content: Content) -> DataFrame:
     """Give the entities that have one of the labels.
 
-    Joined in front of the union, nothing is computed for the others; joined behind it, Spark compiles what
-    follows once and not once for each source, which is what counts where there are few.
+    Joined in front of the union, nothing is computed for the others, not even which version is their last;
+    joined behind it, Spark compiles what follows once and not once for each source, which is what counts
+    where there are few.
     """
     labels = F.broadcast(labels)
-    early = taken.outcome.labels.num_rows > _MANY
+    early = taken.labels.num_rows > _MANY or any(source.several for source in taken.sources)
     read = []
     for source, keys in zip(taken.sources, taken.keys, strict=True):
         chosen = replace(source, frame=source.frame.join(labels, HASH)) if early else source
-        read.append(_entities(chosen, keys, content, taken.rules))
+        read.append(_entities(chosen.latest(), keys, content, taken.rules))
     entities = reduce(DataFrame.unionByName, read)
     return entities if early else entities.join(labels, HASH)
 
@@ -121,19 +121,24 @@ def _clusters(entities: DataFrame, content: Content, config: MergeSourceConfig) 
 
 def _output(outputs: DataFrame, written_at: int) -> DataFrame:
     """Put the target's columns in their order."""
-    said = F.concat_ws("\n", "_id", F.col("_deleted").cast("string"), F.to_json(F.col(ENTITY)))
     return outputs.select(
         "_id",
         F.col(NUMBER).alias("_updated"),
         "_deleted",
         IDS,
         REPLACED,
-        F.md5(said).alias("_hash"),
+        content_hash(F.to_json(IDS), F.to_json(F.col(ENTITY))).alias("_hash"),
         F.lit(None).cast("bigint").alias("_previous"),
         F.lit(written_at).cast("bigint").alias("_ts"),
         ENTITY,
         MEMBERS,
     )
+
+
+def content_hash(*said: Column) -> Column:
+    """Hash what an output says: its id, whether it is deleted or replaced, and what else is given as JSON."""
+    flags = (F.coalesce(F.col(flag), F.lit(False)).cast("string") for flag in ("_deleted", REPLACED))
+    return F.md5(F.concat_ws("\n", "_id", *flags, *said))
 
 
 def _member_order(left: Column, right: Column) -> Column:

@@ -8,7 +8,9 @@ from typing import Any
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.jobs.merge_source.changes import Changes
 from airflow_merge_provider.jobs.merge_source.components import histogram
+from airflow_merge_provider.jobs.merge_source.difference import Difference
 from airflow_merge_provider.jobs.merge_source.outcome import Outcome
 from airflow_merge_provider.jobs.tables import Pinned
 
@@ -60,6 +62,24 @@ def findings(outcome: Outcome, config: MergeSourceConfig) -> dict[str, Any]:
             "size": len(largest),
             "members": [f"{names[offset]}/{id_}" for offset, id_ in largest[:_MOST_MEMBERS]],
         },
+    }
+
+
+def counted(
+    written: Changes, difference: Difference, outcome: Outcome, config: MergeSourceConfig
+) -> dict[str, Any]:
+    """Count what an incremental run has looked at and what it writes, and name the largest cluster it saw."""
+    seen = findings(outcome, config)
+    return {
+        "counts": {
+            "changed": difference.changed,
+            "looked_at": seen["counts"]["entities"],
+            "written": written.emitted,
+            "replaced": written.replaced,
+            "removed": written.removed,
+        },
+        "cluster_sizes": seen["cluster_sizes"],
+        "largest": seen["largest"],
     }
 
 

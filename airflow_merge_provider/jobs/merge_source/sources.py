@@ -7,7 +7,18 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
-from pyspark.sql.types import ArrayType, BooleanType, DataType, StringType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    TimestampType,
+    VariantType,
+)
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
@@ -21,13 +32,16 @@ ENTITY = "entity"
 ID, DELETED, OWN_IDS, OWN_REPLACED = "__merge_id", "__merge_deleted", "__merge_ids", "__merge_replaced"
 CONTENT, TEXT = "__merge_content", "__merge_text"
 
+_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+
 
 @dataclass(frozen=True)
 class Source:
     """One input, ready to be read: ``frame`` has the columns above beside its own.
 
     ``properties`` are the typed columns that are merged; None where the entity is one VARIANT, which is then
-    in CONTENT as a map without system properties, and in TEXT as JSON.
+    in CONTENT as a map without system properties, and in TEXT as JSON. ``several`` says that an entity may
+    have more than one row, its versions.
     """
 
     offset: int
@@ -35,15 +49,34 @@ class Source:
     frame: DataFrame
     properties: Mapping[str, DataType] | None
     sequence: str | None
+    several: bool = False
 
     def latest(self) -> Source:
         """Keep the last version of every entity; versions that tie are all kept, for the caller to refuse."""
-        if self.sequence is None:
+        if self.sequence is None or not self.several:
             return self
         newest = Window.partitionBy(ID).orderBy(column(self.sequence).desc_nulls_last())
         rank = "__merge_rank"
         frame = self.frame.withColumn(rank, F.rank().over(newest)).where(F.col(rank) == 1).drop(rank)
-        return replace(self, frame=frame)
+        return replace(self, frame=frame, several=False)
+
+    @property
+    def place(self) -> Column | None:
+        """How far a row stands in the order of versions, as a number; None where that cannot be told."""
+        if self.sequence is None:
+            return None
+        kind = self.frame.schema[self.sequence].dataType
+        if isinstance(kind, _INTEGERS):
+            return column(self.sequence).cast("bigint")
+        if isinstance(kind, TimestampType):
+            return F.unix_micros(column(self.sequence))
+        return None
+
+    def after(self, position: int) -> Source:
+        """Keep what was written after a place that an earlier run had come to."""
+        kind = self.frame.schema[self.sequence or ""].dataType
+        bound = F.timestamp_micros(F.lit(position)) if isinstance(kind, TimestampType) else F.lit(position)
+        return replace(self, frame=self.frame.where(column(self.sequence or "") > bound))
 
     def content_hash(self) -> Column:
         """Hash what the entity says, whatever the order of its columns and however many are NULL."""

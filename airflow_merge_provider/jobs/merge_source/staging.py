@@ -12,6 +12,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
+from airflow_merge_provider.jobs.sql import name
+
+_TYPES = {pa.int64(): "bigint", pa.string(): "string", pa.bool_(): "boolean"}
+
 
 @contextmanager
 def staged(spark: SparkSession, rows: pa.Table) -> Iterator[DataFrame]:
@@ -26,4 +30,4 @@ def staged(spark: SparkSession, rows: pa.Table) -> Iterator[DataFrame]:
 
 
 def _schema(rows: pa.Table) -> str:
-    return ", ".join(f"`{field.name}` bigint" for field in rows.schema)
+    return ", ".join(f"{name(field.name)} {_TYPES[field.type]}" for field in rows.schema)

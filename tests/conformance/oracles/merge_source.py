@@ -22,6 +22,13 @@ class RefusedError(Exception):
 
 def first_run(config: Mapping[str, Any], inputs: Mapping[str, list[Entity]]) -> list[Entity]:
     """Give what is written, in order; of several versions of an entity the last counts."""
+    return [output for output, _ in outputs(config, inputs)]
+
+
+def outputs(
+    config: Mapping[str, Any], inputs: Mapping[str, list[Entity]]
+) -> list[tuple[Entity, set[tuple[int, str]]]]:
+    """Give every output of the whole, in order, each with its members."""
     names = [dataset.split()[0] for dataset in config["datasets"]]
     aliases = [dataset.split()[1] for dataset in config["datasets"]]
     members: list[Member] = []
@@ -30,7 +37,7 @@ def first_run(config: Mapping[str, Any], inputs: Mapping[str, list[Entity]]) -> 
         members += [(offset, id_, latest[id_]) for id_ in sorted(latest)]
     clusters = sorted(_clusters(members, all_rules(config), aliases), key=lambda cluster: cluster[0][:2])
     _check(config, names, members, clusters)
-    outputs: list[Entity] = []
+    found: list[tuple[Entity, set[tuple[int, str]]]] = []
     taken = {_output_id(config, cluster) for cluster in clusters if not deleted(cluster[0][2])}
     for cluster in clusters:
         id_ = _output_id(config, cluster)
@@ -38,8 +45,49 @@ def first_run(config: Mapping[str, Any], inputs: Mapping[str, list[Entity]]) -> 
             if id_ in taken:
                 continue
             taken.add(id_)
-        outputs.append({"_id": id_, "_updated": len(outputs), **_rendered(config, cluster)})
-    return outputs
+        output = {"_id": id_, "_updated": len(found), **_rendered(config, cluster)}
+        found.append((output, {member[:2] for member in cluster}))
+    return found
+
+
+class History:
+    """A target over several runs: every run gives the difference between the whole result and what was."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = config
+        self._rows: dict[str, Entity] = {}
+        self._members: dict[str, set[tuple[int, str]]] = {}
+        self._next = 0
+
+    def run(self, inputs: Mapping[str, list[Entity]]) -> list[Entity]:
+        """Give what one more run over all that the inputs hold now writes, in order."""
+        now = outputs(self.config, inputs)
+        ids = {output["_id"] for output, _ in now}
+        present = {member for _, members in now for member in members}
+        written = []
+        for id_ in sorted(self._rows, key=lambda id_: id_.encode()):
+            if id_ not in ids and not self._rows[id_].get("_deleted"):
+                replaced = {"$replaced": True} if self._members[id_] & present else {}
+                written.append({"_id": id_, "_deleted": True, **replaced})
+        for output, _ in now:
+            content = {name: value for name, value in output.items() if name != "_updated"}
+            if not _equal(self._rows.get(output["_id"]), content):
+                written.append(content)
+        self._members = {output["_id"]: members for output, members in now}
+        for row in written:
+            self._rows[row["_id"]] = dict(row)
+            row["_updated"] = self._next
+            self._next += 1
+        return written
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Compare JSON values: numbers by value, and a boolean is no number."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
 def deleted(entity: Entity) -> bool:

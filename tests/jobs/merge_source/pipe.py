@@ -27,6 +27,8 @@ class Pipe:
         self.settings = {"version": 2, "target": TARGET, **settings}
         self.said: list[str] = []
         self._runs = 0
+        self._seen = -1
+        self._versions: dict[str, int] = {}
 
     @property
     def target(self) -> Path:
@@ -39,7 +41,9 @@ class Pipe:
     def write_json(self, dataset: str, entities: Iterable[Any], mode: str = "append") -> None:
         """Write entities as JSON texts, numbered in their order."""
         texts = [entity if isinstance(entity, str) else json.dumps(entity) for entity in entities]
-        numbers = list(range(1, len(texts) + 1))
+        written = self._versions.get(dataset, 0)
+        numbers = list(range(written + 1, written + len(texts) + 1))
+        self._versions[dataset] = written + len(texts)
         self.write(dataset, pa.table({"_updated": numbers, "entity": texts}, SCHEMA), mode)
 
     def run(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
@@ -61,6 +65,12 @@ class Pipe:
     def rows(self) -> list[dict[str, Any]]:
         """Give what stands in the target, in its order, as entities."""
         return list(_written(self.spark, self.folder, -1))
+
+    def news(self) -> list[dict[str, Any]]:
+        """Give what was written since this was asked last, in its order."""
+        rows = list(_written(self.spark, self.folder, self._seen))
+        self._seen = max([self._seen, *(row["_updated"] for row in rows)])
+        return rows
 
     def version(self) -> int | None:
         """Give the target's version, None when there is none."""

@@ -1,4 +1,4 @@
-"""Random first runs on Spark against the slow oracle: exact rows in order.
+"""Random runs on Spark against the slow oracle, a first one and changes: exact rows in order.
 
 ``MERGE_RANDOM_RUNS=100 MERGE_RANDOM_SEED=1`` runs other and more workloads.
 """
@@ -28,6 +28,7 @@ from tests.jobs.merge_source.pipe import JSON, Pipe
 FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "12")))
 
+STEPS = 3
 ALIASES = "abcd"
 # Few values, so that they meet, and near misses: of other types, other case, transit-coded.
 SCALARS = (
@@ -68,6 +69,42 @@ class Workload:
             else:
                 self.inputs[alias.upper()] = [{"_id": id_, **self._content()} for id_ in self._ids(alias)]
         self.config = self._config()
+
+    def change(self) -> dict[str, Any]:
+        """Change some inputs, and give what is written for it: new versions, or a whole typed table."""
+        return dict(map(self._retyped if self.typed else self._rewritten, self._some()))
+
+    def _some(self) -> list[str]:
+        names = sorted(self.inputs)
+        return self.draw.sample(names, self.draw.randint(1, len(names)))
+
+    def _rewritten(self, dataset: str) -> tuple[str, list[dict[str, Any]]]:
+        draw = self.draw
+        known = sorted({entity["_id"] for entity in self.inputs[dataset]})
+        prefix = "i" if self.shared_ids else dataset.lower()
+        ids = [*draw.sample(known, min(len(known), draw.randint(0, 2))), f"{prefix}{draw.randint(0, 14)}"]
+        versions = [{"_id": id_, **self._content()} for id_ in ids]
+        self.inputs[dataset] = [*self.inputs[dataset], *versions]
+        return dataset, versions
+
+    def _retyped(self, dataset: str) -> tuple[str, pa.Table]:
+        """Let two rows change places in one column, and one row vanish."""
+        draw, table, entities = self.draw, self.tables[dataset], self.inputs[dataset]
+        if len(entities) > 1:
+            name = draw.choice(("x", "y", "_deleted"))
+            places = list(range(len(entities)))
+            one, other = draw.sample(places, 2)
+            places[one], places[other] = other, one
+            table = table.set_column(table.column_names.index(name), name, table.column(name).take(places))
+            moved = [dict(entity) for entity in entities]
+            for entity, place in zip(moved, places, strict=True):
+                entity.pop(name, None)
+                entity.update({name: entities[place][name]} if name in entities[place] else {})
+            entities = moved
+        kept = [draw.random() > 0.1 for _ in entities]
+        self.tables[dataset] = table.filter(pa.array(kept, pa.bool_()))
+        self.inputs[dataset] = [entity for entity, keep in zip(entities, kept, strict=True) if keep]
+        return dataset, self.tables[dataset]
 
     def _config(self) -> dict[str, Any]:
         draw = self.draw
@@ -178,7 +215,7 @@ class Workload:
 @pytest.fixture(scope="module")
 def results(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[int, Future[Any]]]:
+) -> Iterator[dict[int, Future[list[Any]]]]:
     """Run the selected workloads, two at a time, each thread in a session of its own."""
     place = tmp_path_factory.mktemp("random")
     selected = [
@@ -186,46 +223,54 @@ def results(
         for item in request.session.items
         if isinstance(item, pytest.Function)
         and hasattr(item, "callspec")
-        and item.function is test_a_random_first_run_is_the_oracles
+        and item.function is test_random_runs_are_those_of_the_oracle
     ]
     mine = local()
 
-    def run(seed: int) -> Any:
+    def run(seed: int) -> list[Any]:
         if not hasattr(mine, "session"):
             mine.session = lean_session(spark)
         workload = Workload(seed)
         pipe = Pipe(mine.session, place / str(seed), **workload.config)
-        for dataset, entities in workload.inputs.items():
-            if workload.typed:
-                pipe.write(dataset, workload.tables[dataset])
-            else:
-                pipe.write_json(dataset, entities)
-        try:
-            pipe.run(**({} if workload.typed else JSON))
-        except MergeError as error:
-            return error
-        return pipe.rows()
+        given: dict[str, Any] = workload.tables if workload.typed else workload.inputs
+        results = []
+        for step in range(STEPS):
+            for dataset, rows in (workload.change() if step else given).items():
+                if workload.typed:
+                    pipe.write(dataset, rows, "overwrite")
+                else:
+                    pipe.write_json(dataset, rows)
+            try:
+                pipe.run(**({} if workload.typed else JSON))
+                results.append(pipe.news())
+            except MergeError as error:
+                results.append(error)
+        return results
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         yield {seed: pool.submit(run, seed) for seed in selected}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_random_first_run_is_the_oracles(seed: int, results: dict[int, Future[Any]]) -> None:
-    """Outputs, their order and numbers, or the refusal, are those that the definition gives."""
+def test_random_runs_are_those_of_the_oracle(seed: int, results: dict[int, Future[list[Any]]]) -> None:
+    """What a first run and two changes write, in order and numbered, or the refusal, is what is defined."""
     workload = Workload(seed)
     print(f"workload {seed}:", workload.config)
     MergeSourceConfig.parse({**workload.config, "target": "T"})
 
-    result = results[seed].result()
+    found = results[seed].result()
 
-    try:
-        expected = oracle.first_run(workload.config, workload.inputs)
-        refused = None
-    except oracle.RefusedError as error:
-        expected, refused = [], str(error)
-    if refused is not None:
-        assert refused in str(result)
-        return
-    assert isinstance(result, list), result
-    assert [comparable(entity) for entity in result] == [comparable(entity) for entity in expected]
+    history = oracle.History(workload.config)
+    for step, result in enumerate(found):
+        if step:
+            workload.change()
+        refused = ""
+        try:
+            expected = history.run(workload.inputs)
+        except oracle.RefusedError as error:
+            refused = str(error)
+        if refused:
+            assert refused in str(result), step
+            continue
+        assert isinstance(result, list), (step, result)
+        assert [comparable(entity) for entity in result] == [comparable(entity) for entity in expected], step

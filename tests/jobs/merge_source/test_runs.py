@@ -166,31 +166,6 @@ def test_a_retry_reports_its_own_commit(pipe: MakePipe) -> None:
     assert [entry["run"]["number"] for entry in commits(made.target)] == [1]
 
 
-@pytest.mark.parametrize("change", ["input", "configuration"])
-def test_a_change_asks_for_a_full_refresh(pipe: MakePipe, change: str) -> None:
-    """A changed input or configuration is refused with the way out, which rewrites in one commit."""
-    made = merging(pipe)
-    more: dict[str, Any] = {}
-    if change == "input":
-        made.write("A", table({"_id": ["a0"], "x": [1]}))
-        words, expected = "an input has changed", [["a0", "a1", "b1"], ["a2"]]
-    else:
-        more = {"equality": [["eq", "a._id", "b._id"]]}
-        words, expected = "the configuration has changed", [["a1"], ["a2"], ["b1"]]
-
-    with pytest.raises(DataError, match=f"{words} .*full_refresh=True"):
-        made.run("second", **more)
-    assert made.version() == 0
-    report = made.run("second", full_refresh=True, **more)
-
-    assert report["changed"] is True
-    assert made.version() == report["target"]["version"] == 1
-    assert made.clusters() == expected
-    assert [row["_updated"] for row in made.rows()] == list(range(len(expected)))
-    assert [entry["run"]["number"] for entry in commits(made.target)] == [1, 2]
-    assert made.run("third", **more)["changed"] is False
-
-
 @pytest.mark.parametrize("until", ["plan", "transform"])
 def test_a_dry_run_writes_nothing(pipe: MakePipe, until: str) -> None:
     """Neither a new target nor a new version; a transform tells what a run would find."""

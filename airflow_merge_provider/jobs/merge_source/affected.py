@@ -1,0 +1,138 @@
+"""Which part of the result can a change reach: the changed entities, and the outputs they leave or come to.
+
+Clusters are closed under their own keys, so an output can change only when a member of it did, or when a
+changed entity has one of its keys now: one step, no fixpoint. Source: merge source spec §5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from airflow_merge_provider.jobs.merge_source.components import Entities, Flags, Numbers
+from airflow_merge_provider.jobs.merge_source.past import Past
+
+NOWHERE = -1
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was read of one source: its entities, and whether those are all it has."""
+
+    entities: Entities
+    complete: bool
+
+
+@dataclass(frozen=True)
+class Affected:
+    """The part of everything that is evaluated anew.
+
+    ``sources`` are its entities by the offset of their dataset; ``former`` says, for all of them in that
+    order, in which output of the past each was (``NOWHERE`` for none), and ``same`` whether it still says the
+    same. ``touched`` marks the outputs of the past that belong to it. ``changed`` counts those that differ.
+    """
+
+    sources: Sequence[Entities]
+    former: Numbers
+    same: Flags
+    touched: Flags
+    changed: int
+
+
+def affected(looks: Sequence[Look], past: Past, *, everything: bool) -> Affected:
+    """Find the affected part; with ``everything`` it is the whole.
+
+    An entity that was not read is as it was where its source was not read completely, and gone where it was.
+    """
+    matches = [_Match.of(look, past.entities[at]) for at, look in enumerate(looks)]
+    keys = _ordered([look.entities.only(match.changed) for look, match in zip(looks, matches, strict=True)])
+    touched = np.full(len(past.numbers), everything)
+    for at, match in enumerate(matches):
+        outputs, known = past.outputs[at], past.entities[at]
+        touched[outputs[match.gone | match.altered]] = True
+        for positions, hashes, _ in known.keys.values():
+            touched[outputs[positions[_among(hashes, keys)]]] = True
+    parts = [
+        match.part(look.entities, past.entities[at], past.outputs[at], touched)
+        for at, (look, match) in enumerate(zip(looks, matches, strict=True))
+    ]
+    return Affected(
+        [entities for entities, _, _ in parts],
+        np.concatenate([former for _, former, _ in parts]),
+        np.concatenate([same for _, _, same in parts]),
+        touched,
+        sum(int(match.changed.sum() + match.gone.sum()) for match in matches),
+    )
+
+
+@dataclass(frozen=True)
+class _Match:
+    """The entities of one source beside those of the past.
+
+    ``place`` is where an entity stands in the past; ``changed`` marks those that are new or differ; of the
+    past, ``read`` marks what was read again, ``altered`` what differs now, ``gone`` what is no more.
+    """
+
+    place: Numbers
+    changed: Flags
+    read: Flags
+    altered: Flags
+    gone: Flags
+
+    @staticmethod
+    def of(look: Look, past: Entities) -> _Match:
+        now = look.entities
+        place = _places(now.hashes, past.hashes)
+        there = place != NOWHERE
+        differs = np.ones(len(place), np.bool_)
+        known = place[there]
+        differs[there] = (now.contents[there] != past.contents[known]) | (
+            now.deleted[there] != past.deleted[known]
+        )
+        read = np.zeros(len(past.hashes), np.bool_)
+        read[known] = True
+        altered = np.zeros(len(past.hashes), np.bool_)
+        altered[place[there & differs]] = True
+        return _Match(place, differs, read, altered, ~read & look.complete)
+
+    def part(
+        self, now: Entities, past: Entities, outputs: Numbers, touched: Flags
+    ) -> tuple[Entities, Numbers, Flags]:
+        """Give the entities that belong to the affected part, their outputs, and which are the same."""
+        former = np.full(len(self.place), NOWHERE, np.int64)
+        there = self.place != NOWHERE
+        former[there] = outputs[self.place[there]]
+        mine = self.changed.copy()
+        mine[there] |= touched[former[there]]
+        kept = touched[outputs] & ~self.read & ~self.gone
+        return (
+            now.only(mine).and_also(past.only(kept)),
+            np.concatenate([former[mine], outputs[kept]]),
+            np.concatenate([~self.changed[mine], np.ones(int(kept.sum()), np.bool_)]),
+        )
+
+
+def _places(wanted: Numbers, known: Numbers) -> Numbers:
+    """Find each number among others that are all different; ``NOWHERE`` where it is not."""
+    if not len(known):
+        return np.full(len(wanted), NOWHERE, np.int64)
+    order = np.argsort(known)
+    found = np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)
+    place = order[found]
+    return np.where(known[place] == wanted, place, NOWHERE)
+
+
+def _ordered(changed: Sequence[Entities]) -> Numbers:
+    """Give the hashes of all keys that changed entities have now, in order."""
+    hashes = [hashes for entities in changed for _, hashes, _ in entities.keys.values()]
+    return np.sort(np.concatenate([np.empty(0, np.int64), *hashes]))
+
+
+def _among(hashes: Numbers, ordered: Numbers) -> Flags:
+    if not len(ordered):
+        return np.zeros(len(hashes), np.bool_)
+    place = np.minimum(np.searchsorted(ordered, hashes), len(ordered) - 1)
+    among: Flags = ordered[place] == hashes
+    return among

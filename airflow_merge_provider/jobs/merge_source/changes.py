@@ -1,0 +1,145 @@
+"""How the target gets what has changed: rendered outputs beside their rows, numbered, in one MERGE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.jobs import sql, tables
+from airflow_merge_provider.jobs.merge_source import difference as of
+from airflow_merge_provider.jobs.merge_source.difference import Difference
+from airflow_merge_provider.jobs.merge_source.intake import LookAgainError
+from airflow_merge_provider.jobs.merge_source.past import MEMBERS
+from airflow_merge_provider.jobs.merge_source.render import content_hash
+from airflow_merge_provider.jobs.merge_source.sources import REPLACED
+from airflow_merge_provider.jobs.merge_source.staging import staged
+
+ID, PLACE, HASH = "_id", "_updated", "_hash"
+BEFORE, SILENT = "__merge_before", "__merge_silent"
+_NUMBER = "__merge_number"
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a run writes: ``rows`` in the target's columns, those that no reader is told of marked SILENT."""
+
+    rows: DataFrame
+    emitted: int
+    silent: int
+    replaced: int
+    removed: int
+
+    @property
+    def any(self) -> bool:
+        """Tell whether there is anything to write at all."""
+        return bool(self.emitted or self.silent or self.replaced or self.removed)
+
+
+@contextmanager
+def changes(
+    spark: SparkSession, rendered: DataFrame, target: DataFrame, found: Difference, *, start: int, at: int
+) -> Iterator[Changes]:
+    """Compare rendered outputs with the target's rows and number what differs, from ``start``.
+
+    Ids that are no more come first, in their order, then the outputs in theirs. An output that says what it
+    said before keeps its number; only what is remembered of its members is written.
+    Source: merge source spec §5.3.
+
+    :raises LookAgainError: when a member of an output is no longer in its source.
+    """
+    with ExitStack() as stack:
+        ids = stack.enter_context(staged(spark, pa.table({ID: found.ids})))
+        there = target.select(ID, F.col(HASH).alias(BEFORE), F.col(PLACE).alias("_previous"))
+        there = there.join(F.broadcast(ids), ID, "left_semi")
+        compared = rendered.drop("_previous").join(F.broadcast(there), ID, "left").persist()
+        stack.callback(compared.unpersist)
+        is_same = F.col(BEFORE).eqNullSafe(F.col(HASH))
+        seen = compared.select(PLACE, is_same.alias(SILENT), F.size(MEMBERS).alias("members")).toArrow()
+        _check_members(seen, found)
+        emitted = np.sort(seen.filter(pc.invert(seen.column(SILENT))).column(PLACE).to_numpy())
+        first = start + found.retired.num_rows
+        numbers = pa.table({PLACE: emitted, _NUMBER: np.arange(first, first + len(emitted))})
+        numbered = stack.enter_context(staged(spark, numbers))
+        retired = stack.enter_context(staged(spark, _retired(found, start)))
+        emptied = stack.enter_context(staged(spark, pa.table({ID: found.emptied})))
+        names = target.columns
+        rows = [
+            _emitted(compared.where(~is_same), numbered, names),
+            _shaped(compared.where(is_same).select(ID, MEMBERS), target, silent=True),
+            _shaped(_tombstones(retired, at), target, silent=False),
+            _shaped(emptied, target, silent=True),
+        ]
+        replaced = int(pc.sum(found.retired.column(of.REPLACED)).as_py() or 0)
+        yield Changes(
+            reduce(DataFrame.unionByName, rows),
+            emitted=len(emitted),
+            silent=seen.num_rows - len(emitted) + len(found.emptied),
+            replaced=replaced,
+            removed=found.retired.num_rows - replaced,
+        )
+
+
+def write(spark: SparkSession, target: Dataset, found: Changes, columns: list[str]) -> None:
+    """Fold the changes into the target with one MERGE."""
+    every = [sql.name(each) for each in columns]
+    given = ", ".join(f"s.{each}" for each in every)
+    assigned = ", ".join(f"t.{each} = s.{each}" for each in every)
+    tables.merge(
+        spark,
+        target,
+        found.rows,
+        f"t.{sql.name(ID)} = s.{sql.name(ID)}",
+        [
+            f"WHEN MATCHED AND s.{SILENT} THEN UPDATE SET t.{MEMBERS} = s.{MEMBERS}",
+            f"WHEN MATCHED THEN UPDATE SET {assigned}",
+            f"WHEN NOT MATCHED THEN INSERT ({', '.join(every)}) VALUES ({given})",
+        ],
+    )
+
+
+def _check_members(seen: pa.Table, found: Difference) -> None:
+    counted = dict(zip(seen.column(PLACE).to_pylist(), seen.column("members").to_pylist(), strict=True))
+    if counted != found.sizes:
+        raise LookAgainError("an entity vanished from its dataset: everything is compared")
+
+
+def _retired(found: Difference, start: int) -> pa.Table:
+    numbers = np.arange(start, start + found.retired.num_rows)
+    return found.retired.append_column(_NUMBER, pa.array(numbers))
+
+
+def _emitted(rows: DataFrame, numbered: DataFrame, names: list[str]) -> DataFrame:
+    numbered = rows.join(F.broadcast(numbered), PLACE).withColumn(PLACE, F.col(_NUMBER))
+    return numbered.select(*map(sql.column, names), F.lit(False).alias(SILENT))
+
+
+def _tombstones(retired: DataFrame, at: int) -> DataFrame:
+    """Say of an id that it is no more, and whether something else has taken its place."""
+    return retired.select(
+        ID,
+        F.col(_NUMBER).alias(PLACE),
+        F.lit(True).alias("_deleted"),
+        F.col(of.REPLACED).alias(REPLACED),
+        F.col(of.NUMBER).alias("_previous"),
+        F.lit(at).cast("bigint").alias("_ts"),
+    ).withColumn(HASH, content_hash())
+
+
+def _shaped(rows: DataFrame, target: DataFrame, *, silent: bool) -> DataFrame:
+    """Give rows all of the target's columns; what they do not have is NULL, members are none."""
+
+    def column(name: str) -> Column:
+        if name in rows.columns:
+            return sql.column(name)
+        kind = target.schema[name].dataType
+        return (F.array() if name == MEMBERS else F.lit(None)).cast(kind).alias(name)
+
+    return rows.select(*map(column, target.columns), F.lit(silent).alias(SILENT))

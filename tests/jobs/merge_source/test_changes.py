@@ -1,0 +1,202 @@
+"""What a run after the first one writes: the difference, in one commit, or nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from airflow_merge_provider.core.errors import ConfigError, DataError
+from tests.jobs.delta_log import commits
+from tests.jobs.merge_source.conftest import MakePipe
+from tests.jobs.merge_source.pipe import JSON, Pipe, table
+
+RULE: dict[str, Any] = {"equality": [["eq", "a.x", "b.x"]]}
+
+
+def said(rows: list[dict[str, Any]]) -> list[str]:
+    """Write rows in short: ``+id`` is live, ``-id`` deleted, ``~id`` replaced."""
+    signs = ("~" if row.get("$replaced") else "-" if row.get("_deleted") else "+" for row in rows)
+    return [sign + row["_id"] for sign, row in zip(signs, rows, strict=True)]
+
+
+def versions(numbers: list[int], ids: list[str], x: list[int]) -> pa.Table:
+    return table({"_updated": numbers, "_id": ids, "x": x})
+
+
+def merging(pipe: MakePipe, **settings: Any) -> Pipe:
+    """Make a pipe over two tables with versions that has run once."""
+    made = pipe("AB", **{**RULE, **settings})
+    made.write("A", versions([1, 2], ["a1", "a2"], [1, 2]))
+    made.write("B", versions([1], ["b1"], [1]))
+    made.run("first")
+    made.news()
+    return made
+
+
+def test_only_what_differs_is_written(pipe: MakePipe) -> None:
+    """A new member replaces its cluster; the other output keeps its row, its number and its file."""
+    made = merging(pipe)
+    made.write("A", versions([3], ["a0"], [1]))
+
+    report = made.run("second")
+
+    assert said(made.news()) == ["~0|a1|1|b1", "+0|a0|0|a1|1|b1"]
+    assert [row["_updated"] for row in made.rows()] == [1, 2, 3]
+    assert report["counts"] == {"changed": 1, "looked_at": 3, "written": 1, "replaced": 1, "removed": 0}
+    assert made.version() == report["target"]["version"] == 1
+    assert [entry["run"]["number"] for entry in commits(made.target)] == [1, 2]
+    assert made.run("third")["changed"] is False
+    assert made.version() == 1
+
+
+def test_what_says_the_same_is_not_written(pipe: MakePipe) -> None:
+    """A new version with the old content, and a table that was only rewritten, make no version."""
+    made = merging(pipe)
+    made.write("A", versions([3], ["a1"], [1]))
+    DeltaTable(str(made.folder / "B")).vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+    report = made.run("second")
+
+    assert report["changed"] is False
+    assert made.news() == []
+    assert made.version() == 0
+
+
+def test_members_are_remembered_without_telling_readers(pipe: MakePipe) -> None:
+    """A change that the output does not show is kept, so that the next run joins by the new key."""
+    made = pipe("AB", equality=[["eq", "a._key", "b.x"]], **JSON)
+    made.write_json("A", [{"_id": "a1", "_key": 1}])
+    made.write_json("B", [{"_id": "b1", "x": 2}])
+    made.run("first")
+    made.news()
+    made.write_json("A", [{"_id": "a1", "_key": 3}])
+
+    assert made.run("second")["changed"] is False
+    assert made.version() == 1
+    made.write_json("B", [{"_id": "b2", "x": 3}])
+    made.run("third")
+
+    assert said(made.news()) == ["~0|a1", "+0|a1|1|b2"]
+
+
+def test_a_table_without_versions_is_compared_as_a_whole(pipe: MakePipe) -> None:
+    """Changed and vanished rows of a plain table are found by their hashes."""
+    made = pipe("AB", **RULE)
+    made.write("A", table({"_id": ["a1", "a2", "a3"], "x": [1, 2, 3]}))
+    made.write("B", table({"_id": ["b1"], "x": [1]}))
+    made.run("first")
+    made.news()
+
+    made.write("A", table({"_id": ["a1", "a2"], "x": [5, 2]}), "overwrite")
+    made.run("second")
+
+    assert said(made.news()) == ["~0|a1|1|b1", "-0|a3", "+0|a1", "+1|b1"]
+
+
+def test_a_vanished_entity_is_noticed_where_something_changes(pipe: MakePipe) -> None:
+    """With versions a row that is gone stays unnoticed until its output is written anew."""
+    made = merging(pipe)
+    made.write("A", versions([2], ["a2"], [2]), "overwrite")
+    assert made.run("second")["changed"] is False
+    made.write("B", versions([2], ["b2"], [1]))
+
+    report = made.run("third")
+
+    assert said(made.news()) == ["~0|a1|1|b1", "+1|b1", "+1|b2"]
+    assert any("vanished" in words for words in report["warnings"])
+
+
+def test_a_dataset_that_was_made_anew_is_compared(pipe: MakePipe) -> None:
+    """When the versions end before the place that was read, everything is looked at, with a warning."""
+    made = merging(pipe)
+    made.write("A", versions([1], ["a7"], [1]), "overwrite")
+
+    report = made.run("second")
+
+    assert said(made.news()) == ["~0|a1|1|b1", "-0|a2", "+0|a7|1|b1"]
+    assert any("'A' ends before what was read" in words for words in report["warnings"])
+
+
+def test_timestamps_are_versions(pipe: MakePipe) -> None:
+    """Only what was written after the last timestamp is read."""
+    made = pipe("A", sequence_column="changed")
+    when = [dt.datetime(2026, 1, day, tzinfo=dt.UTC) for day in (1, 2, 3)]
+    kind = pa.timestamp("us", "UTC")
+    made.write("A", pa.table({"_id": ["a1", "a2"], "x": [1, 2], "changed": pa.array(when[:2], kind)}))
+    made.run("first")
+    made.news()
+    made.write("A", pa.table({"_id": ["a1"], "x": [3], "changed": pa.array(when[2:], kind)}))
+
+    report = made.run("second")
+
+    assert said(made.news()) == ["+0|a1"]
+    assert report["counts"]["looked_at"] == 1
+
+
+def test_a_full_refresh_compares_and_a_reset_writes_anew(pipe: MakePipe) -> None:
+    """The first writes nothing where nothing differs, the second starts the numbers again."""
+    made = merging(pipe)
+    made.write("A", versions([3], ["a1"], [2]))
+    made.run("second")
+    assert said(made.news()) == ["~0|a1|1|b1", "+0|a1", "+1|b1"]
+
+    assert made.run("third", full_refresh=True)["changed"] is False
+    report = made.run("fourth", reset=True)
+
+    assert report["changed"] is True
+    assert [(row["_id"], row["_updated"]) for row in made.rows()] == [("0|a1", 0), ("0|a2", 1), ("1|b1", 2)]
+
+
+def test_changed_rules_write_what_differs(pipe: MakePipe) -> None:
+    """Everything is compared by the new rules; ``on_config_change`` may refuse that."""
+    made = merging(pipe)
+    rules = {"equality": [["eq", "a._id", "b._id"]]}
+
+    with pytest.raises(DataError, match=r"is not that of the last run.*full_refresh=True"):
+        made.run("second", **rules, on_config_change="fail")
+    assert made.version() == 0
+    report = made.run("second", **rules)
+
+    assert said(made.news()) == ["~0|a1|1|b1", "+0|a1", "+1|b1"]
+    assert any("the configuration has changed" in words for words in report["warnings"])
+    assert made.run("third", **rules)["changed"] is False
+
+
+def test_version_1_does_not_move_datasets(pipe: MakePipe) -> None:
+    """Their offsets are in the ids: the run is refused until a reset."""
+    made = merging(pipe, version=1)
+
+    with pytest.raises(ConfigError, match="dataset 'B' moved from offset 1 to 0, the pipe must be reset"):
+        made.run("second", datasets=["B b", "A a"])
+
+    assert made.run("third", datasets=["B b", "A a"], reset=True)["changed"] is True
+
+
+def test_a_dry_run_tells_what_would_be_written(pipe: MakePipe) -> None:
+    """The counts are those of the run that follows, and the target is not touched."""
+    made = merging(pipe)
+    made.write("B", versions([2], ["b2"], [2]))
+
+    dry = made.run("dry", until="transform")
+    wet = made.run("wet")
+
+    assert dry["counts"] == wet["counts"]
+    assert (dry["changed"], dry["dry_run"], wet["changed"]) == (False, True, True)
+    assert made.version() == 1
+
+
+@pytest.mark.parametrize("identity", ["composite", "first"])
+def test_maintenance_of_the_target_changes_nothing(pipe: MakePipe, identity: str) -> None:
+    """A compaction between two runs is no run: the next one finds its state and goes on counting."""
+    made = merging(pipe, identity=identity)
+    DeltaTable(str(made.target)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    made.spark.sql(f"OPTIMIZE delta.`{made.target}`").collect()
+    made.write("B", versions([2], ["b2"], [2]))
+
+    made.run("second")
+
+    assert [row["_updated"] for row in made.news()] == ([2, 3] if identity == "composite" else [2])
