@@ -67,6 +67,11 @@ def affected(looks: Sequence[Look], past: Past, *, everything: bool) -> Affected
     )
 
 
+def differs(now: Entities, past: Entities) -> bool:
+    """Tell whether there is an entity that the past does not know as it is."""
+    return bool(_Match.of(Look(now, complete=True), past).changed.any())
+
+
 @dataclass(frozen=True)
 class _Match:
     """The entities of one source beside those of the past.

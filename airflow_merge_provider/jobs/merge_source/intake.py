@@ -15,7 +15,7 @@ from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule, planned_rules
 from airflow_merge_provider.jobs import tables
-from airflow_merge_provider.jobs.merge_source.affected import Look, affected
+from airflow_merge_provider.jobs.merge_source.affected import Look, affected, differs
 from airflow_merge_provider.jobs.merge_source.components import (
     Entities,
     HashCollisionError,
@@ -25,7 +25,7 @@ from airflow_merge_provider.jobs.merge_source.components import (
 from airflow_merge_provider.jobs.merge_source.difference import Difference, difference
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys, source_keys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH, Outcome, outcome
-from airflow_merge_provider.jobs.merge_source.past import remembered
+from airflow_merge_provider.jobs.merge_source.past import Past, remembered
 from airflow_merge_provider.jobs.merge_source.sources import CONTENT, DELETED, ID, Source, opened
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.tables import Pinned
@@ -119,6 +119,9 @@ def _connected(
             graph = connected([look.entities if look else Entities.none() for look in looks], rules)
             found, different = outcome(graph, config), None
         else:
+            for each in read:
+                if each.short:
+                    _check_end(each, past, rules)
             nothing = Look(Entities.none(), complete=before.everything)
             part = affected([look or nothing for look in looks], past, everything=before.everything)
             found = outcome(connected(part.sources, rules), config)
@@ -188,11 +191,15 @@ class _Reading:
 
 @dataclass(frozen=True)
 class _Read:
-    """What a reading gave: entities, and how far the source is read now, where that can be told."""
+    """What a reading gave: entities, and how far the source is read now, where that can be told.
+
+    ``short`` says that the source ends before the place that the last run had come to.
+    """
 
     reading: _Reading
     entities: Entities
     position: int | None
+    short: bool
 
     @property
     def look(self) -> Look:
@@ -214,26 +221,32 @@ def _read(readings: Sequence[_Reading], rules: Sequence[Rule]) -> list[_Read]:
             entities = entities_of(thin, each.sides)
             corrected = reading.corrected(thin, entities)
             if corrected is None:
-                done[reading.source.offset] = _Read(reading, entities, _position(reading, thin))
+                done[reading.source.offset] = _Read(reading, entities, *_position(reading, thin))
             else:
                 again.append(corrected)
         pending = again
     return [done[reading.source.offset] for reading in readings]
 
 
-def _position(reading: _Reading, thin: pa.Table) -> int | None:
-    """Tell how far a source is read now.
-
-    :raises LookAgainError: when it ends before the place that the last run had come to.
-    """
+def _position(reading: _Reading, thin: pa.Table) -> tuple[int | None, bool]:
+    """Tell how far a source is read now, and whether it ends before what was read of it."""
     last: int | None = pc.max(thin.column("place")).as_py()
     if reading.position is None or last is not None or reading.source.place is None:
-        return last
+        return last, False
     end = reading.source.frame.agg(F.max(reading.source.place)).collect()[0][0]
-    if end is None or end < reading.position:
-        name = reading.source.name
-        raise LookAgainError(f"dataset {name!r} ends before what was read of it: everything is compared")
-    return reading.position
+    return reading.position, end is None or end < reading.position
+
+
+def _check_end(read: _Read, past: Past, rules: Sequence[Rule]) -> None:
+    """See why a source is shorter than it was: rows that are only gone are not noticed by versions.
+
+    :raises LookAgainError: when it has others than it had, and was made anew or set back.
+    """
+    source = read.reading.source
+    (whole,) = _read([replace(read.reading, position=None)], rules)
+    if differs(whole.entities, past.entities[source.offset]):
+        reason = f"dataset {source.name!r} ends before what was read of it: everything is compared"
+        raise LookAgainError(reason)
 
 
 def _together(left: DataFrame, right: DataFrame) -> DataFrame:

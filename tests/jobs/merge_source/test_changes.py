@@ -121,6 +121,17 @@ def test_a_dataset_that_was_made_anew_is_compared(pipe: MakePipe) -> None:
     assert any("'A' ends before what was read" in words for words in report["warnings"])
 
 
+def test_a_dataset_that_only_lost_its_last_rows_is_not_made_anew(pipe: MakePipe) -> None:
+    """Rows that are gone are noticed by a full refresh, also when they were the last that was read."""
+    made = merging(pipe)
+    made.write("A", versions([1], ["a1"], [1]), "overwrite")
+
+    assert made.run("second")["changed"] is False
+    made.run("third", full_refresh=True)
+
+    assert said(made.news()) == ["-0|a2"]
+
+
 def test_timestamps_are_versions(pipe: MakePipe) -> None:
     """Only what was written after the last timestamp is read."""
     made = pipe("A", sequence_column="changed")
