@@ -113,27 +113,45 @@ def _connected(
         read = _read(readings, rules)
         past = None if before is None else remembered(before.rows, config.dataset_ids, rules, seed)
     with progress.step("connect"):
-        known = {each.reading.source.offset: each for each in read}
-        looks = [known[at].look if at in known else None for at in range(len(config.dataset_ids))]
         if before is None or past is None:
-            graph = connected([look.entities if look else Entities.none() for look in looks], rules)
-            found, different = outcome(graph, config), None
+            looks = _looks(read, config, complete=True)
+            found = outcome(connected([look.entities for look in looks], rules), config)
+            different = None
         else:
-            for each in read:
-                if each.short:
-                    _check_end(each, past, rules)
-            nothing = Look(Entities.none(), complete=before.everything)
-            part = affected([look or nothing for look in looks], past, everything=before.everything)
-            found = outcome(connected(part.sources, rules), config)
-            different = difference(found, part, past, config, same_rules=before.same_rules)
-            if different.overlaps and not before.everything:
-                raise LookAgainError
+            found, different = _compared(read, past, before, rules, config)
     positions = dict(before.positions) if before else {}
     positions |= {each.reading.source.name: each.position for each in read if each.position is not None}
     rendered = [each.reading.rendered for each in read]
     keys = [each.reading.keys(rules) for each in read]
     evaluated = [each.reading.source.name for each in read if not each.reading.native]
     return Intake(config, rules, rendered, keys, found, positions, evaluated, different)
+
+
+def _compared(
+    read: Sequence[_Read],
+    past: Past,
+    before: Before,
+    rules: Sequence[Rule],
+    config: MergeSourceConfig,
+) -> tuple[Outcome, Difference]:
+    """Solve what a change can reach, and compare it with what was there."""
+    for each in read:
+        if each.short:
+            _check_end(each, past, rules)
+    looks = _looks(read, config, complete=before.everything)
+    part = affected(looks, past, everything=before.everything)
+    found = outcome(connected(part.sources, rules), config)
+    different = difference(found, part, past, config, same_rules=before.same_rules)
+    if different.overlaps and not before.everything:
+        raise LookAgainError
+    return found, different
+
+
+def _looks(read: Sequence[_Read], config: MergeSourceConfig, *, complete: bool) -> list[Look]:
+    """Give what was read of every dataset; of one that does not exist, nothing, which may be all there is."""
+    known = {each.reading.source.offset: each.look for each in read}
+    nothing = Look(Entities.none(), complete=complete)
+    return [known.get(offset, nothing) for offset in range(len(config.dataset_ids))]
 
 
 def _reading(source: Source, seed: int, before: Before | None) -> _Reading:
