@@ -1,4 +1,4 @@
-"""The merge source's vectors through Spark: first runs, exactly as expected and in order."""
+"""The merge source's vectors through Spark: every run exactly as expected and in order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOT_COMPARED = {"_hash", "_previous", "_ts"}
 def outcomes(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[Any]]]:
-    """Run the first step of every selected vector, two at a time, each thread in a session of its own."""
+    """Run every selected vector, two at a time, each thread in a session of its own."""
     place = tmp_path_factory.mktemp("vectors")
     selected = {
         item.callspec.params["id_"]
@@ -45,32 +45,28 @@ def outcomes(
     def run(id_: str) -> Any:
         if not hasattr(mine, "session"):
             mine.session = lean_session(spark)
-        vector = {**WITH_STEPS[id_], "steps": WITH_STEPS[id_]["steps"][:1]}
-        return runner.line_of(merge_source, mine.session, vector, place / id_)
+        return runner.line_of(merge_source, mine.session, WITH_STEPS[id_], place / id_)
 
     with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
         yield {id_: pool.submit(run, id_) for id_ in WITH_STEPS if id_ in selected}
 
 
 @pytest.mark.parametrize("id_", WITH_STEPS)
-def test_a_first_run_writes_what_the_vector_expects(id_: str, outcomes: dict[str, Future[Any]]) -> None:
-    """The entities of a vector's first step come out exactly, in order and with their numbers.
-
-    Later steps are incremental runs; of a vector with several steps the first one is compared.
-    """
-    expected = WITH_STEPS[id_]["steps"][0]
+def test_runs_write_what_the_vector_expects(id_: str, outcomes: dict[str, Future[Any]]) -> None:
+    """The entities that each step writes come out exactly, in order and with their numbers."""
+    expected = WITH_STEPS[id_]["steps"]
 
     line = outcomes[id_].result()
 
     assert line["id"] == id_
     assert "error" not in line
-    (step,) = line["steps"]
-    if "expect_error" in expected:
-        assert expected["expect_error"] in step["error"]
-    else:
-        assert [comparable(entity) for entity in step] == [
-            comparable(entity) for entity in expected["expect"]
-        ]
+    for number, (wanted, step) in enumerate(zip(expected, line["steps"], strict=True)):
+        if "expect_error" in wanted:
+            assert wanted["expect_error"] in step["error"], number
+        else:
+            assert [comparable(entity) for entity in step] == [
+                comparable(entity) for entity in wanted["expect"]
+            ], number
 
 
 def comparable(value: Any) -> Any:
