@@ -34,7 +34,9 @@ def test_the_example_merges_what_has_landed_and_tells_it(run_dag, asset_events, 
     }  # fmt: skip
     assert report["reasons"] == {"FULL_ENOUGH": 1}
     assert report["next_expiry"]
-    (output,) = (tmp_path / "readings_merged").glob("merged-*.json")
+    (output,) = (tmp_path / "readings_merged").glob(
+        f"merged-{'-'.join('?' * n for n in (8, 4, 4, 4, 12))}.json"
+    )
     assert output.read_text().count("\n") == 600
     assert sorted(path.name for path in (tmp_path / "readings_landing").rglob("*.json")) == ["0.json"]
     (event,) = asset_events(dataset_asset("readings_merged").uri)
