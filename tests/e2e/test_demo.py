@@ -111,9 +111,7 @@ def test_a_run_that_fails_says_why(first, tmp_path):
 
     assert done.returncode == 1
     reason, log = done.stderr.splitlines()
-    assert reason.startswith(
-        "example_merge_source failed: seed_merged: dataset 'B': entity 'b9' is in 2 rows"
-    )
+    assert reason.startswith("example_merge_source failed: dataset 'B': entity 'b9' is in 2 rows")
     assert "one row per id" in reason
     assert Path(log.removeprefix("Its log is ").partition("; make clean")[0]).is_file()
     assert left_behind(home) == []

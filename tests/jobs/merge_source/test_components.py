@@ -52,7 +52,8 @@ class Workload:
                 keys[order] = (places, hashes * 7919, hashes)
         ids = [f"e{place}" for place in range(self.sizes[dataset])]
         hashes = np.arange(len(ids), dtype=np.int64) + dataset * 1_000_000
-        return Entities(pa.array(ids, pa.string()), hashes, np.array(self.deleted[dataset], np.bool_), keys)
+        deleted = np.array(self.deleted[dataset], np.bool_)
+        return Entities(pa.array(ids, pa.string()), hashes, deleted, 0 * hashes, keys)
 
     def expected(self) -> set[frozenset[tuple[int, int]]]:
         """Look at every pair of every rule, and unite."""
@@ -148,9 +149,8 @@ def test_a_self_rule_links_inside_its_dataset_only() -> None:
 def test_members_stand_in_the_order_of_datasets_and_code_points() -> None:
     """Ids order by code point: not by locale, not by the units of UTF-16."""
     ids = ["é", "e10", "e2", "\U0001f600", "\uffee", "Z"]
-    source = Entities(
-        pa.array(ids), np.arange(6, dtype=np.int64), np.zeros(6, np.bool_), {side(0, "x").order: _all_one(6)}
-    )
+    numbers, live = np.arange(6, dtype=np.int64), np.zeros(6, np.bool_)
+    source = Entities(pa.array(ids), numbers, live, 0 * numbers, {side(0, "x").order: _all_one(6)})
     graph = connected([source], [Rule(side(0, "x"), side(0, "x"))])
 
     assert [id_ for _, id_ in graph.members(0)] == sorted(ids)
@@ -161,7 +161,7 @@ def test_two_keys_with_one_hash_are_noticed() -> None:
     x, y = side(0, "x"), side(1, "x")
     one = np.array([77], np.int64)
     sources = [
-        Entities(pa.array(["e"]), one + n, np.zeros(1, np.bool_), {end.order: (one - 77, one, one + n)})
+        Entities(pa.array(["e"]), one + n, one < 0, 0 * one, {end.order: (one - 77, one, one + n)})
         for n, end in enumerate((x, y))
     ]
 
@@ -174,21 +174,25 @@ def test_an_id_in_two_rows_is_named() -> None:
     hashes = np.array([1, 2, 1], np.int64)
     deleted = np.zeros(3, np.bool_)
 
-    assert Entities(pa.array(["a", "b", "a"]), hashes, deleted, {}).repeated() == ("a", 2)
-    assert Entities(pa.array(["a", "b", "c"]), np.arange(3), deleted, {}).repeated() is None
+    assert Entities(pa.array(["a", "b", "a"]), hashes, deleted, hashes, {}).repeated() == ("a", 2)
+    assert Entities(pa.array(["a", "b", "c"]), np.arange(3), deleted, hashes, {}).repeated() is None
     with pytest.raises(HashCollisionError):
-        Entities(pa.array(["a", "b", "c"]), hashes, deleted, {}).repeated()
+        Entities(pa.array(["a", "b", "c"]), hashes, deleted, hashes, {}).repeated()
 
 
 def test_thin_rows_are_read_whatever_their_chunks() -> None:
     """Lists of keys keep their entities when the table comes in several pieces, and NULL lists have none."""
     kinds = pa.schema(
         {
-            "id": pa.string(), "hash": pa.int64(), "deleted": pa.bool_(),
+            "id": pa.string(), "hash": pa.int64(), "deleted": pa.bool_(), "content": pa.int64(),
             "key0": pa.list_(pa.int64()), "check0": pa.list_(pa.int32()),
         }
     )  # fmt: skip
-    rows = [("a", 1, False, [5, 6], [50, 60]), ("b", 2, True, None, None), ("c", 3, False, [7], [70])]
+    rows = [
+        ("a", 1, False, 4, [5, 6], [50, 60]),
+        ("b", 2, True, 4, None, None),
+        ("c", 3, False, 4, [7], [70]),
+    ]
     pieces = [pa.Table.from_pylist([dict(zip(kinds.names, row, strict=True))], kinds) for row in rows]
 
     entities = entities_of(pa.concat_tables(pieces), [side(0, "x")])

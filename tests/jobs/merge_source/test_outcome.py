@@ -26,7 +26,7 @@ def graph(
     for ids in datasets:
         hashes = np.arange(start, start + len(ids), dtype=np.int64)
         flags = np.array([id_ in deleted for id_ in ids], np.bool_)
-        sources.append(Entities(pa.array(ids, pa.string()), hashes, flags, {}))
+        sources.append(Entities(pa.array(ids, pa.string()), hashes, flags, 0 * hashes, {}))
         start += len(ids)
     return Graph(sources, of_entity, len(clusters))
 
