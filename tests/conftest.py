@@ -50,9 +50,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(place / "warehouse"),
         "spark.local.dir": str(place / "scratch"),
         "spark.app.name": "tests",
-        # Many short statements: the time that the second compiler takes never comes back.
+        # Many short statements: the time that the second compiler takes never comes back. Thousands of tables
+        # that are looked at once: Delta would remember every one, until the heap is full.
         "spark.driver.extraJavaOptions": (
-            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Ddelta.log.cacheSize=20"
         ),
     }
     session = local_session(submit_conf(user, local=True))
