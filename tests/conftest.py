@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TESTS = Path(__file__).parent
+_FORGET_AFTER = 10
+_turns = count(1)
 _MARKERS = {"jobs": "spark", "conformance": "spark", "dags": "airflow", "e2e": "e2e"}
 
 
@@ -50,12 +53,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(place / "warehouse"),
         "spark.local.dir": str(place / "scratch"),
         "spark.app.name": "tests",
-        # Many short statements: the time that the second compiler takes never comes back. Thousands of tables
-        # that are looked at once: Delta would remember every one, until the heap is full.
+        # Many short statements: the time that the second compiler takes never comes back.
         "spark.driver.extraJavaOptions": (
-            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Ddelta.log.cacheSize=20"
+            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
         ),
     }
     session = local_session(submit_conf(user, local=True))
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _forgetful(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let Delta forget tables now and then: it remembers each for an hour, and a thousand fill the heap."""
+    yield
+    if "spark" in request.fixturenames and next(_turns) % _FORGET_AFTER == 0:
+        session: SparkSession = request.getfixturevalue("spark")
+        session.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
