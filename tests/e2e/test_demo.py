@@ -104,15 +104,17 @@ def test_a_second_run_changes_nothing(first):
 def test_a_run_that_fails_says_why(first, tmp_path):
     """The first line is the task's own error with its remedy, the second says where its log is."""
     home = shutil.copytree(first[0], tmp_path / "demo")
-    twice = pa.table({"_id": ["b9", "b9"], "f1": [5, 6], "f2": ["z", "z"]})
-    write_deltalake(str(home / "warehouse" / "B"), twice, mode="append")
+    target = home / "warehouse" / "seed_merged"
+    shutil.rmtree(target)
+    write_deltalake(str(target), pa.table({"precious": [1]}))
 
     done = demo("run", home)
 
     assert done.returncode == 1
     reason, log = done.stderr.splitlines()
-    assert reason.startswith("example_merge_source failed: dataset 'B': entity 'b9' is in 2 rows")
-    assert "one row per id" in reason
+    assert reason.startswith("example_merge_source failed: seed_merged: ")
+    assert "was written by something else" in reason
+    assert "choose another target" in reason
     assert Path(log.removeprefix("Its log is ").partition("; make clean")[0]).is_file()
     assert left_behind(home) == []
 

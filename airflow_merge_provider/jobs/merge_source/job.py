@@ -158,8 +158,10 @@ class _Merge:
             with changes(self.spark, rows, standing, difference, start=start, at=at) as found:
                 told = counted(found, difference, taken.outcome, self.config)
                 emitted = found.emitted + difference.retired.num_rows
-                if self.request.until == "transform" or not found.any:
+                if self.request.until == "transform":
                     return {"changed": bool(emitted), "version": last.version, "found": told}
+                if not found.any:
+                    return {"version": last.version, "found": before.get("found", told)}
                 state = self._next(taken, told, start + emitted, changed=bool(emitted))
                 write = partial(fold, self.spark, self.target, found, standing.columns)
                 return self._committed(state, write)
