@@ -73,10 +73,11 @@ class Source:
         return None
 
     def after(self, position: int) -> Source:
-        """Keep what was written after a place that an earlier run had come to."""
+        """Keep what was written after a place that an earlier run had come to, or has no place at all."""
         kind = self.frame.schema[self.sequence or ""].dataType
         bound = F.timestamp_micros(F.lit(position)) if isinstance(kind, TimestampType) else F.lit(position)
-        return replace(self, frame=self.frame.where(column(self.sequence or "") > bound))
+        place = column(self.sequence or "")
+        return replace(self, frame=self.frame.where((place > bound) | place.isNull()))
 
     def content_hash(self) -> Column:
         """Hash what the entity says, whatever the order of its columns and however many are NULL."""

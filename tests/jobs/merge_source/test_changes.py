@@ -132,6 +132,17 @@ def test_a_dataset_that_only_lost_its_last_rows_is_not_made_anew(pipe: MakePipe)
     assert said(made.news()) == ["-0|a2"]
 
 
+def test_rows_without_a_version_are_always_read(pipe: MakePipe) -> None:
+    """A NULL in the sequence column says nothing: such a row is compared in every run."""
+    made = merging(pipe)
+    made.write("B", pa.table({"_updated": pa.array([None], pa.int64()), "_id": ["b2"], "x": [2]}))
+
+    made.run("second")
+
+    assert said(made.news()) == ["~0|a2", "+0|a2|1|b2"]
+    assert made.run("third")["changed"] is False
+
+
 def test_timestamps_are_versions(pipe: MakePipe) -> None:
     """Only what was written after the last timestamp is read."""
     made = pipe("A", sequence_column="changed")
