@@ -203,9 +203,12 @@ def overwrite(target: Dataset, rows: DataFrame) -> None:
     rows.writeTo(sql.table(target)).option("overwriteSchema", "true").overwrite(lit(True))
 
 
-def append(target: Dataset, rows: DataFrame) -> None:
-    """Add rows by the names of their columns; the table's schema stays."""
-    rows.writeTo(sql.table(target)).append()
+def append(target: Dataset, rows: DataFrame, *, new_columns: bool = False) -> None:
+    """Add rows by the names of their columns; columns that the table lacks only where they may be new."""
+    writer = rows.writeTo(sql.table(target))
+    if new_columns:
+        writer = writer.option("mergeSchema", "true")
+    writer.append()
 
 
 def restore(spark: SparkSession, target: Dataset, version: int) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs import sql, tables
+from airflow_merge_provider.jobs import tables
 
 _SUFFIX = "__times"
 _WRITER = "merge_load_times"
@@ -45,4 +45,4 @@ class Memory:
         elif needed and not exists:
             tables.create_as(self.dataset, times, _WRITER)
         elif needed and not times.isEmpty():
-            times.writeTo(sql.table(self.dataset)).append()
+            tables.append(self.dataset, times)

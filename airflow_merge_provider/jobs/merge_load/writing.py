@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql import SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.dataset import Dataset
@@ -91,7 +91,7 @@ def write(
         elif anew:
             tables.overwrite(target, inserts)
         elif not found.others:
-            _append(target, inserts)
+            tables.append(target, inserts, new_columns=True)
         else:
             tables.merge(spark, target, changes.rows, changes.condition, changes.clauses)
 
@@ -100,10 +100,6 @@ def write(
         settings["spark.sql.adaptive.enabled"] = "false"
     with tables.settings(spark, settings):
         return tables.commit(spark, target, CAPABILITY, last, state, one_statement)
-
-
-def _append(target: Dataset, rows: DataFrame) -> None:
-    rows.writeTo(sql.table(target)).option("mergeSchema", "true").append()
 
 
 def shape_of(schema: StructType, name: str) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given, settings, strategies as st
@@ -31,7 +31,18 @@ SCHEMAS = {"a": {"x": "int", "y": "string?"}, "b": {"x": "int", "y": "string?"}}
 def test_nothing_that_is_written_breaks_the_check(changed: dict[str, Any]) -> None:
     """Every value of every property is understood or refused."""
     raw = {**RIGHT, **changed}
-    with suppress(ConfigError):
-        warnings(JoinerConfig.parse(raw))
-    with suppress(ConfigError):
-        preview(raw, SCHEMAS)
+
+    for refusal in (
+        _refusal(lambda: warnings(JoinerConfig.parse(raw))),
+        _refusal(lambda: preview(raw, SCHEMAS)),
+    ):
+        assert refusal is None or (refusal and all(refusal))
+
+
+def _refusal(check: Callable[[], object]) -> list[str] | None:
+    """Give what a check says; None when there is nothing to refuse."""
+    try:
+        check()
+    except ConfigError as error:
+        return [problem.message for problem in error.problems]
+    return None
