@@ -227,7 +227,7 @@ def purge(
     words = json.dumps(mark, ensure_ascii=False)
     with settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": words}):
         spark.sql(f"REORG TABLE {sql.table(target)} APPLY (PURGE)").collect()
-    return _history(spark, target, 1)[0][0]
+    return commits(spark, target, 1)[0][0]
 
 
 def merge(

@@ -1,7 +1,7 @@
 """What did the commits of a source do, and which files did they add: asked of delta-rs, or of Spark.
 
-For a table on a local path delta-rs answers in milliseconds, where each question is a Spark job of its own.
-It is not asked about other stores, whose keys only Spark has, nor where files need the table to be read.
+Where a table lies on this machine delta-rs answers in milliseconds, and each question to Spark is a job of
+its own. Spark is asked everywhere else, and where files need the table to be read.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider.jobs import sql, tables
+from airflow_merge_provider.jobs.history import asked
 from airflow_merge_provider.jobs.tables import Pinned
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 _MAPPING = "delta.columnMapping.mode"
 
@@ -56,40 +60,31 @@ class Log(Protocol):
 
 
 def log_of(spark: SparkSession, pinned: Pinned) -> Log:
-    """Find who is asked about a Delta table."""
-    path = pinned.dataset.path
-    if path is not None and path.startswith("/"):
-        local = LocalLog(path, pinned.version or 0)
-        if local.is_plain:
-            return local
-    return SparkLog(spark, pinned)
+    """Find who is asked about a Delta table: delta-rs where it can tell all that is asked, else Spark."""
+    local = asked(spark, pinned.dataset, lambda table: LocalLog(table, pinned.version or 0))
+    return local if local is not None and local.is_plain else SparkLog(spark, pinned)
 
 
 class LocalLog:
-    """The log of a table on a local path, read by delta-rs."""
+    """The log of a table on this machine, read by delta-rs."""
 
-    def __init__(self, path: str, version: int) -> None:
-        self._path, self._version = path, version
+    def __init__(self, table: DeltaTable, version: int) -> None:
+        self._newest, self._version = table, version
+        self._schema = _schema(self._at(version))
 
-    @cached_property
+    @property
     def is_plain(self) -> bool:
-        """Tell whether the files hold all columns under their own names, and delta-rs knows the format."""
-        from deltalake.exceptions import DeltaError  # noqa: PLC0415 - only where a source is followed
-
-        try:
-            metadata = self._at(self._version).metadata()
-        except DeltaError:
-            return False
+        """Tell whether the files hold all columns under their own names."""
+        metadata = self._newest.metadata()
         return not metadata.partition_columns and _MAPPING not in metadata.configuration
 
     @property
     def columns(self) -> Sequence[str]:
-        return _schema(self._at(self._version)).names
+        return self._schema.names
 
     def history(self, since: int) -> list[Commit]:
-        newest = self._at(None)
-        # A table that is not at its newest version counts its commits from there, and wrong.
-        told = newest.history(newest.version() - since)
+        # A table that is not at its newest version would count its commits from there, and wrong.
+        told = self._newest.history(self._newest.version() - since)
         lines = [line for line in told if since < line["version"] <= self._version]
         commits = [
             Commit(
@@ -106,15 +101,14 @@ class LocalLog:
         before, table = self._at(version - 1), self._at(version)
         known = set(before.file_uris())
         paths = [path for path in table.file_uris() if path not in known]
-        return Files(self._path, _schema(table), {path.rpartition("/")[2]: path for path in paths})
+        names = {path.rpartition("/")[2]: path for path in paths}
+        return Files(str(self._newest.table_uri), _schema(table), names)
 
-    def _at(self, version: int | None) -> Any:
-        from deltalake import DeltaTable  # noqa: PLC0415 - as above
-
-        return DeltaTable(self._path, version=version)
+    def _at(self, version: int) -> DeltaTable:
+        return type(self._newest)(self._newest.table_uri, version=version)
 
 
-def _schema(table: Any) -> StructType:
+def _schema(table: DeltaTable) -> StructType:
     return StructType.fromJson(json.loads(table.schema().to_json()))
 
 
