@@ -101,6 +101,19 @@ def test_rows_of_one_commit_follow_each_other_as_in_the_file(stream: MakeStream)
     assert made.rows() == [(1, 198), (2, -1)]
 
 
+def test_a_partitioned_source_is_followed_too(stream: MakeStream) -> None:
+    """Its columns stand in the paths of its files, which Spark reads."""
+    made = stream(**SUM)
+    made.write({"k": [1, 2], "day": ["a b", "c=d"], "v": [1, 2]}, partition_by=["day"])
+    made.run()
+    made.write({"k": [1, 2], "day": ["a b", "x"], "v": [10, 20]}, partition_by=["day"])
+
+    report = made.run()
+
+    assert report["counts"]["records"] == 2
+    assert made.rows(order=["k"]) == [(1, "a b", 11), (2, "x", 22)]
+
+
 def test_order_by_says_what_came_first(stream: MakeStream) -> None:
     """A column of the source decides, whatever the place in the file."""
     made = stream(order_by=["at"])
