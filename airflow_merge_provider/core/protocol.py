@@ -19,6 +19,7 @@ from airflow_merge_provider.core.errors import (
     Problem,
     SetupError,
 )
+from airflow_merge_provider.core.population import Population
 
 PROTOCOL_VERSION: Literal[1] = 1
 
@@ -55,6 +56,7 @@ class JobRequest(Message):
     started_at: int = Field(description="Microseconds since 1970 UTC; every time the run writes.")
     until: Until = "commit"
     full_refresh: bool = False
+    population: Population | None = Field(None, description="What the flag of the output depends on.")
 
 
 class JobResult(Message):
