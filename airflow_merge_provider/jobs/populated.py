@@ -1,7 +1,8 @@
-"""Who says that the output of a run is populated: its table, by a property that is set after the commit.
+"""Who says that the output of a run is populated: its table, by a property.
 
-The property is level-triggered: a run that was killed before it could set it leaves that to the next one,
-which sets it although nothing else has changed. Source: merge_source spec §6.
+A table that a run makes is born with it; one that exists gets it after the run's commit, by a commit of its
+own. The property is level-triggered: a run that was killed before it could set it leaves that to the next
+one, which sets it although nothing else has changed. Source: merge_source spec §6.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ def run_flagged(spark: SparkSession, request: JobRequest, progress: Progress, ru
         raise _not_yet(wish)
     if not was and output_populated(wish.set_initial_offset, source_populated=ready, run="started"):
         was = flag.set()
-    report = run(spark, request, progress)
     became = output_populated(wish.set_initial_offset, source_populated=ready, run="success")
+    with tables.settings(spark, {tables.BORN_POPULATED: "true" if became else "false"}):
+        report = run(spark, request, progress)
     if wish.reset and was and not became:
         was = flag.unset()
     elif became and not was:
@@ -70,9 +72,10 @@ class _Flag:
         return properties is not None and properties.get(FLAG, "").lower() == "true"
 
     def set(self) -> bool:
-        """Set the flag of a table; one that does not exist yet carries none."""
-        if _properties(self.spark, self.target) is None:
-            return False
+        """Set the flag of a table that has none; one that does not exist yet cannot carry it."""
+        properties = _properties(self.spark, self.target)
+        if properties is None or properties.get(FLAG) == "true":
+            return properties is not None
         self.spark.sql(
             f"ALTER TABLE {sql.table(self.target)} SET TBLPROPERTIES ('{FLAG}' = 'true')"
         ).collect()
