@@ -109,6 +109,7 @@ def test_a_target_without_a_flag_takes_no_mode():
     from airflow_merge_provider.operators.merge_record import MergeRecordOperator
 
     folders = {"source": "/in", "merged": "/out", "failure": "/failed", "state_path": "/state"}
+    folders["original_action"] = "keep"
     with pytest.raises(ConfigError, match="set_initial_offset: needs a Delta table"):
         MergeRecordOperator(task_id="merge", reader="json", set_initial_offset="never", **folders)
 
