@@ -134,10 +134,12 @@ class _Merge:
         if last is None:
             raise AssertionError("there is no target to compare with")
         before = last.state
-        standing = tables.read(self.spark, Pinned(self.target, last.version))
+        pinned = Pinned(self.target, last.version)
+        standing = tables.read(self.spark, pinned)
         taken = self._taken(
             Before(
                 standing,
+                tables.records(self.spark, pinned),
                 before.get("positions", {}),
                 before.get("sources", {}),
                 before.get("evaluated", ()),
