@@ -101,12 +101,13 @@ class JoinPlan:
         if self.expression is not None:
             lines.append(f"on {self.expression}")
         elif self.keys:
-            clauses = zip(*(self._sources(stage) for stage in self.order), strict=True)
-            lines.append("on " + " and ".join(" = ".join(clause) for clause in clauses))
+            lines.append("on " + " and ".join(" = ".join(clause) for clause in self.clauses()))
         return "\n".join(lines)
 
-    def _sources(self, stage: str) -> list[str]:
-        return [f"{stage}.{field}" for field in self.keys[stage]]
+    def clauses(self) -> list[tuple[str, ...]]:
+        """Give the fields that are compared with each other, as users write them; none without keys."""
+        sources = [[f"{stage}.{field}" for field in self.keys.get(stage, ())] for stage in self.order]
+        return list(zip(*sources, strict=True))
 
 
 def plan(config: JoinerConfig, schemas: Schemas) -> JoinPlan:
