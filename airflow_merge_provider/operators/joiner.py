@@ -140,8 +140,7 @@ class JoinerOperator(SparkJobOperator):
         super().__init__(**kwargs)
         self.inputs = inputs
         self.target = target
-        self.target_format = target_format
-        self.target_options = target_options
+        self.target_format, self.target_options = target_format, target_options
         self.write_mode = write_mode
         self.join_keys = join_keys
         self.join_type = join_type
