@@ -23,6 +23,7 @@ ROWS = 300_000
 SETTINGS = {
     "inputs": {"a": "a", "b": "b"},
     "join_keys": "a.id = b.id",
+    "required_inputs": None,
     "join_type": "innerjoin",
     "selected_fields": "a.id, b.note",
 }
