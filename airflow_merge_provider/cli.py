@@ -27,6 +27,7 @@ from airflow_merge_provider.core.errors import (
 )
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.launch import LOCAL, make_archive, run_job, serve
+from airflow_merge_provider.replay import explain_key
 
 _EXIT = {
     error.code: code
@@ -135,6 +136,16 @@ def _history(options: argparse.Namespace) -> int:
         who = " ".join(str(token[key]) for key in ("dag_id", "task_id", "run_id") if key in token)
         number = f"run {mark['number']}" if "number" in mark else ""
         print(f"{commit['version']:>6}  {when}  {commit['operation']:<32} {number:<8} {who}".rstrip())
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    where = {"warehouse": options.warehouse, "version": options.version}
+    explanation = explain_key(options.target, options.id, **where)
+    if options.json:
+        print(json.dumps(explanation.as_object(), indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(explanation.lines()))
     return 0
 
 
@@ -268,7 +279,16 @@ def _parser() -> argparse.ArgumentParser:
     history.add_argument("target", metavar="TARGET", help="a dataset: a bare id or a location")
     history.add_argument("--warehouse", metavar="PLACE", help="where datasets named by a bare id live")
     history.add_argument("--limit", type=int, default=20, help="how many commits (%(default)s)")
+    _add_explain(command("explain", _explain, "say which records made a row of a merge engine's target"))
     return parser
+
+
+def _add_explain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", help="a dataset: a bare id or a location")
+    parser.add_argument("id", metavar="ID", help="the key of the row; JSON where it has several columns")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
+    parser.add_argument("--version", type=int, metavar="N", help="the target as it was at a version")
+    parser.add_argument("--warehouse", metavar="PLACE", help="where datasets named by a bare id live")
 
 
 def _add_file(parser: argparse.ArgumentParser) -> None:

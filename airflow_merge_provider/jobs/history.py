@@ -51,14 +51,12 @@ def commits(spark: SparkSession, dataset: Dataset, limit: int | None) -> Commits
 
     :raises DataError: when there is something else than a Delta table.
     """
-    return _asked(spark, dataset, lambda table: _read_commits(table, limit)) or _commits(
-        spark, dataset, limit
-    )
+    return asked(spark, dataset, lambda table: _read_commits(table, limit)) or _commits(spark, dataset, limit)
 
 
 def properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str]:
     """Give the properties of a table that exists."""
-    found = _asked(spark, dataset, lambda table: table.metadata().configuration)
+    found = asked(spark, dataset, lambda table: table.metadata().configuration)
     if found is not None:
         return found
     rows = spark.sql(f"SHOW TBLPROPERTIES {sql.table(dataset)}").collect()
@@ -73,7 +71,7 @@ def rows_at(spark: SparkSession, dataset: Dataset, version: int) -> int | None:
         counts = table.get_add_actions().column("num_records").to_pylist()
         return None if None in counts else sum(counts)
 
-    return _asked(spark, dataset, counted)
+    return asked(spark, dataset, counted)
 
 
 def transaction(spark: SparkSession, dataset: Dataset, app_id: str) -> int | None:
@@ -89,7 +87,7 @@ def transaction(spark: SparkSession, dataset: Dataset, app_id: str) -> int | Non
         return None
 
 
-def _asked(spark: SparkSession, dataset: Dataset, question: Callable[[DeltaTable], Answer]) -> Answer | None:
+def asked(spark: SparkSession, dataset: Dataset, question: Callable[[DeltaTable], Answer]) -> Answer | None:
     """Ask delta-rs about a table of this machine; None when it cannot tell."""
     if dataset.path is None or not dataset.path.startswith("/") or not is_local(spark):
         return None

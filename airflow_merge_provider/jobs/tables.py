@@ -229,6 +229,20 @@ def restore(spark: SparkSession, target: Dataset, version: int) -> None:
     spark.sql(f"RESTORE TABLE {sql.table(target)} TO VERSION AS OF {version}").collect()
 
 
+def purge(
+    spark: SparkSession, target: Dataset, capability: str, committed: Committed, state: Mapping[str, Any]
+) -> int:
+    """Rewrite the files that hold outdated rows, in a commit of its own; gives the target's version.
+
+    The commit says of the run that ``committed`` is what ``state`` says: rows and run stay what they were.
+    """
+    mark = {**state, "capability": capability, "number": committed.number}
+    words = json.dumps(mark, ensure_ascii=False)
+    with settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": words}):
+        spark.sql(f"REORG TABLE {sql.table(target)} APPLY (PURGE)").collect()
+    return commits(spark, target, 1)[0][0]
+
+
 def merge(
     spark: SparkSession, target: Dataset, changes: DataFrame, condition: str, clauses: Sequence[str]
 ) -> None:
