@@ -22,6 +22,7 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [{"integration-name": _INTEGRATION, "tags": ["apache", "software"]}],
         "operators": [_modules(*(f"operators.{name}" for name in _OPERATORS))],
         "hooks": [_modules("hooks.spark_job", "hooks.warehouse")],
+        "triggers": [_modules("triggers.landing")],
         "connection-types": [_connection_type()],
         "extra-links": [f"{_PACKAGE}.links.merge_report.MergeReportLink"],
         "asset-uris": [

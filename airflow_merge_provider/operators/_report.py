@@ -38,6 +38,7 @@ def event_extra(report: Mapping[str, Any], run_id: str) -> dict[str, Any]:
         "version": target.get("version"),
         "uri": target.get("uri"),
         "counts": report.get("counts") or {},
+        **({"reasons": report["reasons"]} if report.get("reasons") else {}),
     }
 
 

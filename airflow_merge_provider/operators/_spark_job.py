@@ -149,16 +149,10 @@ class SparkJobOperator(BaseOperator):
         self._resolved(config, warehouse)
         for warning in self.warnings(config):
             self.log.warning("%s", warning)
-        task = context["ti"]
         request = JobRequest(
             job=self.job,
             config=given,
-            run=RunToken(
-                dag_id=task.dag_id,
-                run_id=task.run_id,
-                task_id=task.task_id,
-                map_index=-1 if task.map_index is None else task.map_index,
-            ),
+            run=run_token(context),
             warehouse=warehouse,
             started_at=time.time_ns() // 1000,
             until="transform" if self.dry_run_only else "commit",
@@ -239,6 +233,17 @@ class SparkJobOperator(BaseOperator):
         task = context["ti"].task
         # A new list: the old one belongs to the DAG, which may live on in this process.
         task.outlets = [each for each in task.outlets if getattr(each, "uri", None) != self._target_asset.uri]
+
+
+def run_token(context: Context) -> RunToken:
+    """Name the run that a task is part of: the same in every try."""
+    task = context["ti"]
+    return RunToken(
+        dag_id=task.dag_id,
+        run_id=task.run_id,
+        task_id=task.task_id,
+        map_index=-1 if task.map_index is None else task.map_index,
+    )
 
 
 def _problems_of(ref: str, warehouse: str | None, path: str) -> Sequence[Problem]:
