@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql.types import DataType
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.jobs import sql, tables
@@ -70,12 +71,12 @@ def changes(
         numbered = stack.enter_context(staged(spark, numbers))
         retired = stack.enter_context(staged(spark, _retired(found, start)))
         emptied = stack.enter_context(staged(spark, pa.table({ID: found.emptied})))
-        names = target.columns
+        kinds = {field.name: field.dataType for frame in (rendered, target) for field in frame.schema}
         rows = [
-            _emitted(compared.where(~is_same), numbered, names),
-            _shaped(compared.where(is_same).select(ID, MEMBERS), target, silent=True),
-            _shaped(_tombstones(retired, at), target, silent=False),
-            _shaped(emptied, target, silent=True),
+            _shaped(_numbered(compared.where(~is_same), numbered), kinds, silent=False),
+            _shaped(compared.where(is_same).select(ID, MEMBERS), kinds, silent=True),
+            _shaped(_tombstones(retired, at), kinds, silent=False),
+            _shaped(emptied, kinds, silent=True),
         ]
         replaced = int(pc.sum(found.retired.column(of.REPLACED)).as_py() or 0)
         yield Changes(
@@ -87,9 +88,9 @@ def changes(
         )
 
 
-def write(spark: SparkSession, target: Dataset, found: Changes, columns: list[str]) -> None:
-    """Fold the changes into the target with one MERGE."""
-    every = [sql.name(each) for each in columns]
+def write(spark: SparkSession, target: Dataset, found: Changes, *, new_columns: bool) -> None:
+    """Fold the changes into the target with one MERGE, which may add columns to it."""
+    every = [sql.name(each) for each in found.rows.columns if each != SILENT]
     given = ", ".join(f"s.{each}" for each in every)
     assigned = ", ".join(f"t.{each} = s.{each}" for each in every)
     tables.merge(
@@ -102,6 +103,7 @@ def write(spark: SparkSession, target: Dataset, found: Changes, columns: list[st
             f"WHEN MATCHED THEN UPDATE SET {assigned}",
             f"WHEN NOT MATCHED THEN INSERT ({', '.join(every)}) VALUES ({given})",
         ],
+        new_columns=new_columns,
     )
 
 
@@ -116,9 +118,8 @@ def _retired(found: Difference, start: int) -> pa.Table:
     return found.retired.append_column(_NUMBER, pa.array(numbers))
 
 
-def _emitted(rows: DataFrame, numbered: DataFrame, names: list[str]) -> DataFrame:
-    numbered = rows.join(F.broadcast(numbered), PLACE).withColumn(PLACE, F.col(_NUMBER))
-    return numbered.select(*map(sql.column, names), F.lit(False).alias(SILENT))
+def _numbered(rows: DataFrame, numbers: DataFrame) -> DataFrame:
+    return rows.join(F.broadcast(numbers), PLACE).withColumn(PLACE, F.col(_NUMBER))
 
 
 def _tombstones(retired: DataFrame, at: int) -> DataFrame:
@@ -133,13 +134,12 @@ def _tombstones(retired: DataFrame, at: int) -> DataFrame:
     ).withColumn(HASH, content_hash())
 
 
-def _shaped(rows: DataFrame, target: DataFrame, *, silent: bool) -> DataFrame:
-    """Give rows all of the target's columns; what they do not have is NULL, members are none."""
+def _shaped(rows: DataFrame, kinds: Mapping[str, DataType], *, silent: bool) -> DataFrame:
+    """Give rows all columns of the target, old and new; what they do not have is NULL, members are none."""
 
     def column(name: str) -> Column:
         if name in rows.columns:
             return sql.column(name)
-        kind = target.schema[name].dataType
-        return (F.array() if name == MEMBERS else F.lit(None)).cast(kind).alias(name)
+        return (F.array() if name == MEMBERS else F.lit(None)).cast(kinds[name]).alias(name)
 
-    return rows.select(*map(column, target.columns), F.lit(silent).alias(SILENT))
+    return rows.select(*map(column, kinds), F.lit(silent).alias(SILENT))

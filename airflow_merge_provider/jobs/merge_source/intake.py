@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,24 +14,29 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule, planned_rules
+from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.jobs import tables
 from airflow_merge_provider.jobs.merge_source.affected import Look, affected, differs
 from airflow_merge_provider.jobs.merge_source.components import (
     Entities,
     HashCollisionError,
-    connected,
     entities_of,
 )
 from airflow_merge_provider.jobs.merge_source.difference import Difference, difference
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys, source_keys
-from airflow_merge_provider.jobs.merge_source.outcome import HASH, Outcome, outcome
+from airflow_merge_provider.jobs.merge_source.outcome import HASH, Outcome
+from airflow_merge_provider.jobs.merge_source.overrides import marked
 from airflow_merge_provider.jobs.merge_source.past import Past, remembered
+from airflow_merge_provider.jobs.merge_source.quarantine import quarantined, warnings
+from airflow_merge_provider.jobs.merge_source.solving import Solved, solved
 from airflow_merge_provider.jobs.merge_source.sources import CONTENT, DELETED, ID, Source, opened
+from airflow_merge_provider.jobs.merge_source.totals import of_past
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.tables import Pinned
 
 # One collision of 64-bit hashes is rare enough; several in a row are a defect of ours.
 _SEEDS = range(5)
+NONE = Overrides()
 
 
 class LookAgainError(Exception):
@@ -58,18 +63,28 @@ class Intake:
     """The sources as they are merged, the rules, the columns of the keys, and the outputs they make.
 
     ``positions`` say how far each dataset was read, ``evaluated`` which of them need the definition itself to
-    tell their keys; ``difference`` is what the outputs are beside those of the past, None where there is
-    none.
+    tell their keys, ``said`` what is probably not meant.
     """
 
     config: MergeSourceConfig
     rules: Sequence[Rule]
     sources: Sequence[Source]
     keys: Sequence[SourceKeys]
-    outcome: Outcome
+    solved: Solved
     positions: Mapping[str, int]
     evaluated: Sequence[str]
-    difference: Difference | None = None
+    overrides: Overrides = NONE
+    said: Sequence[str] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outputs."""
+        return self.solved.outcome
+
+    @property
+    def difference(self) -> Difference | None:
+        """What the outputs are beside those of the past, where there is one."""
+        return self.solved.difference
 
     @property
     def labels(self) -> pa.Table:
@@ -83,18 +98,22 @@ def take_in(
     config: MergeSourceConfig,
     progress: Progress,
     before: Before | None = None,
+    overrides: Overrides = NONE,
 ) -> Intake:
     """Read what decides who belongs together, and decide it.
 
     :raises DataError: for entities without an id, with two current versions, or that cannot be merged.
     :raises LookAgainError: when what has changed cannot be told from the changes alone.
     """
-    rules = planned_rules(config)
-    offsets = {name: offset for offset, name in enumerate(config.dataset_ids)}
+    names = config.dataset_ids
+    rules = (*planned_rules(config), *overrides.rules(names))
+    offsets = {name: offset for offset, name in enumerate(names)}
     sources = [opened(tables.read(spark, each), offsets[each.dataset.id], config) for each in pinned]
+    sources = [marked(source, overrides, names) for source in sources]
+    connect = partial(_connected, sources, rules, config, progress, before, overrides=overrides)
     for seed in _SEEDS:
         try:
-            return _connected(sources, rules, config, progress, seed, before)
+            return connect(seed=seed)
         except HashCollisionError:
             progress.say("two values have one hash: hashing anew")
     raise AssertionError(f"hashes collided with {len(_SEEDS)} seeds in a row")
@@ -105,26 +124,30 @@ def _connected(
     rules: Sequence[Rule],
     config: MergeSourceConfig,
     progress: Progress,
-    seed: int,
     before: Before | None,
+    *,
+    overrides: Overrides,
+    seed: int,
 ) -> Intake:
     with progress.step("read keys"):
         readings = [_reading(_hashed(source, seed), seed, before) for source in sources]
         read = _read(readings, rules)
         past = None if before is None else remembered(before.rows, config.dataset_ids, rules, seed)
+    keys = [each.reading.keys(rules) for each in read]
+    texts = [(each.reading.source, every) for each, every in zip(read, keys, strict=True)]
+    judge = partial(quarantined, opened=texts, config=config, seed=seed)
+    solve = partial(solved, rules=rules, config=config, judge=judge, different=overrides.different)
     with progress.step("connect"):
         if before is None or past is None:
-            looks = _looks(read, config, complete=True)
-            found = outcome(connected([look.entities for look in looks], rules), config)
-            different = None
+            found = solve([look.entities for look in _looks(read, config, complete=True)])
         else:
-            found, different = _compared(read, past, before, rules, config)
+            found = _compared(read, past, before, rules, config, solve)
+        said = warnings(found.evidence, texts, seed)
     positions = dict(before.positions) if before else {}
     positions |= {each.reading.source.name: each.position for each in read if each.position is not None}
     rendered = [each.reading.rendered for each in read]
-    keys = [each.reading.keys(rules) for each in read]
     evaluated = [each.reading.source.name for each in read if not each.reading.native]
-    return Intake(config, rules, rendered, keys, found, positions, evaluated, different)
+    return Intake(config, rules, rendered, keys, found, positions, evaluated, overrides, said)
 
 
 def _compared(
@@ -133,18 +156,20 @@ def _compared(
     before: Before,
     rules: Sequence[Rule],
     config: MergeSourceConfig,
-) -> tuple[Outcome, Difference]:
+    solve: Callable[[Sequence[Entities]], Solved],
+) -> Solved:
     """Solve what a change can reach, and compare it with what was there."""
     for each in read:
         if each.short:
             _check_end(each, past, rules)
     looks = _looks(read, config, complete=before.everything)
     part = affected(looks, past, everything=before.everything)
-    found = outcome(connected(part.sources, rules), config)
-    different = difference(found, part, past, config, same_rules=before.same_rules)
+    found = solve(part.sources)
+    different = difference(found.outcome, part, past, config, same_rules=before.same_rules)
     if different.overlaps and not before.everything:
         raise LookAgainError
-    return found, different
+    left = None if before.everything else of_past(past, part.touched)
+    return replace(found, difference=different, left=left)
 
 
 def _looks(read: Sequence[_Read], config: MergeSourceConfig, *, complete: bool) -> list[Look]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -15,9 +15,9 @@ from airflow_merge_provider.jobs.merge_source.intake import Intake
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH, LABEL
 from airflow_merge_provider.jobs.merge_source.past import MEMBERS
+from airflow_merge_provider.jobs.merge_source.shape import content_of
 from airflow_merge_provider.jobs.merge_source.sources import (
     DELETED,
-    ENTITY,
     ID,
     IDS,
     OWN_IDS,
@@ -25,8 +25,9 @@ from airflow_merge_provider.jobs.merge_source.sources import (
     REPLACED,
     Source,
 )
+from airflow_merge_provider.jobs.merge_source.survivorship import OFFSET, PROVENANCE, said_of
 
-NUMBER, OFFSET, MEMBER, PARTS = "__merge_number", "__merge_offset", "__merge_member", "__merge_parts"
+NUMBER, MEMBER, PARTS = "__merge_number", "__merge_member", "__merge_parts"
 # From here on computing what is thrown away costs more than compiling.
 _MANY = 100_000
 
@@ -40,11 +41,11 @@ def rows(taken: Intake, labels: DataFrame, *, written_at: int) -> DataFrame:
 
     Sources are scanned once for each of the two: a scan costs a tenth of what shuffling lone entities would.
     """
-    content = Content.of(taken.sources, taken.config)
+    content = content_of(taken.sources, taken.config)
     is_shared = F.col(LABEL).bitwiseAND(F.lit(1)) == 1
     lone = _lone(_labelled(taken, labels.where(~is_shared), content), content, taken.config)
     clusters = _clusters(_labelled(taken, labels.where(is_shared), content), content, taken.config)
-    return _output(content.finished(lone.unionByName(clusters)), written_at)
+    return _output(content.finished(lone.unionByName(clusters)), content, written_at)
 
 
 def _labelled(taken: Intake, labels: DataFrame, content: Content) -> DataFrame:
@@ -81,7 +82,7 @@ def _entities(source: Source, keys: SourceKeys, content: Content, rules: Sequenc
         (F.col(OWN_REPLACED) & ~live).alias(REPLACED),
         F.coalesce(F.col(OWN_IDS), F.array(F.col(ID))).alias(OWN_IDS),
         member.alias(MEMBER),
-        *content.columns(source),
+        *content.carried(source),
     )
 
 
@@ -92,7 +93,8 @@ def _lone(entities: DataFrame, content: Content, config: MergeSourceConfig) -> D
         F.col(DELETED).alias("_deleted"),
         _distinct(F.col(OWN_IDS)).alias(IDS),
         F.col(REPLACED),
-        content.alone().alias(ENTITY),
+        *content.lone(),
+        *_origins(content, lambda name: F.when(content.own(name).isNotNull(), _slashed(F.col(MEMBER)))),
         F.array(F.col(MEMBER)).alias(MEMBERS),
     )
 
@@ -114,23 +116,36 @@ def _clusters(entities: DataFrame, content: Content, config: MergeSourceConfig) 
         F.lit(False).alias("_deleted"),
         _distinct(F.flatten(F.col(PARTS)[OWN_IDS])).alias(IDS),
         F.lit(False).alias(REPLACED),
-        content.merged().alias(ENTITY),
+        *content.clustered(),
+        *_origins(content, content.survivors.origin(lambda picked: _slashed(picked[MEMBER]))),
         F.col(PARTS)[MEMBER].alias(MEMBERS),
     )
 
 
-def _output(outputs: DataFrame, written_at: int) -> DataFrame:
+def _origins(content: Content, origin: Callable[[str], Column]) -> list[Column]:
+    """Say of every property that is chosen which member its value comes from."""
+    chosen = content.survivors.properties
+    return [said_of({name: origin(name) for name in chosen}).alias(PROVENANCE)] if chosen else []
+
+
+def _slashed(member: Column) -> Column:
+    return F.concat_ws("/", member["dataset"], member["id"])
+
+
+def _output(outputs: DataFrame, content: Content, written_at: int) -> DataFrame:
     """Put the target's columns in their order."""
+    origins = [F.col(PROVENANCE)] if PROVENANCE in outputs.columns else []
     return outputs.select(
         "_id",
         F.col(NUMBER).alias("_updated"),
         "_deleted",
         IDS,
         REPLACED,
-        content_hash(F.to_json(IDS), F.to_json(F.col(ENTITY))).alias("_hash"),
+        content_hash(F.to_json(IDS), content.said(), *map(F.to_json, origins)).alias("_hash"),
         F.lit(None).cast("bigint").alias("_previous"),
         F.lit(written_at).cast("bigint").alias("_ts"),
-        ENTITY,
+        *(F.col(name).alias(target) for name, target in content.kept.items()),
+        *origins,
         MEMBERS,
     )
 
