@@ -40,6 +40,9 @@ class MergeSourceOperator(SparkJobOperator):
     :param max_key_fanout: most entities that one value of a rule may link.
     :param on_over_merge: ``fail``, or ``quarantine``: such values link nothing and are listed.
     :param overrides: the dataset of people's decisions about which entities are the same, or are not.
+    :param stable_id: give outputs an id, ``$stable_id``, that joins and splits survive.
+    :param replaced_by: let ids that are no more say what took their place, and list each such event.
+    :param metrics: the dataset that gets a row on the quality of the clusters for each run.
     :param values: ``entity`` (one VARIANT) or ``columns`` (lists of all members' values, by property).
     :param survivorship: which one value survives, by property or group of properties.
     :param id_column: the column of the datasets that holds the id.
@@ -72,6 +75,9 @@ class MergeSourceOperator(SparkJobOperator):
         "max_key_fanout",
         "on_over_merge",
         "overrides",
+        "stable_id",
+        "replaced_by",
+        "metrics",
         "values",
         "survivorship",
         "id_column",
@@ -108,6 +114,9 @@ class MergeSourceOperator(SparkJobOperator):
         max_key_fanout: int | str | None = None,
         on_over_merge: str = "fail",
         overrides: str | Asset | None = None,
+        stable_id: bool | str = False,
+        replaced_by: bool | str = False,
+        metrics: str | Asset | None = None,
         values: str = "entity",
         survivorship: Mapping[str, Any] | None = None,
         id_column: str = "_id",
@@ -135,10 +144,12 @@ class MergeSourceOperator(SparkJobOperator):
         self.on_config_change = on_config_change
         self.reset = reset
         self.max_key_fanout, self.on_over_merge = max_key_fanout, on_over_merge
-        self.overrides, self.values, self.survivorship = overrides, values, survivorship
+        self.overrides, self.metrics = overrides, metrics
+        self.stable_id, self.replaced_by = stable_id, replaced_by
+        self.values, self.survivorship = values, survivorship
         self.id_column, self.deleted_column = id_column, deleted_column
         self.sequence_column, self.entity_column = sequence_column, entity_column
-        self._declare(target, [*_refs(datasets), *([] if overrides is None else [overrides])])
+        self._declare(target, [*_refs(datasets), *filter(None, [overrides])])
 
     @classmethod
     def from_pipe(cls, pipe: Mapping[str, Any], **kwargs: Any) -> Self:
@@ -157,8 +168,9 @@ class MergeSourceOperator(SparkJobOperator):
 
     def references(self, config: MergeSourceConfig) -> dict[str, str]:
         sources = {f"datasets[{place}]": ref for place, ref in enumerate(config.dataset_ids)}
-        decided = {} if config.overrides is None else {"overrides": config.overrides}
-        return {"target": config.target or "", **sources, **decided}
+        others = {"overrides": config.overrides, "metrics": config.metrics}
+        named = {name: ref for name, ref in others.items() if ref is not None}
+        return {"target": config.target or "", **sources, **named}
 
     def warnings(self, config: MergeSourceConfig) -> list[str]:
         return warnings(config)

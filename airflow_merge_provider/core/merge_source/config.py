@@ -185,6 +185,16 @@ class MergeSourceConfig(Config):
         description="Whether a value above max_key_fanout stops the run or links nothing and is listed.",
     )
 
+    stable_id: bool = Field(
+        default=False, description="Whether outputs have an id, $stable_id, that joins and splits survive."
+    )
+    replaced_by: bool = Field(
+        default=False,
+        description="Whether ids that are no more say what took their place; a table tells each such event.",
+    )
+    metrics: str | None = Field(
+        None, description="The dataset that gets a row on the quality of the clusters for each run."
+    )
     values: Literal["entity", "columns"] = Field(
         "entity", description="Whether properties are one VARIANT, or columns: lists of all members' values."
     )
@@ -218,7 +228,8 @@ class MergeSourceConfig(Config):
         pairs = [(words[0], words[1]) for words in map(str.split, known["datasets"])]
         yield from _dataset_problems(pairs)
         yield from _target_problems(known.get("target"), pairs)
-        yield from _overrides_problems(known.get("overrides"), known.get("target"))
+        for name in ("overrides", "metrics"):
+            yield from _beside_problems(name, known.get(name), known.get("target"))
         yield from _initial_problems(known.get("initial_datasets"), pairs)
         yield from survivorship.problems(known.get("survivorship") or {}, [name for name, _ in pairs])
         yield from _rule_problems(known, dict(pairs))
@@ -308,11 +319,11 @@ def _strategy_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(name, "strategy", f"cannot be had with strategy {strategy!r}", "use 'default'")
 
 
-def _overrides_problems(overrides: str | None, target: str | None) -> Iterator[Problem]:
-    if overrides is not None:
-        yield from _reference_problems(overrides, "overrides")
-        if overrides == target:
-            yield Problem("overrides", "target", f"{overrides!r} is the dataset that the run writes")
+def _beside_problems(path: str, ref: str | None, target: str | None) -> Iterator[Problem]:
+    if ref is not None:
+        yield from _reference_problems(ref, path)
+        if ref == target:
+            yield Problem(path, "target", f"{ref!r} is the dataset that the run writes")
 
 
 def _initial_problems(initial: tuple[str, ...] | None, pairs: list[tuple[str, str]]) -> Iterator[Problem]:

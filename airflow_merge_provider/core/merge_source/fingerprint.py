@@ -34,5 +34,8 @@ def signature(config: MergeSourceConfig) -> str:
         content["values"] = config.values
     if config.survivorship:
         content["survivorship"] = [asdict(choice) for choice in choices(config.survivorship)]
+    for name in ("stable_id", "replaced_by"):
+        if getattr(config, name):
+            content[name] = True
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -49,9 +49,12 @@ class Beside:
             tables.create_as(dataset, rows, self._capability)
         self._pin(name, dataset)
 
-    def append(self, name: str, rows: DataFrame) -> None:
-        """Add rows to what the last commit named, whatever came to the table after it."""
-        dataset, named = self.dataset(name), self.versions.get(name)
+    def append(self, name: str, rows: DataFrame, dataset: Dataset | None = None) -> None:
+        """Add rows to what the last commit named, whatever came to the table after it.
+
+        The table may be a ``dataset`` that has a name of its own.
+        """
+        dataset, named = dataset or self.dataset(name), self.versions.get(name)
         there = tables.pin(self._spark, dataset)
         if not there.exists:
             tables.create_as(dataset, rows, self._capability)

@@ -19,9 +19,10 @@ from airflow_merge_provider.jobs.merge_source import difference as of
 from airflow_merge_provider.jobs.merge_source.difference import Difference
 from airflow_merge_provider.jobs.merge_source.intake import LookAgainError
 from airflow_merge_provider.jobs.merge_source.past import MEMBERS
-from airflow_merge_provider.jobs.merge_source.render import content_hash
+from airflow_merge_provider.jobs.merge_source.render import REPLACED_BY, content_hash
 from airflow_merge_provider.jobs.merge_source.sources import REPLACED
 from airflow_merge_provider.jobs.merge_source.staging import staged
+from airflow_merge_provider.jobs.merge_source.succession import BY
 
 ID, PLACE, HASH = "_id", "_updated", "_hash"
 BEFORE, SILENT = "__merge_before", "__merge_silent"
@@ -124,14 +125,17 @@ def _numbered(rows: DataFrame, numbers: DataFrame) -> DataFrame:
 
 def _tombstones(retired: DataFrame, at: int) -> DataFrame:
     """Say of an id that it is no more, and whether something else has taken its place."""
+    successors = [F.col(BY)] if BY in retired.columns else []
     return retired.select(
         ID,
+        *(F.from_json(by, "array<string>").alias(REPLACED_BY) for by in successors),
         F.col(_NUMBER).alias(PLACE),
         F.lit(True).alias("_deleted"),
         F.col(of.REPLACED).alias(REPLACED),
         F.col(of.NUMBER).alias("_previous"),
         F.lit(at).cast("bigint").alias("_ts"),
-    ).withColumn(HASH, content_hash())
+        *successors,
+    ).withColumn(HASH, content_hash(*successors))
 
 
 def _shaped(rows: DataFrame, kinds: Mapping[str, DataType], *, silent: bool) -> DataFrame:

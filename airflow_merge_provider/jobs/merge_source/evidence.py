@@ -43,14 +43,15 @@ class Linking(NamedTuple):
 class Evidence:
     """Watches clusters come to be: told of every rule with the keys that both of its sides have.
 
-    Keys that more than ``most`` entities share link nothing: they are ``over`` the limit. ``links`` are kept
-    where somebody needs them one by one.
+    Keys that more than ``most`` entities share link nothing: they are ``over`` the limit. ``links`` and what
+    is ``one_sided`` are kept where somebody needs them.
     """
 
     def __init__(
         self, sources: Sequence[Entities], most: int | None = None, *, keep_links: bool = False
     ) -> None:
         self.links: list[Linking] = []
+        self.one_sided: list[dict[str, Any]] = []
         self._keep_links = keep_links
         self.over: list[KeyedHub] = []
         self.largest: list[KeyedHub] = []
@@ -78,6 +79,9 @@ class Evidence:
         if self._keep_links:
             kept = [(entities[linking[keys]], keys[linking[keys]]) for entities, keys in ends]
             self.links.append(Linking(rule, kept))
+            left, right = (count > 0 for count in counts)
+            alone = {"left": int((left & ~right).sum()), "right": int((right & ~left).sum())}
+            self.one_sided.append({"rule": rule.text, **alone})
         self.largest += self._hubs(rule, ends, _largest(np.where(shared, each, 0)), each)
         return shared
 

@@ -30,6 +30,7 @@ from airflow_merge_provider.jobs.merge_source.past import Past, remembered
 from airflow_merge_provider.jobs.merge_source.quarantine import quarantined, warnings
 from airflow_merge_provider.jobs.merge_source.solving import Solved, solved
 from airflow_merge_provider.jobs.merge_source.sources import CONTENT, DELETED, ID, Source, opened
+from airflow_merge_provider.jobs.merge_source.succession import handed_on
 from airflow_merge_provider.jobs.merge_source.totals import of_past
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.tables import Pinned
@@ -48,7 +49,8 @@ class Before:
     """What a run compares itself with: the target's rows, and how far the last run had read each dataset.
 
     ``positions`` are by the names of datasets; with ``everything`` they are not used. ``evaluated`` names the
-    datasets whose keys Spark's own expressions could not tell.
+    datasets whose keys Spark's own expressions could not tell. ``next_stable`` is the first stable id that is
+    free.
     """
 
     rows: DataFrame
@@ -56,6 +58,7 @@ class Before:
     evaluated: Sequence[str]
     everything: bool
     same_rules: bool
+    next_stable: int = 0
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,18 @@ def _compared(
     if different.overlaps and not before.everything:
         raise LookAgainError
     left = None if before.everything else of_past(past, part.touched)
-    return replace(found, difference=different, left=left)
+    found = replace(found, difference=different, left=left)
+    if not (config.stable_id or config.replaced_by):
+        return found
+    handed = handed_on(
+        found.outcome,
+        part,
+        past,
+        different,
+        next_stable=before.next_stable if config.stable_id else None,
+        successors=config.replaced_by,
+    )
+    return replace(found, **vars(handed))
 
 
 def _looks(read: Sequence[_Read], config: MergeSourceConfig, *, complete: bool) -> list[Look]:

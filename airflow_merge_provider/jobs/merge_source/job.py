@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve
@@ -24,10 +26,12 @@ from airflow_merge_provider.jobs.merge_source.beside import Beside
 from airflow_merge_provider.jobs.merge_source.changes import Changes, changes, write as fold
 from airflow_merge_provider.jobs.merge_source.intake import NONE, Before, Intake, LookAgainError, take_in
 from airflow_merge_provider.jobs.merge_source.overrides import decided
+from airflow_merge_provider.jobs.merge_source.quality import ALL, LOOKED_AT, METRICS, metrics_row
 from airflow_merge_provider.jobs.merge_source.quarantine import QUARANTINE, rows as quarantine_rows
 from airflow_merge_provider.jobs.merge_source.report import counted, findings, report
 from airflow_merge_provider.jobs.merge_source.shape import added, properties_for
 from airflow_merge_provider.jobs.merge_source.staging import staged
+from airflow_merge_provider.jobs.merge_source.succession import LINEAGE, lineage_rows
 from airflow_merge_provider.jobs.merge_source.totals import continued, of_outcome
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.tables import LastRun, Pinned
@@ -146,8 +150,11 @@ class _Merge:
                     else:
                         tables.overwrite(self.target, rows)
 
-            state = self._next(taken, found, taken.outcome.outputs)
-            return self._committed(taken, {**state, "beside": {}}, write)
+            outputs = taken.outcome.outputs
+            state = {**self._next(taken, found, outputs), "beside": {}}
+            if self.config.stable_id:
+                state["next_stable"] = outputs
+            return self._committed(taken, state, write)
 
     def compared(self, *, everything: bool) -> dict[str, Any]:
         """Write what differs from the target's rows; nothing when nothing does."""
@@ -163,6 +170,7 @@ class _Merge:
                 before.get("evaluated", ()),
                 everything=everything,
                 same_rules=before.get("fingerprint") == self.state["fingerprint"],
+                next_stable=before.get("next_stable") or 0,
             )
         )
         difference = taken.difference
@@ -172,8 +180,9 @@ class _Merge:
             self.progress.step("merge and write"),
             tables.settings(self.spark, render.SETTINGS),
             staged(self.spark, taken.labels) as labels,
+            self._stable(taken) as stable,
         ):
-            rows = render.rows(taken, labels, written_at=self.request.started_at)
+            rows = render.rows(taken, labels, written_at=self.request.started_at, stable=stable)
             new = added(rows.schema, standing.schema)
             start = before.get("next", difference.next_number)
             at = self.request.started_at
@@ -202,6 +211,11 @@ class _Merge:
         write = partial(fold, self.spark, self.target, found, new_columns=bool(new))
         return self._committed(taken, state, write)
 
+    def _stable(self, taken: Intake) -> AbstractContextManager[DataFrame | None]:
+        """Give the stable ids of what is rendered, where there are any."""
+        stable = taken.solved.stable
+        return nullcontext() if stable is None else staged(self.spark, stable)
+
     def _taken(self, before: Before | None) -> Intake:
         existing = [each for each in self.pinned if each.exists]
         taken = take_in(self.spark, existing, self.config, self.progress, before, self.overrides)
@@ -222,6 +236,7 @@ class _Merge:
             "suppressed": suppressed,
             "quarantined": len(taken.solved.quarantined),
             "cut": len(taken.solved.cut),
+            "next_stable": taken.solved.next_stable,
             "beside": dict((self.last.state if self.last else {}).get("beside") or {}),
             "next": number,
             "changed": changed,
@@ -235,6 +250,11 @@ class _Merge:
         beside = Beside(self.spark, self.target, CAPABILITY, state["beside"])
         if taken.solved.quarantined or QUARANTINE in beside.versions:
             beside.replace(QUARANTINE, self.spark.createDataFrame(quarantine_rows(taken.solved.quarantined)))
+        if events := taken.solved.events:
+            beside.append(LINEAGE, self.spark.createDataFrame(lineage_rows(self._number, events)))
+        if self.config.metrics is not None:
+            place = resolve(self.config.metrics, self.request.warehouse, at="metrics")
+            beside.append(METRICS, self.spark.createDataFrame(self._metrics(taken, state)), place)
         state = {**state, "beside": beside.versions}
         done = tables.commit(self.spark, self.target, CAPABILITY, self.last, state, write)
         return {
@@ -243,6 +263,17 @@ class _Merge:
             "found": state["found"],
             "more": taken.said,
         }
+
+    @property
+    def _number(self) -> int:
+        """The number that the run's commit will have."""
+        return self.last.number + 1 if self.last else 1
+
+    def _metrics(self, taken: Intake, state: Mapping[str, Any]) -> pa.Table:
+        scope = ALL if taken.solved.left is None else LOOKED_AT
+        totals = state["found"].get("totals") or {}
+        at, identity = self.request.started_at, self.config.identity
+        return metrics_row(self._number, at, scope, totals, taken.solved, identity)
 
 
 def _live(found: Mapping[str, Any], standing: DataFrame) -> int:

@@ -14,7 +14,7 @@ from airflow_merge_provider.core.merge_source.equality import Rule
 from airflow_merge_provider.jobs.merge_source.components import Entities, Flags, Keyed, Numbers, Order, both
 from airflow_merge_provider.jobs.merge_source.keys import LEFT, RIGHT
 
-MEMBERS = "_members"
+MEMBERS, STABLE_ID = "_members", "$stable_id"
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Past:
 
     An output is known by its ``_updated``, which no two rows share. ``sizes`` counts all members, also those
     of datasets that are no longer merged. ``outputs`` says for every entity of ``entities``, by the offset of
-    its dataset, where its output stands.
+    its dataset, where its output stands. ``stable`` are stable ids, -1 where there is none.
     """
 
     numbers: Numbers
@@ -32,6 +32,7 @@ class Past:
     sizes: Numbers
     entities: Sequence[Entities]
     outputs: Sequence[Numbers]
+    stable: Numbers
 
 
 def remembered(rows: DataFrame, datasets: Sequence[str], rules: Sequence[Rule], seed: int) -> Past:
@@ -67,6 +68,7 @@ def remembered(rows: DataFrame, datasets: Sequence[str], rules: Sequence[Rule], 
         F.col("_id").alias("id"),
         F.coalesce(F.col("_deleted"), F.lit(False)).alias("deleted"),
         F.transform(of_members(F.col(MEMBERS)), thin).alias("members"),
+        (F.coalesce(F.col(STABLE_ID), F.lit(-1)) if STABLE_ID in rows.columns else F.lit(-1)).alias("stable"),
     ).toArrow()
     return _past(read.combine_chunks(), len(datasets), places)
 
@@ -120,6 +122,7 @@ def _past(read: pa.Table, datasets: int, places: Mapping[str, Order]) -> Past:
         np.bincount(row, minlength=len(numbers)),
         entities,
         outputs,
+        _numbers(read.column("stable")),
     )
 
 

@@ -14,7 +14,7 @@ from airflow_merge_provider.jobs.merge_source.content import Content
 from airflow_merge_provider.jobs.merge_source.intake import Intake
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH, LABEL
-from airflow_merge_provider.jobs.merge_source.past import MEMBERS
+from airflow_merge_provider.jobs.merge_source.past import MEMBERS, STABLE_ID
 from airflow_merge_provider.jobs.merge_source.shape import content_of
 from airflow_merge_provider.jobs.merge_source.sources import (
     DELETED,
@@ -25,9 +25,11 @@ from airflow_merge_provider.jobs.merge_source.sources import (
     REPLACED,
     Source,
 )
+from airflow_merge_provider.jobs.merge_source.succession import NUMBER, STABLE
 from airflow_merge_provider.jobs.merge_source.survivorship import OFFSET, PROVENANCE, said_of
 
-NUMBER, MEMBER, PARTS = "__merge_number", "__merge_member", "__merge_parts"
+REPLACED_BY = "$replaced_by"
+MEMBER, PARTS = "__merge_member", "__merge_parts"
 # From here on computing what is thrown away costs more than compiling.
 _MANY = 100_000
 
@@ -36,7 +38,7 @@ _MANY = 100_000
 SETTINGS = {"spark.sql.execution.useObjectHashAggregateExec": "false"}
 
 
-def rows(taken: Intake, labels: DataFrame, *, written_at: int) -> DataFrame:
+def rows(taken: Intake, labels: DataFrame, *, written_at: int, stable: DataFrame | None = None) -> DataFrame:
     """Give the target's rows: entities that stand alone straight from their source, clusters by one shuffle.
 
     Sources are scanned once for each of the two: a scan costs a tenth of what shuffling lone entities would.
@@ -45,7 +47,11 @@ def rows(taken: Intake, labels: DataFrame, *, written_at: int) -> DataFrame:
     is_shared = F.col(LABEL).bitwiseAND(F.lit(1)) == 1
     lone = _lone(_labelled(taken, labels.where(~is_shared), content), content, taken.config)
     clusters = _clusters(_labelled(taken, labels.where(is_shared), content), content, taken.config)
-    return _output(content.finished(lone.unionByName(clusters)), content, written_at)
+    outputs = content.finished(lone.unionByName(clusters))
+    beside = _beside(outputs, taken.config, stable)
+    if stable is not None:
+        outputs = outputs.join(F.broadcast(stable), NUMBER)
+    return _output(outputs, content, beside, written_at)
 
 
 def _labelled(taken: Intake, labels: DataFrame, content: Content) -> DataFrame:
@@ -132,20 +138,30 @@ def _slashed(member: Column) -> Column:
     return F.concat_ws("/", member["dataset"], member["id"])
 
 
-def _output(outputs: DataFrame, content: Content, written_at: int) -> DataFrame:
+def _beside(outputs: DataFrame, config: MergeSourceConfig, stable: DataFrame | None) -> list[Column]:
+    """Give what outputs have beside their properties, where it is asked for; new outputs count themselves."""
+    given = [F.col(PROVENANCE)] if PROVENANCE in outputs.columns else []
+    if config.stable_id:
+        given.append(F.col(NUMBER if stable is None else STABLE).alias(STABLE_ID))
+    if config.replaced_by:
+        given.append(F.lit(None).cast("array<string>").alias(REPLACED_BY))
+    return given
+
+
+def _output(outputs: DataFrame, content: Content, beside: Sequence[Column], written_at: int) -> DataFrame:
     """Put the target's columns in their order."""
-    origins = [F.col(PROVENANCE)] if PROVENANCE in outputs.columns else []
+    said = [F.to_json(F.struct(*beside))] if beside else []
     return outputs.select(
         "_id",
         F.col(NUMBER).alias("_updated"),
         "_deleted",
         IDS,
         REPLACED,
-        content_hash(F.to_json(IDS), content.said(), *map(F.to_json, origins)).alias("_hash"),
+        content_hash(F.to_json(IDS), content.said(), *said).alias("_hash"),
         F.lit(None).cast("bigint").alias("_previous"),
         F.lit(written_at).cast("bigint").alias("_ts"),
         *(F.col(name).alias(target) for name, target in content.kept.items()),
-        *origins,
+        *beside,
         MEMBERS,
     )
 

@@ -88,7 +88,8 @@ def refusal(**settings: Any) -> list[str]:
         ({"id_column": ""}, "id_column: must not be empty"),
         ({"max_key_fanout": True}, "max_key_fanout: must be an integer >= 2"),
         ({"on_over_merge": "skip"}, "on_over_merge: must be 'fail' or 'quarantine'"),
-        ({"stable_id": True}, "stable_id: unknown property 'stable_id'"),
+        ({"stable_id": "yes"}, "stable_id: must be a boolean"),
+        ({"metrics": "no such?"}, "metrics: 'no such?' names no dataset"),
     ],
 )
 def test_a_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> None:
