@@ -21,19 +21,12 @@ from pyspark.sql.functions import lit
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError, DataError, Problem
 from airflow_merge_provider.jobs import sql
+from airflow_merge_provider.jobs.history import NOT_THERE, Commits, commits, properties, rows_at, transaction
 from airflow_merge_provider.jobs.spark_errors import condition, typed
 
 CAPABILITY = "merge.capability"
 
-_NOT_DELTA = (
-    "DELTA_TABLE_ONLY_OPERATION",
-    "DELTA_ONLY_OPERATION",
-    "DELTA_MISSING_DELTA_TABLE",
-    "DELTA_TABLE_NOT_FOUND",
-    "EXPECT_TABLE_NOT_VIEW",
-)
 _TAKEN = "TABLE_OR_VIEW_ALREADY_EXISTS"
-_NOT_THERE = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 _LOOK_BACK = 20
 _VERSION_MASK = (1 << 48) - 1
 
@@ -82,7 +75,7 @@ def pin(spark: SparkSession, dataset: Dataset) -> Pinned:
     """
     if dataset.format != "delta":
         return Pinned(dataset, _files_version(spark, dataset))
-    history = _history(spark, dataset, 1)
+    history = commits(spark, dataset, 1)
     return Pinned(dataset, history[0][0] if history else None)
 
 
@@ -103,23 +96,30 @@ def read(spark: SparkSession, pinned: Pinned) -> DataFrame:
     return spark.read.format(dataset.format).options(**dataset.options).load(dataset.path)
 
 
+def records(spark: SparkSession, pinned: Pinned) -> int | None:
+    """Say how many rows a dataset has, deleted ones perhaps among them; None when nobody knows at once."""
+    if pinned.version is None or pinned.dataset.format != "delta":
+        return None
+    return rows_at(spark, pinned.dataset, pinned.version)
+
+
 def last_run(spark: SparkSession, target: Dataset, capability: str) -> LastRun | None:
     """Find the last run that committed to the target; None when the target does not exist.
 
     :raises DataError: when the target is no Delta table, or one that this capability did not write.
     """
-    history = _history(spark, target, _LOOK_BACK)
+    history = commits(spark, target, _LOOK_BACK)
     if not history:
         return None
     _require_own(spark, target, capability)
     version = history[0][0]
     found = _newest(history, capability)
     if found is None and len(history) == _LOOK_BACK:
-        found = _newest(_history(spark, target, None), capability)
+        found = _newest(commits(spark, target, None), capability)
     if found is not None:
         run_version, state = found
         return LastRun(int(state["number"]), version, run_version, state)
-    number = _number_in_log(spark, target, capability)
+    number = transaction(spark, target, app_id(capability))
     # Every run makes a commit, the first makes version 0: no number is above the version by more than one,
     # and the next one after this guess is none that Delta has seen.
     return LastRun(version + 1 if number is None else number, version, None, {})
@@ -192,7 +192,7 @@ def create_as(
     try:
         writer.create()
     except AnalysisException as error:
-        if condition(error) != _TAKEN or _history(rows.sparkSession, target, 1):
+        if condition(error) != _TAKEN or commits(rows.sparkSession, target, 1):
             raise
         # A first write that was killed has left a folder with a log that holds no commit.
         writer.createOrReplace()
@@ -255,44 +255,6 @@ def settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.set(key, old)
 
 
-def _history(spark: SparkSession, dataset: Dataset, limit: int | None) -> list[tuple[int, str | None]]:
-    """Give (version, userMetadata), newest first; nothing when there is no table."""
-    words = f"DESCRIBE HISTORY {sql.table(dataset)}" + (f" LIMIT {limit}" if limit else "")
-    try:
-        rows = spark.sql(words).select("version", "userMetadata").collect()
-    except AnalysisException as error:
-        reason = condition(error)
-        if reason.startswith(_NOT_THERE):
-            return []
-        if not reason.startswith(_NOT_DELTA):
-            raise
-        if dataset.path is not None and not _is_something_else(spark, dataset.path):
-            return []
-        raise _wrong(
-            dataset,
-            "not-delta",
-            f"{dataset.uri} is not a Delta table",
-            'an input needs its format, {"dataset": …, "format": "parquet"}; a target needs another place',
-        ) from None
-    return [(int(row["version"]), row["userMetadata"]) for row in rows]
-
-
-def _is_something_else(spark: SparkSession, path: str) -> bool:
-    """Tell whether there are files that no Delta writer left: it makes the log's folder before anything."""
-    return _files(spark, f"{path}/_delta_log") is None and bool(_files(spark, path))
-
-
-def _files(spark: SparkSession, path: str) -> list[Any] | None:
-    """Name at most one file below a path; None when the path does not exist."""
-    found = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-    try:
-        return found.load(path).select("path").limit(1).collect()
-    except AnalysisException as error:
-        if condition(error).startswith(_NOT_THERE):
-            return None
-        raise
-
-
 def _files_version(spark: SparkSession, dataset: Dataset) -> int | None:
     if dataset.table is not None:
         if not spark.catalog.tableExists(sql.table(dataset)):
@@ -307,15 +269,14 @@ def _files_version(spark: SparkSession, dataset: Dataset) -> int | None:
             .collect()[0]
         )
     except AnalysisException as error:
-        if condition(error).startswith(_NOT_THERE):
+        if condition(error).startswith(NOT_THERE):
             return None
         raise
     return int(row["mark"]) & _VERSION_MASK if row["files"] else None
 
 
 def _require_own(spark: SparkSession, target: Dataset, capability: str) -> None:
-    rows = spark.sql(f"SHOW TBLPROPERTIES {sql.table(target)}").collect()
-    owner = {row["key"]: row["value"] for row in rows}.get(CAPABILITY)
+    owner = properties(spark, target).get(CAPABILITY)
     if owner != capability:
         by = f"by {owner}" if owner else "by something else"
         raise _wrong(
@@ -327,9 +288,7 @@ def _require_own(spark: SparkSession, target: Dataset, capability: str) -> None:
         )
 
 
-def _newest(
-    history: Sequence[tuple[int, str | None]], capability: str
-) -> tuple[int, Mapping[str, Any]] | None:
+def _newest(history: Commits, capability: str) -> tuple[int, Mapping[str, Any]] | None:
     marks = ((version, _mark(words)) for version, words in history)
     return next(
         ((version, mark) for version, mark in marks if mark and mark.get("capability") == capability), None
@@ -350,7 +309,7 @@ def _mark(words: str | None) -> Mapping[str, Any] | None:
 def _landed(spark: SparkSession, target: Dataset, capability: str, since: int, attempt: str) -> int | None:
     """Find the version of this attempt's commit: others may have committed before and after it."""
     for limit in (_LOOK_BACK, None):
-        history = _history(spark, target, limit)
+        history = commits(spark, target, limit)
         for version, words in history:
             mark = _mark(words)
             if mark and mark.get("capability") == capability and mark.get("attempt") == attempt:
@@ -358,19 +317,6 @@ def _landed(spark: SparkSession, target: Dataset, capability: str, since: int, a
         if not history or history[-1][0] <= since + 1:
             return None
     return None
-
-
-def _number_in_log(spark: SparkSession, target: Dataset, capability: str) -> int | None:
-    """Ask delta-rs for the number that Delta keeps for ever; None when it cannot read this table."""
-    try:
-        from deltalake import DeltaTable  # noqa: PLC0415 - needed only where the history does not reach
-
-        path = target.path
-        if path is None:
-            path = spark.sql(f"DESCRIBE DETAIL {sql.table(target)}").collect()[0]["location"]
-        return DeltaTable(str(path)).transaction_version(app_id(capability)) or 0
-    except Exception:  # noqa: BLE001 - no right to look, an unknown store, a feature it does not know
-        return None
 
 
 def _wrong(dataset: Dataset, code: str, message: str, hint: str) -> DataError:

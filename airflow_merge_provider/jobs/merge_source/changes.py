@@ -26,7 +26,7 @@ from airflow_merge_provider.jobs.merge_source.succession import BY
 
 ID, PLACE, HASH = "_id", "_updated", "_hash"
 BEFORE, SILENT = "__merge_before", "__merge_silent"
-_NUMBER = "__merge_number"
+_NUMBER, _INHABITED = "__merge_number", "__merge_inhabited"
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,21 @@ def changes(
     said before keeps its number; only what is remembered of its members is written.
     Source: merge source spec §5.3.
 
-    :raises LookAgainError: when a member of an output is no longer in its source.
+    :raises LookAgainError: when a member of an output is no longer in its source, or when an id is that of an
+        output which was not looked at.
     """
     with ExitStack() as stack:
         ids = stack.enter_context(staged(spark, pa.table({ID: found.ids})))
-        there = target.select(ID, F.col(HASH).alias(BEFORE), F.col(PLACE).alias("_previous"))
+        inhabited = (F.size(MEMBERS) > 0).alias(_INHABITED)
+        there = target.select(ID, F.col(HASH).alias(BEFORE), F.col(PLACE).alias("_previous"), inhabited)
         there = there.join(F.broadcast(ids), ID, "left_semi")
         compared = rendered.drop("_previous").join(F.broadcast(there), ID, "left").persist()
         stack.callback(compared.unpersist)
         is_same = F.col(BEFORE).eqNullSafe(F.col(HASH))
-        seen = compared.select(PLACE, is_same.alias(SILENT), F.size(MEMBERS).alias("members")).toArrow()
+        members = F.size(MEMBERS).alias("members")
+        seen = compared.select(PLACE, is_same.alias(SILENT), members, "_previous", _INHABITED).toArrow()
         _check_members(seen, found)
+        _check_ids(seen, found)
         emitted = np.sort(seen.filter(pc.invert(seen.column(SILENT))).column(PLACE).to_numpy())
         first = start + found.retired.num_rows
         numbers = pa.table({PLACE: emitted, _NUMBER: np.arange(first, first + len(emitted))})
@@ -94,24 +98,25 @@ def write(spark: SparkSession, target: Dataset, found: Changes, *, new_columns: 
     every = [sql.name(each) for each in found.rows.columns if each != SILENT]
     given = ", ".join(f"s.{each}" for each in every)
     assigned = ", ".join(f"t.{each} = s.{each}" for each in every)
-    tables.merge(
-        spark,
-        target,
-        found.rows,
-        f"t.{sql.name(ID)} = s.{sql.name(ID)}",
-        [
-            f"WHEN MATCHED AND s.{SILENT} THEN UPDATE SET t.{MEMBERS} = s.{MEMBERS}",
-            f"WHEN MATCHED THEN UPDATE SET {assigned}",
-            f"WHEN NOT MATCHED THEN INSERT ({', '.join(every)}) VALUES ({given})",
-        ],
-        new_columns=new_columns,
-    )
+    clauses = [
+        f"WHEN MATCHED AND s.{SILENT} THEN UPDATE SET t.{MEMBERS} = s.{MEMBERS}",
+        f"WHEN MATCHED THEN UPDATE SET {assigned}",
+        f"WHEN NOT MATCHED THEN INSERT ({', '.join(every)}) VALUES ({given})",
+    ]
+    same = f"t.{sql.name(ID)} = s.{sql.name(ID)}"
+    tables.merge(spark, target, found.rows, same, clauses, new_columns=new_columns)
 
 
 def _check_members(seen: pa.Table, found: Difference) -> None:
     counted = dict(zip(seen.column(PLACE).to_pylist(), seen.column("members").to_pylist(), strict=True))
     if counted != found.sizes:
         raise LookAgainError("an entity vanished from its dataset: everything is compared")
+
+
+def _check_ids(seen: pa.Table, found: Difference) -> None:
+    there = seen.filter(pc.fill_null(seen.column(_INHABITED), fill_value=False)).column("_previous")
+    if not pc.all(pc.is_in(there, value_set=pa.array(found.looked_at)), min_count=0).as_py():
+        raise LookAgainError
 
 
 def _retired(found: Difference, start: int) -> pa.Table:

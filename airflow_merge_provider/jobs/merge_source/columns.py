@@ -87,7 +87,8 @@ class ColumnsContent(Content):
         return [*contributed, *super().gathered(parts)]
 
     def lone(self) -> list[Column]:
-        return [_alone(F.col(made.column), made).alias(made.column) for made in self._properties.values()]
+        values = ((name, made, _alone(F.col(made.column), made)) for name, made in self._properties.items())
+        return [self.survivors.alive(value, name).alias(made.column) for name, made, value in values]
 
     def clustered(self) -> list[Column]:
         values = self.survivors.values()

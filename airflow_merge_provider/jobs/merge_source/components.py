@@ -82,6 +82,12 @@ class Entities:
             keys,
         )
 
+    @property
+    def every_hash(self) -> Iterator[Numbers]:
+        """The hashes of ids and of keys: what other entities could have in common with these."""
+        yield self.hashes
+        yield from (hashes for _, hashes, _ in self.keys.values())
+
     @cached_property
     def by_id(self) -> Numbers:
         """The positions in the order of the ids: by code point, as the bytes of UTF-8."""
@@ -188,6 +194,23 @@ def connected(sources: Sequence[Entities], rules: Sequence[Rule], watch: Watch |
     labels = labels[: starts[-1]]
     used = _marked(labels, nodes)
     return Graph(sources, (np.cumsum(used) - 1)[labels], int(np.count_nonzero(used)))
+
+
+def clustered(sources: Sequence[Entities], members: Numbers, names: Numbers) -> Graph:
+    """Give the clusters of entities that were connected elsewhere; who is not named is alone.
+
+    :param members: hashes of entities, each once; ``names`` are equal where two belong together, and each is
+        the hash of one of its entities.
+    """
+    hashes = np.concatenate([np.empty(0, np.int64), *(source.hashes for source in sources)])
+    order = np.argsort(members)
+    place = np.minimum(np.searchsorted(members, hashes, sorter=order), max(len(members) - 1, 0))
+    labels = hashes.copy()
+    if len(members):
+        found = members[order[place]] == hashes
+        labels[found] = names[order[place[found]]]
+    coded = pc.dictionary_encode(pa.array(labels))
+    return Graph(sources, _numbers(coded.indices), len(coded.dictionary))
 
 
 def both(some: Keyed, more: Keyed) -> Keyed:

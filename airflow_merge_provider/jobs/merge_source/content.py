@@ -86,6 +86,10 @@ class Content(ABC):
         """Give a property of a row whose output has one member."""
         raise NotImplementedError(name)
 
+    def alive(self, name: str) -> Column:
+        """Tell whether such a row has a value of a property that may survive."""
+        return self.survivors.alive(self.own(name), name).isNotNull()
+
     def said(self) -> Column:
         """Give what an output says, as JSON."""
         return F.to_json(F.col(ENTITY))
@@ -149,7 +153,7 @@ class TypedContent(EntityContent):
         return F.to_variant_object(
             present(
                 {
-                    name: F.col(self._columns[name]).cast(VARIANT) if kind else F.col(self._columns[name])
+                    name: self.own(name).cast(VARIANT) if kind else self.survivors.alive(self.own(name), name)
                     for name, kind in self._kinds.items()
                 }
             )
@@ -203,6 +207,10 @@ class MapContent(EntityContent):
         content = F.col(CONTENT)
         if self._compact:
             return F.transform_values(content, lambda _, value: spliced(F.array(value)))
+        if chosen := self.survivors.properties:
+            content = F.map_filter(
+                content, lambda name, value: ~(name.isin(*chosen) & F.is_variant_null(value))
+            )
         return F.to_variant_object(content)
 
     def merged(self) -> Column:

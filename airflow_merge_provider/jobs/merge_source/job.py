@@ -167,6 +167,7 @@ class _Merge:
             Before(
                 standing,
                 before.get("positions", {}),
+                before.get("sources", {}),
                 before.get("evaluated", ()),
                 everything=everything,
                 same_rules=before.get("fingerprint") == self.state["fingerprint"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -55,6 +56,11 @@ class Outcome:
         label = (self.number[clusters] << 1) | (self.graph.sizes[clusters] > 1)
         chosen = wanted[clusters]
         return pa.table({HASH: self.graph.hashes[chosen], LABEL: label[chosen]})
+
+    def offsets(self, hashes: pa.ChunkedArray) -> set[int]:
+        """Name the datasets that entities belong to, by the hashes of their ids."""
+        chosen = np.isin(self.graph.hashes, hashes.to_numpy())
+        return {at for at, (one, end) in enumerate(pairwise(self.graph.starts)) if chosen[one:end].any()}
 
     def ids(self, wanted: Flags, identity: str) -> pa.Array:
         """Give the ids of some clusters, in the order of the clusters' numbers."""

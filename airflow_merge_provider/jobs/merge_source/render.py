@@ -32,6 +32,8 @@ REPLACED_BY = "$replaced_by"
 MEMBER, PARTS = "__merge_member", "__merge_parts"
 # From here on computing what is thrown away costs more than compiling.
 _MANY = 100_000
+# Up to here shuffling entities that stand alone costs less than a second look at the sources.
+_FEW = 10_000
 
 # What the rows must be planned with: members are collected from sorted rows. The hash aggregate would give up
 # after 128 clusters and sort then, at twice the price.
@@ -41,13 +43,18 @@ SETTINGS = {"spark.sql.execution.useObjectHashAggregateExec": "false"}
 def rows(taken: Intake, labels: DataFrame, *, written_at: int, stable: DataFrame | None = None) -> DataFrame:
     """Give the target's rows: entities that stand alone straight from their source, clusters by one shuffle.
 
-    Sources are scanned once for each of the two: a scan costs a tenth of what shuffling lone entities would.
+    Sources are scanned once for each of the two: a scan costs a tenth of what shuffling many lone entities
+    would. A few are clusters of one.
     """
     content = content_of(taken.sources, taken.config)
-    is_shared = F.col(LABEL).bitwiseAND(F.lit(1)) == 1
-    lone = _lone(_labelled(taken, labels.where(~is_shared), content), content, taken.config)
-    clusters = _clusters(_labelled(taken, labels.where(is_shared), content), content, taken.config)
-    outputs = content.finished(lone.unionByName(clusters))
+    if taken.labels.num_rows <= _FEW:
+        outputs = _clusters(_labelled(taken, labels, content), content, taken.config)
+    else:
+        is_shared = F.col(LABEL).bitwiseAND(F.lit(1)) == 1
+        lone = _lone(_labelled(taken, labels.where(~is_shared), content), content, taken.config)
+        clusters = _clusters(_labelled(taken, labels.where(is_shared), content), content, taken.config)
+        outputs = lone.unionByName(clusters)
+    outputs = content.finished(outputs)
     beside = _beside(outputs, taken.config, stable)
     if stable is not None:
         outputs = outputs.join(F.broadcast(stable), NUMBER)
@@ -62,9 +69,12 @@ def _labelled(taken: Intake, labels: DataFrame, content: Content) -> DataFrame:
     where there are few.
     """
     labels = F.broadcast(labels)
-    early = taken.labels.num_rows > _MANY or any(source.several for source in taken.sources)
+    used = taken.used or taken.sources[:1]
+    early = taken.labels.num_rows > _MANY or any(source.several for source in used)
+    keys_of = dict(zip((source.offset for source in taken.sources), taken.keys, strict=True))
     read = []
-    for source, keys in zip(taken.sources, taken.keys, strict=True):
+    for source in used:
+        keys = keys_of[source.offset]
         chosen = replace(source, frame=source.frame.join(labels, HASH)) if early else source
         read.append(_entities(chosen.latest(), keys, content, taken.rules))
     entities = reduce(DataFrame.unionByName, read)
@@ -100,14 +110,17 @@ def _lone(entities: DataFrame, content: Content, config: MergeSourceConfig) -> D
         _distinct(F.col(OWN_IDS)).alias(IDS),
         F.col(REPLACED),
         *content.lone(),
-        *_origins(content, lambda name: F.when(content.own(name).isNotNull(), _slashed(F.col(MEMBER)))),
+        *_origins(content, lambda name: F.when(content.alive(name), _slashed(F.col(MEMBER)))),
         F.array(F.col(MEMBER)).alias(MEMBERS),
     )
 
 
 def _clusters(entities: DataFrame, content: Content, config: MergeSourceConfig) -> DataFrame:
-    """Collect members in their order: by the offset of their dataset, then by id."""
-    parts = F.struct(OFFSET, ID, OWN_IDS, MEMBER, *content.names)
+    """Collect members in their order: by the offset of their dataset, then by id.
+
+    A deleted entity is alone, so what is said of the first member is said of all.
+    """
+    parts = F.struct(OFFSET, ID, OWN_IDS, MEMBER, DELETED, REPLACED, *content.names)
     collected = F.collect_list(parts)
     # Offset and id come first and decide; sort_array is faster, but knows no order of maps and VARIANT.
     ordered = F.sort_array(collected) if content.sortable else F.array_sort(collected, _member_order)
@@ -119,9 +132,9 @@ def _clusters(entities: DataFrame, content: Content, config: MergeSourceConfig) 
     return clusters.select(
         NUMBER,
         (ids[0] if config.identity == "first" else F.concat_ws("|", ids)).alias("_id"),
-        F.lit(False).alias("_deleted"),
+        F.col(PARTS)[0][DELETED].alias("_deleted"),
         _distinct(F.flatten(F.col(PARTS)[OWN_IDS])).alias(IDS),
-        F.lit(False).alias(REPLACED),
+        F.col(PARTS)[0][REPLACED].alias(REPLACED),
         *content.clustered(),
         *_origins(content, content.survivors.origin(lambda picked: _slashed(picked[MEMBER]))),
         F.col(PARTS)[MEMBER].alias(MEMBERS),

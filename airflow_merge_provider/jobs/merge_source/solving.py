@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.equality import Rule
 from airflow_merge_provider.core.merge_source.overrides import Pair
 from airflow_merge_provider.core.merge_source.refusals import Hub
-from airflow_merge_provider.jobs.merge_source.components import Entities, Graph, connected
+from airflow_merge_provider.jobs.merge_source.components import Entities, Graph, Watch
 from airflow_merge_provider.jobs.merge_source.difference import Difference
 from airflow_merge_provider.jobs.merge_source.evidence import Evidence
 from airflow_merge_provider.jobs.merge_source.outcome import Outcome, outcome
@@ -20,6 +19,7 @@ from airflow_merge_provider.jobs.merge_source.succession import Event
 from airflow_merge_provider.jobs.merge_source.totals import Totals
 
 # Looks at what links before outputs are made of it: gives the values that link nothing, or stops the run.
+Connect = Callable[[Sequence[Entities], Watch], Graph]
 Judge = Callable[[Graph, Evidence], Sequence[Hub]]
 
 
@@ -46,8 +46,8 @@ class Solved:
 
 def solved(
     sources: Sequence[Entities],
-    rules: Sequence[Rule],
     config: MergeSourceConfig,
+    connect: Connect,
     judge: Judge,
     different: Sequence[Pair] = (),
 ) -> Solved:
@@ -58,7 +58,7 @@ def solved(
     """
     keep_links = bool(different) or config.metrics is not None
     evidence = Evidence(sources, config.max_key_fanout, keep_links=keep_links)
-    graph = connected(sources, rules, evidence)
+    graph = connect(sources, evidence)
     quarantined = judge(graph, evidence)
     cut: Sequence[Pair] = ()
     if different:

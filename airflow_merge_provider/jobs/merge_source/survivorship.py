@@ -63,10 +63,16 @@ class Survivors:
     def values(self) -> dict[str, Column]:
         """Give the values of what ``picked`` has chosen."""
         return {
-            name: self._read(F.col(f"{PICKED}{number}"), name)
+            name: self.alive(self._read(F.col(f"{PICKED}{number}"), name), name)
             for number, (_, mine) in enumerate(self._choices)
             for name in mine
         }
+
+    def alive(self, value: Column, name: str) -> Column:
+        """Give a value that may survive; a null inside VARIANT is none."""
+        if name not in self.properties or not self._is_variant(name):
+            return value
+        return F.when(~F.is_variant_null(value), value)
 
     def variants(self) -> dict[str, Column]:
         """Give the values of what ``picked`` has chosen as VARIANT."""
@@ -123,8 +129,7 @@ class Survivors:
         )
 
     def _there(self, member: Column, name: str) -> Column:
-        value = self._read(member, name)
-        return value.isNotNull() & ~F.is_variant_null(value) if self._is_variant(name) else value.isNotNull()
+        return self.alive(self._read(member, name), name).isNotNull()
 
     def _compared(self, member: Column, name: str) -> Column:
         """Give something that is equal for equal values; maps and VARIANT have no equality of their own."""
