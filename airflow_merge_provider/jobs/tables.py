@@ -244,13 +244,23 @@ def purge(
 
 
 def merge(
-    spark: SparkSession, target: Dataset, changes: DataFrame, condition: str, clauses: Sequence[str]
+    spark: SparkSession,
+    target: Dataset,
+    changes: DataFrame,
+    condition: str,
+    clauses: Sequence[str],
+    *,
+    new_columns: bool = False,
 ) -> None:
-    """Fold changes into the target with one MERGE; ``condition`` and ``clauses`` call the sides t and s."""
+    """Fold changes into the target with one MERGE; ``condition`` and ``clauses`` call the sides t and s.
+
+    Columns that the clauses name and the target lacks are added where they may be new.
+    """
     view = f"merge_{uuid.uuid4().hex}"
     changes.createOrReplaceTempView(view)
     try:
-        words = [f"MERGE INTO {sql.table(target)} AS t USING {view} AS s ON {condition}", *clauses]
+        into = "MERGE WITH SCHEMA EVOLUTION INTO" if new_columns else "MERGE INTO"
+        words = [f"{into} {sql.table(target)} AS t USING {view} AS s ON {condition}", *clauses]
         spark.sql(" ".join(words)).collect()
     finally:
         spark.catalog.dropTempView(view)
