@@ -10,6 +10,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13,$(
 BIN := $(CURDIR)/.venv/bin
 STAMP := .venv/installed
 ARGS ?=
+WORKERS ?= 2
 BENCH ?= merge_source_first_run
 
 define NEED_JAVA
@@ -42,8 +43,8 @@ demo: $(STAMP)  ## Run the example DAGs in a real Airflow over real data, and sh
 ui: $(STAMP)  ## Start that Airflow with its runs and print its address (Ctrl-C stops it)
 	@cd dags && $(BIN)/python -m demo ui
 
-test: $(STAMP)  ## Run every test but those of test-e2e (ARGS="-k words" picks some)
-	$(BIN)/python -m pytest --durations=15 -o console_output_style=count -m "not scheduler" $(ARGS)
+test: $(STAMP)  ## Run every test but those of test-e2e, two at a time (ARGS="-k words" picks some)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=15 -m "not scheduler" $(ARGS)
 
 test-e2e: $(STAMP)  ## Run the tests that watch a real scheduler, PostgreSQL, a Spark master and a worker
 	$(BIN)/python -m pytest -v --durations=15 -m scheduler tests/e2e $(ARGS)

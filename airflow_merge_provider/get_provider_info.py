@@ -22,7 +22,7 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [{"integration-name": _INTEGRATION, "tags": ["apache", "software"]}],
         "operators": [_modules(*(f"operators.{name}" for name in _OPERATORS))],
         "sensors": [_modules("sensors.dataset_populated")],
-        "triggers": [_modules("triggers.dataset_changed", "triggers.dataset_populated")],
+        "triggers": [_modules("triggers.dataset_changed", "triggers.dataset_populated", "triggers.landing")],
         "hooks": [_modules("hooks.population", "hooks.spark_job", "hooks.warehouse")],
         "connection-types": [_connection_type()],
         "extra-links": [f"{_PACKAGE}.links.merge_report.MergeReportLink"],

@@ -25,13 +25,13 @@ from airflow_merge_provider.core.population import (
     waiting_for,
 )
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.jobs import sql, tables
+from airflow_merge_provider.jobs import history, sql, tables
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.spark_errors import condition
 
 Run = Callable[[SparkSession, JobRequest, Progress], dict[str, Any]]
 
-_ABSENT = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "DELTA_")
+_ABSENT = (*history.NOT_THERE, *history.NOT_DELTA)
 
 
 def run_flagged(spark: SparkSession, request: JobRequest, progress: Progress, run: Run) -> dict[str, Any]:
@@ -116,18 +116,20 @@ def _state(spark: SparkSession, dataset: Dataset) -> State | None:
 
 
 def _holds_rows(spark: SparkSession, dataset: Dataset) -> bool:
+    counted = tables.records(spark, tables.pin(spark, dataset))
+    if counted is not None:
+        return counted > 0
     return bool(spark.sql(f"SELECT 1 FROM {sql.table(dataset)} LIMIT 1").collect())
 
 
 def _properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str] | None:
     """Give the properties of a Delta table; None when there is none."""
     try:
-        rows = spark.sql(f"SHOW TBLPROPERTIES {sql.table(dataset)}").collect()
+        return history.properties(spark, dataset)
     except AnalysisException as error:
         if condition(error).startswith(_ABSENT):
             return None
         raise
-    return {row["key"]: row["value"] for row in rows}
 
 
 def _not_yet(wish: Population) -> DataError:

@@ -40,6 +40,7 @@ def event_extra(report: Mapping[str, Any], run_id: str) -> dict[str, Any]:
         "uri": target.get("uri"),
         "counts": report.get("counts") or {},
         **populated,
+        **({"reasons": report["reasons"]} if report.get("reasons") else {}),
     }
 
 
