@@ -12,7 +12,6 @@ from functools import cmp_to_key
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
 from airflow_merge_provider.core.merge_engine.accumulators import comes_before
 from airflow_merge_provider.core.merge_engine.checks import plan as planned
@@ -21,6 +20,7 @@ from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.fold import Record
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.merge_engine.trace import Trace, traced
+from airflow_merge_provider.delta_target import opened
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -105,7 +105,8 @@ def explain_key(
     :raises ConfigError: when the target or the key cannot be what they are said to be.
     :raises DataError: when the target is no merge engine's, or does not say how it was made.
     """
-    table, uri = _opened(target, warehouse)
+    dataset, table = opened(target, warehouse)
+    uri = dataset.uri
     runs = list(_runs(table, table.version() if version is None else version))
     if not runs or not runs[-1].get("configs"):
         message = f"{uri} does not say how it was made: its last commits are no runs of a merge engine"
@@ -129,20 +130,6 @@ def explain_key(
     folded = [each.record for each in read if not each.dropped]
     found = {name: read[0].record.values[name] for name in plan.key}
     return KeyExplanation(found, tuple(read), traced(plan, folded))
-
-
-def _opened(target: str, warehouse: str | None) -> tuple[DeltaTable, str]:
-    from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
-
-    dataset = resolve(target, warehouse, at="target")
-    if dataset.path is None:
-        problem = Problem("target", "dataset", "a catalog table has no location here", "name the location")
-        raise ConfigError.of([problem])
-    try:
-        return DeltaTable(dataset.path), dataset.uri
-    except TableNotFoundError:
-        raise DataError(f"{dataset.uri} is not a Delta table: check the name and the warehouse") from None
 
 
 def _runs(table: DeltaTable, version: int) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql.types import DataType
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.jobs import sql, tables
@@ -18,9 +19,10 @@ from airflow_merge_provider.jobs.merge_source import difference as of
 from airflow_merge_provider.jobs.merge_source.difference import Difference
 from airflow_merge_provider.jobs.merge_source.intake import LookAgainError
 from airflow_merge_provider.jobs.merge_source.past import MEMBERS
-from airflow_merge_provider.jobs.merge_source.render import content_hash
+from airflow_merge_provider.jobs.merge_source.render import REPLACED_BY, content_hash
 from airflow_merge_provider.jobs.merge_source.sources import REPLACED
 from airflow_merge_provider.jobs.merge_source.staging import staged
+from airflow_merge_provider.jobs.merge_source.succession import BY
 
 ID, PLACE, HASH = "_id", "_updated", "_hash"
 BEFORE, SILENT = "__merge_before", "__merge_silent"
@@ -74,12 +76,12 @@ def changes(
         numbered = stack.enter_context(staged(spark, numbers))
         retired = stack.enter_context(staged(spark, _retired(found, start)))
         emptied = stack.enter_context(staged(spark, pa.table({ID: found.emptied})))
-        names = target.columns
+        kinds = {field.name: field.dataType for frame in (rendered, target) for field in frame.schema}
         rows = [
-            _emitted(compared.where(~is_same), numbered, names),
-            _shaped(compared.where(is_same).select(ID, MEMBERS), target, silent=True),
-            _shaped(_tombstones(retired, at), target, silent=False),
-            _shaped(emptied, target, silent=True),
+            _shaped(_numbered(compared.where(~is_same), numbered), kinds, silent=False),
+            _shaped(compared.where(is_same).select(ID, MEMBERS), kinds, silent=True),
+            _shaped(_tombstones(retired, at), kinds, silent=False),
+            _shaped(emptied, kinds, silent=True),
         ]
         replaced = int(pc.sum(found.retired.column(of.REPLACED)).as_py() or 0)
         yield Changes(
@@ -91,9 +93,9 @@ def changes(
         )
 
 
-def write(spark: SparkSession, target: Dataset, found: Changes, columns: list[str]) -> None:
-    """Fold the changes into the target with one MERGE."""
-    every = [sql.name(each) for each in columns]
+def write(spark: SparkSession, target: Dataset, found: Changes, *, new_columns: bool) -> None:
+    """Fold the changes into the target with one MERGE, which may add columns to it."""
+    every = [sql.name(each) for each in found.rows.columns if each != SILENT]
     given = ", ".join(f"s.{each}" for each in every)
     assigned = ", ".join(f"t.{each} = s.{each}" for each in every)
     clauses = [
@@ -101,7 +103,8 @@ def write(spark: SparkSession, target: Dataset, found: Changes, columns: list[st
         f"WHEN MATCHED THEN UPDATE SET {assigned}",
         f"WHEN NOT MATCHED THEN INSERT ({', '.join(every)}) VALUES ({given})",
     ]
-    tables.merge(spark, target, found.rows, f"t.{sql.name(ID)} = s.{sql.name(ID)}", clauses)
+    same = f"t.{sql.name(ID)} = s.{sql.name(ID)}"
+    tables.merge(spark, target, found.rows, same, clauses, new_columns=new_columns)
 
 
 def _check_members(seen: pa.Table, found: Difference) -> None:
@@ -121,30 +124,31 @@ def _retired(found: Difference, start: int) -> pa.Table:
     return found.retired.append_column(_NUMBER, pa.array(numbers))
 
 
-def _emitted(rows: DataFrame, numbered: DataFrame, names: list[str]) -> DataFrame:
-    numbered = rows.join(F.broadcast(numbered), PLACE).withColumn(PLACE, F.col(_NUMBER))
-    return numbered.select(*map(sql.column, names), F.lit(False).alias(SILENT))
+def _numbered(rows: DataFrame, numbers: DataFrame) -> DataFrame:
+    return rows.join(F.broadcast(numbers), PLACE).withColumn(PLACE, F.col(_NUMBER))
 
 
 def _tombstones(retired: DataFrame, at: int) -> DataFrame:
     """Say of an id that it is no more, and whether something else has taken its place."""
+    successors = [F.col(BY)] if BY in retired.columns else []
     return retired.select(
         ID,
+        *(F.from_json(by, "array<string>").alias(REPLACED_BY) for by in successors),
         F.col(_NUMBER).alias(PLACE),
         F.lit(True).alias("_deleted"),
         F.col(of.REPLACED).alias(REPLACED),
         F.col(of.NUMBER).alias("_previous"),
         F.lit(at).cast("bigint").alias("_ts"),
-    ).withColumn(HASH, content_hash())
+        *successors,
+    ).withColumn(HASH, content_hash(*successors))
 
 
-def _shaped(rows: DataFrame, target: DataFrame, *, silent: bool) -> DataFrame:
-    """Give rows all of the target's columns; what they do not have is NULL, members are none."""
+def _shaped(rows: DataFrame, kinds: Mapping[str, DataType], *, silent: bool) -> DataFrame:
+    """Give rows all columns of the target, old and new; what they do not have is NULL, members are none."""
 
     def column(name: str) -> Column:
         if name in rows.columns:
             return sql.column(name)
-        kind = target.schema[name].dataType
-        return (F.array() if name == MEMBERS else F.lit(None)).cast(kind).alias(name)
+        return (F.array() if name == MEMBERS else F.lit(None)).cast(kinds[name]).alias(name)
 
-    return rows.select(*map(column, target.columns), F.lit(silent).alias(SILENT))
+    return rows.select(*map(column, kinds), F.lit(silent).alias(SILENT))

@@ -26,7 +26,7 @@ class Difference:
     more, in the order of their ids: with their numbers and whether a member of theirs lives on. ``emptied``
     are the ids of deletes whose entity is elsewhere now. ``looked_at`` are the numbers of the outputs that
     were evaluated anew. ``changed`` counts changed entities, ``next_number`` is above all numbers that were
-    read.
+    read. ``wanted`` marks clusters that are rendered, ``still`` outputs of the past that are as they were.
     """
 
     labels: pa.Table
@@ -37,6 +37,8 @@ class Difference:
     looked_at: Numbers
     changed: int
     next_number: int
+    wanted: Flags
+    still: Flags
 
 
 def difference(
@@ -66,6 +68,8 @@ def difference(
         looked_at=past.numbers[part.touched],
         changed=part.changed,
         next_number=int(past.numbers.max(initial=-1)) + 1,
+        wanted=wanted,
+        still=still,
     )
 
 

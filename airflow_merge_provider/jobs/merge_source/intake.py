@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 import pyarrow as pa
@@ -12,22 +12,29 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule, planned_rules
+from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.jobs import tables
 from airflow_merge_provider.jobs.merge_source.affected import Look, affected, differs
 from airflow_merge_provider.jobs.merge_source.components import (
     Entities,
     Graph,
     HashCollisionError,
+    Watch,
     connected,
 )
 from airflow_merge_provider.jobs.merge_source.contraction import contracted, key_rows
 from airflow_merge_provider.jobs.merge_source.difference import Difference, difference
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
-from airflow_merge_provider.jobs.merge_source.outcome import HASH, Outcome, outcome
+from airflow_merge_provider.jobs.merge_source.outcome import HASH, Outcome
+from airflow_merge_provider.jobs.merge_source.overrides import marked
 from airflow_merge_provider.jobs.merge_source.past import REACHED, Past, remembered
+from airflow_merge_provider.jobs.merge_source.quarantine import quarantined, warnings
 from airflow_merge_provider.jobs.merge_source.reading import Read, Reading, hashed, read_thin
+from airflow_merge_provider.jobs.merge_source.solving import Solved, solved
 from airflow_merge_provider.jobs.merge_source.sources import Source, opened
 from airflow_merge_provider.jobs.merge_source.staging import staged
+from airflow_merge_provider.jobs.merge_source.succession import handed_on
+from airflow_merge_provider.jobs.merge_source.totals import of_past
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.tables import Pinned
 
@@ -37,6 +44,9 @@ _KEYS_ON_DRIVER = 30_000_000
 # One collision of 64-bit hashes is rare enough; several in a row are a defect of ours.
 _SEEDS = range(5)
 _NEVER = -1
+# A target of so many outputs is read as fast as it is searched.
+_SEARCHED_FROM = 20_000
+NONE = Overrides()
 
 
 class LookAgainError(Exception):
@@ -48,15 +58,19 @@ class Before:
     """What a run compares itself with: the target's rows, and how far the last run had read each dataset.
 
     ``positions`` are by the names of datasets, ``versions`` by their locations; with ``everything`` they are
-    not used. ``evaluated`` names the datasets whose keys Spark's own expressions could not tell.
+    not used. ``evaluated`` names the datasets whose keys Spark's own expressions could not tell. ``outputs``
+    is about how many rows there are, None where nobody knows at once; ``next_stable`` is the first stable id
+    that is free.
     """
 
     rows: DataFrame
+    outputs: int | None
     positions: Mapping[str, int]
     versions: Mapping[str, int | None]
     evaluated: Sequence[str]
     everything: bool
     same_rules: bool
+    next_stable: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,18 +78,28 @@ class Intake:
     """The sources as they are merged, the rules, the columns of the keys, and the outputs they make.
 
     ``positions`` say how far each dataset was read, ``evaluated`` which of them need the definition itself to
-    tell their keys; ``difference`` is what the outputs are beside those of the past, None where there is
-    none.
+    tell their keys, ``said`` what is probably not meant.
     """
 
     config: MergeSourceConfig
     rules: Sequence[Rule]
     sources: Sequence[Source]
     keys: Sequence[SourceKeys]
-    outcome: Outcome
+    solved: Solved
     positions: Mapping[str, int]
     evaluated: Sequence[str]
-    difference: Difference | None = None
+    overrides: Overrides = NONE
+    said: Sequence[str] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outputs."""
+        return self.solved.outcome
+
+    @property
+    def difference(self) -> Difference | None:
+        """What the outputs are beside those of the past, where there is one."""
+        return self.solved.difference
 
     @property
     def labels(self) -> pa.Table:
@@ -97,22 +121,26 @@ def take_in(
     config: MergeSourceConfig,
     progress: Progress,
     before: Before | None = None,
+    overrides: Overrides = NONE,
 ) -> Intake:
     """Read what decides who belongs together, and decide it.
 
     :raises DataError: for entities without an id, with two current versions, or that cannot be merged.
     :raises LookAgainError: when what has changed cannot be told from the changes alone.
     """
-    rules = planned_rules(config)
-    offsets = {name: offset for offset, name in enumerate(config.dataset_ids)}
+    names = config.dataset_ids
+    rules = (*planned_rules(config), *overrides.rules(names))
+    offsets = {name: offset for offset, name in enumerate(names)}
     sources = [opened(tables.read(spark, each), offsets[each.dataset.id], config) for each in pinned]
+    sources = [marked(source, overrides, names) for source in sources]
     moved = {each.dataset.id for each in pinned if _has_moved(each, before)}
+    whole = before is None or before.everything
     for seed in _SEEDS:
         try:
             readings = [_reading(hashed(each, seed), seed, before, moved) for each in sources]
-            if (before is None or before.everything) and _has_many_keys(spark, sources, pinned, rules):
+            if whole and _may_contract(config, overrides) and _has_many_keys(spark, sources, pinned, rules):
                 readings = [replace(each, keyed=False) for each in readings]
-            return _connected(spark, readings, rules, config, progress, before)
+            return _connected(spark, readings, rules, config, progress, before, overrides=overrides)
         except HashCollisionError:
             progress.say("two values have one hash: hashing anew")
     raise AssertionError(f"hashes collided with {len(_SEEDS)} seeds in a row")
@@ -132,23 +160,33 @@ def _connected(
     config: MergeSourceConfig,
     progress: Progress,
     before: Before | None,
+    *,
+    overrides: Overrides,
 ) -> Intake:
     with progress.step("read keys"):
         read = read_thin(readings, rules)
         past = None if before is None else _past(spark, read, before, rules, config)
+    keys = [each.reading.keys(rules) for each in read]
+    texts = [(each.reading.source, every) for each, every in zip(read, keys, strict=True)]
+    seed = _seed(read)
+    solve = partial(
+        solved,
+        config=config,
+        connect=partial(_graph, spark, read, rules),
+        judge=partial(quarantined, opened=texts, config=config, seed=seed),
+        different=overrides.different,
+    )
     with progress.step("connect"):
         if before is None or past is None:
-            looks = _looks(read, config, complete=True)
-            found = outcome(_graph(spark, read, [look.entities for look in looks], rules), config)
-            different = None
+            found = solve([look.entities for look in _looks(read, config, complete=True)])
         else:
-            found, different = _compared(spark, read, past, before, rules, config)
+            found = _compared(read, past, before, rules, config, solve)
+        said = warnings(found.evidence, texts, seed)
     positions = dict(before.positions) if before else {}
     positions |= {each.reading.source.name: each.position for each in read if each.position is not None}
     rendered = [each.reading.rendered for each in read]
-    keys = [each.reading.keys(rules) for each in read]
     evaluated = [each.reading.source.name for each in read if not each.reading.native]
-    return Intake(config, rules, rendered, keys, found, positions, evaluated, different)
+    return Intake(config, rules, rendered, keys, found, positions, evaluated, overrides, said)
 
 
 def _has_many_keys(
@@ -171,12 +209,25 @@ def _limit(spark: SparkSession) -> int:
     return int(spark.conf.get(KEYS_ON_DRIVER, str(_KEYS_ON_DRIVER)) or 0)
 
 
+def _may_contract(config: MergeSourceConfig, overrides: Overrides) -> bool:
+    """Tell whether nobody needs to see the links themselves, which only the driver's way shows."""
+    return config.max_key_fanout is None and config.metrics is None and not overrides.different
+
+
+def _seed(read: Sequence[Read]) -> int:
+    return read[0].reading.seed if read else _SEEDS[0]
+
+
 def _graph(
-    spark: SparkSession, read: Sequence[Read], entities: Sequence[Entities], rules: Sequence[Rule]
+    spark: SparkSession,
+    read: Sequence[Read],
+    rules: Sequence[Rule],
+    entities: Sequence[Entities],
+    watch: Watch,
 ) -> Graph:
     """Connect entities, in the driver's memory or in Spark."""
     if all(each.reading.keyed for each in read):
-        return connected(entities, rules)
+        return connected(entities, rules, watch)
     ends = [side for rule in rules for side in (rule.left, rule.right)]
     numbers = {order: at for at, order in enumerate(dict.fromkeys(side.order for side in ends))}
     rows = [
@@ -195,12 +246,13 @@ def _past(
     config: MergeSourceConfig,
 ) -> Past:
     """Read what the target remembers: of everything, or of what the entities that were read can reach."""
-    seed = read[0].reading.seed if read else _SEEDS[0]
+    seed = _seed(read)
     names = config.dataset_ids
     if not all(each.reading.keyed for each in read):
         # Everything is evaluated: what the past had in common with it is not asked.
         return remembered(before.rows, names, (), seed, None)
-    if before.everything or any(each.look.complete or each.short for each in read):
+    few = before.outputs is not None and before.outputs < _SEARCHED_FROM
+    if few or before.everything or any(each.look.complete or each.short for each in read):
         return remembered(before.rows, names, rules, seed, None)
     hashes = [part for each in read for part in each.entities.every_hash]
     reaching = pa.table({REACHED: np.concatenate([np.empty(0, np.int64), *hashes])})
@@ -209,21 +261,34 @@ def _past(
 
 
 def _compared(
-    spark: SparkSession,
     read: Sequence[Read],
     past: Past,
     before: Before,
     rules: Sequence[Rule],
     config: MergeSourceConfig,
-) -> tuple[Outcome, Difference]:
+    solve: Callable[[Sequence[Entities]], Solved],
+) -> Solved:
     """Solve what a change can reach, and compare it with what was there."""
     for each in read:
         if each.short:
             _check_end(each, past, rules)
     looks = _looks(read, config, complete=before.everything)
     part = affected(looks, past, everything=before.everything)
-    found = outcome(_graph(spark, read, part.sources, rules), config)
-    return found, difference(found, part, past, config, same_rules=before.same_rules)
+    found = solve(part.sources)
+    different = difference(found.outcome, part, past, config, same_rules=before.same_rules)
+    left = None if before.everything else of_past(past, part.touched)
+    found = replace(found, difference=different, left=left)
+    if not (config.stable_id or config.replaced_by):
+        return found
+    handed = handed_on(
+        found.outcome,
+        part,
+        past,
+        different,
+        next_stable=before.next_stable if config.stable_id else None,
+        successors=config.replaced_by,
+    )
+    return replace(found, **vars(handed))
 
 
 def _looks(read: Sequence[Read], config: MergeSourceConfig, *, complete: bool) -> list[Look]:

@@ -77,12 +77,14 @@ class Outcome:
         lists = listed.group_by("cluster", use_threads=False).aggregate([("part", "list")]).sort_by("cluster")
         return pc.binary_join(lists.column("part_list").combine_chunks(), "|")
 
-    @property
-    def largest(self) -> list[tuple[int, str]]:
-        """The members of the largest cluster, as (offset of the dataset, id)."""
-        if not self.graph.count:
-            return []
-        return self.graph.members(int(self.graph.sizes.argmax()))
+    def largest(self, count: int, most: int) -> list[tuple[int, list[tuple[int, str]]]]:
+        """Give the largest clusters: how many members each has, and the first ones as (offset, id)."""
+        sizes = self.graph.sizes
+        first = sorted(
+            np.argpartition(sizes, len(sizes) - count)[-count:] if count < len(sizes) else range(len(sizes)),
+            key=lambda cluster: (-sizes[cluster], self.graph.ranks[self.graph.firsts[cluster]]),
+        )
+        return [(int(sizes[cluster]), self.graph.members(int(cluster), most)) for cluster in first]
 
     @property
     def live_sizes(self) -> Numbers:

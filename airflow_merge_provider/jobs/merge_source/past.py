@@ -14,7 +14,7 @@ from airflow_merge_provider.core.merge_source.equality import Rule
 from airflow_merge_provider.jobs.merge_source.components import Entities, Flags, Keyed, Numbers, Order, both
 from airflow_merge_provider.jobs.merge_source.keys import LEFT, RIGHT
 
-MEMBERS, REACHED = "_members", "__merge_reached"
+MEMBERS, STABLE_ID, REACHED = "_members", "$stable_id", "__merge_reached"
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Past:
     All of them, or those that some entities and keys reach. An output is known by its ``_updated``, which no
     two rows share. ``sizes`` counts all members, also those of datasets that are no longer merged.
     ``outputs`` says for every entity of ``entities``, by the offset of its dataset, where its output stands.
+    ``stable`` are stable ids, -1 where there is none.
     """
 
     numbers: Numbers
@@ -32,6 +33,7 @@ class Past:
     sizes: Numbers
     entities: Sequence[Entities]
     outputs: Sequence[Numbers]
+    stable: Numbers
 
 
 def remembered(
@@ -76,13 +78,15 @@ def remembered(
     if reaching is not None:
         # One pass: a row is copied only for a hash that is asked for.
         every = F.explode(F.flatten(F.transform(F.col(MEMBERS), hashes))).alias(REACHED)
-        names = ("_updated", "_id", "_deleted", MEMBERS)
+        wanted = ("_updated", "_id", "_deleted", MEMBERS, STABLE_ID)
+        names = [name for name in wanted if name in rows.columns]
         rows = rows.select(*names, every).join(F.broadcast(reaching), REACHED, "left_semi")
     read = rows.select(
         F.col("_updated").alias("number"),
         F.col("_id").alias("id"),
         F.coalesce(F.col("_deleted"), F.lit(False)).alias("deleted"),
         F.transform(F.coalesce(F.col(MEMBERS), F.array()), thin).alias("members"),
+        (F.coalesce(F.col(STABLE_ID), F.lit(-1)) if STABLE_ID in rows.columns else F.lit(-1)).alias("stable"),
     ).toArrow()
     return _past(_each_once(read.combine_chunks()), len(datasets), places)
 
@@ -146,6 +150,7 @@ def _past(read: pa.Table, datasets: int, places: Mapping[str, Order]) -> Past:
         np.bincount(row, minlength=len(numbers)),
         entities,
         outputs,
+        _numbers(read.column("stable")),
     )
 
 

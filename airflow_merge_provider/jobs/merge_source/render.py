@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -14,10 +14,10 @@ from airflow_merge_provider.jobs.merge_source.content import Content
 from airflow_merge_provider.jobs.merge_source.intake import Intake
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH, LABEL
-from airflow_merge_provider.jobs.merge_source.past import MEMBERS
+from airflow_merge_provider.jobs.merge_source.past import MEMBERS, STABLE_ID
+from airflow_merge_provider.jobs.merge_source.shape import content_of
 from airflow_merge_provider.jobs.merge_source.sources import (
     DELETED,
-    ENTITY,
     ID,
     IDS,
     OWN_IDS,
@@ -25,8 +25,11 @@ from airflow_merge_provider.jobs.merge_source.sources import (
     REPLACED,
     Source,
 )
+from airflow_merge_provider.jobs.merge_source.succession import NUMBER, STABLE
+from airflow_merge_provider.jobs.merge_source.survivorship import OFFSET, PROVENANCE, said_of
 
-NUMBER, OFFSET, MEMBER, PARTS = "__merge_number", "__merge_offset", "__merge_member", "__merge_parts"
+REPLACED_BY = "$replaced_by"
+MEMBER, PARTS = "__merge_member", "__merge_parts"
 # From here on computing what is thrown away costs more than compiling.
 _MANY = 100_000
 # Up to here shuffling entities that stand alone costs less than a second look at the sources.
@@ -37,20 +40,25 @@ _FEW = 10_000
 SETTINGS = {"spark.sql.execution.useObjectHashAggregateExec": "false"}
 
 
-def rows(taken: Intake, labels: DataFrame, *, written_at: int) -> DataFrame:
+def rows(taken: Intake, labels: DataFrame, *, written_at: int, stable: DataFrame | None = None) -> DataFrame:
     """Give the target's rows: entities that stand alone straight from their source, clusters by one shuffle.
 
     Sources are scanned once for each of the two: a scan costs a tenth of what shuffling many lone entities
     would. A few are clusters of one.
     """
-    content = Content.of(taken.sources, taken.config)
+    content = content_of(taken.sources, taken.config)
     if taken.labels.num_rows <= _FEW:
-        every = _clusters(_labelled(taken, labels, content), content, taken.config)
-        return _output(content.finished(every), written_at)
-    is_shared = F.col(LABEL).bitwiseAND(F.lit(1)) == 1
-    lone = _lone(_labelled(taken, labels.where(~is_shared), content), content, taken.config)
-    clusters = _clusters(_labelled(taken, labels.where(is_shared), content), content, taken.config)
-    return _output(content.finished(lone.unionByName(clusters)), written_at)
+        outputs = _clusters(_labelled(taken, labels, content), content, taken.config)
+    else:
+        is_shared = F.col(LABEL).bitwiseAND(F.lit(1)) == 1
+        lone = _lone(_labelled(taken, labels.where(~is_shared), content), content, taken.config)
+        clusters = _clusters(_labelled(taken, labels.where(is_shared), content), content, taken.config)
+        outputs = lone.unionByName(clusters)
+    outputs = content.finished(outputs)
+    beside = _beside(outputs, taken.config, stable)
+    if stable is not None:
+        outputs = outputs.join(F.broadcast(stable), NUMBER)
+    return _output(outputs, content, beside, written_at)
 
 
 def _labelled(taken: Intake, labels: DataFrame, content: Content) -> DataFrame:
@@ -90,7 +98,7 @@ def _entities(source: Source, keys: SourceKeys, content: Content, rules: Sequenc
         (F.col(OWN_REPLACED) & ~live).alias(REPLACED),
         F.coalesce(F.col(OWN_IDS), F.array(F.col(ID))).alias(OWN_IDS),
         member.alias(MEMBER),
-        *content.columns(source),
+        *content.carried(source),
     )
 
 
@@ -101,7 +109,8 @@ def _lone(entities: DataFrame, content: Content, config: MergeSourceConfig) -> D
         F.col(DELETED).alias("_deleted"),
         _distinct(F.col(OWN_IDS)).alias(IDS),
         F.col(REPLACED),
-        content.alone().alias(ENTITY),
+        *content.lone(),
+        *_origins(content, lambda name: F.when(content.alive(name), _slashed(F.col(MEMBER)))),
         F.array(F.col(MEMBER)).alias(MEMBERS),
     )
 
@@ -126,23 +135,46 @@ def _clusters(entities: DataFrame, content: Content, config: MergeSourceConfig) 
         F.col(PARTS)[0][DELETED].alias("_deleted"),
         _distinct(F.flatten(F.col(PARTS)[OWN_IDS])).alias(IDS),
         F.col(PARTS)[0][REPLACED].alias(REPLACED),
-        content.merged().alias(ENTITY),
+        *content.clustered(),
+        *_origins(content, content.survivors.origin(lambda picked: _slashed(picked[MEMBER]))),
         F.col(PARTS)[MEMBER].alias(MEMBERS),
     )
 
 
-def _output(outputs: DataFrame, written_at: int) -> DataFrame:
+def _origins(content: Content, origin: Callable[[str], Column]) -> list[Column]:
+    """Say of every property that is chosen which member its value comes from."""
+    chosen = content.survivors.properties
+    return [said_of({name: origin(name) for name in chosen}).alias(PROVENANCE)] if chosen else []
+
+
+def _slashed(member: Column) -> Column:
+    return F.concat_ws("/", member["dataset"], member["id"])
+
+
+def _beside(outputs: DataFrame, config: MergeSourceConfig, stable: DataFrame | None) -> list[Column]:
+    """Give what outputs have beside their properties, where it is asked for; new outputs count themselves."""
+    given = [F.col(PROVENANCE)] if PROVENANCE in outputs.columns else []
+    if config.stable_id:
+        given.append(F.col(NUMBER if stable is None else STABLE).alias(STABLE_ID))
+    if config.replaced_by:
+        given.append(F.lit(None).cast("array<string>").alias(REPLACED_BY))
+    return given
+
+
+def _output(outputs: DataFrame, content: Content, beside: Sequence[Column], written_at: int) -> DataFrame:
     """Put the target's columns in their order."""
+    said = [F.to_json(F.struct(*beside))] if beside else []
     return outputs.select(
         "_id",
         F.col(NUMBER).alias("_updated"),
         "_deleted",
         IDS,
         REPLACED,
-        content_hash(F.to_json(IDS), F.to_json(F.col(ENTITY))).alias("_hash"),
+        content_hash(F.to_json(IDS), content.said(), *said).alias("_hash"),
         F.lit(None).cast("bigint").alias("_previous"),
         F.lit(written_at).cast("bigint").alias("_ts"),
-        ENTITY,
+        *(F.col(name).alias(target) for name, target in content.kept.items()),
+        *beside,
         MEMBERS,
     )
 
