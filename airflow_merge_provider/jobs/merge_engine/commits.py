@@ -141,7 +141,7 @@ class SparkLog:
 
     @property
     def needs_table(self) -> bool:
-        """Tell whether the table has to be read, because files alone do not hold its columns by their names."""
+        """Tell whether files alone do not hold all columns by their names, so that the table is read."""
         return _MAPPING in self._detail["properties"] or bool(self._detail["partitionColumns"])
 
     @cached_property

@@ -9,7 +9,6 @@ import pytest
 from pyspark.errors import SparkRuntimeException
 
 from airflow_merge_provider.core.errors import ConfigError, DataError
-from airflow_merge_provider.jobs import tables
 from airflow_merge_provider.jobs.merge_engine.reading import current
 from tests.jobs.merge_engine.conftest import MakeStream
 from tests.jobs.merge_engine.stream import Stream
@@ -179,24 +178,6 @@ def test_the_log_holds_the_net_changes_of_every_run(stream: MakeStream) -> None:
         ("+U", 1, 6, 2), ("-U", 1, 10, 2), ("+I", 3, 7, 2),
         ("-U", 2, 1, 3), ("+U", 2, 2, 3),
     ]  # fmt: skip
-
-
-def test_changes_of_a_run_that_did_not_get_through_leave_the_log(
-    stream: MakeStream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The log is written first: what a failed run left there is taken out by the next one."""
-    made = summed(stream, changelog="log")
-    before = made.rows("log", ("_run", "k", "v"))
-    made.write({"k": [1], "op": ["+I"], "v": [100]})
-    with monkeypatch.context() as broken:
-        broken.setattr(tables, "merge", lambda *_: (_ for _ in ()).throw(OSError("lost")))
-        with pytest.raises(OSError, match="lost"):
-            made.run()
-    assert len(made.rows("log", ("k",))) == len(before) + 2
-
-    made.run()
-
-    assert made.rows("log", ("_run", "k", "v")) == [*before, ("-U", 1, 6, 3), ("+U", 1, 106, 3)]
 
 
 def test_a_batch_is_folded_once_by_its_name(stream: MakeStream) -> None:
