@@ -10,6 +10,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13,$(
 BIN := $(CURDIR)/.venv/bin
 STAMP := .venv/installed
 ARGS ?=
+WORKERS ?= 2
 BENCH ?= merge_source_first_run
 
 define NEED_JAVA
@@ -42,8 +43,8 @@ demo: $(STAMP)  ## Run the example DAGs in a real Airflow over real data, and sh
 ui: $(STAMP)  ## Start that Airflow with its runs and print its address (Ctrl-C stops it)
 	@cd dags && $(BIN)/python -m demo ui
 
-test: $(STAMP)  ## Run every test (ARGS="-k words" picks some)
-	$(BIN)/python -m pytest --durations=15 -o console_output_style=count $(ARGS)
+test: $(STAMP)  ## Run every test, two at a time (ARGS="-k words" picks some)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=15 $(ARGS)
 
 quick: $(STAMP)  ## Run the tests that need neither Spark nor Airflow's database
 	$(BIN)/python -m pytest -q -m "not spark and not airflow and not e2e" $(ARGS)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_merge_provider.core.child import die_with_parent
-from airflow_merge_provider.core.errors import MergeError, SetupError
+from airflow_merge_provider.core.errors import MergeError, RiskError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_request
 from airflow_merge_provider.jobs.progress import Progress
 
@@ -80,7 +80,12 @@ def failure(error: Exception) -> JobFailure:
         for each in known.problems
     )
     return JobFailure(
-        code=known.code, message=known.message, problems=problems, retryable=known.retryable, trace=trace
+        code=known.code,
+        message=known.message,
+        problems=problems,
+        retryable=known.retryable,
+        trace=trace,
+        report=known.report if isinstance(known, RiskError) else {},
     )
 
 

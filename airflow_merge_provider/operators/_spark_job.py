@@ -13,13 +13,15 @@ from airflow.sdk import Asset, BaseOperator, Context
 
 from airflow_merge_provider import lineage
 from airflow_merge_provider.assets import dataset_asset
+from airflow_merge_provider.core import risk
 from airflow_merge_provider.core.dataset import resolve
-from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem
+from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem, RiskError
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.protocol import Job, JobFailure, JobRequest, RunToken
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.hooks.warehouse import find_warehouse
 from airflow_merge_provider.links.merge_report import MergeReportLink
+from airflow_merge_provider.operators import _review
 from airflow_merge_provider.operators._arguments import as_text, assets_in, is_literal, native
 from airflow_merge_provider.operators._report import REPORT_KEY, event_extra, fitting
 
@@ -45,14 +47,25 @@ class SparkJobOperator(BaseOperator):
     :param conf: Spark settings, over those of this package. (templated)
     :param dry_run: do everything but the commit and report what would change. (templated)
     :param full_refresh: evaluate everything, whatever the last run has seen. (templated)
+    :param max_change_ratio: the share of the target's rows that a run may write before it stops; the first
+        run may write what it likes. (templated)
+    :param on_risk: what a run does that would write more: ``fail``, or ``ask`` a person in the Airflow UI.
     :param emit_asset: update the target's asset when a run changed it.
     """
 
     job: ClassVar[Job]
     config_class: ClassVar[type[Config]]
     config_fields: ClassVar[tuple[str, ...]]
+    guarded: ClassVar[bool] = False  # whether the job counts what it changes before it commits
 
-    template_fields: Sequence[str] = ("warehouse", "conf", "dry_run_only", "full_refresh")
+    template_fields: Sequence[str] = (
+        "warehouse",
+        "conf",
+        "dry_run_only",
+        "full_refresh",
+        "max_change_ratio",
+        "on_risk",
+    )
     template_fields_renderers: ClassVar[dict[str, str]] = {"conf": "json"}
     operator_extra_links = (MergeReportLink(),)
     ui_color = "#e3edf9"
@@ -65,6 +78,8 @@ class SparkJobOperator(BaseOperator):
         conf: Mapping[str, Any] | None = None,
         dry_run: bool | str = False,
         full_refresh: bool | str = False,
+        max_change_ratio: float | str | None = None,
+        on_risk: str = "fail",
         emit_asset: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -74,6 +89,8 @@ class SparkJobOperator(BaseOperator):
         self.conf = conf
         self.dry_run_only = dry_run  # BaseOperator has a method dry_run
         self.full_refresh = full_refresh
+        self.max_change_ratio = max_change_ratio
+        self.on_risk = on_risk
         self.emit_asset = emit_asset
         self._target_asset: Asset | None = None
         self._templated: tuple[str, ...] = ()
@@ -86,11 +103,32 @@ class SparkJobOperator(BaseOperator):
         :raises AirflowFailException: when trying again cannot help.
         :raises AirflowException: when it can.
         """
+        return self._reported(context)
+
+    def after_review(
+        self, context: Context, event: Mapping[str, Any], reviewed: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Run after a person has answered: a run may write the share of rows that this person has seen.
+
+        :raises AirflowSkipException: when the answer is no, or none came in time.
+        """
+        by = _review.approver(event)
+        return self._reported(context, allowed=float(reviewed["ratio"]), approved_by=by)
+
+    def _reported(
+        self, context: Context, *, allowed: float | None = None, approved_by: str | None = None
+    ) -> dict[str, Any]:
         try:
-            report = self._run(context)
+            report = self._run(context, allowed)
         except MergeError as error:
+            if isinstance(error, RiskError) and self.on_risk == "ask":
+                place = error.report.get("target", {}).get("dataset", self.task_id)
+                method = self.after_review.__name__
+                _review.ask(context, place, error, within=self.execution_timeout, method=method)
             kind = AirflowException if error.retryable else AirflowFailException
             raise kind(str(error)) from error
+        if approved_by is not None:
+            report = {**report, "approved_by": approved_by}
         self._report = fitting(report)
         context["ti"].xcom_push(key=REPORT_KEY, value=self._report)
         self._emit(self._report, context)
@@ -142,7 +180,7 @@ class SparkJobOperator(BaseOperator):
         except ConfigError:
             return None
 
-    def _run(self, context: Context) -> dict[str, Any]:
+    def _run(self, context: Context, allowed: float | None) -> dict[str, Any]:
         self._render_natively()
         config, given = self._checked()
         warehouse = self.warehouse or find_warehouse()
@@ -157,6 +195,7 @@ class SparkJobOperator(BaseOperator):
             started_at=time.time_ns() // 1000,
             until="transform" if self.dry_run_only else "commit",
             full_refresh=bool(self.full_refresh),
+            max_change_ratio=self.max_change_ratio if allowed is None else allowed,
         )
         self._hook = SparkJobHook(self.spark_conn_id, conf=self.conf)
         outcome = self._hook.submit(request)
@@ -190,6 +229,10 @@ class SparkJobOperator(BaseOperator):
             for name, value in given.items()
             if not isinstance(value, bool)
         ]
+        problems += risk.problems(self.max_change_ratio, self.on_risk)
+        if self.max_change_ratio is not None and not self.guarded:
+            message = "cannot be asked for yet by this operator"
+            problems.append(Problem(risk.LIMIT, "planned", message, "leave it out"))
         conf: Any = self.conf
         if conf is not None and not isinstance(conf, Mapping):
             problems.append(Problem("conf", "value", "must be an object of Spark settings"))
@@ -218,7 +261,7 @@ class SparkJobOperator(BaseOperator):
 
     def _takes_text(self, name: str) -> bool:
         if name not in self.config_class.model_fields:
-            return name == "warehouse"
+            return name in ("warehouse", risk.ON_RISK)
         annotation = self.config_class.model_fields[name].annotation
         kinds = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
         return str in kinds

@@ -12,7 +12,7 @@ from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, f
 from airflow_merge_provider.operators._arguments import is_literal
 from airflow_merge_provider.operators._spark_job import RefusedArgumentsError, SparkJobOperator
 
-_JSON = ("datasets", "equality", "equality_sets", "initial_datasets")
+_JSON = ("datasets", "equality", "equality_sets", "initial_datasets", "survivorship")
 
 
 class MergeSourceOperator(SparkJobOperator):
@@ -37,6 +37,14 @@ class MergeSourceOperator(SparkJobOperator):
     :param equality_sets_mode: ``neighbours`` or ``all_pairs``.
     :param on_config_change: ``refresh`` or ``fail`` when the rules are not those of the last run.
     :param reset: write the target as if there were none; its readers have to start over.
+    :param max_key_fanout: most entities that one value of a rule may link.
+    :param on_over_merge: ``fail``, or ``quarantine``: such values link nothing and are listed.
+    :param overrides: the dataset of people's decisions about which entities are the same, or are not.
+    :param stable_id: give outputs an id, ``$stable_id``, that joins and splits survive.
+    :param replaced_by: let ids that are no more say what took their place, and list each such event.
+    :param metrics: the dataset that gets a row on the quality of the clusters for each run.
+    :param values: ``entity`` (one VARIANT) or ``columns`` (lists of all members' values, by property).
+    :param survivorship: which one value survives, by property or group of properties.
     :param id_column: the column of the datasets that holds the id.
     :param deleted_column: the column that says that an entity is deleted.
     :param sequence_column: the column that grows with every version of an entity.
@@ -45,6 +53,7 @@ class MergeSourceOperator(SparkJobOperator):
 
     job = "merge_source"
     config_class = MergeSourceConfig
+    guarded = True
     config_fields = (
         "target",
         "datasets",
@@ -63,6 +72,14 @@ class MergeSourceOperator(SparkJobOperator):
         "equality_sets_mode",
         "on_config_change",
         "reset",
+        "max_key_fanout",
+        "on_over_merge",
+        "overrides",
+        "stable_id",
+        "replaced_by",
+        "metrics",
+        "values",
+        "survivorship",
         "id_column",
         "deleted_column",
         "sequence_column",
@@ -94,6 +111,14 @@ class MergeSourceOperator(SparkJobOperator):
         equality_sets_mode: str = "neighbours",
         on_config_change: str = "refresh",
         reset: bool | str = False,
+        max_key_fanout: int | str | None = None,
+        on_over_merge: str = "fail",
+        overrides: str | Asset | None = None,
+        stable_id: bool | str = False,
+        replaced_by: bool | str = False,
+        metrics: str | Asset | None = None,
+        values: str = "entity",
+        survivorship: Mapping[str, Any] | None = None,
         id_column: str = "_id",
         deleted_column: str = "_deleted",
         sequence_column: str = "_updated",
@@ -118,11 +143,13 @@ class MergeSourceOperator(SparkJobOperator):
         self.equality_sets_mode = equality_sets_mode
         self.on_config_change = on_config_change
         self.reset = reset
-        self.id_column = id_column
-        self.deleted_column = deleted_column
-        self.sequence_column = sequence_column
-        self.entity_column = entity_column
-        self._declare(target, _refs(datasets))
+        self.max_key_fanout, self.on_over_merge = max_key_fanout, on_over_merge
+        self.overrides, self.metrics = overrides, metrics
+        self.stable_id, self.replaced_by = stable_id, replaced_by
+        self.values, self.survivorship = values, survivorship
+        self.id_column, self.deleted_column = id_column, deleted_column
+        self.sequence_column, self.entity_column = sequence_column, entity_column
+        self._declare(target, [*_refs(datasets), *filter(None, [overrides])])
 
     @classmethod
     def from_pipe(cls, pipe: Mapping[str, Any], **kwargs: Any) -> Self:
@@ -141,7 +168,9 @@ class MergeSourceOperator(SparkJobOperator):
 
     def references(self, config: MergeSourceConfig) -> dict[str, str]:
         sources = {f"datasets[{place}]": ref for place, ref in enumerate(config.dataset_ids)}
-        return {"target": config.target or "", **sources}
+        others = {"overrides": config.overrides, "metrics": config.metrics}
+        named = {name: ref for name, ref in others.items() if ref is not None}
+        return {"target": config.target or "", **sources, **named}
 
     def warnings(self, config: MergeSourceConfig) -> list[str]:
         return warnings(config)

@@ -47,6 +47,9 @@ def test_only_what_differs_is_written(pipe: MakePipe) -> None:
     assert said(made.news()) == ["~0|a1|1|b1", "+0|a0|0|a1|1|b1"]
     assert [row["_updated"] for row in made.rows()] == [1, 2, 3]
     assert report["counts"] == {"changed": 1, "looked_at": 3, "written": 1, "replaced": 1, "removed": 0}
+    assert report["totals"] == {"entities": 4, "deleted": 0, "golden": 2, "merged": 1, "outputs": 2}
+    assert report["keys"] == [{"rule": "a.x = b.x", "entities": 3, "of": ["A/a0", "A/a1", "B/b1"]}]
+    assert [(rule["pairs"], rule["sole"]) for rule in report["rules"]] == [(2, 1)]
     assert made.version() == report["target"]["version"] == 1
     assert [entry["run"]["number"] for entry in commits(made.target)] == [1, 2]
     assert made.run("third")["changed"] is False

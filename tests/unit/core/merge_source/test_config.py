@@ -86,7 +86,10 @@ def refusal(**settings: Any) -> list[str]:
         ({"target": "no such?"}, "target: 'no such?' names no dataset"),
         ({"target": 5}, "target: must be a text"),
         ({"id_column": ""}, "id_column: must not be empty"),
-        ({"max_key_fanout": 5}, "max_key_fanout: unknown property 'max_key_fanout'"),
+        ({"max_key_fanout": True}, "max_key_fanout: must be an integer >= 2"),
+        ({"on_over_merge": "skip"}, "on_over_merge: must be 'fail' or 'quarantine'"),
+        ({"stable_id": "yes"}, "stable_id: must be a boolean"),
+        ({"metrics": "no such?"}, "metrics: 'no such?' names no dataset"),
     ],
 )
 def test_a_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> None:
