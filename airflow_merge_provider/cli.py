@@ -27,6 +27,7 @@ from airflow_merge_provider.core.errors import (
     did_you_mean,
 )
 from airflow_merge_provider.core.merge_source.explanation import told
+from airflow_merge_provider.core.population import DEFAULT_OFFSET, OFFSETS, Population, population
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.delta_target import owner
 from airflow_merge_provider.explain import explain, explain_between
@@ -61,8 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    request = _request(options)
+    raw = _object(options.file)
+    request = _request(options, raw)
     _checked(request.job, request.config, request.warehouse, needs_target=True)
+    request = request.model_copy(update={"population": _population(request, raw)})
     answer = run_job(
         request,
         master=options.master,
@@ -158,11 +161,10 @@ def _explain(options: argparse.Namespace) -> int:
     return 0
 
 
-def _request(options: argparse.Namespace) -> JobRequest:
+def _request(options: argparse.Namespace, raw: Mapping[str, Any]) -> JobRequest:
     """Make a request of a file that holds one, a configuration or a pipe; options win over the file."""
-    raw = _object(options.file)
     job = _job_of(raw)
-    given = raw if "config" in raw and "run" in raw else {}
+    given: Mapping[str, Any] = raw if "config" in raw and "run" in raw else {}
     name = "stdin" if options.file == "-" else Path(options.file).stem
     now = time.time_ns() // 1000
     token = RunToken(dag_id="cli", run_id=options.run_id or f"{name}-{now}", task_id=name)
@@ -176,9 +178,24 @@ def _request(options: argparse.Namespace) -> JobRequest:
             "started_at": started_at,
             "until": options.until or ("transform" if options.dry_run else given.get("until", "commit")),
             "full_refresh": options.full_refresh or bool(given.get("full_refresh")),
+            "population": given.get("population"),
             "max_change_ratio": given.get("max_change_ratio"),
         }
     )
+
+
+def _population(request: JobRequest, raw: Mapping[str, Any]) -> Population | None:
+    """Say what the flag of the target depends on: of a pipe its sink says it, too."""
+    if "run" in raw:  # a whole request runs as it stands
+        return request.population
+    capability = CAPABILITIES[request.job]
+    config = capability.config.parse(request.config)
+    sink = raw.get("sink")
+    asked = sink.get("set_initial_offset", DEFAULT_OFFSET) if isinstance(sink, Mapping) else DEFAULT_OFFSET
+    if asked not in OFFSETS:
+        known = f"known: {', '.join(OFFSETS)}"
+        raise ConfigError.of([Problem("sink.set_initial_offset", "value", f"unknown {asked!r}", known)])
+    return population(config, capability.references(config), set_initial_offset=asked)
 
 
 def _object(file: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pyspark.sql.functions import lit
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError, DataError, Problem
+from airflow_merge_provider.core.population import FLAG
 from airflow_merge_provider.jobs import sql
 from airflow_merge_provider.jobs.formats import spark_format
 from airflow_merge_provider.jobs.history import (
@@ -34,6 +35,8 @@ from airflow_merge_provider.jobs.history import (
 from airflow_merge_provider.jobs.spark_errors import condition, typed
 
 CAPABILITY = "merge.capability"
+# A setting of the session: what is made while it is "true" is populated from its first commit on.
+BORN_POPULATED = "airflow.merge.bornPopulated"
 
 _TAKEN = "TABLE_OR_VIEW_ALREADY_EXISTS"
 _LOOK_BACK = 20
@@ -200,7 +203,8 @@ def create_as(
     writer = rows.writeTo(sql.table(target)).using("delta").tableProperty(CAPABILITY, capability)
     if partition_by:
         writer = writer.partitionedBy(*map(sql.column, partition_by))
-    for key, value in {"delta.enableDeletionVectors": "true", **(properties or {})}.items():
+    born = {FLAG: "true"} if rows.sparkSession.conf.get(BORN_POPULATED, "false") == "true" else {}
+    for key, value in {"delta.enableDeletionVectors": "true", **born, **(properties or {})}.items():
         writer = writer.tableProperty(key, value)
     try:
         writer.create()
