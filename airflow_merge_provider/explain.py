@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_merge_provider.core.dataset import Dataset, resolve
-from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.chain import Link
 from airflow_merge_provider.core.merge_source.explanation import (
     Explanation,
@@ -15,6 +15,7 @@ from airflow_merge_provider.core.merge_source.explanation import (
     linked,
     unknown_output,
 )
+from airflow_merge_provider.delta_target import opened
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -87,17 +88,7 @@ def _near(dataset: Dataset, table: DeltaTable, output_id: str) -> tuple[list[str
 
 
 def _opened(target: str, warehouse: str | None, version: int | None) -> tuple[Dataset, DeltaTable]:
-    from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
-
-    dataset = resolve(target, warehouse, at="target")
-    if dataset.path is None:
-        problem = Problem("target", "dataset", "a catalog table has no location here", "name the location")
-        raise ConfigError.of([problem])
-    try:
-        table = DeltaTable(dataset.path, version=version)
-    except TableNotFoundError:
-        raise DataError(f"{dataset.uri} is not a Delta table: check the name and the warehouse") from None
+    dataset, table = opened(target, warehouse, version)
     if "_members" not in _names(table):
         problem = Problem("target", "foreign-target", f"{dataset.uri} is no merge source's target")
         raise DataError.of([problem])

@@ -20,6 +20,7 @@ from airflow_merge_provider.core.errors import (
     RiskError,
     SetupError,
 )
+from airflow_merge_provider.core.population import Population
 
 PROTOCOL_VERSION: Literal[1] = 1
 
@@ -56,6 +57,7 @@ class JobRequest(Message):
     started_at: int = Field(description="Microseconds since 1970 UTC; every time the run writes.")
     until: Until = "commit"
     full_refresh: bool = False
+    population: Population | None = Field(None, description="What the flag of the output depends on.")
     max_change_ratio: float | None = Field(
         None, description="The share of the target's rows that the run may write; above it, it stops."
     )

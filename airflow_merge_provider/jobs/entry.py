@@ -51,7 +51,9 @@ def answered(
         run = jobs[request.job] if jobs else _job(request.job)
         with progress.step("session"):
             spark = _session(conf)
-        return JobResult(report=run(spark, request, progress))
+        from airflow_merge_provider.jobs.populated import run_flagged  # noqa: PLC0415 - needs pyspark
+
+        return JobResult(report=run_flagged(spark, request, progress, run))
     except Exception as error:  # noqa: BLE001 - the boundary: whatever happened goes into the result file
         return failure(error)
     except SystemExit:

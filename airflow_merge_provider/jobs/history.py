@@ -8,7 +8,7 @@ and whenever it cannot, Spark is asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NOT_THERE = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 
-_NOT_DELTA = (
+NOT_DELTA = (
     "DELTA_TABLE_ONLY_OPERATION",
     "DELTA_ONLY_OPERATION",
     "DELTA_MISSING_DELTA_TABLE",
@@ -33,22 +33,30 @@ _NOT_DELTA = (
 )
 
 Answer = TypeVar("Answer")
-Commits = list[tuple[int, str | None]]
+
+
+class Commit(NamedTuple):
+    """A line of a table's history: what its writer said, and how many rows it wrote, where Delta says it."""
+
+    version: int
+    words: str | None
+    rows: int | None
+
+
+Commits = list[Commit]
 
 
 def commits(spark: SparkSession, dataset: Dataset, limit: int | None) -> Commits:
-    """Give (version, userMetadata), newest first; nothing when there is no table.
+    """Give the commits, newest first; nothing when there is no table.
 
     :raises DataError: when there is something else than a Delta table.
     """
-    return _asked(spark, dataset, lambda table: _read_commits(table, limit)) or _commits(
-        spark, dataset, limit
-    )
+    return asked(spark, dataset, lambda table: _read_commits(table, limit)) or _commits(spark, dataset, limit)
 
 
 def properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str]:
     """Give the properties of a table that exists."""
-    found = _asked(spark, dataset, lambda table: table.metadata().configuration)
+    found = asked(spark, dataset, lambda table: table.metadata().configuration)
     if found is not None:
         return found
     rows = spark.sql(f"SHOW TBLPROPERTIES {sql.table(dataset)}").collect()
@@ -63,7 +71,7 @@ def rows_at(spark: SparkSession, dataset: Dataset, version: int) -> int | None:
         counts = table.get_add_actions().column("num_records").to_pylist()
         return None if None in counts else sum(counts)
 
-    return _asked(spark, dataset, counted)
+    return asked(spark, dataset, counted)
 
 
 def transaction(spark: SparkSession, dataset: Dataset, app_id: str) -> int | None:
@@ -79,7 +87,7 @@ def transaction(spark: SparkSession, dataset: Dataset, app_id: str) -> int | Non
         return None
 
 
-def _asked(spark: SparkSession, dataset: Dataset, question: Callable[[DeltaTable], Answer]) -> Answer | None:
+def asked(spark: SparkSession, dataset: Dataset, question: Callable[[DeltaTable], Answer]) -> Answer | None:
     """Ask delta-rs about a table of this machine; None when it cannot tell."""
     if dataset.path is None or not dataset.path.startswith("/") or not is_local(spark):
         return None
@@ -92,25 +100,31 @@ def _asked(spark: SparkSession, dataset: Dataset, question: Callable[[DeltaTable
 
 
 def _read_commits(table: DeltaTable, limit: int | None) -> Commits | None:
-    found = [(int(each["version"]), each.get("userMetadata")) for each in table.history(limit)]
+    found = [_commit(each) for each in table.history(limit)]
     # A commit that says nothing about itself is left out there.
-    return found if found and found[0][0] == table.version() else None
+    return found if found and found[0].version == table.version() else None
 
 
 def _commits(spark: SparkSession, dataset: Dataset, limit: int | None) -> Commits:
     words = f"DESCRIBE HISTORY {sql.table(dataset)}" + (f" LIMIT {limit}" if limit else "")
     try:
-        rows = spark.sql(words).select("version", "userMetadata").collect()
+        # Whole rows: choosing columns would make it one more Spark job.
+        rows = spark.sql(words).collect()
     except AnalysisException as error:
         reason = condition(error)
         if reason.startswith(NOT_THERE):
             return []
-        if not reason.startswith(_NOT_DELTA):
+        if not reason.startswith(NOT_DELTA):
             raise
         if dataset.path is not None and not _is_something_else(spark, dataset.path):
             return []
         raise _not_delta(dataset) from None
-    return [(int(row["version"]), row["userMetadata"]) for row in rows]
+    return [_commit(row.asDict()) for row in rows]
+
+
+def _commit(line: Mapping[str, Any]) -> Commit:
+    written = (line.get("operationMetrics") or {}).get("numOutputRows")
+    return Commit(int(line["version"]), line.get("userMetadata"), None if written is None else int(written))
 
 
 def _is_something_else(spark: SparkSession, path: str) -> bool:

@@ -20,11 +20,23 @@ from pyspark.sql.functions import lit
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError, DataError, Problem
+from airflow_merge_provider.core.population import FLAG
 from airflow_merge_provider.jobs import sql
-from airflow_merge_provider.jobs.history import NOT_THERE, Commits, commits, properties, rows_at, transaction
+from airflow_merge_provider.jobs.formats import spark_format
+from airflow_merge_provider.jobs.history import (
+    NOT_THERE,
+    Commit,
+    Commits,
+    commits,
+    properties,
+    rows_at,
+    transaction,
+)
 from airflow_merge_provider.jobs.spark_errors import condition, typed
 
 CAPABILITY = "merge.capability"
+# A setting of the session: what is made while it is "true" is populated from its first commit on.
+BORN_POPULATED = "airflow.merge.bornPopulated"
 
 _TAKEN = "TABLE_OR_VIEW_ALREADY_EXISTS"
 _LOOK_BACK = 20
@@ -48,22 +60,25 @@ class Pinned:
 class LastRun:
     """What the target says about the last run that committed to it; number 0 means that none did yet.
 
-    ``version`` is the target's newest version, whoever made it; ``run_version`` the run's own commit. When
-    that commit has aged out of the history, ``run_version`` is None and ``state`` is empty.
+    ``version`` is the target's newest version, whoever made it; ``run_version`` the run's own commit, and
+    ``rows`` what it wrote. When that commit has aged out of the history, these are None and ``state`` is
+    empty.
     """
 
     number: int
     version: int
     run_version: int | None
     state: Mapping[str, Any]
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A commit that has landed."""
+    """A commit that has landed, and the rows that it wrote, where Delta says them."""
 
     version: int
     number: int
+    rows: int | None = None
 
 
 def pin(spark: SparkSession, dataset: Dataset) -> Pinned:
@@ -76,7 +91,7 @@ def pin(spark: SparkSession, dataset: Dataset) -> Pinned:
     if dataset.format != "delta":
         return Pinned(dataset, _files_version(spark, dataset))
     history = commits(spark, dataset, 1)
-    return Pinned(dataset, history[0][0] if history else None)
+    return Pinned(dataset, history[0].version if history else None)
 
 
 def read(spark: SparkSession, pinned: Pinned) -> DataFrame:
@@ -93,7 +108,8 @@ def read(spark: SparkSession, pinned: Pinned) -> DataFrame:
         return spark.sql(f"SELECT * FROM {sql.table(dataset)} VERSION AS OF {pinned.version}")
     if dataset.table is not None:
         return spark.table(sql.table(dataset))
-    return spark.read.format(dataset.format).options(**dataset.options).load(dataset.path)
+    reader = spark.read.format(spark_format(spark, dataset.format))
+    return reader.options(**dataset.options).load(dataset.path)
 
 
 def records(spark: SparkSession, pinned: Pinned) -> int | None:
@@ -112,13 +128,13 @@ def last_run(spark: SparkSession, target: Dataset, capability: str) -> LastRun |
     if not history:
         return None
     _require_own(spark, target, capability)
-    version = history[0][0]
+    version = history[0].version
     found = _newest(history, capability)
     if found is None and len(history) == _LOOK_BACK:
         found = _newest(commits(spark, target, None), capability)
     if found is not None:
-        run_version, state = found
-        return LastRun(int(state["number"]), version, run_version, state)
+        own, state = found
+        return LastRun(int(state["number"]), version, own.version, state, own.rows)
     number = transaction(spark, target, app_id(capability))
     # Every run makes a commit, the first makes version 0: no number is above the version by more than one,
     # and the next one after this guess is none that Delta has seen.
@@ -157,7 +173,7 @@ def commit(
         # An error after the commit (a checkpoint, a lost connection) does not undo it.
         landed = _landed(spark, target, capability, since, attempt)
         if landed is not None:
-            return Committed(landed, number)
+            return Committed(landed.version, number, landed.rows)
         known = typed(error)
         if known is None or known is error:
             raise
@@ -168,7 +184,7 @@ def commit(
             f"Another run committed to {target.uri} first: Delta skipped the write of run {number}; "
             "run it again"
         )
-    return Committed(landed, number)
+    return Committed(landed.version, number, landed.rows)
 
 
 def app_id(capability: str) -> str:
@@ -187,7 +203,8 @@ def create_as(
     writer = rows.writeTo(sql.table(target)).using("delta").tableProperty(CAPABILITY, capability)
     if partition_by:
         writer = writer.partitionedBy(*map(sql.column, partition_by))
-    for key, value in {"delta.enableDeletionVectors": "true", **(properties or {})}.items():
+    born = {FLAG: "true"} if rows.sparkSession.conf.get(BORN_POPULATED, "false") == "true" else {}
+    for key, value in {"delta.enableDeletionVectors": "true", **born, **(properties or {})}.items():
         writer = writer.tableProperty(key, value)
     try:
         writer.create()
@@ -214,6 +231,20 @@ def append(target: Dataset, rows: DataFrame, *, new_columns: bool = False) -> No
 def restore(spark: SparkSession, target: Dataset, version: int) -> None:
     """Give the target the rows that it had at a version, in a commit of its own."""
     spark.sql(f"RESTORE TABLE {sql.table(target)} TO VERSION AS OF {version}").collect()
+
+
+def purge(
+    spark: SparkSession, target: Dataset, capability: str, committed: Committed, state: Mapping[str, Any]
+) -> int:
+    """Rewrite the files that hold outdated rows, in a commit of its own; gives the target's version.
+
+    The commit says of the run that ``committed`` is what ``state`` says: rows and run stay what they were.
+    """
+    mark = {**state, "capability": capability, "number": committed.number}
+    words = json.dumps(mark, ensure_ascii=False)
+    with settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": words}):
+        spark.sql(f"REORG TABLE {sql.table(target)} APPLY (PURGE)").collect()
+    return commits(spark, target, 1)[0][0]
 
 
 def merge(
@@ -288,10 +319,10 @@ def _require_own(spark: SparkSession, target: Dataset, capability: str) -> None:
         )
 
 
-def _newest(history: Commits, capability: str) -> tuple[int, Mapping[str, Any]] | None:
-    marks = ((version, _mark(words)) for version, words in history)
+def _newest(history: Commits, capability: str) -> tuple[Commit, Mapping[str, Any]] | None:
+    marks = ((commit, _mark(commit.words)) for commit in history)
     return next(
-        ((version, mark) for version, mark in marks if mark and mark.get("capability") == capability), None
+        ((commit, mark) for commit, mark in marks if mark and mark.get("capability") == capability), None
     )
 
 
@@ -306,15 +337,15 @@ def _mark(words: str | None) -> Mapping[str, Any] | None:
     return mark if isinstance(mark, dict) and isinstance(mark.get("number"), int) else None
 
 
-def _landed(spark: SparkSession, target: Dataset, capability: str, since: int, attempt: str) -> int | None:
-    """Find the version of this attempt's commit: others may have committed before and after it."""
+def _landed(spark: SparkSession, target: Dataset, capability: str, since: int, attempt: str) -> Commit | None:
+    """Find this attempt's commit: others may have committed before and after it."""
     for limit in (_LOOK_BACK, None):
         history = commits(spark, target, limit)
-        for version, words in history:
-            mark = _mark(words)
+        for commit in history:
+            mark = _mark(commit.words)
             if mark and mark.get("capability") == capability and mark.get("attempt") == attempt:
-                return version
-        if not history or history[-1][0] <= since + 1:
+                return commit
+        if not history or history[-1].version <= since + 1:
             return None
     return None
 

@@ -17,7 +17,9 @@ from airflow_merge_provider.core import risk
 from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem, RiskError
 from airflow_merge_provider.core.model import Config
+from airflow_merge_provider.core.population import DEFAULT_OFFSET, OFFSETS, Population, population
 from airflow_merge_provider.core.protocol import Job, JobFailure, JobRequest, RunToken
+from airflow_merge_provider.hooks._marks import marked_among, note
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.hooks.warehouse import find_warehouse
 from airflow_merge_provider.links.merge_report import MergeReportLink
@@ -51,6 +53,8 @@ class SparkJobOperator(BaseOperator):
         run may write what it likes. (templated)
     :param on_risk: what a run does that would write more: ``fail``, or ``ask`` a person in the Airflow UI.
     :param emit_asset: update the target's asset when a run changed it.
+    :param set_initial_offset: when the target becomes populated: ``if-source-populated``, ``never``,
+        ``always``, ``initially`` or ``onload``. (templated)
     """
 
     job: ClassVar[Job]
@@ -63,6 +67,7 @@ class SparkJobOperator(BaseOperator):
         "conf",
         "dry_run_only",
         "full_refresh",
+        "set_initial_offset",
         "max_change_ratio",
         "on_risk",
     )
@@ -81,6 +86,7 @@ class SparkJobOperator(BaseOperator):
         max_change_ratio: float | str | None = None,
         on_risk: str = "fail",
         emit_asset: bool = True,
+        set_initial_offset: str = DEFAULT_OFFSET,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -92,6 +98,7 @@ class SparkJobOperator(BaseOperator):
         self.max_change_ratio = max_change_ratio
         self.on_risk = on_risk
         self.emit_asset = emit_asset
+        self.set_initial_offset = set_initial_offset
         self._target_asset: Asset | None = None
         self._templated: tuple[str, ...] = ()
         self._report: dict[str, Any] | None = None
@@ -147,9 +154,22 @@ class SparkJobOperator(BaseOperator):
     def references(self, config: Any) -> dict[str, str]:
         """Give every dataset that a configuration names, by the path that errors name."""
 
+    def awaited(self) -> list[Any]:
+        """Give the datasets that must be populated for the source to be so; of literal arguments."""
+        wish = self._population(self._checked()[0])
+        return list(wish.datasets) if wish else []
+
     def warnings(self, config: Any) -> list[str]:
         """Say what is allowed and probably not meant."""
         return []
+
+    def _await_sources(self, config: Any) -> None:
+        """Wait for what has to be there before Spark starts, where a configuration asks for it."""
+
+    def _population(self, config: Any, marked: Sequence[str] = ()) -> Population | None:
+        """Say what the flag of the target depends on; None where the target is no table."""
+        offset: Any = self.set_initial_offset
+        return population(config, self.references(config), set_initial_offset=offset, marked=marked)
 
     def _declare(self, target: Any, sources: Sequence[Any]) -> None:
         """Check what is literal and name the assets: the last line of a subclass's constructor.
@@ -187,20 +207,16 @@ class SparkJobOperator(BaseOperator):
         self._resolved(config, warehouse)
         for warning in self.warnings(config):
             self.log.warning("%s", warning)
-        task = context["ti"]
+        self._await_sources(config)
         request = JobRequest(
             job=self.job,
             config=given,
-            run=RunToken(
-                dag_id=task.dag_id,
-                run_id=task.run_id,
-                task_id=task.task_id,
-                map_index=-1 if task.map_index is None else task.map_index,
-            ),
+            run=run_token(context),
             warehouse=warehouse,
             started_at=time.time_ns() // 1000,
             until="transform" if self.dry_run_only else "commit",
             full_refresh=bool(self.full_refresh),
+            population=self._population(config, marked_among(self.inlets, context)),
             max_change_ratio=self.max_change_ratio if allowed is None else allowed,
         )
         self._hook = SparkJobHook(self.spark_conn_id, conf=self.conf)
@@ -220,6 +236,9 @@ class SparkJobOperator(BaseOperator):
             config = self.config_class.parse(given)
         except ConfigError as error:
             raise ConfigError.of([*error.problems, *others]) from None
+        if not others and self.set_initial_offset != DEFAULT_OFFSET and self._population(config) is None:
+            hint = "leave it out: files count as populated as soon as they are there"
+            others = [Problem("set_initial_offset", "value", "needs a Delta table as target", hint)]
         if others:
             raise ConfigError.of(others)
         return config, given
@@ -242,6 +261,9 @@ class SparkJobOperator(BaseOperator):
         conf: Any = self.conf
         if conf is not None and not isinstance(conf, Mapping):
             problems.append(Problem("conf", "value", "must be an object of Spark settings"))
+        if self.set_initial_offset not in OFFSETS and is_literal(self.set_initial_offset):
+            known = ", ".join(map(repr, OFFSETS))
+            problems.append(Problem("set_initial_offset", "value", f"must be one of {known}"))
         if self.warehouse is not None:
             problems += _problems_of("x", self.warehouse, "warehouse")
         return problems
@@ -267,7 +289,7 @@ class SparkJobOperator(BaseOperator):
 
     def _takes_text(self, name: str) -> bool:
         if name not in self.config_class.model_fields:
-            return name in ("warehouse", risk.ON_RISK)
+            return name in {"warehouse", "set_initial_offset", risk.ON_RISK}
         annotation = self.config_class.model_fields[name].annotation
         kinds = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
         return str in kinds
@@ -276,12 +298,25 @@ class SparkJobOperator(BaseOperator):
         """Update the target's asset; a run that changed nothing takes its outlet back and still succeeds."""
         if self._target_asset is None:
             return
-        if report.get("changed") and not self.dry_run_only:
+        if not self.dry_run_only:
+            note(self._target_asset, report, context)
+        if (report.get("changed") or report.get("became_populated")) and not self.dry_run_only:
             context["outlet_events"][self._target_asset].extra = event_extra(report, context["run_id"])
             return
         task = context["ti"].task
         # A new list: the old one belongs to the DAG, which may live on in this process.
         task.outlets = [each for each in task.outlets if getattr(each, "uri", None) != self._target_asset.uri]
+
+
+def run_token(context: Context) -> RunToken:
+    """Name the run that a task is part of: the same in every try."""
+    task = context["ti"]
+    return RunToken(
+        dag_id=task.dag_id,
+        run_id=task.run_id,
+        task_id=task.task_id,
+        map_index=-1 if task.map_index is None else task.map_index,
+    )
 
 
 def _problems_of(ref: str, warehouse: str | None, path: str) -> Sequence[Problem]:

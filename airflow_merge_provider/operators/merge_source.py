@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, ClassVar, Self
 
-from airflow.sdk import Asset
+from airflow.sdk import Asset, Context
 
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, warnings
+from airflow_merge_provider.core.merge_source.population import awaited
+from airflow_merge_provider.hooks.population import look, missing, with_marks
+from airflow_merge_provider.hooks.warehouse import WarehouseHook
 from airflow_merge_provider.operators._arguments import is_literal
 from airflow_merge_provider.operators._spark_job import RefusedArgumentsError, SparkJobOperator
+from airflow_merge_provider.triggers.dataset_populated import DatasetPopulatedTrigger
 
+_LONGEST_WAIT = timedelta(days=7)
 _JSON = ("datasets", "equality", "equality_sets", "initial_datasets", "survivorship")
 
 
@@ -163,6 +169,29 @@ class MergeSourceOperator(SparkJobOperator):
         known = {name: value for name, value in config.items() if name in cls.config_fields}
         return cls(**{**known, **kwargs})
 
+    def execute_when_populated(self, context: Context, event: Any = None) -> dict[str, Any]:
+        """Run after the sources have been waited for."""
+        return self.execute(context)
+
+    def _await_sources(self, config: MergeSourceConfig) -> None:
+        """Wait in the triggerer, where that takes no slot, until the source is populated."""
+        refs = awaited(config) if config.require_populated_input else ()
+        ignore = config.ignore_non_existent_datasets
+        sights = look(WarehouseHook(warehouse=self.warehouse), refs, warehouse=self.warehouse)
+        waited = missing(with_marks(sights, ignore_non_existent=ignore), ignore_non_existent=ignore)
+        # What only Spark can read is left to the job, which refuses to run when it is not populated.
+        if all(sight.origin == "catalog" for sight in waited):
+            return
+        for sight in waited:
+            self.log.info("waiting: %s", sight)
+        self.defer(
+            trigger=DatasetPopulatedTrigger(
+                datasets=refs, ignore_non_existent_datasets=ignore, warehouse=self.warehouse
+            ),
+            method_name=self.execute_when_populated.__name__,
+            timeout=_LONGEST_WAIT,
+        )
+
     def references(self, config: MergeSourceConfig) -> dict[str, str]:
         sources = {f"datasets[{place}]": ref for place, ref in enumerate(config.dataset_ids)}
         others = {"overrides": config.overrides, "metrics": config.metrics}
@@ -170,7 +199,17 @@ class MergeSourceOperator(SparkJobOperator):
         return {"target": config.target or "", **sources, **named}
 
     def warnings(self, config: MergeSourceConfig) -> list[str]:
-        return warnings(config)
+        return [*warnings(config), *self._schedule_warnings(config)]
+
+    def _schedule_warnings(self, config: MergeSourceConfig) -> list[str]:
+        """Say where the schedule of a DAG written by hand is not what ``supports_signalling`` says."""
+        timetable = self.dag.timetable if self.has_dag() else None  # type: ignore[no-untyped-call]
+        signalled = getattr(timetable, "asset_condition", None) is not None
+        if config.supports_signalling and not signalled:
+            return ["supports_signalling: the DAG has no schedule of assets, so no change starts it"]
+        if config.supports_signalling is False and signalled:
+            return ["supports_signalling: is false, but the DAG's schedule of assets starts it all the same"]
+        return []
 
 
 def _refs(datasets: Any) -> list[Any]:

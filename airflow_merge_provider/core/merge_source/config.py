@@ -162,9 +162,6 @@ class MergeSourceConfig(Config):
     comment: Any = None
 
     target: str | None = Field(None, description="The dataset that the run writes.")
-    set_initial_offset: Literal["if-source-populated", "never", "always", "initially", "onload"] = Field(
-        "if-source-populated", description="When the output becomes populated."
-    )
     equality_sets_mode: Annotated[Literal["neighbours", "all_pairs"], BeforeValidator(_sets_mode)] = Field(
         "neighbours",
         description="Which expressions of a set make a rule: neighbours (as Sesam) or all pairs.",

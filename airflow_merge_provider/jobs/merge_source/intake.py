@@ -45,6 +45,8 @@ _KEYS_ON_DRIVER = 30_000_000
 # One collision of 64-bit hashes is rare enough; several in a row are a defect of ours.
 _SEEDS = range(5)
 _NEVER = -1
+# A target of so many outputs is read as fast as it is searched.
+_SEARCHED_FROM = 20_000
 NONE = Overrides()
 
 
@@ -57,11 +59,13 @@ class Before:
     """What a run compares itself with: the target's rows, and how far the last run had read each dataset.
 
     ``positions`` are by the names of datasets, ``versions`` by their locations; with ``everything`` they are
-    not used. ``evaluated`` names the datasets whose keys Spark's own expressions could not tell,
-    ``next_stable`` is the first stable id that is free.
+    not used. ``evaluated`` names the datasets whose keys Spark's own expressions could not tell. ``outputs``
+    is about how many rows there are, None where nobody knows at once; ``next_stable`` is the first stable id
+    that is free.
     """
 
     rows: DataFrame
+    outputs: int | None
     positions: Mapping[str, int]
     versions: Mapping[str, int | None]
     evaluated: Sequence[str]
@@ -262,7 +266,8 @@ def _past(
     if not all(each.reading.keyed for each in read):
         # Everything is evaluated: what the past had in common with it is not asked.
         return remembered(before.rows, names, (), seed, None)
-    if before.everything or any(each.look.complete or each.short for each in read):
+    few = before.outputs is not None and before.outputs < _SEARCHED_FROM
+    if few or before.everything or any(each.look.complete or each.short for each in read):
         return remembered(before.rows, names, rules, seed, None)
     hashes = [part for each in read for part in each.entities.every_hash]
     reaching = pa.table({REACHED: np.concatenate([np.empty(0, np.int64), *hashes])})

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve
-from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, warnings
 from airflow_merge_provider.core.merge_source.course import course
@@ -47,9 +47,6 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     :raises ConflictError: when another run committed first; nothing is written then.
     """
     config = MergeSourceConfig.parse(request.config)
-    if config.require_populated_input:
-        unmet = Problem("require_populated_input", "planned", "cannot be asked for yet", "leave it out")
-        raise ConfigError.of([unmet])
     target = resolve(config.target or "", request.warehouse, at="target")
     said = warnings(config)
     with progress.step("look"):
@@ -162,10 +159,12 @@ class _Merge:
         if last is None:
             raise AssertionError("there is no target to compare with")
         before = last.state
-        standing = tables.read(self.spark, Pinned(self.target, last.version))
+        pinned = Pinned(self.target, last.version)
+        standing = tables.read(self.spark, pinned)
         taken = self._taken(
             Before(
                 standing,
+                tables.records(self.spark, pinned),
                 before.get("positions", {}),
                 before.get("sources", {}),
                 before.get("evaluated", ()),

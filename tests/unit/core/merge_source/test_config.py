@@ -77,10 +77,6 @@ def refusal(**settings: Any) -> list[str]:
         ({"is_since_comparable": 1}, "is_since_comparable: is fixed to true"),
         ({"is_chronological": None}, "is_chronological: is fixed to true"),
         ({"if_source_empty": True}, "if_source_empty: must be 'accept' or 'fail'"),
-        (
-            {"set_initial_offset": "later"},
-            "set_initial_offset: must be 'if-source-populated', 'never', 'always', 'initially' or 'onload'",
-        ),
         ({"on_config_change": "ignore"}, "on_config_change: must be 'refresh' or 'fail'"),
         ({"target": "B"}, "target: 'B' is one of the datasets that are merged"),
         ({"target": "no such?"}, "target: 'no such?' names no dataset"),
