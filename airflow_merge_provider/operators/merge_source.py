@@ -51,6 +51,7 @@ class MergeSourceOperator(SparkJobOperator):
     :param metrics: the dataset that gets a row on the quality of the clusters for each run.
     :param values: ``entity`` (one VARIANT) or ``columns`` (lists of all members' values, by property).
     :param survivorship: which one value survives, by property or group of properties.
+    :param change_detection: ``auto``, ``sequence`` or ``hash``: how a run finds what has changed.
     :param id_column: the column of the datasets that holds the id.
     :param deleted_column: the column that says that an entity is deleted.
     :param sequence_column: the column that grows with every version of an entity.
@@ -86,6 +87,7 @@ class MergeSourceOperator(SparkJobOperator):
         "metrics",
         "values",
         "survivorship",
+        "change_detection",
         "id_column",
         "deleted_column",
         "sequence_column",
@@ -125,6 +127,7 @@ class MergeSourceOperator(SparkJobOperator):
         metrics: str | Asset | None = None,
         values: str = "entity",
         survivorship: Mapping[str, Any] | None = None,
+        change_detection: str = "auto",
         id_column: str = "_id",
         deleted_column: str = "_deleted",
         sequence_column: str = "_updated",
@@ -132,27 +135,21 @@ class MergeSourceOperator(SparkJobOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.target = target
-        self.datasets = datasets
-        self.equality = equality
-        self.equality_sets = equality_sets
-        self.identity = identity
-        self.strategy = strategy
-        self.version = version
+        self.target, self.datasets, self.version = target, datasets, version
+        self.equality, self.equality_sets = equality, equality_sets
+        self.equality_sets_mode, self.max_merged = equality_sets_mode, max_merged
+        self.identity, self.strategy = identity, strategy
         self.initial_datasets = initial_datasets
         self.ignore_non_existent_datasets = ignore_non_existent_datasets
-        self.max_merged = max_merged
         self.supports_signalling = supports_signalling
-        self.require_populated_input = require_populated_input
-        self.if_source_empty = if_source_empty
+        self.require_populated_input, self.if_source_empty = require_populated_input, if_source_empty
         self.include_internal_properties = include_internal_properties
-        self.equality_sets_mode = equality_sets_mode
-        self.on_config_change = on_config_change
-        self.reset = reset
+        self.on_config_change, self.reset = on_config_change, reset
         self.max_key_fanout, self.on_over_merge = max_key_fanout, on_over_merge
         self.overrides, self.metrics = overrides, metrics
         self.stable_id, self.replaced_by = stable_id, replaced_by
         self.values, self.survivorship = values, survivorship
+        self.change_detection = change_detection
         self.id_column, self.deleted_column = id_column, deleted_column
         self.sequence_column, self.entity_column = sequence_column, entity_column
         self._declare(target, [*_refs(datasets), *filter(None, [overrides])])
@@ -174,7 +171,7 @@ class MergeSourceOperator(SparkJobOperator):
 
     def execute_when_populated(self, context: Context, event: Any = None) -> dict[str, Any]:
         """Run after the sources have been waited for."""
-        return self.execute(context)
+        return self._reported(context)
 
     def _await_sources(self, config: MergeSourceConfig) -> None:
         """Wait in the triggerer, where that takes no slot, until the source is populated."""

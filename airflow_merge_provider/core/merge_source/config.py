@@ -101,6 +101,12 @@ def _sets_mode(value: Any) -> Any:
     return "neighbours" if value == "adjacent" else value
 
 
+def _detection(value: Any) -> Any:
+    if value == "change_feed":
+        raise ValueError("'change_feed' cannot be asked for yet")
+    return value
+
+
 Fixed = Annotated[bool, BeforeValidator(_always_true)]
 Name = Annotated[str, Field(min_length=1)]
 
@@ -166,6 +172,10 @@ class MergeSourceConfig(Config):
     reset: bool = Field(
         default=False,
         description="Whether the target is written anew; its readers have to start over.",
+    )
+    change_detection: Annotated[Literal["auto", "sequence", "hash"], BeforeValidator(_detection)] = Field(
+        "auto",
+        description="How a run finds what has changed: by sequence_column where there is one, or by content.",
     )
     id_column: Name = Field("_id", description="The column of the inputs that holds the entity's id.")
     deleted_column: Name = Field("_deleted", description="The column that says that an entity is deleted.")

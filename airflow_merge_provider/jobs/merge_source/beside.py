@@ -41,30 +41,48 @@ class Beside:
         return None if version is None else tables.read(self._spark, Pinned(self.dataset(name), version))
 
     def replace(self, name: str, rows: DataFrame) -> None:
-        """Let a table hold these rows and no others."""
+        """Let a table hold these rows and no others.
+
+        :raises DataError: when a table of this name is somebody else's.
+        """
         dataset = self.dataset(name)
-        if tables.pin(self._spark, dataset).exists:
-            tables.overwrite(dataset, rows)
-        else:
+        if self._there(dataset) is None:
             tables.create_as(dataset, rows, self._capability)
+        else:
+            tables.overwrite(dataset, rows)
         self._pin(name, dataset)
 
-    def append(self, name: str, rows: DataFrame, dataset: Dataset | None = None) -> None:
+    def append(self, name: str, rows: DataFrame) -> None:
         """Add rows to what the last commit named, whatever came to the table after it.
 
-        The table may be a ``dataset`` that has a name of its own.
+        :raises DataError: when a table of this name is somebody else's.
         """
-        dataset, named = dataset or self.dataset(name), self.versions.get(name)
-        there = tables.pin(self._spark, dataset)
-        if not there.exists:
+        dataset, named = self.dataset(name), self.versions.get(name)
+        there = self._there(dataset)
+        if there is None:
             tables.create_as(dataset, rows, self._capability)
         elif named is None:
             tables.overwrite(dataset, rows)
         else:
-            if there.version != named:
+            if there != named:
                 tables.restore(self._spark, dataset, named)
             tables.append(dataset, rows)
         self._pin(name, dataset)
+
+    def log(self, dataset: Dataset, rows: DataFrame) -> None:
+        """Add rows to a table that several targets may share; what is there stays.
+
+        :raises DataError: when the table is somebody else's.
+        """
+        if self._there(dataset) is None:
+            tables.create_as(dataset, rows, self._capability)
+        else:
+            tables.append(dataset, rows)
+
+    def _there(self, dataset: Dataset) -> int | None:
+        """Give the newest version of a table, if there is one, and it is ours."""
+        last = tables.last_run(self._spark, dataset, self._capability)
+        return None if last is None else last.version
 
     def _pin(self, name: str, dataset: Dataset) -> None:
         version = tables.pin(self._spark, dataset).version

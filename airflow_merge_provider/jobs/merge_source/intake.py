@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule, planned_rules
 from airflow_merge_provider.core.merge_source.overrides import Overrides
@@ -133,17 +134,31 @@ def take_in(
     offsets = {name: offset for offset, name in enumerate(names)}
     sources = [opened(tables.read(spark, each), offsets[each.dataset.id], config) for each in pinned]
     sources = [marked(source, overrides, names) for source in sources]
+    if config.change_detection == "sequence":
+        _check_places(sources)
     moved = {each.dataset.id for each in pinned if _has_moved(each, before)}
     whole = before is None or before.everything
     for seed in _SEEDS:
         try:
-            readings = [_reading(hashed(each, seed), seed, before, moved) for each in sources]
+            readings = [_reading(hashed(each, seed), seed, before, moved, config) for each in sources]
             if whole and _may_contract(config, overrides) and _has_many_keys(spark, sources, pinned, rules):
                 readings = [replace(each, keyed=False) for each in readings]
             return _connected(spark, readings, rules, config, progress, before, overrides=overrides)
         except HashCollisionError:
             progress.say("two values have one hash: hashing anew")
     raise AssertionError(f"hashes collided with {len(_SEEDS)} seeds in a row")
+
+
+def _check_places(sources: Sequence[Source]) -> None:
+    """Refuse datasets whose changes can be found by their contents alone."""
+    hint = "name a column of whole numbers or timestamps with sequence_column=…, or leave it to 'auto'"
+    problems = [
+        Problem(f"dataset {source.name!r}", "sequence", "has no column that says what is new", hint)
+        for source in sources
+        if source.place is None
+    ]
+    if problems:
+        raise DataError.of(problems)
 
 
 def _has_moved(pinned: Pinned, before: Before | None) -> bool:
@@ -298,12 +313,15 @@ def _looks(read: Sequence[Read], config: MergeSourceConfig, *, complete: bool) -
     return [known.get(offset, nothing) for offset in range(len(config.dataset_ids))]
 
 
-def _reading(source: Source, seed: int, before: Before | None, moved: Container[str]) -> Reading:
+def _reading(
+    source: Source, seed: int, before: Before | None, moved: Container[str], config: MergeSourceConfig
+) -> Reading:
     """Read a source from where the last run ended, if that can be told; not at all if it is as it was."""
     if before is None:
         return Reading(source, seed)
     native = source.name not in before.evaluated
-    position = None if before.everything or source.place is None else before.positions.get(source.name)
+    by_place = not before.everything and source.place is not None and config.change_detection != "hash"
+    position = before.positions.get(source.name) if by_place else None
     known = source.name not in moved
     return Reading(source, seed, native=native, compared=True, position=position, known=known)
 

@@ -26,7 +26,7 @@ from airflow_merge_provider.jobs.merge_source.beside import Beside
 from airflow_merge_provider.jobs.merge_source.changes import Changes, changes, write as fold
 from airflow_merge_provider.jobs.merge_source.intake import NONE, Before, Intake, LookAgainError, take_in
 from airflow_merge_provider.jobs.merge_source.overrides import decided
-from airflow_merge_provider.jobs.merge_source.quality import ALL, LOOKED_AT, METRICS, metrics_row
+from airflow_merge_provider.jobs.merge_source.quality import ALL, LOOKED_AT, Run, metrics_row
 from airflow_merge_provider.jobs.merge_source.quarantine import QUARANTINE, rows as quarantine_rows
 from airflow_merge_provider.jobs.merge_source.report import counted, findings, report
 from airflow_merge_provider.jobs.merge_source.shape import added, properties_for
@@ -91,7 +91,7 @@ def _missing(pinned: list[Pinned], config: MergeSourceConfig) -> list[str]:
 
 def _overrides(spark: SparkSession, config: MergeSourceConfig, request: JobRequest) -> Overrides:
     """Read what people have decided, where the configuration names it."""
-    if config.overrides is None:
+    if config.overrides is None or request.until == "plan":
         return NONE
     pinned = tables.pin(spark, resolve(config.overrides, request.warehouse, at="overrides"))
     return decided(spark, pinned, config.dataset_ids, request.started_at)
@@ -254,7 +254,7 @@ class _Merge:
             beside.append(LINEAGE, self.spark.createDataFrame(lineage_rows(self._number, events)))
         if self.config.metrics is not None:
             place = resolve(self.config.metrics, self.request.warehouse, at="metrics")
-            beside.append(METRICS, self.spark.createDataFrame(self._metrics(taken, state)), place)
+            beside.log(place, self.spark.createDataFrame(self._metrics(taken, state)))
         state = {**state, "beside": beside.versions}
         done = tables.commit(self.spark, self.target, CAPABILITY, self.last, state, write)
         return {
@@ -272,8 +272,8 @@ class _Merge:
     def _metrics(self, taken: Intake, state: Mapping[str, Any]) -> pa.Table:
         scope = ALL if taken.solved.left is None else LOOKED_AT
         totals = state["found"].get("totals") or {}
-        at, identity = self.request.started_at, self.config.identity
-        return metrics_row(self._number, at, scope, totals, taken.solved, identity)
+        of = Run(self.target.uri, self._number, self.request.started_at, scope)
+        return metrics_row(of, totals, taken.solved, self.config.identity)
 
 
 def _live(found: Mapping[str, Any], standing: DataFrame) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,6 @@ from airflow_merge_provider.jobs.merge_source.components import Graph, Numbers, 
 from airflow_merge_provider.jobs.merge_source.evidence import Linking
 from airflow_merge_provider.jobs.merge_source.solving import Solved
 
-METRICS = "metrics"
 ALL, LOOKED_AT = "all", "looked_at"
 _LARGEST = 20
 _COUNTS = ("entities", "deleted", "golden", "merged", "outputs")
@@ -23,16 +22,23 @@ _SIZES = pa.list_(pa.struct({"size": pa.int64(), "clusters": pa.int64()}))
 _NAMED = pa.list_(pa.struct({"id": pa.string(), "size": pa.int64()}))
 _SIDES = pa.list_(pa.struct({"rule": pa.string(), "left": pa.int64(), "right": pa.int64()}))
 _SCHEMA = pa.schema({
-    "run": pa.int64(), "at": pa.timestamp("us", "UTC"), "scope": pa.string(),
+    "target": pa.string(), "run": pa.int64(), "at": pa.timestamp("us", "UTC"), "scope": pa.string(),
     **dict.fromkeys(_COUNTS, pa.int64()),
     "cluster_sizes": _SIZES, "largest": _NAMED, "same_dataset": pa.int64(), "bridges": pa.int64(),
     "one_sided": _SIDES,
 })  # fmt: skip
 
 
-def metrics_row(
-    run: int, at: int, scope: str, totals: Mapping[str, int], solved: Solved, identity: str
-) -> pa.Table:
+class Run(NamedTuple):
+    """Which run a row is about: its target, its number there, when (microseconds), and what it evaluated."""
+
+    target: str
+    number: int
+    at: int
+    scope: str
+
+
+def metrics_row(run: Run, totals: Mapping[str, int], solved: Solved, identity: str) -> pa.Table:
     """Give the row of a run; all but the totals is of the clusters that it evaluated.
 
     ``same_dataset`` counts clusters with several members of one dataset, ``bridges`` entities without which
@@ -42,9 +48,10 @@ def metrics_row(
     found = solved.outcome
     graph = found.graph
     row: dict[str, Any] = {
-        "run": run,
-        "at": dt.datetime.fromtimestamp(at / 1_000_000, dt.UTC),
-        "scope": scope,
+        "target": run.target,
+        "run": run.number,
+        "at": dt.datetime.fromtimestamp(run.at / 1_000_000, dt.UTC),
+        "scope": run.scope,
         **{name: totals.get(name) for name in _COUNTS},
         "cluster_sizes": [{"size": size, "clusters": count} for size, count in histogram(found.live_sizes)],
         "largest": [

@@ -58,7 +58,10 @@ def rows(taken: Intake, labels: DataFrame, *, written_at: int, stable: DataFrame
     beside = _beside(outputs, taken.config, stable)
     if stable is not None:
         outputs = outputs.join(F.broadcast(stable), NUMBER)
-    return _output(outputs, content, beside, written_at)
+    found = _output(outputs, content, beside, written_at)
+    if not taken.config.replaced_by:
+        return found
+    return found.withColumn(REPLACED_BY, F.lit(None).cast("array<string>"))
 
 
 def _labelled(taken: Intake, labels: DataFrame, content: Content) -> DataFrame:
@@ -152,12 +155,10 @@ def _slashed(member: Column) -> Column:
 
 
 def _beside(outputs: DataFrame, config: MergeSourceConfig, stable: DataFrame | None) -> list[Column]:
-    """Give what outputs have beside their properties, where it is asked for; new outputs count themselves."""
+    """Give what outputs say beside their properties, where it is asked for; new outputs count themselves."""
     given = [F.col(PROVENANCE)] if PROVENANCE in outputs.columns else []
     if config.stable_id:
         given.append(F.col(NUMBER if stable is None else STABLE).alias(STABLE_ID))
-    if config.replaced_by:
-        given.append(F.lit(None).cast("array<string>").alias(REPLACED_BY))
     return given
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_merge_provider.core.errors import ConfigError, DataError
 from tests.jobs.delta_log import commits
@@ -111,6 +111,20 @@ def test_a_vanished_entity_is_noticed_where_something_changes(pipe: MakePipe) ->
 
     assert said(made.news()) == ["~0|a1|1|b1", "+1|b1", "+1|b2"]
     assert any("vanished" in words for words in report["warnings"])
+
+
+def test_contents_show_what_versions_do_not(pipe: MakePipe) -> None:
+    """By hashes a row that is gone is noticed at once; by versions alone no dataset may be without one."""
+    made = merging(pipe, change_detection="hash")
+    made.write("A", versions([2], ["a2"], [2]), "overwrite")
+
+    made.run("second")
+
+    assert said(made.news()) == ["~0|a1|1|b1", "+1|b1"]
+    rows = pa.table({"_id": ["b1"], "x": [1]})
+    write_deltalake(str(made.folder / "B"), rows, mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(DataError, match="dataset 'B': has no column that says what is new"):
+        made.run("third", change_detection="sequence")
 
 
 def test_a_dataset_that_was_made_anew_is_compared(pipe: MakePipe) -> None:

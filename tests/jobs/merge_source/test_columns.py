@@ -12,6 +12,7 @@ import pytest
 from deltalake import write_deltalake
 
 from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.explain import explain
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import Pipe, table
 
@@ -76,6 +77,19 @@ def test_a_column_that_a_dataset_gains_is_added(pipe: MakePipe) -> None:
     assert report["counts"]["written"] == 1
     assert target(made, "old", "fresh") == {"0|a1|1|b1": ([5], None), "0|a2|1|b2": ([6], ["n"])}
     assert made.run("full", full_refresh=True)["changed"] is False
+
+
+def test_columns_may_have_any_name(pipe: MakePipe) -> None:
+    """The target maps names where they need it."""
+    made = pipe("A", values="columns")
+    frame = made.spark.createDataFrame([("a1", 1, 2)], "_id string, `two words` int, `it's; (x)` int")
+    place = str(made.folder / "A")
+    frame.write.format("delta").option("delta.columnMapping.mode", "name").save(place)
+
+    made.run()
+
+    assert target(made, "two words", "it's; (x)") == {"0|a1": ([1], [2])}
+    assert explain(str(made.target), "0|a1").status == "live"
 
 
 def test_columns_of_another_type_or_shape_are_refused(pipe: MakePipe) -> None:

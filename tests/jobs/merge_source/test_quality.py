@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_source.equality import Rule
 from airflow_merge_provider.jobs.merge_source.components import connected
 from airflow_merge_provider.jobs.merge_source.evidence import Evidence
@@ -92,3 +93,15 @@ def test_each_run_leaves_a_row_of_figures(pipe: MakePipe) -> None:
         "run": 2, "scope": "looked_at", "entities": 6, "golden": 3, "merged": 2,
     }  # fmt: skip
     assert second["cluster_sizes"] == [{"size": 2, "clusters": 1}]
+
+
+def test_a_table_of_somebody_else_is_not_written_to(pipe: MakePipe) -> None:
+    """Figures go where this job made the table, or where there is none; the target is not written then."""
+    made = pipe("A", metrics="precious")
+    made.write("A", table({"_id": ["a1"]}))
+    made.write("precious", table({"_id": ["p"]}))
+
+    with pytest.raises(DataError, match="was written by something else, not by merge_source"):
+        made.run()
+
+    assert made.version() is None
