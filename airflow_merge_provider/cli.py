@@ -27,7 +27,8 @@ from airflow_merge_provider.core.errors import (
     did_you_mean,
 )
 from airflow_merge_provider.core.merge_source.explanation import told
-from airflow_merge_provider.core.population import DEFAULT_OFFSET, OFFSETS, Population, population
+from airflow_merge_provider.core.pipe.config import PipeConfig
+from airflow_merge_provider.core.population import DEFAULT_OFFSET, Population, population
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.delta_target import owner
 from airflow_merge_provider.explain import explain, explain_between
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    raw = _object(options.file)
+    raw = _unpacked(_object(options.file))
     request = _request(options, raw)
     _checked(request.job, request.config, request.warehouse, needs_target=True)
     request = request.model_copy(update={"population": _population(request, raw)})
@@ -82,7 +83,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    raw = _object(options.file)
+    raw = _unpacked(_object(options.file))
     job = _job_of(raw)
     for warning in _checked(job, _config_of(job, raw), options.warehouse or raw.get("warehouse")):
         print(f"warning: {warning}", file=sys.stderr)
@@ -185,17 +186,23 @@ def _request(options: argparse.Namespace, raw: Mapping[str, Any]) -> JobRequest:
 
 
 def _population(request: JobRequest, raw: Mapping[str, Any]) -> Population | None:
-    """Say what the flag of the target depends on: of a pipe its sink says it, too."""
+    """Say what the flag of the target depends on."""
     if "run" in raw:  # a whole request runs as it stands
         return request.population
     capability = CAPABILITIES[request.job]
+    offset = raw.get("set_initial_offset", DEFAULT_OFFSET)
     config = capability.config.parse(request.config)
-    sink = raw.get("sink")
-    asked = sink.get("set_initial_offset", DEFAULT_OFFSET) if isinstance(sink, Mapping) else DEFAULT_OFFSET
-    if asked not in OFFSETS:
-        known = f"known: {', '.join(OFFSETS)}"
-        raise ConfigError.of([Problem("sink.set_initial_offset", "value", f"unknown {asked!r}", known)])
-    return population(config, capability.references(config), set_initial_offset=asked)
+    return population(config, capability.references(config), set_initial_offset=offset)
+
+
+def _unpacked(raw: dict[str, Any]) -> dict[str, Any]:
+    """Take a pipe apart: its job, its configuration, what its sink says; leave everything else as it is."""
+    if "_id" not in raw or not isinstance(raw.get("source"), Mapping):
+        return raw
+    beside = {name: raw[name] for name in ("warehouse",) if name in raw}
+    pipe = PipeConfig.parse({name: value for name, value in raw.items() if name not in {"job", *beside}})
+    job, config = pipe.job()
+    return {**beside, "job": job, "config": config, "set_initial_offset": pipe.sink.set_initial_offset}
 
 
 def _object(file: str) -> dict[str, Any]:

@@ -54,10 +54,8 @@ def pipe_dag(
 
     :raises ConfigError: with every problem of the pipe.
     """
-    config = PipeConfig.parse(pipe)
-    given = dict(operator_args or {})
     # Not attached to a DAG before it is known to be right, and to know its inputs.
-    merge = _operator(config, given)
+    config, merge = _checked(pipe, operator_args or {})
     planned = _planned(config, merge, use_signalling_internally, signalling_min_interval)
     inputs = [asset for asset in merge.inlets if isinstance(asset, Asset)]
     settings = {
@@ -131,6 +129,36 @@ def airflow_schedule(planned: Schedule, inputs: Iterable[Asset]) -> Any:
         return timetable
     any_of = AssetAny(*assets)
     return any_of if timetable is None else AssetOrTimeSchedule(timetable=timetable, assets=any_of)
+
+
+def _checked(pipe: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[PipeConfig, SparkJobOperator]:
+    """Check a pipe and what its source says to the operator, both before anything is refused.
+
+    :raises ConfigError: with every problem of the two.
+    """
+    problems: list[Problem] = []
+    merge = None
+    try:
+        config = PipeConfig.parse(pipe)
+    except ConfigError as error:
+        problems += error.problems
+        # What is wrong around the source does not keep the source from being looked at.
+        config = _around(pipe.get("source"))
+    try:
+        merge = _operator(config, given)
+    except ConfigError as error:
+        problems += [each for each in error.problems if each.path not in {found.path for found in problems}]
+    if problems or merge is None:
+        raise ConfigError.of(problems)
+    return config, merge
+
+
+def _around(source: Any) -> PipeConfig:
+    """Put a source into a pipe that is right, or an empty one where the source itself cannot be read."""
+    try:
+        return PipeConfig.parse({"_id": "pipe", "source": source})
+    except ConfigError:
+        return PipeConfig.parse({"_id": "pipe", "source": {"datasets": ["nothing n"]}})
 
 
 def _operator(config: PipeConfig, given: Mapping[str, Any]) -> SparkJobOperator:

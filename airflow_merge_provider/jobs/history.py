@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NOT_THERE = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 
-NOT_DELTA = (
+_NOT_DELTA = (
     "DELTA_TABLE_ONLY_OPERATION",
     "DELTA_ONLY_OPERATION",
     "DELTA_MISSING_DELTA_TABLE",
@@ -114,7 +114,7 @@ def _commits(spark: SparkSession, dataset: Dataset, limit: int | None) -> Commit
         reason = condition(error)
         if reason.startswith(NOT_THERE):
             return []
-        if not reason.startswith(NOT_DELTA):
+        if not reason.startswith(_NOT_DELTA):
             raise
         if dataset.path is not None and not _is_something_else(spark, dataset.path):
             return []

@@ -31,7 +31,8 @@ from airflow_merge_provider.jobs.spark_errors import condition
 
 Run = Callable[[SparkSession, JobRequest, Progress], dict[str, Any]]
 
-_ABSENT = (*history.NOT_THERE, *history.NOT_DELTA)
+# Whatever else is wrong with a table, the run itself says so.
+_ABSENT = (*history.NOT_THERE, "DELTA_")
 
 
 def run_flagged(spark: SparkSession, request: JobRequest, progress: Progress, run: Run) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -78,7 +78,7 @@ class Committed:
 
     version: int
     number: int
-    rows: int | None = None
+    rows: int | None = field(default=None, compare=False)
 
 
 def pin(spark: SparkSession, dataset: Dataset) -> Pinned:

@@ -171,7 +171,7 @@ class MergeSourceOperator(SparkJobOperator):
 
     def execute_when_populated(self, context: Context, event: Any = None) -> dict[str, Any]:
         """Run after the sources have been waited for."""
-        return self.execute(context)
+        return self._reported(context)
 
     def _await_sources(self, config: MergeSourceConfig) -> None:
         """Wait in the triggerer, where that takes no slot, until the source is populated."""

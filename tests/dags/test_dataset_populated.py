@@ -121,3 +121,16 @@ def test_templates_are_rendered_before_the_look(run_dag, tmp_path):
         )
 
     assert outcome(run_dag(dag)) == ("success", {"theirs": {"version": 0, "origin": "rows"}})
+
+
+def test_a_dataset_that_no_dag_names_has_no_mark(run_dag, tmp_path):
+    """A template names it while the DAG runs: Airflow has no asset of it, which is no error."""
+    with DAG("wait_unnamed", schedule=None, params={"names": ["late"]}) as dag:
+        waits(
+            "{{ params.names | tojson }}",
+            warehouse=str(tmp_path),
+            ignore_non_existent_datasets=False,
+            soft_fail=True,
+        )
+
+    assert outcome(run_dag(dag))[0] == "skipped"

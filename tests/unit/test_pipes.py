@@ -137,6 +137,14 @@ def test_a_wrong_pipe_says_where_and_what_to_do(changes, path, message):
     assert message in problems(refused)[path]
 
 
+def test_what_is_wrong_in_and_around_the_source_is_said_at_once():
+    """A wrong pump hides no wrong rule."""
+    with pytest.raises(ConfigError) as refused:
+        pipe_dag(pipe(pump={"schedule_interval": -1}, source={"equality": "c.x = e.x"}))
+
+    assert set(problems(refused)) == {"pump.schedule_interval", "source.equality"}
+
+
 def test_what_other_sources_lack_is_said_at_once():
     """A misspelt argument and a missing one are two problems."""
     with pytest.raises(ConfigError) as refused:

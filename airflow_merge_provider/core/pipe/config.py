@@ -23,6 +23,8 @@ SOURCES = {
     "joiner": "joiner",
 }
 
+_LOADS = {"scd2": "scd2", "delete_insert": "delete-insert", "upsert": "upsert"}
+_OF_THE_PIPE = ("type", "comment", "supports_signalling")
 _ID = re.compile(r"[A-Za-z0-9_.\-]{1,250}\Z")
 _TEMPLATE_WORDS = ("{{", "{%")
 _CRON_FIELDS = 5
@@ -92,6 +94,21 @@ class PipeConfig(Config):
     def target(self) -> str:
         """The dataset that is written."""
         return self.sink.dataset or self.id
+
+    def job(self) -> tuple[str, dict[str, Any]]:
+        """Give the name and the configuration of the job that runs the source.
+
+        >>> PipeConfig.parse({"_id": "t", "source": {"type": "upsert", "source": "s"}}).job()
+        ('merge_load', {'source': 's', 'target': 't', 'strategy': 'upsert'})
+        """
+        if self.kind == "merge_source":
+            return self.kind, {**self.source, "target": self.target}
+        output = "merged" if self.kind == "merge_record" else "target"
+        given = {name: value for name, value in self.source.items() if name not in _OF_THE_PIPE}
+        config = {**given, output: self.target}
+        if self.kind in _LOADS:
+            return "merge_load", {**config, "strategy": _LOADS[self.kind]}
+        return self.kind, config
 
     @classmethod
     def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:

@@ -140,9 +140,9 @@ class SparkLog:
         return Files(self._detail["location"], table.schema, paths)
 
     @property
-    def is_mapped(self) -> bool:
-        """Tell whether files have other names for the columns."""
-        return _MAPPING in self._detail["properties"]
+    def needs_table(self) -> bool:
+        """Tell whether files alone do not hold all columns by their names, so that the table is read."""
+        return _MAPPING in self._detail["properties"] or bool(self._detail["partitionColumns"])
 
     @cached_property
     def _detail(self) -> Any:

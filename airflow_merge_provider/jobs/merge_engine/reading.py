@@ -6,7 +6,9 @@ log's own appends, and readers who need the newest rows fold what the last run h
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from datetime import timedelta
 from functools import reduce
 from typing import Any
 
@@ -17,7 +19,7 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.jobs import sql, tables
-from airflow_merge_provider.jobs.merge_engine import intake
+from airflow_merge_provider.jobs.merge_engine import intake, side_tables
 from airflow_merge_provider.jobs.merge_engine.counting import AFTER
 from airflow_merge_provider.jobs.merge_engine.outcome import outcome
 from airflow_merge_provider.jobs.merge_engine.records import PROBLEM
@@ -30,8 +32,6 @@ _CAPABILITY = "merge_engine"
 def current(spark: SparkSession, target: str, warehouse: str | None = None) -> DataFrame:
     """Give the rows of a merge engine's target, with what its sources have gained since its last run.
 
-    Removals that earlier runs remember are not looked at.
-
     :raises DataError: when the target is not there or says nothing of its sources; reading the rows fails
         where a run would refuse a record.
     """
@@ -42,12 +42,17 @@ def current(spark: SparkSession, target: str, warehouse: str | None = None) -> D
         raise DataError.of([Problem("target", "foreign-target", message, "run its task once")])
     rows = tables.read(spark, Pinned(dataset, last.version))
     for uri, config in last.state["configs"].items():
-        rows = _folded(spark, rows, MergeEngineConfig.parse(config), uri, last.state)
+        rows = _folded(spark, dataset, rows, MergeEngineConfig.parse(config), uri, last.state)
     return rows
 
 
 def _folded(
-    spark: SparkSession, rows: DataFrame, config: MergeEngineConfig, uri: str, state: Mapping[str, Any]
+    spark: SparkSession,
+    target: Dataset,
+    rows: DataFrame,
+    config: MergeEngineConfig,
+    uri: str,
+    state: Mapping[str, Any],
 ) -> DataFrame:
     """Fold into rows what one source has gained."""
     named = uri.removeprefix("table:")
@@ -57,7 +62,13 @@ def _folded(
         return rows
     plan = intake.planned_for(config, taken, rows.schema)
     batch = intake.fitted(config, taken.rows, plan.columns)
-    found = outcome(plan, batch, rows)
+    removed = None
+    if config.tombstone_retention is not None:
+        since = time.time_ns() // 1000 - config.tombstone_retention // timedelta(microseconds=1)
+        place = side_tables.removals_of(target)
+        side = side_tables.look(spark, place, side_tables.REMOVALS, state)
+        removed = side_tables.removed(spark, side, plan, since)
+    found = outcome(plan, batch, rows, removed)
     problem = sql.column(PROBLEM)
     right = F.when(problem.isNull(), F.lit(True)).otherwise(F.raise_error(problem).cast("boolean"))
     after = sql.column(AFTER)

@@ -160,8 +160,7 @@ def _appended(
 ) -> DataFrame:
     """Read the rows that a commit appended, from the files that it added."""
     files = log.added(version)
-    if isinstance(log, SparkLog) and log.is_mapped:
-        # Files have other names for the columns; the table knows them.
+    if isinstance(log, SparkLog) and log.needs_table:
         table = tables.read(spark, Pinned(pinned.dataset, version))
         rows = table.where(F.col("_metadata.file_name").isin(*files.paths))
         place = F.monotonically_increasing_id()  # noqa: TID251 - as for a snapshot

@@ -7,7 +7,6 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -21,7 +20,6 @@ from airflow_merge_provider.jobs.merge_record.storage import PACKED, Storage
 
 _MAGIC = b"Obj\x01"
 _SYNC = 16
-_THREADS = 16
 _CHUNK = 1 << 20
 _DAMAGE = (pa.ArrowException, PySparkException, ValueError, EOFError, IndexError, OSError, zlib.error)
 _AVRO_LOGICAL = {
@@ -54,8 +52,7 @@ def told_by(storage: Storage, names: Sequence[str], ask: Callable[[BinaryIO], An
         except _DAMAGE as error:
             return UnreadableError(str(error).splitlines()[0] if str(error) else type(error).__name__)
 
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return dict(zip(names, pool.map(answer, names), strict=True))
+    return dict(zip(names, storage.for_each(answer, names), strict=True))
 
 
 def is_packed(name: str) -> bool:

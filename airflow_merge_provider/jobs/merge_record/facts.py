@@ -36,6 +36,9 @@ from airflow_merge_provider.jobs.merge_record.storage import Storage
 
 _COLON = "Hadoop cannot read names with a colon"
 _COUNT = "record.count"
+_OVERFULL = "a line goes on after its object"
+_NO_FIELDS = "its records have no fields, which only JSON can write"
+_FIELDLESS = ("json", "json-array")
 _FOOTERS = {
     "parquet": containers.parquet_footer,
     "orc": containers.orc_footer,
@@ -54,6 +57,8 @@ def arrivals(
     schemas = {}
     for file in queue.files:
         fact = facts.get(file.uri) or Fact(unreadable=file.wrong or _COLON)
+        if fact.records and not fact.schema.fields and config.output["format"] not in _FIELDLESS:
+            fact = replace(fact, unreadable=fact.unreadable or _NO_FIELDS)
         key = fact.schema.key(config.schema_identity)
         schemas[key] = fact.schema
         entry = file.entry
@@ -118,9 +123,10 @@ def _facts(
     trusted = _trusted(rest, config)
     is_late = config.validate == "on_merge" and config.knows_schema
     groups: list[Group] = []
+    overfull: frozenset[str] = frozenset()
     if config.reader["format"] == "json" and not is_late:
         rest = [file for file in rest if file.uri not in trusted]
-        groups, kinds = _gathered(records, source, rest, kinds, config)
+        groups, kinds, overfull = _gathered(records, source, rest, kinds, config)
     for kind, uris in kinds:
         now = tuple(uri for uri in uris if uri not in trusted)
         if isinstance(kind, Known):
@@ -136,6 +142,7 @@ def _facts(
             places = [records.spool.folder(source)] if together else records.spool.places(now)
             groups.append(Group(kind, now, places, sum(sizes[uri] for uri in now)))
     facts |= looked_into(records, groups, config)
+    facts |= {uri: _overfull(facts[uri], config) for uri in overfull}
     if config.size_basis != "uncompressed":
         return facts
     return {uri: replace(fact, size=sizes[uri]) for uri, fact in facts.items()}
@@ -147,16 +154,23 @@ def _gathered(
     files: Sequence[Waiting],
     kinds: list[tuple[Kind, list[str]]],
     config: MergeRecordConfig,
-) -> tuple[list[Group], list[tuple[Kind, list[str]]]]:
+) -> tuple[list[Group], list[tuple[Kind, list[str]]], frozenset[str]]:
     """Take those files of JSON lines out of the rest whose lines are better read here than by Spark."""
     worth = gather.is_worth_it(files, list(config.reader["options"]))
     lines = gather.objects(source, files) if worth else None
     if lines is None:
-        return [], kinds
+        return [], kinds, frozenset()
     ((kind, uris),) = kinds
     size = sum(file.entry.size for file in files)
     group = Group(kind, tuple(lines.names), (), size, records.gathered(lines))
-    return [group], [(kind, [uri for uri in uris if uri not in lines.names])]
+    return [group], [(kind, [uri for uri in uris if uri not in lines.names])], lines.overfull
+
+
+def _overfull(fact: Fact, config: MergeRecordConfig) -> Fact:
+    """Refuse a file with a line that goes on after its object, as one with a record that cannot be read."""
+    if config.reader["schema"] is None:
+        return replace(fact, unreadable=fact.unreadable or _OVERFULL)
+    return replace(fact, malformed=fact.malformed or _OVERFULL)
 
 
 def _unpacked(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -19,7 +18,6 @@ from airflow_merge_provider.core.merge_record.landing import SIDECAR, Entry, Lis
 from airflow_merge_provider.jobs.merge_record.storage import Storage
 
 _MICROSECONDS = 1_000_000
-_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +52,8 @@ def _sidecars(
 ) -> dict[str, dict[str, str] | None]:
     """Read the sidecars of those files that have one; None where it cannot be understood."""
     names = [entry.name for entry in entries if f"{entry.name}{SIDECAR}" in sidecars]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        contents = pool.map(lambda name: source.read(f"{name}{SIDECAR}"), names)
-        return {name: _sidecar(content) for name, content in zip(names, contents, strict=True)}
+    contents = source.for_each(lambda name: source.read(f"{name}{SIDECAR}"), names)
+    return {name: _sidecar(content) for name, content in zip(names, contents, strict=True)}
 
 
 def _with_attributes(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,6 @@ from airflow_merge_provider.jobs.merge_record.journal import Journal
 from airflow_merge_provider.jobs.merge_record.storage import Storage
 from airflow_merge_provider.jobs.merge_record.writing import Staged
 
-_THREADS = 8
 _PREFIX = "merged"
 
 
@@ -38,11 +36,10 @@ def publish(
     merges: Sequence[Merge], staged: Mapping[str, Staged], staging: Storage, places: Places, journal: Journal
 ) -> dict[str, dict[str, Any]]:
     """Put merged files in their places and commit each with its manifest; gives the manifests."""
-    with ThreadPoolExecutor(_THREADS) as pool:
-        manifests = pool.map(
-            lambda merge: _published(merge, staged[merge.id], staging, places, journal), merges
-        )
-        return {merge.id: manifest for merge, manifest in zip(merges, manifests, strict=True)}
+    manifests = places.merged.for_each(
+        lambda merge: _published(merge, staged[merge.id], staging, places, journal), merges
+    )
+    return {merge.id: manifest for merge, manifest in zip(merges, manifests, strict=True)}
 
 
 def _published(
@@ -75,9 +72,7 @@ def route(plan: Plan, places: Places, config: MergeRecordConfig) -> None:
         steps += [_original(merged[uri], ids, places, config) for uri, ids in plan.finished.items()]
     for failure in plan.failures:
         steps += [_failed(source, failure, places) for source in failure.sources]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for _ in pool.map(lambda step: step(), steps):
-            pass
+    places.source.for_each(lambda step: step(), steps)
 
 
 def ledger(plan: Plan, uris: Mapping[str, str], config: MergeRecordConfig) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import tempfile
 import uuid
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -17,7 +16,6 @@ from pyspark.sql.utils import is_remote
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.jobs.merge_record.storage import LocalStorage, Storage
 
-_THREADS = 16
 # What Hadoop says of a kind of location that it has no jar for.
 _NO_JAR = ("No FileSystem for scheme", "ClassNotFoundException")
 
@@ -46,9 +44,7 @@ class Spool:
             with source.open(name) as content:
                 copies.receive(name, content)
 
-        with ThreadPoolExecutor(_THREADS) as pool:
-            for _ in pool.map(fetch, names):
-                pass
+        source.for_each(fetch, names)
         self._places |= {source.uri(name): copies.uri(name) for name in names}
 
     def place(self, uri: str) -> str:
@@ -71,9 +67,7 @@ class Spool:
         """Bring written files to their target, unless they were written there."""
         if staging is target:
             return
-        with ThreadPoolExecutor(_THREADS) as pool:
-            for _ in pool.map(lambda name: staging.move(name, target, name), names):
-                pass
+        target.for_each(lambda name: staging.move(name, target, name), names)
 
     def close(self) -> None:
         """Remove all copies."""

@@ -96,8 +96,11 @@ def _write(
     frame = frame.repartition(tasks, _SLOT)
     if config.output["format"] == "json-array":
         frame = _as_arrays(spark, frame, schema, merges)
+    elif not schema.fields:
+        frame = frame.withColumn(_LINE, _text_of(schema))
     ordered = frame.sortWithinPartitions(_SLOT, *_ORDER).drop(*_ORDER)
-    _save(ordered, spark, config, staging.uri(folder))
+    is_text = config.output["format"] == "json-array" or not schema.fields
+    _save(ordered, spark, config, staging.uri(folder), is_text=is_text)
     planned, written = sum(merge.records for merge in merges), observed.get["records"]
     if written != planned:
         raise JobError(f"{planned} records were counted, {written} were written: a source changed meanwhile")
@@ -155,20 +158,29 @@ def _as_arrays(spark: SparkSession, frame: DataFrame, schema: Schema, merges: Se
     slots = pa.array(range(len(merges)), pa.int32())
     last = spark.createDataFrame(pa.table({_SLOT: slots, _LAST: [merge.records for merge in merges]}))
     place = F.row_number().over(Window.partitionBy(_SLOT).orderBy(*_ORDER))
-    text = F.to_json(F.struct(*[column(name) for name in schema.names]), {"ignoreNullFields": "false"})
+    text = _text_of(schema)
     before = F.when(place == 1, "[").otherwise("")
     after = F.when(place == F.col(_LAST), "]").otherwise(",")
     line = F.concat(before, text, after).alias(_LINE)
     return frame.join(F.broadcast(last), _SLOT).select(_SLOT, *_ORDER, line)
 
 
-def _save(frame: DataFrame, spark: SparkSession, config: MergeRecordConfig, place: str) -> None:
+def _text_of(schema: Schema) -> Column:
+    """Write a record as JSON; Spark itself writes none that has no fields."""
+    if not schema.fields:
+        return F.lit("{}")
+    return F.to_json(F.struct(*[column(name) for name in schema.names]), {"ignoreNullFields": "false"})
+
+
+def _save(
+    frame: DataFrame, spark: SparkSession, config: MergeRecordConfig, place: str, *, is_text: bool = False
+) -> None:
     output = config.output
     # Nothing of the session's may split a bin's file in two.
     options = {**formats.options_of(output), "maxRecordsPerFile": "0", **_COMMIT}
     if output["format"] in {"json", "xml"}:
         options = {"ignoreNullFields": "false", **options}
-    kind = "text" if output["format"] == "json-array" else formats.spark_format(spark, output["format"])
+    kind = "text" if is_text else formats.spark_format(spark, output["format"])
     writer = frame.write.format(kind).options(**options).mode("overwrite")
     (writer.partitionBy(_SLOT) if _SLOT in frame.columns else writer).save(place)
 

@@ -15,6 +15,7 @@ from tests.jobs.merge_record.landing import Landing
     ("kind", "schema", "good", "bad"),
     [
         ("json", "id INT, v STRING", '{"id":1,"v":"x"}\n', '{"id":2,"v":"y"}\n{"id":"z","v":"y"}\n'),
+        ("json", "id INT, v STRING", '{"id":1,"v":"x"}\n', '{"id":2,"v":"y"}{"id":3,"v":"y"}\n'),
         ("csv", "id INT, v STRING", "id,v\n1,x\n", "id,v\n2,y\nz,y\n"),
         ("json-array", "id INT, v STRING", '[{"id":1,"v":"x"}]', '[{"id":2},{"id":"z"}]'),
         ("xml", "id INT, v STRING", "<a><r><id>1</id></r></a>", "<a><r><id>z</id></r></a>"),
@@ -77,6 +78,16 @@ def test_a_header_that_is_not_the_schemas_fails_alone(lean, tmp_path):
     assert made.merged() == ["name,age\nx,1\n"]
     reason = made.attributes(tmp_path / "failure" / "a.csv")["failure.reason"]
     assert "its header is age, name; the schema wants name, age" in reason
+
+
+def test_records_without_fields_are_records(lean, tmp_path):
+    """JSON writes them; a format that needs a field fails their file alone."""
+    for writer, merged, failed in (("json", ["{}\n{}\n"], []), ("json-array", ["[{},\n{}]\n"], []),
+                                   ("parquet", [], ["a.json"])):  # fmt: skip
+        made = Landing(tmp_path / writer, lean, writer=writer)
+        made.put("a.json", "{}\n{}\n")
+        made.run()
+        assert (made.merged(), made.names("failure")) == (merged, failed)
 
 
 def test_what_cannot_be_written_does_not_block_the_runs_to_come(lean, tmp_path):

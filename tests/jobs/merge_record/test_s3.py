@@ -9,7 +9,7 @@ import pytest
 from airflow_merge_provider.jobs.merge_record.storage import storage
 from tests.jobs.merge_record.test_stores import merged, put, run
 
-pytest.importorskip("s3fs", reason="s3fs wants an older python-dateutil than Airflow's constraints")
+s3fs = pytest.importorskip("s3fs", reason="s3fs wants an older python-dateutil than Airflow's constraints")
 server = pytest.importorskip("moto.server", reason="moto wants an older python-dateutil, too")
 
 
@@ -23,7 +23,9 @@ def bucket(monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    place = storage(f"s3://bucket-{uuid.uuid4().hex}/lake", {"skip_instance_cache": True})
+    # fsspec keeps clients, with the address of the server before.
+    s3fs.S3FileSystem.clear_instance_cache()
+    place = storage(f"s3://bucket-{uuid.uuid4().hex}/lake")
     place.fs.mkdir(place.path("").split("/")[0])
     yield place.location
     running.stop()
