@@ -3,13 +3,14 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo ui test quick lint fix bench clean
+.PHONY: help install demo ui test test-e2e quick lint fix bench clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13,$(shell $(name) -c \
 	'import sys; 0x30b <= sys.hexversion >> 16 < 0x30e and print("$(name)")' 2>/dev/null)))
 BIN := $(CURDIR)/.venv/bin
 STAMP := .venv/installed
 ARGS ?=
+WORKERS ?= 2
 BENCH ?= merge_source_first_run
 
 define NEED_JAVA
@@ -23,8 +24,8 @@ endef
 export NEED_JAVA
 
 help:  ## Say what there is
-	@sed -n 's/^\([a-z]*\):[^#]*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
-		printf '  make %-8s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+		printf '  make %-9s %s\n' "$$name" "$$text"; done
 
 install: $(STAMP)  ## Make .venv with everything in it, and fetch the two Delta jars
 
@@ -42,8 +43,11 @@ demo: $(STAMP)  ## Run the example DAGs in a real Airflow over real data, and sh
 ui: $(STAMP)  ## Start that Airflow with its runs and print its address (Ctrl-C stops it)
 	@cd dags && $(BIN)/python -m demo ui
 
-test: $(STAMP)  ## Run every test (ARGS="-k words" picks some)
-	$(BIN)/python -m pytest --durations=15 -o console_output_style=count $(ARGS)
+test: $(STAMP)  ## Run every test but those of test-e2e, two at a time (ARGS="-k words" picks some)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=15 -m "not scheduler" $(ARGS)
+
+test-e2e: $(STAMP)  ## Run the tests that watch a real scheduler, PostgreSQL, a Spark master and a worker
+	$(BIN)/python -m pytest -v --durations=15 -m scheduler tests/e2e $(ARGS)
 
 quick: $(STAMP)  ## Run the tests that need neither Spark nor Airflow's database
 	$(BIN)/python -m pytest -q -m "not spark and not airflow and not e2e" $(ARGS)

@@ -12,11 +12,11 @@ Name and URI are always both given: Airflow normalises only the URI, and two spe
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
-from airflow.sdk import Asset
+from airflow.sdk import Asset, AssetWatcher
 
 from airflow_merge_provider.core.dataset import Dataset, resolve
 
@@ -35,8 +35,11 @@ def dataset_asset(
     *,
     warehouse: str | None = None,
     extra: dict[str, Any] | None = None,
+    watchers: Sequence[AssetWatcher] = (),
 ) -> Asset:
     """Give the asset of a dataset: the same one for the same dataset, in every DAG.
+
+    ``watchers`` tell of changes that are made outside Airflow.
 
     >>> dataset_asset("customers").uri
     'merge://warehouse/customers'
@@ -48,7 +51,7 @@ def dataset_asset(
     if isinstance(ref, Asset):
         return ref
     uri = _asset_uri(resolve(ref, warehouse or WAREHOUSE, at="dataset"))
-    return Asset(name=_name(uri), uri=uri, group=GROUP, extra=extra)
+    return Asset(name=_name(uri), uri=uri, group=GROUP, extra=extra, watchers=list(watchers))
 
 
 def dataset_text(asset: Asset) -> str:
@@ -61,6 +64,11 @@ def dataset_text(asset: Asset) -> str:
         if asset.uri.startswith(f"{root}/"):
             return asset.uri.removeprefix(f"{root}/")
     return asset.uri
+
+
+def is_catalog(asset: Asset) -> bool:
+    """Tell whether a catalog table stands behind an asset: only Spark can read it."""
+    return asset.uri.startswith(f"{CATALOG}/")
 
 
 def sanitize_uri(uri: SplitResult) -> SplitResult:

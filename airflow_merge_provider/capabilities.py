@@ -29,7 +29,8 @@ class Capability:
 
 def _merge_source_references(config: merge_source.MergeSourceConfig) -> dict[str, str]:
     inputs = {f"datasets[{place}]": ref for place, ref in enumerate(config.dataset_ids)}
-    return inputs if config.target is None else {**inputs, "target": config.target}
+    others = {"target": config.target, "overrides": config.overrides, "metrics": config.metrics}
+    return inputs | {path: ref for path, ref in others.items() if ref is not None}
 
 
 def _merge_record_references(config: merge_record.MergeRecordConfig) -> dict[str, str]:

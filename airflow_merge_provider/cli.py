@@ -22,15 +22,22 @@ from airflow_merge_provider.core.errors import (
     DataError,
     MergeError,
     Problem,
+    RiskError,
     SetupError,
     did_you_mean,
 )
+from airflow_merge_provider.core.merge_source.explanation import told
+from airflow_merge_provider.core.pipe.config import PipeConfig
+from airflow_merge_provider.core.population import DEFAULT_OFFSET, Population, population
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
+from airflow_merge_provider.delta_target import owner
+from airflow_merge_provider.explain import explain, explain_between
 from airflow_merge_provider.launch import LOCAL, make_archive, run_job, serve
+from airflow_merge_provider.replay import explain_key
 
 _EXIT = {
     error.code: code
-    for error, code in ((ConfigError, 2), (DataError, 3), (SetupError, 4), (ConflictError, 5))
+    for error, code in ((ConfigError, 2), (DataError, 3), (RiskError, 3), (SetupError, 4), (ConflictError, 5))
 }
 _EXITS = """exit codes:
   0  done
@@ -56,8 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    request = _request(options)
+    raw = _unpacked(_object(options.file))
+    request = _request(options, raw)
     _checked(request.job, request.config, request.warehouse, needs_target=True)
+    request = request.model_copy(update={"population": _population(request, raw)})
     answer = run_job(
         request,
         master=options.master,
@@ -74,7 +83,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    raw = _object(options.file)
+    raw = _unpacked(_object(options.file))
     job = _job_of(raw)
     for warning in _checked(job, _config_of(job, raw), options.warehouse or raw.get("warehouse")):
         print(f"warning: {warning}", file=sys.stderr)
@@ -138,11 +147,25 @@ def _history(options: argparse.Namespace) -> int:
     return 0
 
 
-def _request(options: argparse.Namespace) -> JobRequest:
+def _explain(options: argparse.Namespace) -> int:
+    where = {"warehouse": options.warehouse, "version": options.version}
+    if options.between:
+        found = explain_between(options.target, options.id, *options.between, **where)
+        answer: Any = [{"rule": link.rule, "key": link.value, "reached": link.reached} for link in found]
+        lines = list(told(found))
+    else:
+        of_a_row = owner(options.target, options.warehouse) == "merge_engine"
+        asked = explain_key if of_a_row else explain
+        explanation = asked(options.target, options.id, **where)
+        answer, lines = explanation.as_object(), list(explanation.lines())
+    print(json.dumps(answer, indent=2, ensure_ascii=False) if options.json else "\n".join(lines))
+    return 0
+
+
+def _request(options: argparse.Namespace, raw: Mapping[str, Any]) -> JobRequest:
     """Make a request of a file that holds one, a configuration or a pipe; options win over the file."""
-    raw = _object(options.file)
     job = _job_of(raw)
-    given = raw if "config" in raw and "run" in raw else {}
+    given: Mapping[str, Any] = raw if "config" in raw and "run" in raw else {}
     name = "stdin" if options.file == "-" else Path(options.file).stem
     now = time.time_ns() // 1000
     token = RunToken(dag_id="cli", run_id=options.run_id or f"{name}-{now}", task_id=name)
@@ -156,8 +179,30 @@ def _request(options: argparse.Namespace) -> JobRequest:
             "started_at": started_at,
             "until": options.until or ("transform" if options.dry_run else given.get("until", "commit")),
             "full_refresh": options.full_refresh or bool(given.get("full_refresh")),
+            "population": given.get("population"),
+            "max_change_ratio": given.get("max_change_ratio"),
         }
     )
+
+
+def _population(request: JobRequest, raw: Mapping[str, Any]) -> Population | None:
+    """Say what the flag of the target depends on."""
+    if "run" in raw:  # a whole request runs as it stands
+        return request.population
+    capability = CAPABILITIES[request.job]
+    offset = raw.get("set_initial_offset", DEFAULT_OFFSET)
+    config = capability.config.parse(request.config)
+    return population(config, capability.references(config), set_initial_offset=offset)
+
+
+def _unpacked(raw: dict[str, Any]) -> dict[str, Any]:
+    """Take a pipe apart: its job, its configuration, what its sink says; leave everything else as it is."""
+    if "_id" not in raw or not isinstance(raw.get("source"), Mapping):
+        return raw
+    beside = {name: raw[name] for name in ("warehouse",) if name in raw}
+    pipe = PipeConfig.parse({name: value for name, value in raw.items() if name not in {"job", *beside}})
+    job, config = pipe.job()
+    return {**beside, "job": job, "config": config, "set_initial_offset": pipe.sink.set_initial_offset}
 
 
 def _object(file: str) -> dict[str, Any]:
@@ -268,7 +313,21 @@ def _parser() -> argparse.ArgumentParser:
     history.add_argument("target", metavar="TARGET", help="a dataset: a bare id or a location")
     history.add_argument("--warehouse", metavar="PLACE", help="where datasets named by a bare id live")
     history.add_argument("--limit", type=int, default=20, help="how many commits (%(default)s)")
+    _add_explain(command("explain", _explain, "say why an output is one, or how a row came to be"))
     return parser
+
+
+def _add_explain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", help="a dataset: a bare id or a location")
+    named = (
+        "a merge source's output: its _id; a merge engine's row: its key, JSON where that has several columns"
+    )
+    parser.add_argument("id", metavar="ID", help=named)
+    between = "of a merge source: only the shortest chain from one member to another"
+    parser.add_argument("--between", nargs=2, metavar="DATASET/ID", help=between)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
+    parser.add_argument("--version", type=int, metavar="N", help="the target as it was at a version")
+    parser.add_argument("--warehouse", metavar="PLACE", help="where datasets named by a bare id live")
 
 
 def _add_file(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,9 @@ def get_provider_info() -> dict[str, Any]:
         "versions": [__version__],
         "integrations": [{"integration-name": _INTEGRATION, "tags": ["apache", "software"]}],
         "operators": [_modules(*(f"operators.{name}" for name in _OPERATORS))],
-        "hooks": [_modules("hooks.spark_job", "hooks.warehouse")],
+        "sensors": [_modules("sensors.dataset_populated")],
+        "triggers": [_modules("triggers.dataset_changed", "triggers.dataset_populated", "triggers.landing")],
+        "hooks": [_modules("hooks.population", "hooks.spark_job", "hooks.warehouse")],
         "connection-types": [_connection_type()],
         "extra-links": [f"{_PACKAGE}.links.merge_report.MergeReportLink"],
         "asset-uris": [
@@ -79,6 +81,23 @@ def _config_section() -> dict[str, Any]:
                 "type": "string",
                 "example": "s3://lake/warehouse",
                 "default": "",
+            },
+            "use_signalling_internally": {
+                "description": (
+                    "Whether a change of an input starts the DAG of a pipe that does not say so itself. "
+                    "A cron expression or a short interval switches that off."
+                ),
+                "version_added": "0.1.0",
+                "type": "boolean",
+                "example": None,
+                "default": "False",
+            },
+            "signalling_min_interval": {
+                "description": "The shortest interval of a pipe, in seconds, that is not too short for that.",
+                "version_added": "0.1.0",
+                "type": "float",
+                "example": "3600",
+                "default": "120",
             },
             "show_task_tab": {
                 "description": (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -73,17 +73,29 @@ def facets(report: Mapping[str, Any]) -> OperatorLineage[Any, Any] | None:
 
 
 def _with_columns(described: dict[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
-    """Add which field of which source each column shows, where the report has ``columns`` that say it."""
-    from openlineage.client.facet_v2 import column_lineage_dataset  # noqa: PLC0415 - lineage is optional
+    """Add which fields of which sources each column shows, and which decide on the rows.
+
+    A report says the first as ``columns``, each ``from`` one field or several, and the second as ``keys``.
+    """
+    from openlineage.client.facet_v2 import column_lineage_dataset as facet_v2  # noqa: PLC0415 - optional
 
     sources = report.get("sources") or {}
-    fields = {}
-    for column in report.get("columns") or ():
-        source, _, field = str(column["from"]).partition(".")
-        namespace, name = lineage_name(str(sources[source]["uri"]))
-        inputs = [column_lineage_dataset.InputField(namespace=namespace, name=name, field=field)]
-        fields[str(column["name"])] = column_lineage_dataset.Fields(inputFields=inputs)
+
+    def inputs(shown: str | Sequence[str], kind: str, how: str) -> list[Any]:
+        found = []
+        for text in [shown] if isinstance(shown, str) else shown:
+            source, _, field = text.partition(".")
+            namespace, name = lineage_name(str(sources[source]["uri"]))
+            steps = [facet_v2.Transformation(type=kind, subtype=how)]
+            found.append(facet_v2.InputField(namespace, name, field, steps))
+        return found
+
+    fields = {
+        str(column["name"]): facet_v2.Fields(inputFields=inputs(column["from"], "DIRECT", "IDENTITY"))
+        for column in report.get("columns") or ()
+    }
     if not fields:
         return described
-    facet = column_lineage_dataset.ColumnLineageDatasetFacet(fields=fields, producer=_PRODUCER)
+    keys = [key for clause in report.get("keys") or () for key in inputs(clause, "INDIRECT", "JOIN")]
+    facet = facet_v2.ColumnLineageDatasetFacet(fields=fields, dataset=keys, producer=_PRODUCER)
     return {**described, "facets": {**described["facets"], "columnLineage": facet}}

@@ -13,6 +13,7 @@ TEXTS = [f"t{place}" for place in range(4)]
 COLUMNS = ["k", "seq", *VALUES, *TEXTS]
 _FILES = 8
 _PER_KEY = 1.2
+_WITH_NEW_KEYS = 1.11
 _SEED = 20_240_501
 
 
@@ -22,9 +23,12 @@ def states(size: int) -> pa.Table:
 
 
 def batch(size: int, changes: int, number: int) -> pa.Table:
-    """Give the raw changes of a batch: 1.2 a key, half of the values null, sequences that only grow."""
+    """Give the raw changes of a batch: 1.2 a key, half of the values null, sequences that only grow.
+
+    A tenth of the keys is new to the table, less what earlier batches brought.
+    """
     draw = np.random.default_rng([_SEED, number])
-    keys = draw.integers(0, size, int(changes / _PER_KEY))
+    keys = draw.integers(0, int(size * _WITH_NEW_KEYS), int(changes / _PER_KEY))
     chosen = draw.choice(keys, changes)
     sequence = number * changes + draw.permutation(changes) + 1
     return _rows(chosen, sequence, draw, 0.5)

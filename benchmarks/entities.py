@@ -23,10 +23,12 @@ _NAMES = np.array(["Anna", "Bo", "Carl", "Dora", "Eva", "Finn", "Gro", "Hans", "
 _CITIES = np.array(["Oslo", "Bergen", "Roma", "Paris", "Wien", "Praha", "Berlin"])
 
 
-def write(folder: Path, size: int, seed: int = 7) -> int:
+def write(folder: Path, size: int, seed: int = 7, *, versions: bool = False) -> int:
     """Write the datasets as Delta tables below ``folder``, once; gives the number of clusters.
 
     :param size: entities in all datasets together.
+    :param versions: number the rows in ``_updated`` and mark them in ``_deleted``, so that there can be later
+        ones.
     """
     truth = folder / "clusters.txt"
     if truth.exists():
@@ -43,9 +45,33 @@ def write(folder: Path, size: int, seed: int = 7) -> int:
     dataset = (cluster + place) % len(DATASETS)
     for offset, name in enumerate(DATASETS):
         mine = rng.permutation(np.flatnonzero(dataset == offset))
-        write_deltalake(str(folder / name), _rows(rng, name.lower(), email[mine], phone[mine]))
+        rows = _rows(rng, name.lower(), email[mine], phone[mine])
+        if versions:
+            rows = rows.append_column("_updated", pa.array(np.arange(1, len(rows) + 1)))
+            rows = rows.append_column("_deleted", pa.array(np.zeros(len(rows), np.bool_)))
+        write_deltalake(str(folder / name), rows)
     truth.write_text(str(len(sizes)), encoding="utf-8")
     return len(sizes)
+
+
+def changed(rows: pa.Table, count: int, prefix: str, seed: int = 11) -> pa.Table:
+    """Give later versions of some rows: of ten one is deleted, one is new, and two move elsewhere."""
+    rng = np.random.default_rng(seed)
+    some = rows.take(rng.choice(len(rows), count, replace=False))
+    ids, emails = some.column("_id").to_pylist(), some.column("email").to_pylist()
+    others = rows.column("email").take(rng.integers(0, len(rows), count)).to_pylist()
+    kind = rng.random(count)
+    after = len(rows)
+    some = some.set_column(0, "_id", [
+        [f"{prefix}{after + place}" if kind[place] < 0.1 else id_ for place, id_ in enumerate(ids)]
+    ])  # fmt: skip
+    moved = [others[place] if kind[place] < 0.3 else email for place, email in enumerate(emails)]
+    some = some.set_column(1, "email", [moved])
+    some = some.set_column(4, "city", [_CITIES[rng.integers(0, len(_CITIES), count)]])
+    some = some.set_column(
+        some.column_names.index("_updated"), "_updated", [np.arange(after, after + count) + 1]
+    )
+    return some.set_column(some.column_names.index("_deleted"), "_deleted", [kind > 0.9])
 
 
 def _clusters(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:

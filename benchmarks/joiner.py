@@ -1,7 +1,8 @@
 """The joiner against DuckDB, Spark SQL by hand, and reading plus shuffling the inputs; results are equal.
 
-``python -m benchmarks.joiner [--task inner|full|skewed] [--size N] [--rounds N]``; the figures go to
-``benchmarks/out``.
+``python -m benchmarks.joiner [--task inner|full|two|skewed] [--size N] [--rounds N]``, all of them without
+``--task``; the figures go to ``benchmarks/out``. "Ours, joined" is the same join without its run around it
+and without writing, which is what reading and shuffling is compared with.
 """
 
 from __future__ import annotations
@@ -19,85 +20,118 @@ import duckdb
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.core.spark_conf import session_conf
 from airflow_merge_provider.jars import delta_jars
-from airflow_merge_provider.jobs.joiner.job import run
+from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.joiner.job import prepared, run
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.session import local_session
 from benchmarks import relations
 from benchmarks.measure import OUT, Way, in_turns, size_of, write_results
 from benchmarks.relations import NAMES, SKEWED, SMALL
 
-TASKS = ("inner", "full", "skewed")
-GOALS = {"ours / read and shuffle": 1.5, "ours / DuckDB": 2.5, "ours / Spark SQL": 1.1}
+TASKS = ("inner", "full", "two", "skewed")
+# Of these the four inputs are held to the first two, the pairs to the third.
+GOALS = {"joined / read and shuffle": 1.5, "joined / DuckDB": 2.5, "run / Spark SQL": 1.1, "counting": 0.1}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", choices=TASKS, default="full", help="which join (full)")
+    parser.add_argument("--task", choices=TASKS, help="which join (all)")
     parser.add_argument("--size", type=int, default=1_000_000, help="rows an input (1000000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up (3)")
+    parser.add_argument("--folder", type=Path, help="where the tables are (benchmarks/out/data)")
     chosen = parser.parse_args()
-    folder = OUT / "data" / f"joiner-{chosen.size}"
+    folder = chosen.folder or OUT / "data" / f"joiner-{chosen.size}"
     folder.mkdir(parents=True, exist_ok=True)
     relations.write(folder, chosen.size)
     spark = local_session(session_conf(local=True, jars=delta_jars(), user={}))
-    target, by_hand, file = folder / "target", folder / "by_hand", folder / "duckdb.parquet"
-    ways = [
-        Way("ours", lambda: _ours(spark, folder, chosen.task, target)),
-        Way("Spark SQL", lambda: _by_hand(spark, folder, chosen.task, by_hand)),
-        Way("DuckDB", lambda: _duckdb(folder, chosen.task, file)),
-        Way("read and shuffle", lambda: _floor(spark, folder, chosen.task)),
-    ]
-    in_turns(ways, chosen.rounds)
+    different = 0
+    for task in TASKS if chosen.task is None else (chosen.task,):
+        different += _measure(spark, folder, task, chosen.size, chosen.rounds)
     spark.stop()
-    different = _different(target, by_hand, file)
-    medians = {way.name: way.figures()["median"] for way in ways}
-    ratios = {f"ours / {name}": round(medians["ours"] / medians[name], 2) for name in list(medians)[1:]}
-    facts = {"rows_that_differ": different, "goals": GOALS}
-    print(json.dumps([way.figures() for way in ways], indent=1))
-    written = write_results(f"joiner_{chosen.task}", chosen.size, ways, ratios, facts)
-    print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
     return 1 if different else 0
 
 
+def _measure(spark: SparkSession, folder: Path, task: str, size: int, rounds: int) -> int:
+    """Measure one join in all ways, and count the rows that differ between their results."""
+    target, by_hand, file = folder / "target", folder / "by_hand", folder / "duckdb.parquet"
+    ways = [
+        Way("ours", lambda: _ours(spark, folder, task, target)),
+        Way("ours, joined", lambda: _joined(spark, folder, task)),
+        Way("Spark SQL", lambda: _by_hand(spark, folder, task, by_hand)),
+        Way("DuckDB", lambda: _duckdb(folder, task, file)),
+        Way("read and shuffle", lambda: _floor(spark, folder, task)),
+    ]
+    in_turns(ways, rounds)
+    different = _different(target, by_hand, file)
+    run, joined, hand, peer, floor = (way.figures()["median"] for way in ways)
+    steps = ways[0].figures()["steps"]
+    ratios = {
+        "joined / read and shuffle": round(joined / floor, 2),
+        "joined / DuckDB": round(joined / peer, 2),
+        "run / Spark SQL": round(run / hand, 2),
+        "run / DuckDB": round(run / peer, 2),
+        "counting": round(steps["count inputs"] / sum(steps.values()), 2),
+    }
+    facts = {"rows_that_differ": different, "goals": GOALS}
+    print(json.dumps([way.figures() for way in ways], indent=1))
+    written = write_results(f"joiner_{task}", size, ways, ratios, facts)
+    print(f"{task}: {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}", flush=True)
+    return different
+
+
 def _stages(task: str) -> Sequence[str]:
-    return (SKEWED, SMALL) if task == "skewed" else NAMES
+    return {"skewed": (SKEWED, SMALL), "two": NAMES[:2]}.get(task, NAMES)
 
 
-def _ours(spark: SparkSession, folder: Path, task: str, target: Path) -> Mapping[str, Any]:
-    shutil.rmtree(target, ignore_errors=True)
+def _config(task: str) -> dict[str, Any]:
     stages = _stages(task)
     fields = [f"{name}.k as {name}_k, {name}.{name}_n, {name}.{name}_t" for name in stages]
-    required = {"inner": stages, "full": (), "skewed": stages[:1]}[task]
-    config = {
+    required = {"full": (), "skewed": stages[:1]}.get(task, stages)
+    return {
         "inputs": {name: name for name in stages},
         "join_keys": "=".join(f"{name}.k" for name in stages),
         "required_inputs": list(required),
         "selected_fields": ",".join(fields),
-        "target": target.name,
     }
+
+
+def _joined(spark: SparkSession, folder: Path, task: str) -> Mapping[str, Any]:
+    """Join as a run does and throw the rows away."""
+    pinned = {name: tables.pin(spark, Dataset(name, path=str(folder / name))) for name in _stages(task)}
+    rows = prepared(spark, _config(task), pinned).rows
+    rows.write.format("noop").mode("overwrite").save()
+    return {}
+
+
+def _ours(spark: SparkSession, folder: Path, task: str, target: Path) -> Mapping[str, Any]:
+    shutil.rmtree(target, ignore_errors=True)
     request = JobRequest(
         job="joiner",
-        config=config,
+        config={**_config(task), "target": target.name},
         run=RunToken(dag_id="benchmark", run_id="1", task_id="join"),
         warehouse=str(folder),
         started_at=0,
     )
-    spark.sparkContext.setJobGroup("ours", "ours")
-    before = len(spark.sparkContext.statusTracker().getJobIdsForGroup("ours"))
+    before = _jobs(spark)
     report = run(spark, request, Progress(out=str))
-    jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup("ours")) - before
-    spark.sparkContext.setJobGroup("others", "others")
+    jobs = _jobs(spark) - before
     return {"jobs": jobs, "bytes_written": size_of(target), "steps": report["seconds"]}
+
+
+def _jobs(spark: SparkSession) -> int:
+    """Count the Spark jobs so far; threads of a run are in no group, so nothing here is."""
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
 
 
 def _by_hand(spark: SparkSession, folder: Path, task: str, place: Path) -> Mapping[str, Any]:
     """Join as one would write it in SQL, into a Delta table."""
     shutil.rmtree(place, ignore_errors=True)
     first, *others = _stages(task)
-    how = {"inner": "JOIN", "full": "FULL JOIN", "skewed": "LEFT JOIN"}[task]
+    how = {"full": "FULL JOIN", "skewed": "LEFT JOIN"}.get(task, "JOIN")
     words, before = [f"delta.`{folder / first}` {first}"], [f"{first}.k"]
     for name in others:
         key = f"coalesce({', '.join(before)})" if task == "full" else before[0]

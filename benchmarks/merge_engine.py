@@ -1,7 +1,8 @@
 """A batch of changes folded into a table, against a bare MERGE of the folded batch and DuckDB with delta-rs.
 
 ``python -m benchmarks.merge_engine [--engine E] [--size N] [--changes N] [--rounds N]``; the figures go to
-``benchmarks/out``. Every way has a table of its own and gets the same batches; the tables must end equal.
+``benchmarks/out``, one file an engine. Every way has a table of its own and gets the same batches; the tables
+must end equal. The floor is a scan of the keys and a bare append of the batch, which merges nothing.
 """
 
 from __future__ import annotations
@@ -37,19 +38,20 @@ ENGINES: Mapping[str, dict[str, str]] = {
     "partial-update": {"sequence.field": "seq"},
     "aggregation": {f"fields.{name}.aggregate-function": "sum" for name in VALUES}
     | {"sequence.field": "seq"},
+    "first-row": {},
 }
 
 
 class Contest:
     """The tables of all ways in one folder, and the batches that they get."""
 
-    def __init__(self, spark: SparkSession, folder: Path, chosen: argparse.Namespace) -> None:
-        self.spark, self.folder, self.engine = spark, folder, chosen.engine
+    def __init__(self, spark: SparkSession, folder: Path, chosen: argparse.Namespace, engine: str) -> None:
+        self.spark, self.folder, self.engine = spark, folder, engine
         self.size, self.changes = chosen.size, chosen.changes
-        self.number = {"ours": 0, "bare": 0, "peer": 0}
+        self.number = {"ours": 0, "bare": 0, "peer": 0, "floor": 0}
         shutil.rmtree(folder, ignore_errors=True)
         first = states(chosen.size)
-        for name in ("changes", "bare", "peer"):
+        for name in ("changes", "bare", "peer", "floor"):
             write_table(folder / name, first)
         self._ours()
         vectors = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
@@ -74,9 +76,10 @@ class Contest:
         source = self.spark.read.parquet(str(place))
         source.createOrReplaceTempView("folded")
         sets = ", ".join(f"t.{name} = s.{name}" for name in COLUMNS[1:])
+        matched = "" if self.engine == "first-row" else f"WHEN MATCHED THEN UPDATE SET {sets} "
         self.spark.sql(
             f"MERGE INTO delta.`{self.folder / 'bare'}` t USING folded s ON t.k = s.k "
-            f"WHEN MATCHED THEN UPDATE SET {sets} WHEN NOT MATCHED THEN INSERT *"
+            f"{matched}WHEN NOT MATCHED THEN INSERT *"
         ).collect()
         return {"seconds": time.perf_counter() - began}
 
@@ -87,7 +90,20 @@ class Contest:
         merge = DeltaTable(str(self.folder / "peer")).merge(
             folded, "t.k = s.k", source_alias="s", target_alias="t"
         )
-        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        if self.engine != "first-row":
+            merge = merge.when_matched_update_all()
+        merge.when_not_matched_insert_all().execute()
+        return {"seconds": time.perf_counter() - began}
+
+    def floor(self) -> Mapping[str, Any]:
+        """Scan the keys and append the batch as it is: what reading and writing cost at least."""
+        place = self.folder / "raw.parquet"
+        pq.write_table(self._batch("floor"), place)
+        began = time.perf_counter()
+        table = self.spark.read.format("delta").load(str(self.folder / "floor"))
+        table.agg(F.max("k")).collect()
+        appended = self.spark.read.parquet(str(place)).writeTo(f"delta.`{self.folder / 'floor'}`")
+        appended.append()
         return {"seconds": time.perf_counter() - began}
 
     def same(self) -> bool:
@@ -120,8 +136,10 @@ class Contest:
 
     def _folded(self, way: str) -> pa.Table:
         """Fold a batch with the rows that it touches in DuckDB, by the same rules."""
-        changes = self._batch(way)  # noqa: F841 - DuckDB finds it by its name
+        changes = self._batch(way)
         stored = DeltaTable(str(self.folder / way)).to_pyarrow_dataset()  # noqa: F841 - as above
+        if self.engine == "first-row":
+            return _first_rows(changes)
         last = "arg_max({0}, seq) FILTER ({0} IS NOT NULL) AS {0}"
         rules = {
             "deduplicate": "arg_max_null({0}, seq) AS {0}",
@@ -137,30 +155,49 @@ class Contest:
         return duckdb.sql(words).to_arrow_table()
 
 
+def _first_rows(changes: pa.Table) -> pa.Table:
+    """Take the first record of each key."""
+    numbered = changes.append_column("place", pa.array(range(len(changes))))  # noqa: F841 - as above
+    values = ", ".join(f"arg_min_null({name}, place) AS {name}" for name in COLUMNS[1:])
+    return duckdb.sql(f"SELECT k, {values} FROM numbered GROUP BY k").to_arrow_table()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engine", choices=list(ENGINES), default="deduplicate")
+    parser.add_argument("--engine", choices=[*ENGINES, "all"], default="all", help="which one (all)")
     parser.add_argument("--size", type=int, default=1_000_000, help="rows of the table (1000000)")
     parser.add_argument("--changes", type=int, default=100_000, help="records of a batch (100000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up (3)")
     chosen = parser.parse_args()
     spark = local_session(session_conf(local=True, jars=delta_jars(), user={}))
-    contest = Contest(spark, OUT / "data" / f"{SUITE}-{chosen.engine}-{chosen.size}", chosen)
+    engines = ENGINES if chosen.engine == "all" else [chosen.engine]
+    same = [measured(spark, chosen, engine) for engine in engines]
+    spark.stop()
+    return 0 if all(same) else 1
+
+
+def measured(spark: SparkSession, chosen: argparse.Namespace, engine: str) -> bool:
+    """Run one engine's contest and write its figures; says whether all tables ended equal."""
+    contest = Contest(spark, OUT / "data" / f"{SUITE}-{engine}-{chosen.size}", chosen, engine)
     ways = [
         Way("ours", contest.ours),
         Way("bare MERGE of the folded batch", contest.bare),
         Way("DuckDB + delta-rs", contest.peer),
+        Way("key scan and append (floor)", contest.floor),
     ]
     in_turns(ways, chosen.rounds)
     same = contest.same()
-    spark.stop()
-    ours, bare, peer = (way.figures()["median"] for way in ways)
-    ratios = {"ours / bare MERGE": round(ours / bare, 2), "ours / delta-rs": round(ours / peer, 2)}
-    facts = {"engine": chosen.engine, "changes": chosen.changes, "tables_are_equal": same, "goal": GOAL}
+    ours, bare, peer, floor = (way.figures()["median"] for way in ways)
+    ratios = {
+        "ours / bare MERGE": round(ours / bare, 2),
+        "ours / delta-rs": round(ours / peer, 2),
+        "ours / floor": round(ours / floor, 2),
+    }
+    facts = {"engine": engine, "changes": chosen.changes, "tables_are_equal": same, "goal": GOAL}
     print(json.dumps([way.figures() for way in ways], indent=1))
-    written = write_results(f"{SUITE}_{chosen.engine}", chosen.size, ways, ratios, facts)
-    print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
-    return 0 if same else 1
+    written = write_results(f"{SUITE}_{engine}_{chosen.changes}", chosen.size, ways, ratios, facts)
+    print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}", flush=True)
+    return same
 
 
 if __name__ == "__main__":

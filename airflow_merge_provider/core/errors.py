@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,23 @@ class DataError(MergeError):
     """Raised when the data cannot be merged as asked; nothing has been written."""
 
     code = "data"
+
+
+class RiskError(DataError):
+    """Raised when a run would change more than it may; ``report`` says what, and nothing has been written."""
+
+    code = "risk"
+
+    def __init__(
+        self, message: str, problems: Iterable[Problem] = (), report: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message, problems)
+        self.report = dict(report or {})
+
+    @classmethod
+    def told(cls, problem: Problem, report: Mapping[str, Any]) -> RiskError:
+        """Make the error of one problem, with what a person needs to judge it."""
+        return cls(str(problem), [problem], report)
 
 
 class SetupError(MergeError):

@@ -101,6 +101,8 @@ def path_of(loc: tuple[int | str, ...]) -> str:
 def _one(field: FieldInfo, value: Any) -> Any:
     """Validate one field by itself."""
     annotation: Any = field.annotation
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation.model_validate(value)  # it has a strictness of its own
     for check in field.metadata:
         annotation = Annotated[annotation, check]
     return TypeAdapter(annotation, config=_STRICT).validate_python(value)

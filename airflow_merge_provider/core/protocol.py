@@ -17,8 +17,10 @@ from airflow_merge_provider.core.errors import (
     JobError,
     MergeError,
     Problem,
+    RiskError,
     SetupError,
 )
+from airflow_merge_provider.core.population import Population
 
 PROTOCOL_VERSION: Literal[1] = 1
 
@@ -55,6 +57,10 @@ class JobRequest(Message):
     started_at: int = Field(description="Microseconds since 1970 UTC; every time the run writes.")
     until: Until = "commit"
     full_refresh: bool = False
+    population: Population | None = Field(None, description="What the flag of the output depends on.")
+    max_change_ratio: float | None = Field(
+        None, description="The share of the target's rows that the run may write; above it, it stops."
+    )
 
 
 class JobResult(Message):
@@ -73,12 +79,16 @@ class JobFailure(Message):
     problems: tuple[dict[str, str], ...] = ()
     retryable: bool
     trace: str = ""
+    report: dict[str, Any] = Field({}, description="What a run that would change too much would do.")
 
     def error(self) -> MergeError:
         """Give the failure as the error it was on the other side."""
+        problems = [Problem(**problem) for problem in self.problems]
+        if self.code == RiskError.code:
+            return RiskError(self.message, problems, self.report)
         kinds: tuple[type[MergeError], ...] = (ConfigError, DataError, SetupError, ConflictError)
         kind = next((kind for kind in kinds if kind.code == self.code), JobError)
-        return kind(self.message, [Problem(**problem) for problem in self.problems])
+        return kind(self.message, problems)
 
 
 def read_request(path: Path) -> JobRequest:

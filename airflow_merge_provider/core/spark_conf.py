@@ -15,6 +15,8 @@ _ALWAYS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Noting the line of each call for Spark's own error texts makes every call eight: errors are told by us.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # Spark derives filters by putting every alias for every column: twenty columns exhaust the driver.
     "spark.sql.constraintPropagation.enabled": "false",
     # Delta's default of 50 tasks per snapshot is for tables of a hundred thousand files.

@@ -72,20 +72,28 @@ class WarehouseHook(BaseHook):
 
     def version(self, ref: str | Mapping[str, Any]) -> int | None:
         """Give a table's version; ``None`` when there is no such table."""
-        table = self._table(ref)
+        table = self.table(self.dataset(ref))
         return None if table is None else table.version()
 
     def properties(self, ref: str | Mapping[str, Any]) -> dict[str, str]:
         """Give a table's properties; none when there is no such table."""
-        table = self._table(ref)
+        table = self.table(self.dataset(ref))
         if table is None:
             return {}
         return {str(name): str(value) for name, value in table.metadata().configuration.items()}
 
     def run_number(self, ref: str | Mapping[str, Any], job: str) -> int | None:
         """Give the number of the last run of ``job`` that committed to a table."""
-        table = self._table(ref)
+        table = self.table(self.dataset(ref))
         return None if table is None else table.transaction_version(f"airflow-merge/{job}")
+
+    async def connect(self) -> None:
+        """Fetch the connection as code in an event loop has to; afterwards nothing here waits for Airflow."""
+        try:
+            found: Connection | None = await self.aget_connection(self.merge_store_conn_id)
+        except AirflowNotFoundException:
+            found = None
+        self.__dict__["_connection"] = found
 
     def test_connection(self) -> tuple[bool, str]:
         """Look whether the warehouse can be reached, for the button in the UI."""
@@ -106,11 +114,14 @@ class WarehouseHook(BaseHook):
         except AirflowNotFoundException:
             return None
 
-    def _table(self, ref: str | Mapping[str, Any]) -> DeltaTable | None:
+    def table(self, dataset: Dataset) -> DeltaTable | None:
+        """Open a table's log; ``None`` when there is no such table.
+
+        :raises SetupError: when the place cannot be read.
+        """
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
-        dataset = self.dataset(ref)
         if dataset.path is None:
             raise SetupError(f"{dataset.table} is a catalog table: its metadata can only be read by Spark")
         try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_merge_provider.core.child import die_with_parent
-from airflow_merge_provider.core.errors import MergeError, SetupError
+from airflow_merge_provider.core.errors import MergeError, RiskError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_request
 from airflow_merge_provider.jobs.progress import Progress
 
@@ -51,7 +51,9 @@ def answered(
         run = jobs[request.job] if jobs else _job(request.job)
         with progress.step("session"):
             spark = _session(conf)
-        return JobResult(report=run(spark, request, progress))
+        from airflow_merge_provider.jobs.populated import run_flagged  # noqa: PLC0415 - needs pyspark
+
+        return JobResult(report=run_flagged(spark, request, progress, run))
     except Exception as error:  # noqa: BLE001 - the boundary: whatever happened goes into the result file
         return failure(error)
     except SystemExit:
@@ -80,7 +82,12 @@ def failure(error: Exception) -> JobFailure:
         for each in known.problems
     )
     return JobFailure(
-        code=known.code, message=known.message, problems=problems, retryable=known.retryable, trace=trace
+        code=known.code,
+        message=known.message,
+        problems=problems,
+        retryable=known.retryable,
+        trace=trace,
+        report=known.report if isinstance(known, RiskError) else {},
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 # Each failed statement would be printed with its whole stack as JSON; the job reports its errors itself.
 _TALKATIVE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -28,3 +29,9 @@ def local_session(conf: Mapping[str, str], master: str = "local[2]") -> SparkSes
     # Python workers on this machine are this Python, not the first one on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return get_session({"spark.master": master, **conf})
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Tell whether Spark runs inside this process, on the files of this machine."""
+    master = "" if is_remote() else str(spark.conf.get("spark.master", ""))
+    return master.startswith("local") and spark.conf.get("spark.hadoop.fs.defaultFS", None) is None

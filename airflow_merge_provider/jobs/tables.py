@@ -11,7 +11,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -20,20 +20,25 @@ from pyspark.sql.functions import lit
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError, DataError, Problem
+from airflow_merge_provider.core.population import FLAG
 from airflow_merge_provider.jobs import sql
+from airflow_merge_provider.jobs.formats import spark_format
+from airflow_merge_provider.jobs.history import (
+    NOT_THERE,
+    Commit,
+    Commits,
+    commits,
+    properties,
+    rows_at,
+    transaction,
+)
 from airflow_merge_provider.jobs.spark_errors import condition, typed
 
 CAPABILITY = "merge.capability"
+# A setting of the session: what is made while it is "true" is populated from its first commit on.
+BORN_POPULATED = "airflow.merge.bornPopulated"
 
-_NOT_DELTA = (
-    "DELTA_TABLE_ONLY_OPERATION",
-    "DELTA_ONLY_OPERATION",
-    "DELTA_MISSING_DELTA_TABLE",
-    "DELTA_TABLE_NOT_FOUND",
-    "EXPECT_TABLE_NOT_VIEW",
-)
 _TAKEN = "TABLE_OR_VIEW_ALREADY_EXISTS"
-_NOT_THERE = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 _LOOK_BACK = 20
 _VERSION_MASK = (1 << 48) - 1
 
@@ -55,22 +60,25 @@ class Pinned:
 class LastRun:
     """What the target says about the last run that committed to it; number 0 means that none did yet.
 
-    ``version`` is the target's newest version, whoever made it; ``run_version`` the run's own commit. When
-    that commit has aged out of the history, ``run_version`` is None and ``state`` is empty.
+    ``version`` is the target's newest version, whoever made it; ``run_version`` the run's own commit, and
+    ``rows`` what it wrote. When that commit has aged out of the history, these are None and ``state`` is
+    empty.
     """
 
     number: int
     version: int
     run_version: int | None
     state: Mapping[str, Any]
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A commit that has landed."""
+    """A commit that has landed, and the rows that it wrote, where Delta says them."""
 
     version: int
     number: int
+    rows: int | None = field(default=None, compare=False)
 
 
 def pin(spark: SparkSession, dataset: Dataset) -> Pinned:
@@ -82,8 +90,8 @@ def pin(spark: SparkSession, dataset: Dataset) -> Pinned:
     """
     if dataset.format != "delta":
         return Pinned(dataset, _files_version(spark, dataset))
-    history = _history(spark, dataset, 1)
-    return Pinned(dataset, history[0][0] if history else None)
+    history = commits(spark, dataset, 1)
+    return Pinned(dataset, history[0].version if history else None)
 
 
 def read(spark: SparkSession, pinned: Pinned) -> DataFrame:
@@ -100,7 +108,15 @@ def read(spark: SparkSession, pinned: Pinned) -> DataFrame:
         return spark.sql(f"SELECT * FROM {sql.table(dataset)} VERSION AS OF {pinned.version}")
     if dataset.table is not None:
         return spark.table(sql.table(dataset))
-    return spark.read.format(dataset.format).options(**dataset.options).load(dataset.path)
+    reader = spark.read.format(spark_format(spark, dataset.format))
+    return reader.options(**dataset.options).load(dataset.path)
+
+
+def records(spark: SparkSession, pinned: Pinned) -> int | None:
+    """Say how many rows a dataset has, deleted ones perhaps among them; None when nobody knows at once."""
+    if pinned.version is None or pinned.dataset.format != "delta":
+        return None
+    return rows_at(spark, pinned.dataset, pinned.version)
 
 
 def last_run(spark: SparkSession, target: Dataset, capability: str) -> LastRun | None:
@@ -108,18 +124,18 @@ def last_run(spark: SparkSession, target: Dataset, capability: str) -> LastRun |
 
     :raises DataError: when the target is no Delta table, or one that this capability did not write.
     """
-    history = _history(spark, target, _LOOK_BACK)
+    history = commits(spark, target, _LOOK_BACK)
     if not history:
         return None
     _require_own(spark, target, capability)
-    version = history[0][0]
+    version = history[0].version
     found = _newest(history, capability)
     if found is None and len(history) == _LOOK_BACK:
-        found = _newest(_history(spark, target, None), capability)
+        found = _newest(commits(spark, target, None), capability)
     if found is not None:
-        run_version, state = found
-        return LastRun(int(state["number"]), version, run_version, state)
-    number = _number_in_log(spark, target, capability)
+        own, state = found
+        return LastRun(int(state["number"]), version, own.version, state, own.rows)
+    number = transaction(spark, target, app_id(capability))
     # Every run makes a commit, the first makes version 0: no number is above the version by more than one,
     # and the next one after this guess is none that Delta has seen.
     return LastRun(version + 1 if number is None else number, version, None, {})
@@ -157,7 +173,7 @@ def commit(
         # An error after the commit (a checkpoint, a lost connection) does not undo it.
         landed = _landed(spark, target, capability, since, attempt)
         if landed is not None:
-            return Committed(landed, number)
+            return Committed(landed.version, number, landed.rows)
         known = typed(error)
         if known is None or known is error:
             raise
@@ -168,7 +184,7 @@ def commit(
             f"Another run committed to {target.uri} first: Delta skipped the write of run {number}; "
             "run it again"
         )
-    return Committed(landed, number)
+    return Committed(landed.version, number, landed.rows)
 
 
 def app_id(capability: str) -> str:
@@ -187,12 +203,13 @@ def create_as(
     writer = rows.writeTo(sql.table(target)).using("delta").tableProperty(CAPABILITY, capability)
     if partition_by:
         writer = writer.partitionedBy(*map(sql.column, partition_by))
-    for key, value in {"delta.enableDeletionVectors": "true", **(properties or {})}.items():
+    born = {FLAG: "true"} if rows.sparkSession.conf.get(BORN_POPULATED, "false") == "true" else {}
+    for key, value in {"delta.enableDeletionVectors": "true", **born, **(properties or {})}.items():
         writer = writer.tableProperty(key, value)
     try:
         writer.create()
     except AnalysisException as error:
-        if condition(error) != _TAKEN or _history(rows.sparkSession, target, 1):
+        if condition(error) != _TAKEN or commits(rows.sparkSession, target, 1):
             raise
         # A first write that was killed has left a folder with a log that holds no commit.
         writer.createOrReplace()
@@ -216,14 +233,38 @@ def restore(spark: SparkSession, target: Dataset, version: int) -> None:
     spark.sql(f"RESTORE TABLE {sql.table(target)} TO VERSION AS OF {version}").collect()
 
 
+def purge(
+    spark: SparkSession, target: Dataset, capability: str, committed: Committed, state: Mapping[str, Any]
+) -> int:
+    """Rewrite the files that hold outdated rows, in a commit of its own; gives the target's version.
+
+    The commit says of the run that ``committed`` is what ``state`` says: rows and run stay what they were.
+    """
+    mark = {**state, "capability": capability, "number": committed.number}
+    words = json.dumps(mark, ensure_ascii=False)
+    with settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": words}):
+        spark.sql(f"REORG TABLE {sql.table(target)} APPLY (PURGE)").collect()
+    return commits(spark, target, 1)[0][0]
+
+
 def merge(
-    spark: SparkSession, target: Dataset, changes: DataFrame, condition: str, clauses: Sequence[str]
+    spark: SparkSession,
+    target: Dataset,
+    changes: DataFrame,
+    condition: str,
+    clauses: Sequence[str],
+    *,
+    new_columns: bool = False,
 ) -> None:
-    """Fold changes into the target with one MERGE; ``condition`` and ``clauses`` call the sides t and s."""
+    """Fold changes into the target with one MERGE; ``condition`` and ``clauses`` call the sides t and s.
+
+    Columns that the clauses name and the target lacks are added where they may be new.
+    """
     view = f"merge_{uuid.uuid4().hex}"
     changes.createOrReplaceTempView(view)
     try:
-        words = [f"MERGE INTO {sql.table(target)} AS t USING {view} AS s ON {condition}", *clauses]
+        into = "MERGE WITH SCHEMA EVOLUTION INTO" if new_columns else "MERGE INTO"
+        words = [f"{into} {sql.table(target)} AS t USING {view} AS s ON {condition}", *clauses]
         spark.sql(" ".join(words)).collect()
     finally:
         spark.catalog.dropTempView(view)
@@ -245,44 +286,6 @@ def settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
                 spark.conf.set(key, old)
 
 
-def _history(spark: SparkSession, dataset: Dataset, limit: int | None) -> list[tuple[int, str | None]]:
-    """Give (version, userMetadata), newest first; nothing when there is no table."""
-    words = f"DESCRIBE HISTORY {sql.table(dataset)}" + (f" LIMIT {limit}" if limit else "")
-    try:
-        rows = spark.sql(words).select("version", "userMetadata").collect()
-    except AnalysisException as error:
-        reason = condition(error)
-        if reason.startswith(_NOT_THERE):
-            return []
-        if not reason.startswith(_NOT_DELTA):
-            raise
-        if dataset.path is not None and not _is_something_else(spark, dataset.path):
-            return []
-        raise _wrong(
-            dataset,
-            "not-delta",
-            f"{dataset.uri} is not a Delta table",
-            'an input needs its format, {"dataset": …, "format": "parquet"}; a target needs another place',
-        ) from None
-    return [(int(row["version"]), row["userMetadata"]) for row in rows]
-
-
-def _is_something_else(spark: SparkSession, path: str) -> bool:
-    """Tell whether there are files that no Delta writer left: it makes the log's folder before anything."""
-    return _files(spark, f"{path}/_delta_log") is None and bool(_files(spark, path))
-
-
-def _files(spark: SparkSession, path: str) -> list[Any] | None:
-    """Name at most one file below a path; None when the path does not exist."""
-    found = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-    try:
-        return found.load(path).select("path").limit(1).collect()
-    except AnalysisException as error:
-        if condition(error).startswith(_NOT_THERE):
-            return None
-        raise
-
-
 def _files_version(spark: SparkSession, dataset: Dataset) -> int | None:
     if dataset.table is not None:
         if not spark.catalog.tableExists(sql.table(dataset)):
@@ -297,15 +300,14 @@ def _files_version(spark: SparkSession, dataset: Dataset) -> int | None:
             .collect()[0]
         )
     except AnalysisException as error:
-        if condition(error).startswith(_NOT_THERE):
+        if condition(error).startswith(NOT_THERE):
             return None
         raise
     return int(row["mark"]) & _VERSION_MASK if row["files"] else None
 
 
 def _require_own(spark: SparkSession, target: Dataset, capability: str) -> None:
-    rows = spark.sql(f"SHOW TBLPROPERTIES {sql.table(target)}").collect()
-    owner = {row["key"]: row["value"] for row in rows}.get(CAPABILITY)
+    owner = properties(spark, target).get(CAPABILITY)
     if owner != capability:
         by = f"by {owner}" if owner else "by something else"
         raise _wrong(
@@ -317,12 +319,10 @@ def _require_own(spark: SparkSession, target: Dataset, capability: str) -> None:
         )
 
 
-def _newest(
-    history: Sequence[tuple[int, str | None]], capability: str
-) -> tuple[int, Mapping[str, Any]] | None:
-    marks = ((version, _mark(words)) for version, words in history)
+def _newest(history: Commits, capability: str) -> tuple[Commit, Mapping[str, Any]] | None:
+    marks = ((commit, _mark(commit.words)) for commit in history)
     return next(
-        ((version, mark) for version, mark in marks if mark and mark.get("capability") == capability), None
+        ((commit, mark) for commit, mark in marks if mark and mark.get("capability") == capability), None
     )
 
 
@@ -337,30 +337,17 @@ def _mark(words: str | None) -> Mapping[str, Any] | None:
     return mark if isinstance(mark, dict) and isinstance(mark.get("number"), int) else None
 
 
-def _landed(spark: SparkSession, target: Dataset, capability: str, since: int, attempt: str) -> int | None:
-    """Find the version of this attempt's commit: others may have committed before and after it."""
+def _landed(spark: SparkSession, target: Dataset, capability: str, since: int, attempt: str) -> Commit | None:
+    """Find this attempt's commit: others may have committed before and after it."""
     for limit in (_LOOK_BACK, None):
-        history = _history(spark, target, limit)
-        for version, words in history:
-            mark = _mark(words)
+        history = commits(spark, target, limit)
+        for commit in history:
+            mark = _mark(commit.words)
             if mark and mark.get("capability") == capability and mark.get("attempt") == attempt:
-                return version
-        if not history or history[-1][0] <= since + 1:
+                return commit
+        if not history or history[-1].version <= since + 1:
             return None
     return None
-
-
-def _number_in_log(spark: SparkSession, target: Dataset, capability: str) -> int | None:
-    """Ask delta-rs for the number that Delta keeps for ever; None when it cannot read this table."""
-    try:
-        from deltalake import DeltaTable  # noqa: PLC0415 - needed only where the history does not reach
-
-        path = target.path
-        if path is None:
-            path = spark.sql(f"DESCRIBE DETAIL {sql.table(target)}").collect()[0]["location"]
-        return DeltaTable(str(path)).transaction_version(app_id(capability)) or 0
-    except Exception:  # noqa: BLE001 - no right to look, an unknown store, a feature it does not know
-        return None
 
 
 def _wrong(dataset: Dataset, code: str, message: str, hint: str) -> DataError:

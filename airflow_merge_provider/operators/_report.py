@@ -8,7 +8,7 @@ from typing import Any
 
 REPORT_KEY = "merge_report"
 LIMIT = 4096
-_KEPT = ("job", "changed", "dry_run", "target", "counts")
+_KEPT = ("job", "changed", "dry_run", "target", "counts", "populated", "became_populated")
 
 
 def fitting(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,12 +32,15 @@ def fitting(report: Mapping[str, Any]) -> dict[str, Any]:
 def event_extra(report: Mapping[str, Any], run_id: str) -> dict[str, Any]:
     """Give what consumers of the asset learn: which run, which version, how much."""
     target = report.get("target") or {}
+    populated = {"populated": report["populated"]} if "populated" in report else {}
     return {
         "job": report.get("job"),
         "run": run_id,
         "version": target.get("version"),
         "uri": target.get("uri"),
         "counts": report.get("counts") or {},
+        **populated,
+        **({"reasons": report["reasons"]} if report.get("reasons") else {}),
     }
 
 

@@ -13,13 +13,17 @@ from airflow.sdk import Asset, BaseOperator, Context
 
 from airflow_merge_provider import lineage
 from airflow_merge_provider.assets import dataset_asset
+from airflow_merge_provider.core import risk
 from airflow_merge_provider.core.dataset import resolve
-from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem
+from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem, RiskError
 from airflow_merge_provider.core.model import Config
+from airflow_merge_provider.core.population import DEFAULT_OFFSET, OFFSETS, Population, population
 from airflow_merge_provider.core.protocol import Job, JobFailure, JobRequest, RunToken
+from airflow_merge_provider.hooks._marks import marked_among, note
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.hooks.warehouse import find_warehouse
 from airflow_merge_provider.links.merge_report import MergeReportLink
+from airflow_merge_provider.operators import _review
 from airflow_merge_provider.operators._arguments import as_text, assets_in, is_literal, native
 from airflow_merge_provider.operators._report import REPORT_KEY, event_extra, fitting
 
@@ -45,14 +49,28 @@ class SparkJobOperator(BaseOperator):
     :param conf: Spark settings, over those of this package. (templated)
     :param dry_run: do everything but the commit and report what would change. (templated)
     :param full_refresh: evaluate everything, whatever the last run has seen. (templated)
+    :param max_change_ratio: the share of the target's rows that a run may write before it stops; the first
+        run may write what it likes. (templated)
+    :param on_risk: what a run does that would write more: ``fail``, or ``ask`` a person in the Airflow UI.
     :param emit_asset: update the target's asset when a run changed it.
+    :param set_initial_offset: when the target becomes populated: ``if-source-populated``, ``never``,
+        ``always``, ``initially`` or ``onload``. (templated)
     """
 
     job: ClassVar[Job]
     config_class: ClassVar[type[Config]]
     config_fields: ClassVar[tuple[str, ...]]
+    guarded: ClassVar[bool] = False  # whether the job counts what it changes before it commits
 
-    template_fields: Sequence[str] = ("warehouse", "conf", "dry_run_only", "full_refresh")
+    template_fields: Sequence[str] = (
+        "warehouse",
+        "conf",
+        "dry_run_only",
+        "full_refresh",
+        "set_initial_offset",
+        "max_change_ratio",
+        "on_risk",
+    )
     template_fields_renderers: ClassVar[dict[str, str]] = {"conf": "json"}
     operator_extra_links = (MergeReportLink(),)
     ui_color = "#e3edf9"
@@ -65,7 +83,10 @@ class SparkJobOperator(BaseOperator):
         conf: Mapping[str, Any] | None = None,
         dry_run: bool | str = False,
         full_refresh: bool | str = False,
+        max_change_ratio: float | str | None = None,
+        on_risk: str = "fail",
         emit_asset: bool = True,
+        set_initial_offset: str = DEFAULT_OFFSET,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -74,7 +95,10 @@ class SparkJobOperator(BaseOperator):
         self.conf = conf
         self.dry_run_only = dry_run  # BaseOperator has a method dry_run
         self.full_refresh = full_refresh
+        self.max_change_ratio = max_change_ratio
+        self.on_risk = on_risk
         self.emit_asset = emit_asset
+        self.set_initial_offset = set_initial_offset
         self._target_asset: Asset | None = None
         self._templated: tuple[str, ...] = ()
         self._report: dict[str, Any] | None = None
@@ -86,11 +110,32 @@ class SparkJobOperator(BaseOperator):
         :raises AirflowFailException: when trying again cannot help.
         :raises AirflowException: when it can.
         """
+        return self._reported(context)
+
+    def after_review(
+        self, context: Context, event: Mapping[str, Any], reviewed: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Run after a person has answered: a run may write the share of rows that this person has seen.
+
+        :raises AirflowSkipException: when the answer is no, or none came in time.
+        """
+        by = _review.approver(event)
+        return self._reported(context, allowed=float(reviewed["ratio"]), approved_by=by)
+
+    def _reported(
+        self, context: Context, *, allowed: float | None = None, approved_by: str | None = None
+    ) -> dict[str, Any]:
         try:
-            report = self._run(context)
+            report = self._run(context, allowed)
         except MergeError as error:
+            if isinstance(error, RiskError) and self.on_risk == "ask":
+                place = error.report.get("target", {}).get("dataset", self.task_id)
+                method = self.after_review.__name__
+                _review.ask(context, place, error, within=self.execution_timeout, method=method)
             kind = AirflowException if error.retryable else AirflowFailException
             raise kind(str(error)) from error
+        if approved_by is not None:
+            report = {**report, "approved_by": approved_by}
         self._report = fitting(report)
         context["ti"].xcom_push(key=REPORT_KEY, value=self._report)
         self._emit(self._report, context)
@@ -109,9 +154,22 @@ class SparkJobOperator(BaseOperator):
     def references(self, config: Any) -> dict[str, str]:
         """Give every dataset that a configuration names, by the path that errors name."""
 
+    def awaited(self) -> list[Any]:
+        """Give the datasets that must be populated for the source to be so; of literal arguments."""
+        wish = self._population(self._checked()[0])
+        return list(wish.datasets) if wish else []
+
     def warnings(self, config: Any) -> list[str]:
         """Say what is allowed and probably not meant."""
         return []
+
+    def _await_sources(self, config: Any) -> None:
+        """Wait for what has to be there before Spark starts, where a configuration asks for it."""
+
+    def _population(self, config: Any, marked: Sequence[str] = ()) -> Population | None:
+        """Say what the flag of the target depends on; None where the target is no table."""
+        offset: Any = self.set_initial_offset
+        return population(config, self.references(config), set_initial_offset=offset, marked=marked)
 
     def _declare(self, target: Any, sources: Sequence[Any]) -> None:
         """Check what is literal and name the assets: the last line of a subclass's constructor.
@@ -142,27 +200,24 @@ class SparkJobOperator(BaseOperator):
         except ConfigError:
             return None
 
-    def _run(self, context: Context) -> dict[str, Any]:
+    def _run(self, context: Context, allowed: float | None) -> dict[str, Any]:
         self._render_natively()
         config, given = self._checked()
         warehouse = self.warehouse or find_warehouse()
         self._resolved(config, warehouse)
         for warning in self.warnings(config):
             self.log.warning("%s", warning)
-        task = context["ti"]
+        self._await_sources(config)
         request = JobRequest(
             job=self.job,
             config=given,
-            run=RunToken(
-                dag_id=task.dag_id,
-                run_id=task.run_id,
-                task_id=task.task_id,
-                map_index=-1 if task.map_index is None else task.map_index,
-            ),
+            run=run_token(context),
             warehouse=warehouse,
             started_at=time.time_ns() // 1000,
             until="transform" if self.dry_run_only else "commit",
             full_refresh=bool(self.full_refresh),
+            population=self._population(config, marked_among(self.inlets, context)),
+            max_change_ratio=self.max_change_ratio if allowed is None else allowed,
         )
         self._hook = SparkJobHook(self.spark_conn_id, conf=self.conf)
         outcome = self._hook.submit(request)
@@ -181,6 +236,9 @@ class SparkJobOperator(BaseOperator):
             config = self.config_class.parse(given)
         except ConfigError as error:
             raise ConfigError.of([*error.problems, *others]) from None
+        if not others and self.set_initial_offset != DEFAULT_OFFSET and self._population(config) is None:
+            hint = "leave it out: files count as populated as soon as they are there"
+            others = [Problem("set_initial_offset", "value", "needs a Delta table as target", hint)]
         if others:
             raise ConfigError.of(others)
         return config, given
@@ -196,9 +254,16 @@ class SparkJobOperator(BaseOperator):
             for name, value in given.items()
             if not isinstance(value, bool)
         ]
+        problems += risk.problems(self.max_change_ratio, self.on_risk)
+        if self.max_change_ratio is not None and not self.guarded:
+            message = "cannot be asked for yet by this operator"
+            problems.append(Problem(risk.LIMIT, "planned", message, "leave it out"))
         conf: Any = self.conf
         if conf is not None and not isinstance(conf, Mapping):
             problems.append(Problem("conf", "value", "must be an object of Spark settings"))
+        if self.set_initial_offset not in OFFSETS and is_literal(self.set_initial_offset):
+            known = ", ".join(map(repr, OFFSETS))
+            problems.append(Problem("set_initial_offset", "value", f"must be one of {known}"))
         if self.warehouse is not None:
             problems += _problems_of("x", self.warehouse, "warehouse")
         return problems
@@ -224,7 +289,7 @@ class SparkJobOperator(BaseOperator):
 
     def _takes_text(self, name: str) -> bool:
         if name not in self.config_class.model_fields:
-            return name == "warehouse"
+            return name in {"warehouse", "set_initial_offset", risk.ON_RISK}
         annotation = self.config_class.model_fields[name].annotation
         kinds = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
         return str in kinds
@@ -233,12 +298,25 @@ class SparkJobOperator(BaseOperator):
         """Update the target's asset; a run that changed nothing takes its outlet back and still succeeds."""
         if self._target_asset is None:
             return
-        if report.get("changed") and not self.dry_run_only:
+        if not self.dry_run_only:
+            note(self._target_asset, report, context)
+        if (report.get("changed") or report.get("became_populated")) and not self.dry_run_only:
             context["outlet_events"][self._target_asset].extra = event_extra(report, context["run_id"])
             return
         task = context["ti"].task
         # A new list: the old one belongs to the DAG, which may live on in this process.
         task.outlets = [each for each in task.outlets if getattr(each, "uri", None) != self._target_asset.uri]
+
+
+def run_token(context: Context) -> RunToken:
+    """Name the run that a task is part of: the same in every try."""
+    task = context["ti"]
+    return RunToken(
+        dag_id=task.dag_id,
+        run_id=task.run_id,
+        task_id=task.task_id,
+        map_index=-1 if task.map_index is None else task.map_index,
+    )
 
 
 def _problems_of(ref: str, warehouse: str | None, path: str) -> Sequence[Problem]:

@@ -26,6 +26,7 @@ _JSON = (
     "output_schema",
     "key_columns",
     "expect",
+    "target_options",
 )
 
 
@@ -37,7 +38,9 @@ class JoinerOperator(SparkJobOperator):
 
     :param inputs: what is joined, ``{"customers": <dataset>, …}``, in the order of the output.
     :param target: the dataset to write: a bare id, a catalog table, a location or an ``Asset``.
-    :param target_format: how the target is stored; ``delta``.
+    :param target_format: how the target is stored: ``delta``, ``parquet``, ``csv``, ``json``, ``avro`` or
+        ``orc``.
+    :param target_options: Spark's options of the files, ``{"sep": ";"}``.
     :param write_mode: ``overwrite`` or ``append``.
     :param join_keys: what is compared, ``"a.x = b.x & a.y = b.y"``, or a list of ``{"a": "x", "b": "x"}``.
     :param join_type: ``innerjoin``, ``outerjoin``, ``leftouterjoin``, ``rightouterjoin``, ``fullouterjoin``
@@ -70,6 +73,7 @@ class JoinerOperator(SparkJobOperator):
         "inputs",
         "target",
         "target_format",
+        "target_options",
         "write_mode",
         "join_keys",
         "join_type",
@@ -107,6 +111,7 @@ class JoinerOperator(SparkJobOperator):
         inputs: Mapping[str, str | Asset | Mapping[str, Any]] | Sequence[str],
         target: str | Asset,
         target_format: str = "delta",
+        target_options: Mapping[str, Any] | None = None,
         write_mode: str = "overwrite",
         join_keys: str | Sequence[Any] | Mapping[str, str] | None = None,
         join_type: str | None = None,
@@ -135,7 +140,7 @@ class JoinerOperator(SparkJobOperator):
         super().__init__(**kwargs)
         self.inputs = inputs
         self.target = target
-        self.target_format = target_format
+        self.target_format, self.target_options = target_format, target_options
         self.write_mode = write_mode
         self.join_keys = join_keys
         self.join_type = join_type

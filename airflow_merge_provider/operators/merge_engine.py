@@ -28,9 +28,12 @@ class MergeEngineOperator(SparkJobOperator):
         row is ``+I``.
     :param order_by: the columns that say which record came first; by default the source's commits and files.
     :param partition_by: the columns by which a new target is partitioned.
+    :param clear_column: the column of the source that names the columns which a record empties.
+    :param tombstone_retention: how long removed keys keep their place in the order: days, or ``"12 hours"``.
+    :param compact_ratio: compact the target when this share of its stored rows is outdated.
     :param batch_id: the name of the batch; one that the target has seen is not folded again.
     :param changelog: the table that takes the net changes of every run.
-    :param fail_on: what stops a run: ``tie``, ``null-sequence``, ``orphan-retract``.
+    :param fail_on: what stops a run: ``tie``, ``null-sequence``, ``orphan-retract``, ``lone-update``.
     :param incremental: whether a run reads only what the source gained since the last one.
     """
 
@@ -45,6 +48,9 @@ class MergeEngineOperator(SparkJobOperator):
         "row_kind_column",
         "order_by",
         "partition_by",
+        "clear_column",
+        "tombstone_retention",
+        "compact_ratio",
         "batch_id",
         "changelog",
         "fail_on",
@@ -67,6 +73,9 @@ class MergeEngineOperator(SparkJobOperator):
         row_kind_column: str | None = None,
         order_by: Sequence[str] | str = (),
         partition_by: Sequence[str] | str = (),
+        clear_column: str | None = None,
+        tombstone_retention: float | str | None = None,
+        compact_ratio: float | str | None = None,
         batch_id: str | None = None,
         changelog: str | Asset | None = None,
         fail_on: Sequence[str] | str = (),
@@ -82,6 +91,9 @@ class MergeEngineOperator(SparkJobOperator):
         self.row_kind_column = row_kind_column
         self.order_by = order_by
         self.partition_by = partition_by
+        self.clear_column = clear_column
+        self.tombstone_retention = tombstone_retention
+        self.compact_ratio = compact_ratio
         self.batch_id = batch_id
         self.changelog = changelog
         self.fail_on = fail_on

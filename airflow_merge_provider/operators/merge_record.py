@@ -6,14 +6,19 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar, Self
 
-from airflow.sdk import Asset
+from airflow.sdk import Asset, Context
 
-from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.errors import ConfigError, MergeError
 from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig, warnings
 from airflow_merge_provider.core.merge_record.measures import UNLIMITED, period_text
 from airflow_merge_provider.core.merge_record.properties import from_properties
-from airflow_merge_provider.operators._spark_job import RefusedArgumentsError, SparkJobOperator
+from airflow_merge_provider.hooks.warehouse import find_warehouse
+from airflow_merge_provider.operators._schedule import is_by_assets_alone, longest_pause
+from airflow_merge_provider.operators._spark_job import RefusedArgumentsError, SparkJobOperator, run_token
+from airflow_merge_provider.triggers.landing import LandingTrigger
 
+NEXT_EXPIRY = "next_expiry"
 _JSON = ("reader", "writer", "attributes", "attribute_sources", "partition_by")
 
 
@@ -55,6 +60,11 @@ class MergeRecordOperator(SparkJobOperator):
     :param schema_merge: ``none``, or ``union``: files of different schemas share bins.
     :param fragment_index_policy: ``order``, ``ignore`` or ``strict``.
     :param failure_scope: whether a malformed record fails the whole ``bin`` or its ``flowfile`` alone.
+    :param validate: look for malformed records ``on_arrival`` of a file or ``on_merge`` of its bin.
+    :param size_basis: what bytes are: of the ``input``, the ``estimated_output`` or ``uncompressed``.
+    :param trust_record_count: believe the ``record.count`` of a sidecar.
+    :param deferrable: wait, without a worker, until there are new files or a bin expires.
+    :param poll_interval: seconds between two looks while waiting.
     """
 
     job = "merge_record"
@@ -89,6 +99,9 @@ class MergeRecordOperator(SparkJobOperator):
         "schema_merge",
         "fragment_index_policy",
         "failure_scope",
+        "validate",
+        "size_basis",
+        "trust_record_count",
     )
     template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
@@ -128,6 +141,11 @@ class MergeRecordOperator(SparkJobOperator):
         schema_merge: str = "none",
         fragment_index_policy: str = "order",
         failure_scope: str = "bin",
+        validate: str = "on_arrival",
+        size_basis: str = "input",
+        trust_record_count: bool | str = False,
+        deferrable: bool = False,
+        poll_interval: float = 60.0,
         **kwargs: Any,
     ) -> None:
         given = dict(locals())
@@ -139,6 +157,8 @@ class MergeRecordOperator(SparkJobOperator):
         # What is None is not handed on, and would come back as the default.
         self.max_records = UNLIMITED if max_records is None else max_records
         self.max_bins = UNLIMITED if max_bins is None else max_bins
+        self.deferrable = deferrable
+        self.poll_interval = poll_interval
         self._declare(merged, [source])
 
     @classmethod
@@ -157,8 +177,54 @@ class MergeRecordOperator(SparkJobOperator):
             raise RefusedArgumentsError(error.message, error.problems) from None
         return cls(**{**arguments, **kwargs})
 
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run the job, or wait first until it has something to do."""
+        if self.deferrable and not self.dry_run_only and not self.full_refresh:
+            trigger = self._trigger(context)
+            if trigger is not None and trigger.why() is None:
+                self.log.info("Nothing to merge: waiting for files or for the next expiry")
+                self.defer(trigger=trigger, method_name="execute_when_due", timeout=self.execution_timeout)
+        return self._merged(context)
+
+    def execute_when_due(self, context: Context, event: str) -> dict[str, Any]:
+        """Run the job after the wait."""
+        self.log.info("There is something to do: %s", event)
+        return self._merged(context)
+
+    def _merged(self, context: Context) -> dict[str, Any]:
+        report = super().execute(context)
+        context["ti"].xcom_push(key=NEXT_EXPIRY, value=report.get(NEXT_EXPIRY))
+        return report
+
+    def _trigger(self, context: Context) -> LandingTrigger | None:
+        """Make what waits; None when the arguments are wrong, which the run tells better."""
+        self._render_natively()
+        try:
+            _, given = self._checked()
+            references = self.references(MergeRecordConfig.parse(given))
+            places = {
+                name: resolve(place, self.warehouse or find_warehouse(), at=name).path
+                for name, place in references.items()
+            }
+        except MergeError:
+            return None
+        return LandingTrigger({**given, **places}, self.poll_interval, run_token(context).model_dump())
+
     def references(self, config: MergeRecordConfig) -> dict[str, str]:
         return {name: place for name in PLACES if (place := getattr(config, name)) is not None}
 
     def warnings(self, config: MergeRecordConfig) -> list[str]:
-        return warnings(config)
+        return [*warnings(config), *self._schedule_warnings(config)]
+
+    def _schedule_warnings(self, config: MergeRecordConfig) -> list[str]:
+        """Say where the DAG runs too seldom for the age that bins may have."""
+        if config.max_bin_age is None or self.deferrable or not self.has_dag():  # type: ignore[no-untyped-call]
+            return []
+        timetable = self.dag.timetable
+        if is_by_assets_alone(timetable):
+            return ["assets alone start this DAG: after the last file nothing ends its bins by their age"]
+        pause = longest_pause(timetable)
+        if pause is None or 2 * pause <= timedelta(microseconds=config.max_bin_age.microseconds):
+            return []
+        age = config.max_bin_age.text
+        return [f"up to {pause} may pass between two runs, over half of max_bin_age {age}: run more often"]

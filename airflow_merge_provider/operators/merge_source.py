@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, ClassVar, Self
 
-from airflow.sdk import Asset
+from airflow.sdk import Asset, Context
 
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, warnings
+from airflow_merge_provider.core.merge_source.population import awaited
+from airflow_merge_provider.hooks.population import look, missing, with_marks
+from airflow_merge_provider.hooks.warehouse import WarehouseHook
 from airflow_merge_provider.operators._arguments import is_literal
 from airflow_merge_provider.operators._spark_job import RefusedArgumentsError, SparkJobOperator
+from airflow_merge_provider.triggers.dataset_populated import DatasetPopulatedTrigger
 
-_JSON = ("datasets", "equality", "equality_sets", "initial_datasets")
+_LONGEST_WAIT = timedelta(days=7)
+_JSON = ("datasets", "equality", "equality_sets", "initial_datasets", "survivorship")
 
 
 class MergeSourceOperator(SparkJobOperator):
@@ -37,6 +43,15 @@ class MergeSourceOperator(SparkJobOperator):
     :param equality_sets_mode: ``neighbours`` or ``all_pairs``.
     :param on_config_change: ``refresh`` or ``fail`` when the rules are not those of the last run.
     :param reset: write the target as if there were none; its readers have to start over.
+    :param max_key_fanout: most entities that one value of a rule may link.
+    :param on_over_merge: ``fail``, or ``quarantine``: such values link nothing and are listed.
+    :param overrides: the dataset of people's decisions about which entities are the same, or are not.
+    :param stable_id: give outputs an id, ``$stable_id``, that joins and splits survive.
+    :param replaced_by: let ids that are no more say what took their place, and list each such event.
+    :param metrics: the dataset that gets a row on the quality of the clusters for each run.
+    :param values: ``entity`` (one VARIANT) or ``columns`` (lists of all members' values, by property).
+    :param survivorship: which one value survives, by property or group of properties.
+    :param change_detection: ``auto``, ``sequence`` or ``hash``: how a run finds what has changed.
     :param id_column: the column of the datasets that holds the id.
     :param deleted_column: the column that says that an entity is deleted.
     :param sequence_column: the column that grows with every version of an entity.
@@ -45,6 +60,7 @@ class MergeSourceOperator(SparkJobOperator):
 
     job = "merge_source"
     config_class = MergeSourceConfig
+    guarded = True
     config_fields = (
         "target",
         "datasets",
@@ -63,6 +79,15 @@ class MergeSourceOperator(SparkJobOperator):
         "equality_sets_mode",
         "on_config_change",
         "reset",
+        "max_key_fanout",
+        "on_over_merge",
+        "overrides",
+        "stable_id",
+        "replaced_by",
+        "metrics",
+        "values",
+        "survivorship",
+        "change_detection",
         "id_column",
         "deleted_column",
         "sequence_column",
@@ -94,6 +119,15 @@ class MergeSourceOperator(SparkJobOperator):
         equality_sets_mode: str = "neighbours",
         on_config_change: str = "refresh",
         reset: bool | str = False,
+        max_key_fanout: int | str | None = None,
+        on_over_merge: str = "fail",
+        overrides: str | Asset | None = None,
+        stable_id: bool | str = False,
+        replaced_by: bool | str = False,
+        metrics: str | Asset | None = None,
+        values: str = "entity",
+        survivorship: Mapping[str, Any] | None = None,
+        change_detection: str = "auto",
         id_column: str = "_id",
         deleted_column: str = "_deleted",
         sequence_column: str = "_updated",
@@ -101,28 +135,24 @@ class MergeSourceOperator(SparkJobOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.target = target
-        self.datasets = datasets
-        self.equality = equality
-        self.equality_sets = equality_sets
-        self.identity = identity
-        self.strategy = strategy
-        self.version = version
+        self.target, self.datasets, self.version = target, datasets, version
+        self.equality, self.equality_sets = equality, equality_sets
+        self.equality_sets_mode, self.max_merged = equality_sets_mode, max_merged
+        self.identity, self.strategy = identity, strategy
         self.initial_datasets = initial_datasets
         self.ignore_non_existent_datasets = ignore_non_existent_datasets
-        self.max_merged = max_merged
         self.supports_signalling = supports_signalling
-        self.require_populated_input = require_populated_input
-        self.if_source_empty = if_source_empty
+        self.require_populated_input, self.if_source_empty = require_populated_input, if_source_empty
         self.include_internal_properties = include_internal_properties
-        self.equality_sets_mode = equality_sets_mode
-        self.on_config_change = on_config_change
-        self.reset = reset
-        self.id_column = id_column
-        self.deleted_column = deleted_column
-        self.sequence_column = sequence_column
-        self.entity_column = entity_column
-        self._declare(target, _refs(datasets))
+        self.on_config_change, self.reset = on_config_change, reset
+        self.max_key_fanout, self.on_over_merge = max_key_fanout, on_over_merge
+        self.overrides, self.metrics = overrides, metrics
+        self.stable_id, self.replaced_by = stable_id, replaced_by
+        self.values, self.survivorship = values, survivorship
+        self.change_detection = change_detection
+        self.id_column, self.deleted_column = id_column, deleted_column
+        self.sequence_column, self.entity_column = sequence_column, entity_column
+        self._declare(target, [*_refs(datasets), *filter(None, [overrides])])
 
     @classmethod
     def from_pipe(cls, pipe: Mapping[str, Any], **kwargs: Any) -> Self:
@@ -139,12 +169,47 @@ class MergeSourceOperator(SparkJobOperator):
         known = {name: value for name, value in config.items() if name in cls.config_fields}
         return cls(**{**known, **kwargs})
 
+    def execute_when_populated(self, context: Context, event: Any = None) -> dict[str, Any]:
+        """Run after the sources have been waited for."""
+        return self._reported(context)
+
+    def _await_sources(self, config: MergeSourceConfig) -> None:
+        """Wait in the triggerer, where that takes no slot, until the source is populated."""
+        refs = awaited(config) if config.require_populated_input else ()
+        ignore = config.ignore_non_existent_datasets
+        sights = look(WarehouseHook(warehouse=self.warehouse), refs, warehouse=self.warehouse)
+        waited = missing(with_marks(sights, ignore_non_existent=ignore), ignore_non_existent=ignore)
+        # What only Spark can read is left to the job, which refuses to run when it is not populated.
+        if all(sight.origin == "catalog" for sight in waited):
+            return
+        for sight in waited:
+            self.log.info("waiting: %s", sight)
+        self.defer(
+            trigger=DatasetPopulatedTrigger(
+                datasets=refs, ignore_non_existent_datasets=ignore, warehouse=self.warehouse
+            ),
+            method_name=self.execute_when_populated.__name__,
+            timeout=_LONGEST_WAIT,
+        )
+
     def references(self, config: MergeSourceConfig) -> dict[str, str]:
         sources = {f"datasets[{place}]": ref for place, ref in enumerate(config.dataset_ids)}
-        return {"target": config.target or "", **sources}
+        others = {"overrides": config.overrides, "metrics": config.metrics}
+        named = {name: ref for name, ref in others.items() if ref is not None}
+        return {"target": config.target or "", **sources, **named}
 
     def warnings(self, config: MergeSourceConfig) -> list[str]:
-        return warnings(config)
+        return [*warnings(config), *self._schedule_warnings(config)]
+
+    def _schedule_warnings(self, config: MergeSourceConfig) -> list[str]:
+        """Say where the schedule of a DAG written by hand is not what ``supports_signalling`` says."""
+        timetable = self.dag.timetable if self.has_dag() else None  # type: ignore[no-untyped-call]
+        signalled = getattr(timetable, "asset_condition", None) is not None
+        if config.supports_signalling and not signalled:
+            return ["supports_signalling: the DAG has no schedule of assets, so no change starts it"]
+        if config.supports_signalling is False and signalled:
+            return ["supports_signalling: is false, but the DAG's schedule of assets starts it all the same"]
+        return []
 
 
 def _refs(datasets: Any) -> list[Any]:

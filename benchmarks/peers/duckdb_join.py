@@ -16,12 +16,12 @@ from deltalake import DeltaTable
 from benchmarks.relations import NAMES, SKEWED, SMALL
 
 _COLUMNS = {name: f"{name}.k AS {name}_k, {name}_n, {name}_t" for name in (*NAMES, SKEWED, SMALL)}
-_CHAIN = {"inner": "JOIN", "full": "FULL JOIN"}
+_CHAIN = {"inner": "JOIN", "full": "FULL JOIN", "two": "JOIN"}
 
 
 def query(folder: Path, task: str) -> str:
     """Write the join over the files of the tables."""
-    stages = NAMES if task in _CHAIN else (SKEWED, SMALL)
+    stages = {"skewed": (SKEWED, SMALL), "two": NAMES[:2]}.get(task, NAMES)
     tables = {name: f"read_parquet({DeltaTable(str(folder / name)).file_uris()!r}) {name}" for name in stages}
     first, *others = stages
     words = [tables[first]]

@@ -46,15 +46,26 @@ class LocalAirflow:
     :param warehouse: where the datasets of its DAGs lie.
     :param parts: the processes to start.
     :param port: where its pages are; any free port by default.
+    :param dags: the folder of its DAGs.
+    :param settings: more variables of its environment, over those that are set here.
     """
 
     def __init__(
-        self, home: Path, warehouse: Path, *, parts: tuple[str, ...] = NEEDED, port: int | None = None
+        self,
+        home: Path,
+        warehouse: Path,
+        *,
+        parts: tuple[str, ...] = NEEDED,
+        port: int | None = None,
+        dags: Path = DAGS,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.home = home
         self.url = f"http://{HOST}:{port or free_port()}"
         self._warehouse = warehouse
         self._parts = parts
+        self._dags = dags
+        self._settings = settings or {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._started = 0.0
         # The machine's proxies are for the world outside, not for this machine.
@@ -96,17 +107,25 @@ class LocalAirflow:
 
         :raises JobError: when Airflow refuses.
         """
-        answer = self._client.post(f"/dags/{dag_id}/dagRuns", json={"logical_date": None})
+        return str(self.send("POST", f"/dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"])
+
+    def send(self, method: str, path: str, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask the REST API to change something, and give its answer.
+
+        :raises JobError: when Airflow refuses.
+        """
+        answer = self._client.request(method, path, json=dict(content))
         if not answer.is_success:
-            raise JobError(f"{dag_id} cannot be started: {answer.text}")
-        return str(answer.json()["dag_run_id"])
+            raise JobError(f"Airflow refuses {method} {path}: {answer.text}")
+        told: dict[str, Any] = answer.json() if answer.content else {}
+        return told
 
     def follow(self, dag_id: str, run_id: str, say: Say) -> str:
         """Hand on the progress of a run's tasks until it is over, and give the state it ended in."""
         told = 0
         while True:
             self._check_children()
-            state = str(self._get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
+            state = str(self.get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
             lines = [line for line in self.log_lines(dag_id, run_id) if line.startswith("[merge")]
             for line in lines[told:]:
                 say(line)
@@ -143,7 +162,7 @@ class LocalAirflow:
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str) -> Any:
         """Give what a task has left under a key."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
-        return self._get(path)["value"]
+        return self.get(path)["value"]
 
     def stop(self) -> None:
         """End every process of this Airflow: first asked, after ten seconds forced."""
@@ -173,7 +192,7 @@ class LocalAirflow:
         """Give the settings of this Airflow; those of another one on this machine are left out."""
         env = {name: value for name, value in os.environ.items() if not _is_of_another(name)}
         settings = {
-            "CORE__DAGS_FOLDER": DAGS,
+            "CORE__DAGS_FOLDER": self._dags,
             "CORE__LOAD_EXAMPLES": False,
             "CORE__PARALLELISM": 4,
             "CORE__DAGS_ARE_PAUSED_AT_CREATION": False,
@@ -197,6 +216,7 @@ class LocalAirflow:
             "USAGE_DATA_COLLECTION__ENABLED": False,
         }
         env |= {f"AIRFLOW__{name}": str(value) for name, value in settings.items()}
+        env |= self._settings
         env["AIRFLOW_HOME"] = str(self.home)
         env["no_proxy"] = env["NO_PROXY"] = f"{HOST},localhost"
         return env
@@ -237,12 +257,12 @@ class LocalAirflow:
         if answer.is_success:
             parsed = answer.json()["last_parsed_time"]
             return parsed is not None and datetime.fromisoformat(parsed).timestamp() >= self._started
-        for error in self._get("/importErrors")["import_errors"]:
+        for error in self.get("/importErrors")["import_errors"]:
             if dag_id in str(error["filename"]):
                 raise SetupError(f"{error['filename']} cannot be imported: {error['stack_trace']}")
         return False
 
-    def _get(self, path: str) -> dict[str, Any]:
+    def get(self, path: str) -> dict[str, Any]:
         """Ask the REST API; a busy machine may need to be asked again.
 
         :raises JobError: when it gives no answer.

@@ -17,6 +17,7 @@ MODULES = [
     for folder in ("operators", "sensors", "triggers", "links")
     for path in sorted((ROOT / "airflow_merge_provider" / folder).glob("[a-z]*.py"))
 ]
+MODULES += ["airflow_merge_provider.pipes", "airflow_merge_provider.plugins.merge"]
 _COST = """
 import json, sys, time
 import airflow.sdk
@@ -64,7 +65,9 @@ def run(code: str, home: Path) -> object:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("module", [*MODULES, "airflow_merge_provider.plugins.merge"])
+@pytest.mark.parametrize(
+    "module", [*MODULES, "airflow_merge_provider.pipes", "airflow_merge_provider.plugins.merge"]
+)
 def test_an_import_is_cheap_and_loads_nothing_heavy(module, tmp_path):
     """At most 0.4 CPU seconds over Airflow's own, and none of the libraries that cost memory."""
     costs = []

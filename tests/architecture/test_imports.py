@@ -56,7 +56,9 @@ def test_every_folder_has_a_place():
 
 
 @pytest.mark.parametrize(
-    "folder", ["operators", "hooks", "links", "plugins", "core", "jobs", "others"], ids=str
+    "folder",
+    ["operators", "sensors", "triggers", "hooks", "links", "plugins", "core", "jobs", "others"],
+    ids=str,
 )
 def test_every_module_imports_without_deprecation(folder, tmp_path):
     """No module uses what a coming version of its libraries takes away."""

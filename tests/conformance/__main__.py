@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
+from threading import local
 from types import ModuleType
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.core.spark_conf import session_conf
-from airflow_merge_provider.jars import delta_jars
 from airflow_merge_provider.jobs.session import local_session
+from airflow_merge_provider.launch import submit_conf
+from tests.conformance.lean import lean_session
 
+_FORGET_AFTER = 50
 CAPABILITIES = ("joiner", "merge_engine", "merge_load", "merge_record", "merge_source")
 
 
@@ -30,17 +36,34 @@ def main(argv: list[str]) -> int:
     capability = importlib.import_module(f"tests.conformance.{argv[0]}")
     content = json.loads(Path(argv[1]).read_text(encoding="utf-8"))
     vectors = content["vectors"] if isinstance(content, dict) else content
-    spark = local_session(
-        session_conf(local=True, jars=delta_jars(), user={"spark.sql.shuffle.partitions": "2"})
-    )
+    # Many short statements: the time that the second compiler takes never comes back.
+    java = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+    spark = local_session(submit_conf({"spark.driver.extraJavaOptions": java}, local=True))
     with tempfile.TemporaryDirectory(prefix="merge-conformance-") as folder:
-        for number, vector in enumerate(vectors):
-            line = line_of(capability, spark, vector, Path(folder) / str(number))
+        for number, line in enumerate(lines(capability, spark, vectors, Path(folder))):
             print(json.dumps(line, ensure_ascii=False), flush=True)
             print(f"\r{number + 1}/{len(vectors)}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     spark.stop()
     return 0
+
+
+def lines(
+    capability: ModuleType, spark: SparkSession, vectors: Sequence[Any], folder: Path
+) -> Iterator[dict[str, Any]]:
+    """Yield the outcomes of vectors in their order; two run at a time, each in a session of its thread."""
+    mine, turns = local(), count(1)
+
+    def run(number: int) -> dict[str, Any]:
+        if not hasattr(mine, "session"):
+            mine.session = lean_session(spark)
+        if next(turns) % _FORGET_AFTER == 0:
+            # Delta remembers each table for an hour, and a thousand of them fill the heap.
+            spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        return line_of(capability, mine.session, vectors[number], folder / str(number))
+
+    with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
+        yield from pool.map(run, range(len(vectors)))
 
 
 def line_of(capability: ModuleType, spark: SparkSession, vector: Any, warehouse: Path) -> dict[str, Any]:

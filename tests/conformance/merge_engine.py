@@ -25,7 +25,8 @@ from airflow_merge_provider.core.merge_engine.columns import columns_of
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.jobs import sql
-from airflow_merge_provider.jobs.merge_engine import outcome as folding
+from airflow_merge_provider.jobs.merge_engine.counting import AFTER, BEFORE, CHANGE, REMOVED
+from airflow_merge_provider.jobs.merge_engine.outcome import outcome as folded
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, KIND, PROBLEM
 from airflow_merge_provider.jobs.spark_errors import typed
 from tests.conformance.flink_types import column
@@ -58,6 +59,7 @@ def _config(vector: Mapping[str, Any]) -> MergeEngineConfig:
             "primary_key": vector["primary_key"],
             "partition_by": vector.get("partition_by", []),
             "options": vector["options"],
+            "tombstone_retention": vector.get("tombstone_retention"),
         }
     )
 
@@ -72,6 +74,7 @@ class Table:
         )
         self._arrow = to_arrow_schema(self._schema)
         self._rows: dict[Any, dict[str, Any]] = {}
+        self._removed: Rows = []
 
     def commit(self, records: Sequence[Sequence[Any]]) -> list[list[Any]]:
         """Fold one commit in and give its net changes; each record is its kind and its values."""
@@ -84,9 +87,16 @@ class Table:
         ]
         batch = self._frame(read, [record[0] for record in records])
         stored = self._frame(list(self._rows.values())) if self._rows else None
-        found = self._flat(folding.outcome(self._plan, batch, stored)).toArrow().to_pylist()
+        removed = None
+        if self._removed:
+            columns = (*self._plan.key, *self._plan.remembered)
+            removed = self._frame(self._removed).select(*map(sql.column, columns))
+        found = self._flat(folded(self._plan, batch, stored, removed)).toArrow().to_pylist()
         self._refuse(found)
-        return [change for row in found if row[folding.CHANGE] for change in self._take(row)]
+        for row in found:
+            if row.get(REMOVED):
+                self._removed.append({name: row[name] for name in self._plan.key} | row[REMOVED])
+        return [change for row in found if row[CHANGE] for change in self._take(row)]
 
     def written(self) -> list[list[Any]]:
         """Give the rows as vectors write them."""
@@ -108,10 +118,10 @@ class Table:
         """Take the rows before and after apart, each of their columns with the name of its image."""
         images = [
             sql.column(image)[name].alias(f"{image}.{name}")
-            for image in (folding.BEFORE, folding.AFTER)
+            for image in (BEFORE, AFTER)
             for name in self._plan.values
         ]
-        kept = (*self._plan.key, folding.CHANGE, PROBLEM)
+        kept = (*self._plan.key, CHANGE, PROBLEM, *([REMOVED] if self._plan.remembers else []))
         return found.select(*map(sql.column, kept), *images)
 
     def _refuse(self, found: Rows) -> None:
@@ -121,8 +131,8 @@ class Table:
 
     def _take(self, row: Mapping[str, Any]) -> list[list[Any]]:
         key = tuple(row[name] for name in self._plan.key)
-        before, after = self._image(row, folding.BEFORE), self._image(row, folding.AFTER)
-        change = row[folding.CHANGE]
+        before, after = self._image(row, BEFORE), self._image(row, AFTER)
+        change = row[CHANGE]
         if change == "-D":
             del self._rows[key]
             return [["-D", *self._values(before)]]

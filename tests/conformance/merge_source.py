@@ -85,19 +85,17 @@ def _remove(ids: Mapping[str, list[str]], warehouse: Path) -> None:
 def _written(spark: SparkSession, warehouse: Path, position: int) -> Iterator[dict[str, Any]]:
     """Give what the last run wrote, in its order, without hidden columns."""
     table = spark.read.format("delta").load(str(warehouse / TARGET))
-    rows = (
-        table.where(f"_updated > {position}")
-        .orderBy("_updated")
-        .selectExpr(
-            "_id",
-            "_updated",
-            "_deleted",
-            "`$ids` AS ids",
-            "`$replaced` AS replaced",
-            "to_json(entity) AS entity",
-        )
+    columns = (
+        "_id",
+        "_updated",
+        "_deleted",
+        "`$ids` AS ids",
+        "`$replaced` AS replaced",
+        "to_json(entity) AS entity",
     )
-    for row in rows.collect():
+    # Sorted and chosen here: Delta would first look for files to skip, in jobs of its own.
+    rows = [row for row in table.selectExpr(*columns).collect() if row["_updated"] > position]
+    for row in sorted(rows, key=lambda row: row["_updated"]):
         entity = {"_id": row["_id"], "_updated": row["_updated"]}
         if row["_deleted"]:
             entity["_deleted"] = True

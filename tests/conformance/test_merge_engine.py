@@ -21,8 +21,8 @@ Vector = dict[str, Any]
 VECTORS: list[Vector] = json.loads(
     (Path(__file__).parent / "vectors" / "merge_engine.json").read_text(encoding="utf-8")
 )["vectors"]
-# What another system writes byte by byte: bitmaps are refused, and sketches have other bytes here.
-BYTES = {"rbm32", "rbm64", "hll_sketch", "theta_sketch"}
+# The bytes of rbm64 are a format of the Java library alone: it is refused.
+UNREADABLE = "rbm64"
 
 
 def expected(vector: Vector) -> Any:
@@ -41,7 +41,7 @@ CONFIGURATIONS = [vector for vector in VECTORS if is_refused(vector, "create")]
 FOLDED = {
     vector["id"]: vector
     for vector in VECTORS
-    if not is_refused(vector, "create") and not BYTES & set(vector["options"].values())
+    if not is_refused(vector, "create") and UNREADABLE not in vector["options"].values()
 }
 
 

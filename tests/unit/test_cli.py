@@ -238,3 +238,23 @@ def test_the_package_runs_as_a_module():
     text = (Path(cli.__file__).parent / "__main__.py").read_text()
 
     assert "sys.exit(main())" in text
+
+
+def test_pipes_of_every_kind_are_checked_and_run(file, asked, capsys):
+    """The sink names the target and says when it becomes populated; the pump is checked with the rest."""
+    pipe = {
+        "_id": "orders",
+        "source": {"type": "upsert", "source": "extract", "primary_key": "id"},
+        "sink": {"dataset": "orders_table", "set_initial_offset": "always"},
+        "pump": {"schedule_interval": 60},
+    }
+
+    assert cli.main(["run", file(json.dumps({**pipe, "warehouse": "/lake"}))]) == 0
+    request = asked["request"]
+    assert (request.job, request.config["strategy"]) == ("merge_load", "upsert")
+    assert request.config["target"] == request.population.target == "orders_table"
+    assert (request.warehouse, request.population.set_initial_offset) == ("/lake", "always")
+    assert request.population.datasets == ("extract",)
+
+    assert cli.main(["check", file(json.dumps({**pipe, "pump": {"schedule_interval": 0}}))]) == 2
+    assert "pump.schedule_interval: must be a number of seconds above 0" in capsys.readouterr().err

@@ -78,8 +78,8 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_make_targets_that_pages_name_are_there(page):
     """``make x`` in code means a target of the Makefile with a help text."""
-    named = re.findall(r"(?:^|`)make ([a-z ]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
-    targets = dict(re.findall(r"^([a-z]+):[^#\n]*## (.+)$", MAKEFILE, re.MULTILINE))
+    named = re.findall(r"(?:^|`)make ([a-z0-9 -]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    targets = dict(re.findall(r"^([a-z0-9-]+):[^#\n]*## (.+)$", MAKEFILE, re.MULTILINE))
 
     assert {target for words in named for target in words.split()} - set(targets) == set()
     assert {"install", "demo", "ui", "test", "quick", "lint", "fix", "bench"} <= set(targets)
@@ -91,13 +91,16 @@ def test_a_bare_make_says_what_there_is():
     env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     said = subprocess.run(["make"], cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
 
-    assert len(said.splitlines()) == len(re.findall(r"^[a-z]+:[^#\n]*## ", MAKEFILE, re.MULTILINE))
+    assert len(said.splitlines()) == len(re.findall(r"^[a-z0-9-]+:[^#\n]*## ", MAKEFILE, re.MULTILINE))
 
 
 def test_the_readme_says_which_operators_work():
     """What works can be imported and is in the provider info; what is planned cannot be imported."""
     told = {re.search(r"`(\w+)`", row[0])[1]: row[2] for row in rows(section(README, "Operators"))}
-    given = [name for each in get_provider_info()["operators"] for name in each["python-modules"]]
+    info = get_provider_info()
+    given = [
+        name for kind in ("operators", "sensors") for each in info[kind] for name in each["python-modules"]
+    ]
 
     working = {name for name, state in told.items() if state.startswith("works")}
     assert {_module(name) for name in working} == {module.rpartition(".")[2] for module in given}
@@ -148,15 +151,17 @@ def _default(field) -> str:
 def test_options_without_effect_are_named():
     """An option that nothing but the configuration and the operator reads is said to have no effect yet."""
     package = ROOT / "airflow_merge_provider"
-    rules = (package / f"core/merge_source/{name}.py" for name in ("equality", "course"))
-    readers = [*(package / "jobs").rglob("*.py"), *rules]
+    rules = (
+        package / f"core/{name}.py" for name in ("merge_source/equality", "merge_source/course", "population")
+    )
+    readers = [*(package / "jobs").rglob("*.py"), *rules, package / "pipes.py"]
     code = "".join(path.read_text(encoding="utf-8") for path in readers)
     code = code.replace("most_merged", "max_merged").replace("dataset_ids", "datasets")
     options = {row[0].strip("`") for row in rows(section(MERGE_SOURCE, "Options"))}
     without = {name for name in options if not re.search(rf"\b{name}\b", code)}
 
-    (told,) = re.findall(r"\*\*Checked, but not acted upon yet:\*\*(.*?)\n\n", MERGE_SOURCE, re.DOTALL)
-    assert set(re.findall(r"`(\w+)`", told)) == without
+    told = re.findall(r"\*\*Checked, but not acted upon yet:\*\*(.*?)\n\n", MERGE_SOURCE, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", "".join(told))) == without
 
 
 def test_the_functions_are_those_that_rules_may_use():

@@ -54,6 +54,21 @@ def test_columns_are_led_back_to_the_fields_they_show():
     assert output.facets["version"].datasetVersion == "3"
 
 
+def test_keys_of_a_join_are_told_once_for_the_whole_dataset():
+    """They decide which rows there are; a column may show the key of whichever source has it."""
+    columns = [{"name": "id", "from": ["crm.id", "erp.no"]}]
+
+    (output,) = facets({**REPORT, "columns": columns, "keys": [["crm.id", "erp.no"]]}).outputs
+
+    told = output.facets["columnLineage"]
+    key = [("/lake/crm", "id"), ("/lake/erp", "no")]
+    assert [(each.name, each.field) for each in told.fields["id"].inputFields] == key
+    assert [(each.name, each.field) for each in told.dataset] == key
+    assert {(each.type, each.subtype) for one in told.dataset for each in one.transformations} == {
+        ("INDIRECT", "JOIN")
+    }
+
+
 def test_without_openlineage_there_is_no_lineage(monkeypatch):
     """The package is optional."""
     monkeypatch.setitem(sys.modules, "airflow.providers.openlineage.extractors.base", None)

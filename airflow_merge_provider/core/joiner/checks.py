@@ -16,6 +16,7 @@ from airflow_merge_provider.core.joiner.conditions import condition_problems, co
 from airflow_merge_provider.core.joiner.hints import hint_problems, hint_warnings
 from airflow_merge_provider.core.joiner.keys import Keys, keys
 from airflow_merge_provider.core.joiner.schema import Field, Schema
+from airflow_merge_provider.core.joiner.sinks import column_problems, place_problems
 
 _RESERVED = re.compile(r"[.,:=&`]| as ")
 _LEAST = 2
@@ -26,11 +27,13 @@ def problems(asked: Asked) -> list[Problem]:
     """Give every fault that can be known, in the order in which the properties are read."""
     found = [*_input_problems(asked), *_required_problems(asked)]
     key_fields, key_problems = keys(asked)
-    chosen, column_problems = columns(asked)
-    found += [*key_problems, *column_problems, *hint_problems(asked), *condition_problems(asked)]
-    found += _addition_problems(asked, chosen, key_fields)
+    chosen, chosen_problems = columns(asked)
+    found += [*key_problems, *chosen_problems, *hint_problems(asked), *condition_problems(asked)]
+    found += [*_addition_problems(asked, chosen, key_fields), *place_problems(asked)]
+    if found:
+        return found
     # As in CDAP a declared schema is compared with an output that is right.
-    return found or list(_output_problems(asked, chosen))
+    return [*_output_problems(asked, chosen), *column_problems(asked, output(asked) or ())]
 
 
 def warnings(asked: Asked) -> list[str]:

@@ -176,7 +176,7 @@ def _structured(field: str, element: Mapping[str, Any]) -> Column | None:
 
 
 def _duplicates(asked: Asked, found: Sequence[Column], field: str) -> list[Problem]:
-    """Refuse names that come out twice, and those that a Delta table cannot tell apart (spec §5.3)."""
+    """Refuse names that come out twice, and those that a target cannot tell apart (spec §5.3)."""
     advice = "give one of them another name" if field == SELECTED else "drop or rename all but one"
     problems = [
         asked.problem(field, _CATEGORY, f"{name!r} comes out more than once: {', '.join(behind)}", advice)
@@ -186,7 +186,7 @@ def _duplicates(asked: Asked, found: Sequence[Column], field: str) -> list[Probl
         problems = [
             asked.problem(
                 field, _CATEGORY,
-                f"{name!r} differs from another name in case only, which no Delta table can hold:"
+                f"{name!r} differs from another name in case only, which no table or file can hold:"
                 f" {', '.join(behind)}", advice,
             )
             for name, behind in repeated(found, any_case=True).items()

@@ -46,6 +46,7 @@ def condition_warnings(asked: Asked) -> Iterator[str]:
     """Say which properties an expression leaves unread, or which are unread without one."""
     if asked.advanced:
         unread = [name for name in ("join_keys", "num_partitions") if asked[name]]
+        unread += ["join_null_keys"] if asked["join_null_keys"] is False else []
         yield from (f"{asked.spelling(name)}: is not read with an expression" for name in unread)
         return
     unread = [name for name in (EXPRESSION, ALIASES) if asked[name]]

@@ -24,10 +24,12 @@ def _read(reader: Callable[[Any], Any], written_as: Any) -> BeforeValidator:
 
 
 JoinType = Literal["innerjoin", "outerjoin", "leftouterjoin", "rightouterjoin", "fullouterjoin", "crossjoin"]
+Format = Literal["delta", "parquet", "csv", "json", "avro", "orc"]
 Expected = Literal["one_to_one", "one_to_many", "many_to_one"]
 Texts = str | list[str] | None
 Forms = str | list[str | dict[str, Any]] | dict[str, Any] | None
 Declared = str | list[list[Any] | dict[str, Any]] | dict[str, Any] | None
+Options = dict[str, str | int | float | bool] | None
 Names = Annotated[tuple[str, ...] | None, _read(written.names, Texts)]
 Elements = Annotated[tuple[Any, ...] | None, _read(written.elements, Forms)]
 Flag = Annotated[bool, _read(written.boolean, bool | str)]
@@ -67,8 +69,11 @@ class JoinerConfig(Config):
         description="What is joined: each input's name and its dataset, in the order of the output."
     )
     target: str | None = Describe(None, description="The dataset that the run writes.")
-    target_format: Literal["delta"] = Describe(
-        "delta", description="How the target is stored; only Delta tables can be written yet."
+    target_format: Annotated[Format, _read(written.word, str)] = Describe(
+        "delta", description="How the target is stored: a Delta table, or a folder of files."
+    )
+    target_options: Annotated[dict[str, str] | None, _read(written.options, Options)] = Describe(
+        None, description="Spark's options of the files, for example `sep` of csv."
     )
     write_mode: Literal["overwrite", "append"] = Describe(
         "overwrite", description="Whether a run replaces the target's rows or adds to them."

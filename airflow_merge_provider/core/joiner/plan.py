@@ -32,16 +32,11 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One more input joined to what is there already.
-
-    ``null_safe`` says of each key field whether a null may meet a null there: only where both sides can be
-    null does that differ from plain equality, which is cheaper.
-    """
+    """One more input joined to what is there already."""
 
     stage: str
     how: How
     in_memory: bool
-    null_safe: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +53,8 @@ class JoinPlan:
 
     ``keys`` holds each input's key fields; it is empty for a cross join and for an expression. Where some
     input is required, the others are compared with the key of the first one; where none is, with the first
-    key of a row that is there (``coalesced``).
+    key of a row that is there (``coalesced``). ``null_keys`` says of each input's key fields whether a null
+    in them may match: where it may on both sides, that differs from plain equality, which is cheaper.
     """
 
     schemas: Schemas
@@ -67,6 +63,7 @@ class JoinPlan:
     first_in_memory: bool
     steps: tuple[Step, ...]
     keys: Mapping[str, tuple[str, ...]]
+    null_keys: Mapping[str, tuple[bool, ...]]
     nulls_match: bool
     expression: str | None
     aliases: Mapping[str, str]
@@ -101,12 +98,13 @@ class JoinPlan:
         if self.expression is not None:
             lines.append(f"on {self.expression}")
         elif self.keys:
-            clauses = zip(*(self._sources(stage) for stage in self.order), strict=True)
-            lines.append("on " + " and ".join(" = ".join(clause) for clause in clauses))
+            lines.append("on " + " and ".join(" = ".join(clause) for clause in self.clauses()))
         return "\n".join(lines)
 
-    def _sources(self, stage: str) -> list[str]:
-        return [f"{stage}.{field}" for field in self.keys[stage]]
+    def clauses(self) -> list[tuple[str, ...]]:
+        """Give the fields that are compared with each other, as users write them; none without keys."""
+        sources = [[f"{stage}.{field}" for field in self.keys.get(stage, ())] for stage in self.order]
+        return list(zip(*sources, strict=True))
 
 
 def plan(config: JoinerConfig, schemas: Schemas) -> JoinPlan:
@@ -124,16 +122,9 @@ def plan(config: JoinerConfig, schemas: Schemas) -> JoinPlan:
         required=asked.required,
         first=order[0],
         first_in_memory=first_in_memory,
-        steps=tuple(
-            Step(
-                stage,
-                _how(asked, stage),
-                stage in in_memory,
-                _null_safe(asked, key_fields, order[:place], stage),
-            )
-            for place, stage in enumerate(order[1:], start=1)
-        ),
+        steps=tuple(Step(stage, _how(asked, stage), stage in in_memory) for stage in order[1:]),
         keys=key_fields,
+        null_keys={stage: _null_keys(asked, stage, names) for stage, names in key_fields.items()},
         nulls_match=config.join_null_keys,
         expression=asked[EXPRESSION] if asked.advanced else None,
         aliases=aliases(asked),
@@ -172,18 +163,10 @@ def _how(asked: Asked, stage: str) -> How:
     return "left" if asked.required else "full"
 
 
-def _null_safe(asked: Asked, key_fields: Keys, before: tuple[str, ...], stage: str) -> tuple[bool, ...]:
-    """Find the key fields in which a null can meet a null: in this input and in one it is compared with."""
-    if not asked["join_null_keys"] or not key_fields:
-        return (False,) * len(key_fields.get(stage, ()))
-    compared = before[:1] if asked.required else before
-
-    def nullable(each: str) -> list[bool]:
-        flags = {field.name: field.nullable for field in asked.schema(each) or ()}
-        return [flags[name] for name in key_fields[each]]
-
-    left = [any(flags) for flags in zip(*map(nullable, compared), strict=True)]
-    return tuple(both and right for both, right in zip(left, nullable(stage), strict=True))
+def _null_keys(asked: Asked, stage: str, names: tuple[str, ...]) -> tuple[bool, ...]:
+    """Tell of an input's key fields whether there may be a null that matches another."""
+    nullable = {field.name: field.nullable for field in asked.schema(stage) or ()}
+    return tuple(bool(asked["join_null_keys"]) and nullable[name] for name in names)
 
 
 def _outputs(asked: Asked) -> tuple[Output, ...]:

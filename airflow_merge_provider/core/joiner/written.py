@@ -85,6 +85,19 @@ def condition_type(value: Any) -> str:
     return word
 
 
+def word(value: Any) -> Any:
+    """Read a word in any case."""
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+def options(value: Any) -> Any:
+    """Read an object of texts, numbers and booleans as one of texts."""
+    if not isinstance(value, Mapping):
+        return value
+    said = {str(key): str(each) for key, each in value.items()}
+    return {key: text.lower() if text in {"True", "False"} else text for key, text in said.items()}
+
+
 def boolean(value: Any) -> bool:
     """Read a boolean or the text of one."""
     if isinstance(value, bool):

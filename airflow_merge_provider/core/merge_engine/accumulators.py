@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
@@ -59,6 +59,20 @@ def order_key(value: Any) -> tuple[Any, ...]:
     if isinstance(value, float):
         return (1, math.isnan(value), 0.0 if math.isnan(value) else value)
     return (1, value)
+
+
+def comes_before(pairs: Iterable[tuple[Any, Any]], *, descending: bool = False) -> bool:
+    """Say whether the first values of some pairs are older than the second ones; null is the oldest.
+
+    >>> comes_before([(1, 1), (None, 5)]), comes_before([(1, 2)], descending=True)
+    (True, False)
+    """
+    for one, other in pairs:
+        mine, its = order_key(one), order_key(other)
+        if mine != its:
+            turned = descending and one is not None and other is not None
+            return mine > its if turned else mine < its
+    return False
 
 
 def identity(value: Any) -> Any:
@@ -274,8 +288,7 @@ def _nested_key(row: Mapping[str, Any], rule: Rule) -> tuple[Any, ...] | None:
 
 
 def _is_late(row: Mapping[str, Any], stored: Mapping[str, Any], rule: Rule) -> bool:
-    names = rule.options.nested_sequence
-    return [order_key(row[name]) for name in names] < [order_key(stored[name]) for name in names]
+    return comes_before((row[name], stored[name]) for name in rule.options.nested_sequence)
 
 
 def _nested_first(value: list[Any], rule: Rule) -> list[Any]:

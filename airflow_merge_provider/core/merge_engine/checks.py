@@ -18,7 +18,7 @@ from airflow_merge_provider.core.merge_engine.columns import (
     type_text,
 )
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
-from airflow_merge_provider.core.merge_engine.functions import FUNCTIONS, SKETCHES
+from airflow_merge_provider.core.merge_engine.functions import FUNCTIONS, SERIALIZED
 from airflow_merge_provider.core.merge_engine.options import AGGREGATION, PARTIAL, Group, Options
 from airflow_merge_provider.core.merge_engine.plan import Plan, Role, Rule
 
@@ -60,6 +60,8 @@ def plan(config: MergeEngineConfig, columns: Sequence[Column], *, retracts: bool
         options,
         retracts and not options.ignore_delete,
         config.fail_on,
+        config.clear_column is not None,
+        bool(config.tombstone_retention),
     )
     problems = [*names.problems, *_key_problems(made), *_kind_problems(made), *_order_problems(made)]
     problems += [problem for rule in made.rules for problem in _rule_problems(rule, made)]
@@ -97,6 +99,8 @@ def _resolved(options: Options, names: _Names) -> Options:
             names.find_all(f"options.{group.option}", group.order),
             names.find_all(f"options.{group.option}", group.protected),
             group.option,
+            group.descending,
+            group.function,
         )
         for group in options.groups
     )
@@ -150,8 +154,7 @@ def _rule_problems(rule: Rule, made: Plan) -> Iterator[Problem]:
     name = rule.function
     if name is None or rule.role is not Role.FUNCTION:
         return
-    own = rule.options.function is not None
-    path = f"options.fields.{rule.name}.aggregate-function" if own else _default_path(made)
+    path = _function_path(rule, made)
     function, column = FUNCTIONS[name], rule.column
     if not function.accepts(column.kind):
         message = f"{name} takes {function.takes}, and column {rule.name!r} is {type_text(column.kind)}"
@@ -160,13 +163,18 @@ def _rule_problems(rule: Rule, made: Plan) -> Iterator[Problem]:
     if function.unavailable:
         message = f"{name} of column {rule.name!r} cannot be computed here: {function.unavailable}"
         yield Problem(path, "function", message, "keep the values as ARRAY with collect")
-    if name in SKETCHES and made.folds_rows:
+    if name in SERIALIZED and made.folds_rows:
         message = f"{name} of column {rule.name!r} cannot be folded where deletes of a group remove the row"
         yield Problem(path, "function", message, "leave remove-record-on-sequence-group out")
     yield from _nested_problems(rule)
 
 
-def _default_path(made: Plan) -> str:
+def _function_path(rule: Rule, made: Plan) -> str:
+    """Name the option that gave a column its function."""
+    if rule.options.function is not None:
+        return f"options.fields.{rule.name}.aggregate-function"
+    if rule.group is not None and made.groups[rule.group].function is not None:
+        return f"options.{made.groups[rule.group].option}"
     return "options.fields.default-aggregate-function" if made.options.default_function else "options"
 
 

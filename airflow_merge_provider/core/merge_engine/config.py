@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -13,7 +15,9 @@ from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mea
 from airflow_merge_provider.core.merge_engine.contradictions import among, contradictions
 from airflow_merge_provider.core.merge_engine.options import (
     AGGREGATION,
+    DEDUPLICATE,
     ENGINES,
+    FIRST_ROW,
     PARTIAL,
     WITHOUT_EFFECT,
     Options,
@@ -21,7 +25,9 @@ from airflow_merge_provider.core.merge_engine.options import (
 )
 from airflow_merge_provider.core.model import Config
 
-STRICT = ("tie", "null-sequence", "orphan-retract")
+STRICT = ("tie", "null-sequence", "orphan-retract", "lone-update")
+_OF_SEQUENCE = ("tie", "null-sequence")
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(hour|day|week)s?\Z")
 _NO_KEY = "must be a list with at least one column"
 
 
@@ -70,6 +76,20 @@ def _fail_on(value: Any) -> tuple[str, ...]:
     return words
 
 
+def _span(value: Any) -> timedelta | None:
+    """Read a span of time: a number of days, or a text such as ``12 hours``; 0 is none."""
+    if value is None or isinstance(value, timedelta):
+        return value or None
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return timedelta(days=value) or None
+    found = _SPAN.match(value.strip().lower()) if isinstance(value, str) else None
+    if found is not None:
+        return timedelta(**{f"{found[2]}s": float(found[1])}) or None
+    if isinstance(value, str) and value.strip() == "0":
+        return None
+    raise ValueError(f"must be a number of days, or a text such as '12 hours', not {value!r}")
+
+
 Columns = Annotated[tuple[str, ...], BeforeValidator(_columns)]
 Name = Annotated[str, Field(min_length=1)]
 
@@ -97,6 +117,15 @@ class MergeEngineConfig(Config):
         (), description="The columns that say which record of a batch came first; by default its files do."
     )
     partition_by: Columns = Field((), description="The columns by which a new target is partitioned.")
+    clear_column: Name | None = Field(
+        None, description="The column of the source that names the columns which a record empties."
+    )
+    tombstone_retention: Annotated[timedelta | None, BeforeValidator(_span)] = Field(
+        None, description="How long removed keys keep their place in the order, such as 7 days."
+    )
+    compact_ratio: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="Compact the target when this share of its stored rows is outdated."
+    )
     batch_id: Name | None = Field(
         None, description="The name of the batch: one that the target has seen is not folded again."
     )
@@ -104,7 +133,8 @@ class MergeEngineConfig(Config):
         None, description="The table that takes the net changes of every run, with kinds and run numbers."
     )
     fail_on: Annotated[tuple[str, ...], BeforeValidator(_fail_on)] = Field(
-        (), description="What stops a run: tie, null-sequence, orphan-retract; by default none of them."
+        (),
+        description="What stops a run: tie, null-sequence, orphan-retract, lone-update; by default none.",
     )
     incremental: bool = Field(
         default=True, description="Whether a run reads only what the source gained since the last one."
@@ -133,7 +163,11 @@ class MergeEngineConfig(Config):
         if engine is not None:
             yield from contradictions(options, engine, key, partition_by)
             yield from _partition_problems(engine, key, partition_by)
-        unordered = [word for word in known.get("fail_on", ()) if word != "orphan-retract"]
+            yield from _retention_problems(known, options, engine)
+            if known.get("clear_column") and engine in {DEDUPLICATE, FIRST_ROW}:
+                message = f"clear_column is about columns that skip nulls, and {engine} takes whole rows"
+                yield Problem("clear_column", "engine", message, "leave it out")
+        unordered = [word for word in known.get("fail_on", ()) if word in _OF_SEQUENCE]
         if unordered and not options.sequence:
             message = f"{unordered[0]} is about sequence.field, which is not given"
             yield Problem("fail_on", "contradiction", message, "name the columns that order the records")
@@ -152,6 +186,20 @@ def references(config: MergeEngineConfig) -> dict[str, str]:
     """Give every dataset that a configuration names, by the path that errors name."""
     named = {"source": config.source, "target": config.target, "changelog": config.changelog}
     return {path: ref for path, ref in named.items() if ref is not None}
+
+
+def _retention_problems(known: Mapping[str, Any], options: Options, engine: str) -> Iterator[Problem]:
+    """Refuse to remember removals where nothing is removed, or nothing says what is older."""
+    if known.get("tombstone_retention") is None:
+        return
+    removes = options.remove_on_delete or options.remove_on_groups or engine == DEDUPLICATE
+    if engine == FIRST_ROW or options.ignore_delete or not removes:
+        message, hint = "no row is ever removed", "leave it out, or say what removes a row"
+    elif not options.sequence and not options.remove_on_groups:
+        message, hint = "nothing orders the records of different batches", "set sequence.field"
+    else:
+        return
+    yield Problem("tombstone_retention", "contradiction", f"has no effect: {message}", hint)
 
 
 def _partition_problems(

@@ -166,7 +166,7 @@ def _outside_problems(options: Options, primary_key: Sequence[str]) -> Iterator[
 
 def _column_problems(column: str, options: Options, engine: str) -> Iterator[Problem]:
     said = options.columns[column]
-    function = said.function or options.default_function
+    function = options.function_of(column)
     takes = FUNCTIONS[function].options if function else ()
     for suffix in sorted(said.given & options_of_functions() - set(takes)):
         having = ", ".join(name for name, each in FUNCTIONS.items() if suffix in each.options)

@@ -14,8 +14,8 @@ from airflow_merge_provider.core.merge_engine.accumulators import (
     ACCUMULATORS,
     EMPTY,
     FoldError,
+    comes_before,
     finished,
-    order_key,
 )
 from airflow_merge_provider.core.merge_engine.options import PARTIAL
 from airflow_merge_provider.core.merge_engine.plan import Plan, Role, Rule
@@ -24,21 +24,30 @@ from airflow_merge_provider.core.merge_engine.refusals import cannot_retract
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record: whether it adds or retracts, whether its kind is ``-D``, whether it is the stored row."""
+    """One record: whether it adds or retracts, whether its kind is ``-D``, whether it is the stored row.
+
+    ``clears`` names the columns that it empties on purpose. A stored record that deletes is a removal that
+    was remembered.
+    """
 
     values: Mapping[str, Any]
     adds: bool = True
     deletes: bool = False
     stored: bool = False
+    clears: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What is left of a key: the values of the folded columns, whether there is a row, what went wrong."""
+    """What is left of a key: the values of the folded columns, whether there is a row, what went wrong.
+
+    ``removed`` holds the ordering fields of the newest removals by a sequence group, None without one.
+    """
 
     values: Mapping[str, Any]
     alive: bool
     problem: str | None = None
+    removed: Mapping[str, Any] | None = None
 
 
 def fold(plan: Plan, rules: Iterable[Rule], records: Iterable[Record]) -> Folded:
@@ -46,16 +55,16 @@ def fold(plan: Plan, rules: Iterable[Rule], records: Iterable[Record]) -> Folded
 
     A problem is the text of the first one; there are no values then.
     """
-    walk = _Walk(plan, tuple(rules))
+    walk = Walk(plan, tuple(rules))
     try:
         for record in records:
             walk.take(record)
-        return Folded(walk.finish(), walk.alive)
+        return Folded(walk.finish(), walk.alive, removed=walk.removed())
     except FoldError as error:
         return Folded({}, walk.alive, str(error))
 
 
-class _Walk:
+class Walk:
     """The state between two records of a key."""
 
     def __init__(self, plan: Plan, rules: tuple[Rule, ...]) -> None:
@@ -67,6 +76,7 @@ class _Walk:
         ]
         self._ordering = [rule for rule in rules if rule.role is Role.ORDER]
         self._removes = plan.options.remove_on_delete
+        self._removals: dict[int, list[Any]] = {}
         self._reset()
 
     def _reset(self) -> None:
@@ -76,6 +86,8 @@ class _Walk:
 
     def take(self, record: Record) -> None:
         """Fold one more record."""
+        if self._plan.remembers and self._is_behind_removal(record):
+            return
         if record.deletes and (self._removes or self._is_removal(record)):
             self._reset()
             return
@@ -100,27 +112,52 @@ class _Walk:
     def _clock(self, place: int, record: Record) -> list[Any]:
         return [record.values[name] for name in self._plan.groups[place].order]
 
-    def _is_new(self, place: int, tick: list[Any]) -> bool:
-        """Tell whether a tuple is not older than the group's clock."""
-        clock = self._clocks.get(place)
-        return clock is None or [order_key(each) for each in tick] >= [order_key(each) for each in clock]
+    def removed(self) -> dict[str, Any] | None:
+        """Give the ordering fields of the newest removals by a sequence group."""
+        pairs = [
+            pair
+            for place, tick in self._removals.items()
+            for pair in zip(self._plan.groups[place].order, tick, strict=True)
+        ]
+        return dict(pairs) or None
+
+    def _is_new(self, place: int, tick: list[Any], clock: list[Any] | None) -> bool:
+        """Tell whether a tuple is not older than a group's clock."""
+        if clock is None:
+            return True
+        pairs = zip(tick, clock, strict=True)
+        return not comes_before(pairs, descending=self._plan.groups[place].descending)
 
     def _is_removal(self, record: Record) -> bool:
-        ticks = ((place, self._clock(place, record)) for place in self._plan.removing_groups)
-        return any(_is_set(tick) and self._is_new(place, tick) for place, tick in ticks)
+        """Tell whether a ``-D`` removes the row, and remember where it stands in the order."""
+        ticks = {place: self._clock(place, record) for place in self._plan.removing_groups}
+        removing = {
+            place: tick
+            for place, tick in ticks.items()
+            if _is_set(tick) and self._is_new(place, tick, self._clocks.get(place))
+        }
+        self._removals |= removing
+        return bool(removing)
+
+    def _is_behind_removal(self, record: Record) -> bool:
+        """Tell whether a record is older than a removal of the row by one of its groups."""
+        ticks = ((place, self._clock(place, record)) for place in self._removals)
+        return any(
+            _is_set(tick) and not self._is_new(place, tick, self._removals[place]) for place, tick in ticks
+        )
 
     def _take_free(self, rule: Rule, record: Record) -> None:
         value = record.values[rule.name]
         if rule.role is Role.FUNCTION:
             self._aggregate(rule, record, is_new=True)
-        elif rule.role is not Role.FREE or (record.adds and value is not None):
+        elif rule.role is not Role.FREE or (record.adds and (value is not None or _clears(record, rule))):
             self._gathered[rule.name] = value
 
     def _take_group(self, place: int, rules: list[Rule], record: Record) -> None:
         tick = self._clock(place, record)
         if not _is_set(tick):
             return
-        is_new = self._is_new(place, tick)
+        is_new = self._is_new(place, tick, self._clocks.get(place))
         for rule in rules:
             if rule.role is Role.FUNCTION:
                 self._aggregate(rule, record, is_new=is_new)
@@ -132,7 +169,9 @@ class _Walk:
     def _aggregate(self, rule: Rule, record: Record, *, is_new: bool) -> None:
         does = ACCUMULATORS[str(rule.function)]
         gathered, value = self._gathered.get(rule.name, EMPTY), record.values[rule.name]
-        if not record.adds:
+        if record.adds and rule.skips_nulls and _clears(record, rule):
+            self._gathered[rule.name] = None
+        elif not record.adds:
             if rule.options.ignore_retract:
                 return
             if does.retract is None:
@@ -145,6 +184,10 @@ class _Walk:
             self._gathered[rule.name] = does.add(gathered, value, rule)
         else:
             self._gathered[rule.name] = does.add(value, gathered, rule)
+
+
+def _clears(record: Record, rule: Rule) -> bool:
+    return rule.name.casefold() in record.clears
 
 
 def _is_set(tick: list[Any]) -> bool:

@@ -51,8 +51,6 @@ def _keytime(kind: Any) -> bool:
     return len(row_fields(element_of(kind))) >= _LEAST_KEYTIME_FIELDS
 
 
-_NO_BITMAPS = "no library that reads roaring bitmaps is part of this package"
-
 FUNCTIONS: Mapping[str, Function] = {
     "sum": Function("a number", is_number, retracts=True),
     "product": Function("a number", is_number, retracts=True),
@@ -77,7 +75,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "nested_partial_update": Function("ARRAY<STRUCT>", _rows, options=_NESTED[:2]),
     "hll_sketch": Function("BINARY", _is("binary")),
     "theta_sketch": Function("BINARY", _is("binary")),
-    "rbm32": Function("BINARY", _is("binary"), unavailable=_NO_BITMAPS),
+    "rbm32": Function("BINARY", _is("binary")),
     "rbm64": Function(
         "BINARY", _is("binary"), unavailable="the bytes of rbm64 are a format of the Java library alone"
     ),
@@ -85,8 +83,8 @@ FUNCTIONS: Mapping[str, Function] = {
 }
 ALIASES = {"first_not_null_value": "first_non_null_value"}
 
-# What plain aggregates of Spark cannot do, since Python has no counterpart of these bytes.
-SKETCHES = ("hll_sketch", "theta_sketch")
+# Kept as bytes that only aggregates of Spark unite, not the fold.
+SERIALIZED = ("hll_sketch", "theta_sketch", "rbm32")
 
 
 def function_named(word: str) -> str | None:

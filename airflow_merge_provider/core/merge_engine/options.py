@@ -28,11 +28,17 @@ _FIELD = re.compile(r"fields\.(?P<name>.+)\.(?P<suffix>[^.]+)\Z", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A sequence group: its ordering fields, the columns that they protect, and the option that made it."""
+    """A sequence group: its ordering fields, the columns that they protect, and the option that made it.
+
+    ``descending`` says that the smallest tuple is the newest; ``function`` is that of its columns which have
+    none of their own.
+    """
 
     order: tuple[str, ...]
     protected: tuple[str, ...]
     option: str
+    descending: bool = False
+    function: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,13 @@ class Options:
     def of(self, column: str) -> ColumnOptions:
         """Give what is said about a column, the defaults when nothing is."""
         return self.columns.get(column, ColumnOptions())
+
+    def function_of(self, column: str) -> str | None:
+        """Give a column's own function, else that of its group, else the default of the table."""
+        named = column.casefold()
+        groups = (group for group in self.groups if named in map(str.casefold, group.protected))
+        group = next(groups, None)
+        return self.of(column).function or (group.function if group else None) or self.default_function
 
 
 Reader = Callable[[Any], Any]
@@ -171,6 +184,7 @@ _PARTS: Mapping[str, tuple[str, Reader]] = {
     "ts-field": ("ts_field", _name),
 }
 _GROUP = "sequence-group"
+_GROUP_WORDS = ("columns", "descending", "function")
 
 OPTIONS = tuple(_SETTINGS)
 
@@ -234,9 +248,7 @@ class _Reading:
     def _field(self, key: str, name: str, suffix: str, value: Any) -> None:
         if suffix == _GROUP:
             self._for_engine(key, (PARTIAL,))
-            order, protected = self._read(key, _names, name), self._read(key, _names, value)
-            if order and protected:
-                self.groups.append(Group(order, protected, key))
+            self._group(key, name, value)
             return
         if suffix not in _PARTS:
             near = did_you_mean(suffix, [*_PARTS, _GROUP])
@@ -250,6 +262,21 @@ class _Reading:
             found = self._function(key, found)
         if found is not None:
             self.columns.setdefault(name.strip(), {})[part] = found
+
+    def _group(self, key: str, name: str, value: Any) -> None:
+        """Take a group: the names of its columns, or an object that says more about it."""
+        said = value if isinstance(value, Mapping) else {"columns": value}
+        for word in said:
+            if word not in _GROUP_WORDS:
+                hint = did_you_mean(str(word), _GROUP_WORDS) or f"known: {', '.join(_GROUP_WORDS)}"
+                self._wrong(key, "unknown", f"unknown word {word!r} of a group", hint)
+        order, protected = self._read(key, _names, name), self._read(key, _names, said.get("columns", ""))
+        descending = self._read(key, _boolean, said.get("descending", False))
+        function = None
+        if "function" in said and (word := self._read(key, _name, said["function"])) is not None:
+            function = self._function(key, word)
+        if order and protected:
+            self.groups.append(Group(order, protected, key, bool(descending), function))
 
     def _function(self, key: str, word: str) -> str | None:
         known = function_named(word)

@@ -6,12 +6,11 @@ Source: merge_engine spec §9.1 (what is computed) and §9.3 (how).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
 
 from airflow_merge_provider.core.merge_engine.columns import Column
-from airflow_merge_provider.core.merge_engine.functions import FUNCTIONS
+from airflow_merge_provider.core.merge_engine.functions import FUNCTIONS, SERIALIZED
 from airflow_merge_provider.core.merge_engine.options import (
     AGGREGATION,
     DEDUPLICATE,
@@ -57,6 +56,11 @@ class Rule:
         return self.column.name
 
     @property
+    def skips_nulls(self) -> bool:
+        """Tell whether the newest value that is not null is the column's value."""
+        return self.role is Role.FREE or (self.function == "last_non_null_value" and self.group is None)
+
+    @property
     def refuses_retracts(self) -> bool:
         """Tell whether a retract that reaches this column is an error."""
         return (
@@ -71,7 +75,8 @@ class Plan:
     """A checked table: its columns in order with their rules, and what decides between records.
 
     ``options`` holds the true names of the columns. ``retracts`` says whether a record may take something
-    back; where none can, more columns need no fold.
+    back; where none can, more columns need no fold. ``clears`` says whether records name columns that they
+    empty, ``remembers`` whether removed keys keep their place in the order.
     """
 
     engine: str
@@ -80,6 +85,13 @@ class Plan:
     options: Options
     retracts: bool = True
     fail_on: tuple[str, ...] = ()
+    clears: bool = False
+    remembers: bool = False
+    # One for each column, in the order of the table. No cached property: its lock cannot go to workers.
+    rules: tuple[Rule, ...] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rules", tuple(self._rule(column) for column in self.columns))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,16 +120,22 @@ class Plan:
         return tuple(place for place, group in enumerate(self.groups) if wanted & set(group.order))
 
     @property
+    def clearable(self) -> tuple[str, ...]:
+        """The columns that a record may empty: those where a null alone says nothing."""
+        return tuple(rule.name for rule in self.rules if self.clears and rule.skips_nulls)
+
+    @property
+    def remembered(self) -> tuple[str, ...]:
+        """The columns that say when a key was removed, as a remembered key keeps them."""
+        ordering = tuple(name for place in self.removing_groups for name in self.groups[place].order)
+        return ordering or self.sequence
+
+    @property
     def needs_policy(self) -> bool:
         """Tell whether nothing says what a retract does to a row, so that each is refused."""
         if self.engine == FIRST_ROW:
             return True
         return self.engine == PARTIAL and not self.groups and not self.options.remove_on_delete
-
-    @cached_property
-    def rules(self) -> tuple[Rule, ...]:
-        """One rule for each column, in the order of the table."""
-        return tuple(self._rule(column) for column in self.columns)
 
     @property
     def folded(self) -> tuple[Rule, ...]:
@@ -154,7 +172,7 @@ class Plan:
         if column.name in self.groups[place].order:
             return Rule(column, Role.ORDER, group=place, folded=folded)
         said = self.options.of(column.name)
-        function = said.function or self.options.default_function
+        function = self.options.function_of(column.name)
         if function is None:
             return Rule(column, Role.PROTECTED, group=place, folded=folded)
         reason = folded or _folded_in_group(function, said, retracts=self.retracts)
@@ -170,7 +188,7 @@ _GATHERED = (
     "nested_update",
     "nested_partial_update",
 )
-_WHATEVER_THE_ORDER = ("sum", "count", "max", "min", "bool_and", "bool_or", "hll_sketch", "theta_sketch")
+_WHATEVER_THE_ORDER = ("sum", "count", "max", "min", "bool_and", "bool_or", *SERIALIZED)
 
 
 def _folded(function: str) -> str:

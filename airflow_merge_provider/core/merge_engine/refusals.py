@@ -17,6 +17,9 @@ NULL_KIND = "the row kind is null: it must be +I, +U, -U or -D"
 # Followed by the word that was found.
 UNKNOWN_KIND = "the row kind must be +I, +U, -U or -D, not "
 
+# Followed by the name that was found.
+NOT_CLEARABLE = "clear_column names no column that skips nulls: "
+
 
 def null_key(column: str) -> str:
     """Refuse a record without its key."""
@@ -47,6 +50,11 @@ def cannot_retract(rule: Rule) -> str:
     )
 
 
+def broken_bitmap(rule: Rule) -> str:
+    """Refuse bytes that are no bitmap."""
+    return f"column {rule.name!r} holds bytes that are no {rule.function} bitmap"
+
+
 def null_sequence(column: str) -> str:
     """Refuse a record without its place in the order, where ``fail_on`` says so."""
     return f"null in column {column!r} of sequence.field, and fail_on has null-sequence"
@@ -57,6 +65,7 @@ def tie(columns: Sequence[str]) -> str:
     return f"records with the same {', '.join(columns)} (sequence.field), and fail_on has tie"
 
 
+LONE_UPDATE = "-U without a record that replaces it, and fail_on has lone-update"
 ORPHAN_RETRACT = "-U or -D for a key that has no row, and fail_on has orphan-retract"
 
 

@@ -5,6 +5,7 @@ Source: merge_record spec §2 and §15.
 
 from __future__ import annotations
 
+import warnings as python_warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -28,6 +29,8 @@ Format = Literal["csv", "json", "json-array", "avro", "parquet", "orc", "xml"]
 FORMATS: tuple[str, ...] = get_args(Format)
 PLACES = ("source", "merged", "failure", "original", "state_path")
 _SOURCES = ("metadata", "path", "sidecar")
+# Formats whose schema can only be told by looking at the records.
+_INFERRED = ("csv", "json", "json-array")
 _ORIGINAL = "name where merged sources go, or set original_action to 'keep' or 'delete'"
 _READER = 'must be a format or {"format": …, "schema": …, "options": {…}}'
 
@@ -135,6 +138,9 @@ MostSize = Annotated[int | None, _by(data_size), _shown("integer", "string", "nu
 Span = Annotated[Period | None, _by(period), _shown("string", "null")]
 Described = Annotated[dict[str, Any], BeforeValidator(_reader), _shown("object", "string")]
 
+# BaseModel has an old method of this name, which nobody calls here; the argument is called so.
+python_warnings.filterwarnings("ignore", message='Field name "validate"', category=UserWarning)
+
 
 class MergeRecordConfig(Config):
     """A checked MergeRecord: what is alike, when a bin is full, and where files are."""
@@ -213,11 +219,29 @@ class MergeRecordConfig(Config):
     failure_scope: Literal["bin", "flowfile"] = Field(
         "bin", description="Whether a malformed record fails the whole bin or its file alone."
     )
+    size_basis: Literal["input", "estimated_output", "uncompressed"] = Field(
+        "input",
+        description="Whether bytes are those of the files, those that the output is expected to have, or "
+        "those of the files unpacked.",
+    )
+    validate: Literal["on_arrival", "on_merge"] = Field(  # type: ignore[assignment] # BaseModel's old method
+        "on_arrival",
+        description="Whether malformed records are looked for when a file arrives or when its bin is merged.",
+    )
+    trust_record_count: bool = Field(
+        default=False,
+        description="Whether the record.count of a sidecar is believed; such a file is validated on merge.",
+    )
 
     @property
     def defragment(self) -> bool:
         """Whether bins are sets of fragments."""
         return self.merge_strategy == DEFRAGMENT
+
+    @property
+    def knows_schema(self) -> bool:
+        """Whether the schema of a file is known without looking at its records."""
+        return self.reader["schema"] is not None or self.reader["format"] not in _INFERRED
 
     @property
     def output(self) -> dict[str, Any]:
@@ -236,13 +260,7 @@ class MergeRecordConfig(Config):
             yield Problem(
                 "original", "unused", f"is not used with original_action {action!r}", "leave it out"
             )
-        if known.get("partition_by") and known.get("merge_strategy") == DEFRAGMENT:
-            yield Problem(
-                "partition_by",
-                "conflict",
-                "cannot be combined with Defragment",
-                "merge by a correlation attribute",
-            )
+        yield from _partition_problems(known)
         reader = known.get("reader")
         if reader and reader["format"] == "xml":
             if reader["schema"] is None:
@@ -268,7 +286,25 @@ def warnings(config: MergeRecordConfig) -> list[str]:
         found.append("no max_bin_age: incomplete sets of fragments wait for ever")
     if config.defragment and config.correlation_attribute_name:
         found.append("correlation_attribute_name has no effect with Defragment")
+    if not config.knows_schema:
+        if config.validate == "on_merge":
+            found.append("validate 'on_merge' has no effect without a schema of the reader")
+        if config.trust_record_count:
+            found.append("trust_record_count has no effect without a schema of the reader")
     return found
+
+
+def _partition_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
+    """Refuse what cannot be together with files that are split: their records are read on arrival."""
+    if not known.get("partition_by"):
+        return
+    at = "partition_by"
+    if known.get("merge_strategy") == DEFRAGMENT:
+        hint = "merge by a correlation attribute"
+        yield Problem(at, "conflict", "cannot be combined with Defragment", hint)
+    if known.get("validate") == "on_merge" or known.get("trust_record_count"):
+        what = "cannot be combined with validate 'on_merge' or trust_record_count"
+        yield Problem(at, "conflict", what, "files are split when they arrive: leave these out")
 
 
 def _threshold_problems(known: Mapping[str, Any]) -> Iterator[Problem]:

@@ -19,6 +19,7 @@ class FlowFile:
 
     ``arrival`` is in microseconds since 1970 UTC. ``schema`` is the key of a schema that is kept once.
     ``unreadable`` and ``malformed`` say why the file as a whole, or a record of it, cannot be read.
+    ``unchecked`` ones are only looked into when their bin is merged; what is counted was told by others.
     """
 
     uri: str
@@ -33,6 +34,7 @@ class FlowFile:
     part: str | None = None
     unreadable: str | None = None
     malformed: str | None = None
+    unchecked: bool | None = None
 
     @property
     def name(self) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field as default, replace
+from types import MappingProxyType
 from typing import Any
 
 from airflow_merge_provider.core.merge_record import attributes as attribute_rules
 from airflow_merge_provider.core.merge_record.bins import Bins, Ended
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, merge_id
-from airflow_merge_provider.core.merge_record.reasons import FULL, Reason
+from airflow_merge_provider.core.merge_record.reasons import FULL, Reason, malformed
 from airflow_merge_provider.core.merge_record.schema import Field, Schema, union
 from airflow_merge_provider.core.merge_record.state import State, fingerprint
 
@@ -28,6 +29,7 @@ MIME_TYPES = {
     "xml": "application/xml",
 }
 _MILLISECOND = 1000
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,21 +121,31 @@ class Plan:
 
 
 def plan(
-    state: State, arrivals: Arrivals, now: int, config: MergeRecordConfig, lost: Sequence[str] = ()
+    state: State,
+    arrivals: Arrivals,
+    now: int,
+    config: MergeRecordConfig,
+    *,
+    lost: Sequence[str] = (),
+    broken: Mapping[str, str] = NOTHING,
 ) -> Plan:
     """Bin what has arrived, end what is to end; ``now`` is in microseconds since 1970 UTC.
 
     The state's bins must be of this configuration's groups (``state.fingerprint``) and hold no file that has
-    changed; ``lost`` are files that vanished from them, to be told.
+    changed; ``lost`` are files that vanished from them, to be told. ``broken`` are FlowFiles that were found
+    malformed when their bin was to be merged, with the reason: the bin fails then, or they alone.
     """
+    if broken and config.failure_scope == "flowfile":
+        state, arrivals = _set_apart(state, arrivals, broken)
     schemas = {key: Schema.of(raw) for key, raw in state.schemas.items()} | dict(arrivals.schemas)
     open_before = [bin_.without(()) for bin_ in state.bins]
     bins = Bins(config, open_before, state.next_seq, now)
     for flowfile in arrivals.flowfiles:
         bins.take(flowfile)
     bins.sweep(queue_was_empty=config.complete_full_enough or not arrivals.flowfiles)
-    merges = tuple(_merge(ended, schemas, now, config) for ended in bins.ended if not ended.failed)
-    failures = tuple(_failure(ended) for ended in bins.ended if ended.failed)
+    every = [_checked(ended, broken) for ended in bins.ended]
+    merges = tuple(_merge(ended, schemas, now, config) for ended in every if not ended.failed)
+    failures = tuple(_failure(ended) for ended in every if ended.failed)
     used = {source.schema for bin_ in bins.open for source in bin_.sources}
     after = replace(
         state,
@@ -164,6 +176,28 @@ def projected(record: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
 def _value(record: Mapping[str, Any], field: Field) -> Any:
     found = (name for name in (field["name"], *(field.get("aliases") or ())) if name in record)
     return record.get(next(found, ""))
+
+
+def _checked(ended: Ended, broken: Mapping[str, str]) -> Ended:
+    """Fail a bin that was to be merged for the first of its sources that cannot be read."""
+    culprit = next((source for source in ended.sources if source.uuid in broken), None)
+    if ended.failed or culprit is None:
+        return ended
+    return replace(
+        ended, reason=malformed(culprit.name, broken[culprit.uuid]), failed=True, culprit=culprit.uuid
+    )
+
+
+def _set_apart(state: State, arrivals: Arrivals, broken: Mapping[str, str]) -> tuple[State, Arrivals]:
+    """Offer broken FlowFiles as what they are, those of open bins once more and first."""
+    old = [source for bin_ in state.bins for source in bin_.sources if source.uuid in broken]
+    bins = (bin_.without(broken) for bin_ in state.bins)
+    flowfiles = [
+        replace(each, malformed=broken[each.uuid]) if each.uuid in broken else each
+        for each in (*old, *arrivals.flowfiles)
+    ]
+    kept = replace(state, bins=tuple(bin_ for bin_ in bins if bin_.sources))
+    return kept, replace(arrivals, flowfiles=tuple(flowfiles))
 
 
 def _merge(ended: Ended, schemas: Mapping[str, Schema], now: int, config: MergeRecordConfig) -> Merge:

@@ -17,6 +17,7 @@ from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 
 FORMAT = 1
+STATE_FILE = "state.json"
 _GROUPING = (
     "merge_strategy", "correlation_attribute_name", "reader", "writer", "attributes", "attribute_sources",
     "partition_by", "schema_identity", "schema_merge",
@@ -29,7 +30,7 @@ class State:
 
     ``schemas`` holds each schema of an open bin once, by its key. ``done`` are files that stay where they are
     although they have been merged, by their version; ``partial`` the merges that have taken parts of a file
-    whose other parts still wait.
+    whose other parts still wait. ``learned`` is how many records and bytes were written by which writer.
     """
 
     generation: int = 0
@@ -39,6 +40,7 @@ class State:
     schemas: Mapping[str, Any] = field(default_factory=dict)
     done: Mapping[str, str] = field(default_factory=dict)
     partial: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    learned: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def waiting(self) -> dict[str, str]:
@@ -55,6 +57,7 @@ class State:
             "schemas": dict(self.schemas),
             "done": dict(self.done),
             "partial": {uri: list(ids) for uri, ids in self.partial.items()},
+            "learned": dict(self.learned),
             "bins": [_bin_json(bin_) for bin_ in self.bins],
         }
 
@@ -77,7 +80,13 @@ class State:
             schemas=raw["schemas"],
             done=raw["done"],
             partial={uri: tuple(ids) for uri, ids in raw["partial"].items()},
+            learned=raw.get("learned", {}),
         )
+
+
+def plan_file(generation: int) -> str:
+    """Name the file of the plan that leads to a generation of the state."""
+    return f"plan-{generation}.json"
 
 
 def fingerprint(config: MergeRecordConfig) -> str:

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.errors import ConfigError, Problem
+from airflow_merge_provider.core.merge_source import survivorship
 from airflow_merge_provider.core.merge_source.equality import (
     aliases_of,
     repeated_rules,
@@ -25,6 +26,7 @@ _ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9_\-]*\Z")
 _DATASETS = "must be a list with at least one '<dataset> <alias>' string"
 _EQ_WORDS = 3
 _OPEN_SET = 3
+_PAIR = 2
 
 
 def _listed(message: str, least: int = 0) -> BeforeValidator:
@@ -75,6 +77,12 @@ def _max_merged(value: Any) -> int | None:
     return value
 
 
+def _max_key_fanout(value: Any) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < _PAIR):
+        raise ValueError("must be an integer >= 2")
+    return None if value is None else int(value)
+
+
 def _initial_datasets(value: Any) -> tuple[str, ...] | None:
     if value is None:
         return None
@@ -91,6 +99,12 @@ def _always_true(value: Any) -> bool:
 
 def _sets_mode(value: Any) -> Any:
     return "neighbours" if value == "adjacent" else value
+
+
+def _detection(value: Any) -> Any:
+    if value == "change_feed":
+        raise ValueError("'change_feed' cannot be asked for yet")
+    return value
 
 
 Fixed = Annotated[bool, BeforeValidator(_always_true)]
@@ -148,9 +162,6 @@ class MergeSourceConfig(Config):
     comment: Any = None
 
     target: str | None = Field(None, description="The dataset that the run writes.")
-    set_initial_offset: Literal["if-source-populated", "never", "always", "initially", "onload"] = Field(
-        "if-source-populated", description="When the output becomes populated."
-    )
     equality_sets_mode: Annotated[Literal["neighbours", "all_pairs"], BeforeValidator(_sets_mode)] = Field(
         "neighbours",
         description="Which expressions of a set make a rule: neighbours (as Sesam) or all pairs.",
@@ -162,11 +173,43 @@ class MergeSourceConfig(Config):
         default=False,
         description="Whether the target is written anew; its readers have to start over.",
     )
+    change_detection: Annotated[Literal["auto", "sequence", "hash"], BeforeValidator(_detection)] = Field(
+        "auto",
+        description="How a run finds what has changed: by sequence_column where there is one, or by content.",
+    )
     id_column: Name = Field("_id", description="The column of the inputs that holds the entity's id.")
     deleted_column: Name = Field("_deleted", description="The column that says that an entity is deleted.")
     sequence_column: Name = Field("_updated", description="The column that grows with every version.")
     entity_column: Name | None = Field(
         None, description="The VARIANT or JSON column that holds the whole entity, if there is one."
+    )
+
+    max_key_fanout: Annotated[int | None, BeforeValidator(_max_key_fanout)] = Field(
+        None, description="Most entities that one value of a rule may link; no limit when not given."
+    )
+    on_over_merge: Literal["fail", "quarantine"] = Field(
+        "fail",
+        description="Whether a value above max_key_fanout stops the run or links nothing and is listed.",
+    )
+
+    stable_id: bool = Field(
+        default=False, description="Whether outputs have an id, $stable_id, that joins and splits survive."
+    )
+    replaced_by: bool = Field(
+        default=False,
+        description="Whether ids that are no more say what took their place; a table tells each such event.",
+    )
+    metrics: str | None = Field(
+        None, description="The dataset that gets a row on the quality of the clusters for each run."
+    )
+    values: Literal["entity", "columns"] = Field(
+        "entity", description="Whether properties are one VARIANT, or columns: lists of all members' values."
+    )
+    survivorship: dict[str, Any] | None = Field(
+        None, description="Which one value survives, by property or group of properties."
+    )
+    overrides: str | None = Field(
+        None, description="The dataset of people's decisions: which entities are the same, and which are not."
     )
 
     @property
@@ -184,12 +227,18 @@ class MergeSourceConfig(Config):
         if known.get("version") == 1 and known.get("max_merged") is not None:
             way_out = "set version to 2; the default version is 1"
             yield Problem("max_merged", "version", "is not supported in version 1", way_out)
+        if known.get("on_over_merge") == "quarantine" and known.get("max_key_fanout") is None:
+            yield Problem("on_over_merge", "alone", "'quarantine' needs max_key_fanout", "say from where on")
+        yield from _strategy_problems(known)
         if "datasets" not in known:
             return
         pairs = [(words[0], words[1]) for words in map(str.split, known["datasets"])]
         yield from _dataset_problems(pairs)
         yield from _target_problems(known.get("target"), pairs)
+        for name in ("overrides", "metrics"):
+            yield from _beside_problems(name, known.get(name), known.get("target"))
         yield from _initial_problems(known.get("initial_datasets"), pairs)
+        yield from survivorship.problems(known.get("survivorship") or {}, [name for name, _ in pairs])
         yield from _rule_problems(known, dict(pairs))
 
     @classmethod
@@ -262,6 +311,26 @@ def _target_problems(target: str | None, pairs: list[tuple[str, str]]) -> Iterat
     yield from _reference_problems(target, "target")
     if target in dict(pairs):
         yield Problem("target", "target", f"{target!r} is one of the datasets that are merged")
+
+
+def _strategy_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
+    """Refuse shapes that only the default strategy has."""
+    strategy = known.get("strategy", "default")
+    if strategy == "default":
+        return
+    for name, asked in (
+        ("values", known.get("values") == "columns"),
+        ("survivorship", known.get("survivorship")),
+    ):
+        if asked:
+            yield Problem(name, "strategy", f"cannot be had with strategy {strategy!r}", "use 'default'")
+
+
+def _beside_problems(path: str, ref: str | None, target: str | None) -> Iterator[Problem]:
+    if ref is not None:
+        yield from _reference_problems(ref, path)
+        if ref == target:
+            yield Problem(path, "target", f"{ref!r} is the dataset that the run writes")
 
 
 def _initial_problems(initial: tuple[str, ...] | None, pairs: list[tuple[str, str]]) -> Iterator[Problem]:

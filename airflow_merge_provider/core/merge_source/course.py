@@ -19,13 +19,14 @@ def course(
     sources: Mapping[str, int | None],
     *,
     full_refresh: bool,
+    decided: str = "",
 ) -> tuple[Course, list[str]]:
     """Decide what a run does, and say why where that is not what a user would expect.
 
     ``anew`` writes the target as if there were none, ``everything`` compares the whole result with it,
     ``changes`` evaluates what a change can reach, and ``nothing`` is left where no source has a new version.
     ``before`` is what the last run left (empty where its commit has aged out), ``sources`` are the versions
-    by location. Source: merge source spec §5.6.
+    by location, ``decided`` is the mark of the decisions that count now. Source: merge source spec §5.6.
 
     :raises ConfigError: when version 1 would have to move a dataset.
     :raises DataError: when the configuration is another one and ``on_config_change`` says ``fail``.
@@ -44,12 +45,21 @@ def course(
         return "everything", ["the configuration has changed since the last run: everything is compared"]
     if full_refresh:
         return "everything", []
+    if before.get("decided", "") != decided:
+        return "everything", []
     if dict(before.get("sources", {})) == dict(sources):
         return "nothing", []
-    if before.get("suppressed"):
-        # A deleted entity that has no row of its own is in no state: only the sources know it.
-        return "everything", []
-    return "changes", []
+    return _open(before), []
+
+
+def _open(before: Mapping[str, Any]) -> Course:
+    """Tell whether the outputs as they stand say enough of what a change can reach.
+
+    A deleted entity that has no row of its own is in no state: only the sources know it. And clusters are not
+    closed under links that count for nothing now and may count again.
+    """
+    open_ended = any(before.get(what) for what in ("suppressed", "quarantined", "cut"))
+    return "everything" if open_ended else "changes"
 
 
 def _changed_rules() -> DataError:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict
+from typing import Any
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import planned_rules
+from airflow_merge_provider.core.merge_source.survivorship import choices
 
 
 def signature(config: MergeSourceConfig) -> str:
@@ -15,7 +18,7 @@ def signature(config: MergeSourceConfig) -> str:
     The rules count as a set, whatever their order, direction and way of writing. The columns that hold id,
     deletion and entity count too: with others, unchanged rows are other entities.
     """
-    content = {
+    content: dict[str, Any] = {
         "version": config.version,
         "datasets": config.dataset_ids,
         "identity": config.identity,
@@ -24,5 +27,15 @@ def signature(config: MergeSourceConfig) -> str:
         "rules": [rule.source for rule in planned_rules(config)],
         "columns": [config.id_column, config.deleted_column, config.entity_column],
     }
+    # What is off by default is named only where it is on, so that a new option makes no old target another.
+    if config.on_over_merge == "quarantine":
+        content["quarantine"] = config.max_key_fanout
+    if config.values != "entity":
+        content["values"] = config.values
+    if config.survivorship:
+        content["survivorship"] = [asdict(choice) for choice in choices(config.survivorship)]
+    for name in ("stable_id", "replaced_by"):
+        if getattr(config, name):
+            content[name] = True
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

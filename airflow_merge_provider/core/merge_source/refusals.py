@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.merge_source.explanation import readable
 
 Named = tuple[str, str]
 _SHOWN_MEMBERS = 3
+_SHOWN_HUBS = 10
+
+
+class Hub(NamedTuple):
+    """A value (as a typed key) by which a rule links many entities, and some of them; the key may be lost."""
+
+    rule: str
+    key: str | None
+    entities: int
+    sample: tuple[str, ...]
 
 
 def over_merged(count: int, limit: int, members: Sequence[Named]) -> DataError:
@@ -39,6 +51,18 @@ def shared_id(entity_id: str) -> DataError:
         f"version 1 with identity 'first': entity id {entity_id!r} is in more than one dataset,"
         " use version 2",
     )
+
+
+def over_fanout(limit: int, hubs: Sequence[Hub]) -> DataError:
+    """Refuse values that link more entities than ``max_key_fanout``, the worst first."""
+    hint = "keep the value out of the rule (filter), raise the limit, or set on_over_merge to 'quarantine'"
+    problems = []
+    for hub in hubs[:_SHOWN_HUBS]:
+        value = "a value" if hub.key is None else f"the value {readable(hub.key)}"
+        first = f"(first: {', '.join(hub.sample)})"
+        message = f"{value} of {hub.rule} links {hub.entities} entities, the limit is {limit} {first}"
+        problems.append(Problem("max_key_fanout", "over-merge", message, hint))
+    return DataError.of(problems)
 
 
 def without_id(dataset: str, rows: int = 1) -> DataError:

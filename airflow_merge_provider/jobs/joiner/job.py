@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +19,10 @@ from airflow_merge_provider.core.joiner.plan import JoinPlan, output_schema, pla
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs import tables
 from airflow_merge_provider.jobs.joiner.counting import check_unique, records_in
+from airflow_merge_provider.jobs.joiner.file_target import FileTarget
 from airflow_merge_provider.jobs.joiner.report import report
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
+from airflow_merge_provider.jobs.joiner.table_target import TableTarget
 from airflow_merge_provider.jobs.joiner.target import Target
 from airflow_merge_provider.jobs.joiner.transform import Frames, joined
 from airflow_merge_provider.jobs.joiner.unmatched import Unmatched, unmatched
@@ -81,9 +84,7 @@ def _run(
     spark: SparkSession, config: JoinerConfig, request: JobRequest, progress: Progress
 ) -> dict[str, Any]:
     with progress.step("look"):
-        target = Target.find(spark, resolve(config.target or "", request.warehouse, at="target"), config)
-        beside = _beside(spark, config, request)
-        pinned = _pinned(spark, config, request)
+        target, beside, pinned = _looked(spark, config, request)
     said = [*warnings(config), *_inferred(pinned)]
     state = {
         "token": request.run.model_dump(),
@@ -96,7 +97,7 @@ def _run(
 
     before = target.repeated(state, full_refresh=request.full_refresh)
     if before is not None:
-        return told(**before, outputs=target.written(spark, before["version"]))
+        return told(**before)
     with progress.step("plan"):
         join = prepared(spark, request.config, pinned)
         target.check(spark, output_schema(join.plan))
@@ -133,9 +134,8 @@ def _written(
             mark = {"token": state["token"]}
             state["left_out"] = beside.write(spark, unmatched(join.frames, join.plan), mark)
     with progress.step("join and write"):
-        version = target.write(spark, join.rows, state)
-        outputs = target.written(spark, version)
-    return {"outputs": outputs, "left_out": state.get("left_out"), "version": version}
+        written = target.write(spark, join.rows, state)
+    return {"outputs": written.outputs, "left_out": state.get("left_out"), "version": written.version}
 
 
 def _settings(config: JoinerConfig) -> dict[str, str]:
@@ -146,27 +146,62 @@ def _settings(config: JoinerConfig) -> dict[str, str]:
     return conf
 
 
+def _looked(
+    spark: SparkSession, config: JoinerConfig, request: JobRequest
+) -> tuple[Target, Unmatched | None, dict[str, Pinned]]:
+    """Look at all datasets side by side: each takes some small jobs that mostly wait."""
+    inputs = {
+        stage: resolve(ref, request.warehouse, at=f"inputs.{stage}") for stage, ref in config.inputs.items()
+    }
+    _require_apart(config, request, inputs)
+    with ThreadPoolExecutor() as pool:
+        target = pool.submit(_target, spark, config, request)
+        beside = pool.submit(_beside, spark, config, request)
+        pinned = _pinned(spark, inputs, pool)
+        return target.result(), beside.result(), pinned
+
+
+def _require_apart(config: JoinerConfig, request: JobRequest, inputs: Mapping[str, Dataset]) -> None:
+    """Refuse to write to a place that is read, whatever names it has.
+
+    :raises ConfigError: with every argument that does.
+    """
+    read = {dataset.uri for dataset in inputs.values()}
+    written = {"target": config.target, "unmatched": config.unmatched}
+    problems = [
+        Problem(name, "config", f"{ref!r} is one of the inputs", "write to another")
+        for name, ref in written.items()
+        if ref is not None and resolve(ref, request.warehouse, at=name).uri in read
+    ]
+    if problems:
+        raise ConfigError.of(problems)
+
+
+def _target(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> Target:
+    dataset = resolve(config.target or "", request.warehouse, at="target")
+    if config.target_format == "delta":
+        return TableTarget.find(spark, dataset, config)
+    return FileTarget.find(spark, dataset, config)
+
+
 def _beside(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> Unmatched | None:
     if config.unmatched is None:
         return None
     return Unmatched.find(spark, resolve(config.unmatched, request.warehouse, at="unmatched"))
 
 
-def _pinned(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> dict[str, Pinned]:
+def _pinned(spark: SparkSession, inputs: Mapping[str, Dataset], pool: Executor) -> dict[str, Pinned]:
     """Find the version of every input.
 
     :raises DataError: with every input that does not exist.
     """
-    found: list[Dataset] = []
-    versions: list[Pinned] = []
-    pinned = {}
-    for stage, ref in config.inputs.items():
-        dataset = resolve(ref, request.warehouse, at=f"inputs.{stage}")
+    once: list[Dataset] = []
+    for dataset in inputs.values():
         # An input that is joined to itself is read at one version.
-        if dataset not in found:
-            found.append(dataset)
-            versions.append(tables.pin(spark, dataset))
-        pinned[stage] = versions[found.index(dataset)]
+        if dataset not in once:
+            once.append(dataset)
+    versions = list(pool.map(lambda dataset: tables.pin(spark, dataset), once))
+    pinned = {stage: versions[once.index(dataset)] for stage, dataset in inputs.items()}
     absent = {stage: each.dataset for stage, each in pinned.items() if not each.exists}
     if absent:
         raise DataError.of([_absent(stage, dataset) for stage, dataset in absent.items()])

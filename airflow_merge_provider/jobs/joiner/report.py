@@ -7,6 +7,7 @@ from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.joiner.plan import JoinPlan
+from airflow_merge_provider.core.joiner.schema import Field
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs.tables import Pinned
 
@@ -47,19 +48,19 @@ def report(
         "records_in": dict(records_in or {}),
         "seconds": dict(seconds),
         "columns": [] if plan is None else _columns(plan),
+        "keys": [] if plan is None else [list(clause) for clause in plan.clauses()],
         "plan": [] if plan is None else plan.explain().splitlines(),
         "warnings": list(said[:_MOST_WARNINGS]),
     }
 
 
 def _columns(plan: JoinPlan) -> list[dict[str, Any]]:
-    """Give each column with its type and the input's field it shows."""
+    """Give each column with its type and the input's field it shows; a key may be any input's."""
+    shown: list[tuple[Field, str | list[str]]] = [
+        (field, list(clause)) for field, clause in zip(plan.key_columns, plan.clauses(), strict=False)
+    ]
+    shown += [(output.field, f"{output.stage}.{output.source}") for output in plan.outputs]
     return [
-        {
-            "name": output.field.name,
-            "type": output.field.type,
-            "nullable": output.field.nullable,
-            "from": f"{output.stage}.{output.source}",
-        }
-        for output in plan.outputs
+        {"name": field.name, "type": field.type, "nullable": field.nullable, "from": source}
+        for field, source in shown
     ]

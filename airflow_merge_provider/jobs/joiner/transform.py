@@ -7,17 +7,27 @@ that differ in case only, never meet. Source: joiner spec §2.2 (b), §8, §9.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, functions as F
 
-from airflow_merge_provider.core.joiner.plan import JoinPlan, Salt, Step
+from airflow_merge_provider.core.joiner.plan import JoinPlan, Salt
 from airflow_merge_provider.core.joiner.schema import comparable
 from airflow_merge_provider.jobs.sql import column, name
 
 Frames = Mapping[str, DataFrame]
 
 _SALT, _COPY = "__merge_salt", "__merge_salt_copy"
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Inputs joined so far: their rows, the key on which they agree, and where a null in it may match."""
+
+    rows: DataFrame
+    keys: tuple[Column, ...]
+    nulls: tuple[bool, ...]
 
 
 def joined(frames: Frames, plan: JoinPlan) -> DataFrame:
@@ -29,37 +39,58 @@ def joined(frames: Frames, plan: JoinPlan) -> DataFrame:
 
 
 def _by_chain(frames: Frames, plan: JoinPlan) -> DataFrame:
-    """Join one input after the other, each by its key fields; a cross join has none."""
-    found = _slim(frames[plan.first], plan, plan.first)
-    if plan.first_in_memory:
-        found = F.broadcast(found)
-    keys = _keys(plan, plan.first)
-    for step in plan.steps:
-        found = _next(found, _slim(frames[step.stage], plan, step.stage), keys, step, plan)
-        if plan.coalesced:
-            # The inputs that are there agree on the key, so the first of them tells it.
-            keys = [F.coalesce(*pair) for pair in zip(keys, _keys(plan, step.stage), strict=True)]
+    """Join the inputs by their key fields; a cross join has none."""
+    first, *others = (_side(frames[stage], plan, stage) for stage in plan.order)
+    found = _in_pairs([first, *others]) if plan.coalesced else _in_a_row(first, others, plan)
     outputs = [
         F.col(_cell(plan, output.stage, output.source)).alias(output.field.name) for output in plan.outputs
     ]
     return found.select(*_key_columns(plan), *outputs, *_indicator(plan))
 
 
-def _next(
-    found: DataFrame, other: DataFrame, keys: Sequence[Column], step: Step, plan: JoinPlan
-) -> DataFrame:
-    if plan.salt is not None:
-        copies = F.explode(F.sequence(F.lit(0), F.lit(plan.salt.factor - 1)))
-        other = other.withColumn(_COPY, copies)
-    if step.in_memory:
-        other = F.broadcast(other)
-    if step.how == "cross":
-        return found.crossJoin(other)
-    pairs = zip(keys, _keys(plan, step.stage), step.null_safe, strict=True)
-    matches = [left.eqNullSafe(right) if null_safe else left == right for left, right, null_safe in pairs]
-    if plan.salt is not None:
-        matches.append(F.col(_SALT) == F.col(_COPY))
-    return found.join(other, reduce(Column.__and__, matches), step.how)
+def _side(frame: DataFrame, plan: JoinPlan, stage: str) -> _Side:
+    return _Side(_slim(frame, plan, stage), tuple(_keys(plan, stage)), plan.null_keys.get(stage, ()))
+
+
+def _in_a_row(first: _Side, others: Sequence[_Side], plan: JoinPlan) -> DataFrame:
+    """Join one input after the other to the first, by whose key all the rows stay partitioned."""
+    found = F.broadcast(first.rows) if plan.first_in_memory else first.rows
+    for other, step in zip(others, plan.steps, strict=True):
+        rows, matches = other.rows, _matches(first, other)
+        if plan.salt is not None:
+            rows = rows.withColumn(_COPY, F.explode(F.sequence(F.lit(0), F.lit(plan.salt.factor - 1))))
+            matches.append(F.col(_SALT) == F.col(_COPY))
+        if step.in_memory:
+            rows = F.broadcast(rows)
+        if step.how == "cross":
+            found = found.crossJoin(rows)
+        else:
+            found = found.join(rows, reduce(Column.__and__, matches), step.how)
+    return found
+
+
+def _in_pairs(sides: Sequence[_Side]) -> DataFrame:
+    """Join pairs, then pairs of these.
+
+    Spark does not know how the rows of a full join are spread, so it spreads them again for the next one: the
+    fewer rows and columns are joined by then, the better.
+    """
+    while len(sides) > 1:
+        pairs = [sides[place : place + 2] for place in range(0, len(sides), 2)]
+        sides = [reduce(_met, pair) for pair in pairs]
+    return sides[0].rows
+
+
+def _met(left: _Side, right: _Side) -> _Side:
+    """Join two sides fully; the inputs that are there agree on the key, so the first of them tells it."""
+    rows = left.rows.join(right.rows, reduce(Column.__and__, _matches(left, right)), "full")
+    keys = tuple(F.coalesce(*pair) for pair in zip(left.keys, right.keys, strict=True))
+    return _Side(rows, keys, tuple(a or b for a, b in zip(left.nulls, right.nulls, strict=True)))
+
+
+def _matches(left: _Side, right: _Side) -> list[Column]:
+    pairs = zip(left.keys, right.keys, left.nulls, right.nulls, strict=True)
+    return [mine.eqNullSafe(other) if a and b else mine == other for mine, other, a, b in pairs]
 
 
 def _by_expression(frames: Frames, plan: JoinPlan) -> DataFrame:

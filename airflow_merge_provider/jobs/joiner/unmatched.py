@@ -19,7 +19,7 @@ from airflow_merge_provider.core.joiner.plan import JoinPlan
 from airflow_merge_provider.jobs import tables
 from airflow_merge_provider.jobs.joiner.transform import Frames
 from airflow_merge_provider.jobs.sql import column
-from airflow_merge_provider.jobs.tables import LastRun, Pinned
+from airflow_merge_provider.jobs.tables import LastRun
 
 CAPABILITY = "joiner_unmatched"
 
@@ -39,8 +39,8 @@ class Unmatched:
         """
         return cls(dataset, tables.last_run(spark, dataset, CAPABILITY))
 
-    def write(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> int:
-        """Replace the table's rows and count them."""
+    def write(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> int | None:
+        """Replace the table's rows and tell how many they are."""
 
         def write() -> None:
             if self.last is None:
@@ -48,8 +48,7 @@ class Unmatched:
             else:
                 tables.overwrite(self.dataset, rows)
 
-        version = tables.commit(spark, self.dataset, CAPABILITY, self.last, state, write).version
-        return tables.read(spark, Pinned(self.dataset, version)).count()
+        return tables.commit(spark, self.dataset, CAPABILITY, self.last, state, write).rows
 
 
 def unmatched(frames: Frames, plan: JoinPlan) -> DataFrame:

@@ -11,11 +11,22 @@ from functools import cached_property
 
 from pyspark.sql import Column, functions as F
 
+from airflow_merge_provider.core.merge_engine import refusals
 from airflow_merge_provider.core.merge_engine.columns import INTEGERS, bounds, type_text
+from airflow_merge_provider.core.merge_engine.functions import SERIALIZED
 from airflow_merge_provider.core.merge_engine.options import DEDUPLICATE, FIRST_ROW
 from airflow_merge_provider.core.merge_engine.plan import Plan, Role, Rule
 from airflow_merge_provider.jobs import sql
-from airflow_merge_provider.jobs.merge_engine.records import ADDS, LIVE, POSITION, STORED, any_set
+from airflow_merge_provider.jobs.merge_engine import serialized
+from airflow_merge_provider.jobs.merge_engine.records import (
+    ADDS,
+    LIVE,
+    POSITION,
+    STORED,
+    any_set,
+    cleared,
+    group_order,
+)
 
 _ROW = "#row"
 _LIVE_ROW = "#lives"
@@ -64,8 +75,11 @@ class Aggregates:
         return _fitted(rule)
 
     def problems(self) -> Iterator[Column]:
-        """Yield, for each column that can overflow, the text that says so, null when it fits."""
+        """Yield, for each column whose value may not be one, the text that says so, null when it is."""
         for rule in self._plan.rules:
+            if rule.function == "rbm32":
+                broken = (F.size(sql.column(rule.name)) > 0) & _fitted(rule).isNull()
+                yield F.when(broken, F.lit(refusals.broken_bitmap(rule)))
             if rule.role is Role.FUNCTION and not rule.folded and _can_overflow(rule):
                 total = sql.column(rule.name)
                 too_much = total["value"].isNotNull() & _fitted(rule).isNull()
@@ -100,7 +114,7 @@ class Aggregates:
 
 def group_position(plan: Plan, place: int) -> Column:
     """Order records as a sequence group does: by its tuple, then by their place."""
-    return F.struct(*map(sql.column, plan.groups[place].order), sql.column(POSITION))
+    return F.struct(*group_order(plan, place), sql.column(POSITION))
 
 
 class _Of:
@@ -115,6 +129,10 @@ class _Of:
             self._taken &= any_set(plan.groups[rule.group].order)
         if rule.options.ignore_retract:
             self._taken &= sql.column(ADDS)
+        # What says something about a column where null alone does not.
+        self._said = self._value.isNotNull()
+        if rule.name in plan.clearable:
+            self._said |= cleared(rule.name)
 
     @property
     def expression(self) -> Column:
@@ -122,7 +140,7 @@ class _Of:
         if self._rule.role is Role.SEQUENCE:
             return F.max_by(self._value, self._at(self._taken))
         if self._rule.role is Role.FREE:
-            return F.max_by(self._value, self._at(self._added & self._value.isNotNull()))
+            return F.max_by(self._value, self._at(self._added & self._said))
         return self._functions[str(self._rule.function)]()
 
     @property
@@ -144,12 +162,13 @@ class _Of:
             "bool_and": lambda: F.bool_and(F.when(added, value)),
             "bool_or": lambda: F.bool_or(F.when(added, value)),
             "last_value": lambda: F.max_by(kept, self._at(self._taken)),
-            "last_non_null_value": lambda: F.max_by(kept, self._at(self._taken & value.isNotNull())),
+            "last_non_null_value": lambda: F.max_by(kept, self._at(self._taken & self._said)),
             "first_value": lambda: F.min_by(value, self._at(added)),
             "first_non_null_value": lambda: F.min_by(value, self._at(added & value.isNotNull())),
             "primary-key": lambda: F.max_by(value, self._at(self._taken)),
             "hll_sketch": lambda: self._sketch(F.hll_union_agg(F.when(added, value), F.lit(True))),
             "theta_sketch": lambda: self._sketch(F.theta_union_agg(F.when(added, value))),
+            "rbm32": lambda: F.collect_list(F.when(added, value)),
         }
 
     def _sketch(self, union: Column) -> Column:
@@ -188,6 +207,10 @@ def _can_overflow(rule: Rule) -> bool:
 def _fitted(rule: Rule) -> Column:
     """Give the value in the column's own type, null when it is too large for it."""
     gathered = sql.column(rule.name)
+    if rule.function == "rbm32":
+        return serialized.united_bitmaps(gathered)
+    if rule.function in SERIALIZED:
+        return serialized.compact(str(rule.function), gathered)
     if rule.function == "sum" and not _can_overflow(rule):
         return gathered.cast(rule.column.kind)
     return gathered["value"].try_cast(rule.column.kind) if _can_overflow(rule) else gathered

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pyspark.sql import DataFrame, functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql import Column as Expression, DataFrame, functions as F
+from pyspark.sql.types import ArrayType, StringType, StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_engine.checks import plan
 from airflow_merge_provider.core.merge_engine.columns import Column, columns_of, type_text
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.options import AGGREGATION, PARTIAL
+from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.jobs import sql
-from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, KIND
+from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
+from airflow_merge_provider.jobs.merge_engine.source import Gained
 
 
 def table_columns(schema: StructType) -> tuple[Column, ...]:
     """Give the columns of a table, or of a source whose rows become one."""
     fields = schema.jsonValue()["fields"]
-    return columns_of(field for field in fields if field["name"] not in {ARRIVAL, KIND})
+    return columns_of(field for field in fields if field["name"] not in {ARRIVAL, CLEARS, KIND})
+
+
+def planned_for(config: MergeEngineConfig, taken: Gained, schema: StructType) -> Plan:
+    """Plan for a table of these columns, and for records that have kinds or not.
+
+    :raises ConfigError: with every problem between the configuration and the columns.
+    """
+    kinds = taken.with_kinds or bool(config.row_kind_column or config.table_options.row_kind_field)
+    return plan(config, table_columns(schema), retracts=kinds)
 
 
 def fitted(config: MergeEngineConfig, rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
@@ -36,7 +48,21 @@ def fitted(config: MergeEngineConfig, rows: DataFrame, columns: Sequence[Column]
         for column in columns
     ]
     beside = [sql.column(name) for name in (ARRIVAL, KIND) if name in rows.columns]
+    if CLEARS in rows.columns:
+        beside.append(_clears(config, rows).alias(CLEARS))
     return rows.select(*values, *beside)
+
+
+def _clears(config: MergeEngineConfig, rows: DataFrame) -> Expression:
+    """Read the names of columns that a record empties: a list, or a text with commas; in small letters."""
+    kind, named = rows.schema[CLEARS].dataType, sql.column(CLEARS)
+    if kind == StringType():
+        named = F.split(named, ",")
+    elif kind not in (ArrayType(StringType(), True), ArrayType(StringType(), False)):
+        message = f"clear_column {config.clear_column!r} is {kind.simpleString().upper()}"
+        raise DataError.of([Problem("clear_column", "type", message, "take ARRAY<STRING>, or STRING")])
+    words = F.transform(named, lambda word: F.lower(F.trim(word)))
+    return F.filter(words, lambda word: word != "")
 
 
 def _misfits(

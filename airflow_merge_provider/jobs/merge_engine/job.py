@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
-from airflow_merge_provider.core.merge_engine import continuity
-from airflow_merge_provider.core.merge_engine.checks import plan as planned, warnings
+from airflow_merge_provider.core.merge_engine import compaction, continuity
+from airflow_merge_provider.core.merge_engine.checks import warnings
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan, explain
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs import sql, tables
-from airflow_merge_provider.jobs.merge_engine import changelog, intake, outcome
-from airflow_merge_provider.jobs.merge_engine.changelog import Changelog
+from airflow_merge_provider.jobs.merge_engine import counting, intake, outcome, side_tables
 from airflow_merge_provider.jobs.merge_engine.report import forms, report
+from airflow_merge_provider.jobs.merge_engine.side_tables import SideTable
 from airflow_merge_provider.jobs.merge_engine.source import Gained, gained
 from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.spark_errors import first_line
 from airflow_merge_provider.jobs.tables import LastRun, Pinned
 
 CAPABILITY = "merge_engine"
 _REMEMBERED_BATCHES = 100
+_MOST_BROADCAST = 64 << 20
 # Fewer jobs for a batch that is small beside its table, and a source that is kept already.
 _MERGE_CONF = {
     "spark.sql.adaptive.enabled": "false",
@@ -49,7 +53,8 @@ class _Seen:
 
     last: LastRun | None
     source: Pinned
-    log: Changelog | None
+    log: SideTable | None
+    removals: SideTable | None
 
     @property
     def state(self) -> Mapping[str, Any]:
@@ -65,6 +70,7 @@ class _Run:
         self._spark, self._request, self._config, self._progress = spark, request, config, progress
         self._target = resolve(_needed("target", config.target), request.warehouse, at="target")
         self._said = warnings(config)
+        self._is_small = False
 
     @property
     def _batch(self) -> str | None:
@@ -87,20 +93,31 @@ class _Run:
         plan, stored = self._plan(seen, taken)
         if self._request.until == "plan":
             return self._told(seen, found={"counts": {}, "columns": dict(explain(plan))})
-        batch = intake.fitted(self._config, taken.rows, plan.columns)
-        # Counted, logged and merged, and folded once: the first of these keeps what it computes.
-        found = outcome.outcome(plan, batch, stored).localCheckpoint(eager=False)
-        return self._written(seen, plan, taken, found)
+        with self._progress.step("fold"):
+            found = self._folded(seen, plan, taken, stored)
+            counts, size = counting.counted(plan, found)
+        told = {
+            "counts": counts,
+            "read": taken.how,
+            "forms": forms(plan),
+            "storage": self._storage(seen, counts),
+        }
+        self._is_small = size is not None and size <= _MOST_BROADCAST
+        return self._written(seen, plan, found, told)
 
     def _look(self) -> _Seen:
         request, config = self._request, self._config
         last = tables.last_run(self._spark, self._target, CAPABILITY)
         source = resolve(_needed("source", config.source), request.warehouse, at="source")
-        log = None
+        state = last.state if last else {}
+        log = removals = None
         if config.changelog is not None:
             place = resolve(config.changelog, request.warehouse, at="changelog")
-            log = changelog.look(self._spark, place, last.state if last else {})
-        return _Seen(last, tables.pin(self._spark, source), log)
+            log = side_tables.look(self._spark, place, side_tables.CHANGELOG, state)
+        if config.tombstone_retention is not None:
+            place = side_tables.removals_of(self._target)
+            removals = side_tables.look(self._spark, place, side_tables.REMOVALS, state)
+        return _Seen(last, tables.pin(self._spark, source), log, removals)
 
     def _repeated(self, seen: _Seen) -> dict[str, Any] | None:
         """Report a commit that was made before: by this run's first try, or with the same batch."""
@@ -130,6 +147,12 @@ class _Run:
         if problems:
             raise ConfigError.of(problems)
 
+    @property
+    def _remembered_since(self) -> int:
+        """Give the time, in microseconds, before which removals are forgotten."""
+        kept = self._config.tombstone_retention or timedelta()
+        return self._request.started_at - kept // timedelta(microseconds=1)
+
     def _since(self, seen: _Seen) -> int | None:
         if self._request.full_refresh:
             return None
@@ -138,32 +161,71 @@ class _Run:
 
     def _plan(self, seen: _Seen, taken: Gained) -> tuple[Plan, DataFrame | None]:
         """Plan for the target's columns, or for the source's where there is no target yet."""
-        config = self._config
         stored = None
         if seen.last is not None and not self._request.full_refresh:
             stored = tables.read(self._spark, Pinned(self._target, seen.last.version))
-        columns = intake.table_columns(taken.rows.schema if stored is None else stored.schema)
-        kinds = taken.with_kinds or bool(config.row_kind_column or config.table_options.row_kind_field)
-        return planned(config, columns, retracts=kinds), stored
+        schema = taken.rows.schema if stored is None else stored.schema
+        return intake.planned_for(self._config, taken, schema), stored
 
-    def _written(self, seen: _Seen, plan: Plan, taken: Gained, found: DataFrame) -> dict[str, Any]:
-        with self._progress.step("fold"):
-            counts = outcome.counted(plan, found)
-        told = {"counts": counts, "read": taken.how, "forms": forms(plan)}
+    def _folded(self, seen: _Seen, plan: Plan, taken: Gained, stored: DataFrame | None) -> DataFrame:
+        """Fold once: what is counted, logged and merged is kept by the first that reads it."""
+        batch = intake.fitted(self._config, taken.rows, plan.columns)
+        removed = None
+        if not self._request.full_refresh:
+            removed = side_tables.removed(self._spark, seen.removals, plan, self._remembered_since)
+        return outcome.outcome(plan, batch, stored, removed).localCheckpoint(eager=False)
+
+    def _written(self, seen: _Seen, plan: Plan, found: DataFrame, told: dict[str, Any]) -> dict[str, Any]:
+        counts = told["counts"]
         # An empty first run makes the table all the same: it says how far the source was folded.
-        needed = outcome.has_changes(counts) or seen.last is None or self._request.full_refresh
+        needed = counting.has_changes(counts) or seen.last is None or self._request.full_refresh
         if not needed or self._request.until == "transform":
             version = seen.last.run_version if seen.last else None
             return self._told(seen, changed=needed, version=version, found=told)
-        number = seen.last.number + 1 if seen.last else 1
         state = self._state(seen, told)
-        if seen.log is not None:
-            with self._progress.step("log"):
-                version = changelog.write(self._spark, seen.log, plan, found, number)
-            state["changelogs"] = {**state["changelogs"], seen.log.dataset.uri: version}
+        state["beside"] |= self._written_beside(seen, plan, found, counts)
         with self._progress.step("merge"):
             committed = self._commit(seen, plan, found, state, counts)
-        return self._told(seen, changed=True, version=committed.version, found=told)
+        version = committed.version
+        if compaction.is_due(self._config, told["storage"]):
+            with self._progress.step("compact"):
+                version, told = self._compacted(committed, state, told)
+        return self._told(seen, changed=True, version=version, found=told)
+
+    def _storage(self, seen: _Seen, counts: Mapping[str, int]) -> dict[str, int]:
+        anew = seen.last is None or self._request.full_refresh
+        return compaction.storage(seen.state.get("found", {}).get("storage"), counts, anew=anew)
+
+    def _compacted(
+        self, committed: tables.Committed, state: Mapping[str, Any], told: dict[str, Any]
+    ) -> tuple[int, dict[str, Any]]:
+        """Compact the target; what goes wrong there takes nothing back, and the next run tries again."""
+        compact = {**told, "storage": {**told["storage"], "outdated": 0}}
+        carried = {**state, "found": compact}
+        try:
+            return tables.purge(self._spark, self._target, CAPABILITY, committed, carried), compact
+        except PySparkException as error:
+            self._said.append(f"compact_ratio: not compacted this time ({first_line(error)})")
+            return committed.version, told
+
+    def _written_beside(
+        self, seen: _Seen, plan: Plan, found: DataFrame, counts: Mapping[str, int]
+    ) -> dict[str, int]:
+        """Write the tables beside the target, and give the versions that its commit names."""
+        number = seen.last.number + 1 if seen.last else 1
+        named = {}
+        if seen.log is not None:
+            with self._progress.step("log"):
+                version = side_tables.log(self._spark, seen.log, plan, found, number)
+            named[seen.log.dataset.uri] = version
+        if seen.removals is not None and counts["remembered"]:
+            with self._progress.step("remember"):
+                version = side_tables.remember(
+                    self._spark, seen.removals, plan, found, number,
+                    at=self._request.started_at, since=self._remembered_since,
+                )  # fmt: skip
+            named[seen.removals.dataset.uri] = version
+        return named
 
     def _state(self, seen: _Seen, told: Mapping[str, Any]) -> dict[str, Any]:
         """Give what the next run finds: whose run it was, how far it read, and what it may not change."""
@@ -173,8 +235,9 @@ class _Run:
             "token": self._request.run.model_dump(),
             "fixed": continuity.fixed(self._config),
             "sources": {**before.get("sources", {}), seen.source.dataset.uri: seen.source.version},
+            "configs": {**before.get("configs", {}), seen.source.dataset.uri: self._request.config},
             "batches": batches[-_REMEMBERED_BATCHES:],
-            "changelogs": dict(before.get("changelogs", {})),
+            "beside": dict(before.get("beside", {})),
             "found": told,
         }
 
@@ -185,14 +248,19 @@ class _Run:
 
         def write() -> None:
             if seen.last is None:
-                whole = rows.drop(outcome.CHANGE)
+                whole = rows.drop(counting.CHANGE)
                 tables.create_as(self._target, whole, CAPABILITY, partition_by=self._config.partition_by)
             elif self._request.full_refresh:
-                tables.overwrite(self._target, rows.drop(outcome.CHANGE))
+                tables.overwrite(self._target, rows.drop(counting.CHANGE))
+            elif not counts["updated"] and not counts["removed"]:
+                # New rows alone, or none and removals of unknown keys: what is there is not looked at again.
+                tables.append(self._target, rows.drop(counting.CHANGE))
             else:
+                # Delta joins the target with these rows more than once: without a shuffle of it each time.
+                small = F.broadcast(rows) if self._is_small else rows
                 with tables.settings(self._spark, _MERGE_CONF):
                     tables.merge(
-                        self._spark, self._target, rows, _condition(plan), list(_clauses(plan, counts))
+                        self._spark, self._target, small, _condition(plan), list(_clauses(plan, counts))
                     )
 
         return tables.commit(self._spark, self._target, CAPABILITY, seen.last, state, write)
@@ -217,8 +285,8 @@ def _condition(plan: Plan) -> str:
 
 
 def _clauses(plan: Plan, counts: Mapping[str, int]) -> Iterator[str]:
-    """Yield the clauses that are needed: a batch that only inserts never looks into the rows it meets."""
-    change = sql.name("s", outcome.CHANGE)
+    """Yield the clauses that are needed."""
+    change = sql.name("s", counting.CHANGE)
     if counts["removed"]:
         yield f"WHEN MATCHED AND {change} = '-D' THEN DELETE"
     if counts["updated"]:

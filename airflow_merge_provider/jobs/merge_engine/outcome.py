@@ -1,49 +1,57 @@
-"""What becomes of every touched key: its row before and after, which change that is, and the counts.
+"""What becomes of every touched key: its row before and after, and which change that is.
 
 Source: merge_engine spec §8 and §9.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, functions as F
 
-from airflow_merge_provider.core.merge_engine import refusals
 from airflow_merge_provider.core.merge_engine.columns import Column as TableColumn, holds
+from airflow_merge_provider.core.merge_engine.options import DEDUPLICATE
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.jobs import sql
-from airflow_merge_provider.jobs.merge_engine import walking
+from airflow_merge_provider.jobs.merge_engine import counting, walking
 from airflow_merge_provider.jobs.merge_engine.aggregates import Aggregates
+from airflow_merge_provider.jobs.merge_engine.counting import AFTER, BEFORE, CHANGE, REMOVED
 from airflow_merge_provider.jobs.merge_engine.records import (
     ADDS,
+    DELETES,
     IGNORED,
+    POSITION,
     PROBLEM,
     STORED,
+    any_set,
     records,
 )
 
-BEFORE = "#before"
-AFTER = "#after"
-CHANGE = "#change"  # +I, +U or -D; null when the row stays as it is
-_RECORDS = "#records"
-_RETRACTS = "#retracts"
-_DROPPED = "#dropped"
-_SHOWN = 5
 
-
-def outcome(plan: Plan, batch: DataFrame, stored: DataFrame | None) -> DataFrame:
-    """Fold a batch with the rows of the target: one row for each key of the batch.
+def outcome(
+    plan: Plan, batch: DataFrame, stored: DataFrame | None, removed: DataFrame | None = None
+) -> DataFrame:
+    """Fold a batch with the rows of the target, and with removals that it remembers: one row for each key.
 
     Its columns are the key, ``BEFORE`` and ``AFTER`` (structs of the other columns, null where there is no
-    row), ``CHANGE``, a problem in words, and counts.
+    row), ``CHANGE``, a problem in words, counts, and ``REMOVED`` where removals are remembered.
     """
     made = Aggregates(plan)
+    counters = counting.per_key(plan)
+    known = {
+        BEFORE: _before(plan),
+        PROBLEM: F.max(sql.column(PROBLEM)),
+        **counters,
+        **({REMOVED: _removed(plan)} if plan.remembers else {}),
+    }
     gathered = (
-        records(plan, batch, stored)
+        records(plan, batch, stored, removed)
         .groupBy(*map(sql.column, plan.key))
-        .agg(*_known(plan), *made.gathered(), *([walking.history(plan)] if plan.folded else []))
+        .agg(
+            *(value.alias(name) for name, value in known.items()),
+            *made.gathered(),
+            *([walking.history(plan)] if plan.folded else []),
+        )
     )
     if plan.folded:
         gathered = walking.walked(plan, gathered)
@@ -52,46 +60,38 @@ def outcome(plan: Plan, batch: DataFrame, stored: DataFrame | None) -> DataFrame
         *(made.value(rule).alias(rule.name) for rule in plan.rules if rule.name not in plan.key),
         F.lit(True).alias(STORED),
     )
-    orphan = F.when(
-        (sql.column(_RETRACTS) > 0) & sql.column(BEFORE).isNull() & ~alive, F.lit(refusals.ORPHAN_RETRACT)
-    )
     problem = F.coalesce(
-        sql.column(PROBLEM),
-        *([orphan] if "orphan-retract" in plan.fail_on else []),
+        *counting.problem(plan, alive),
         *made.problems(),
         *([sql.column(walking.PROBLEM)] if plan.folded else []),
     )
-    counts = (_RECORDS, _RETRACTS, _DROPPED)
     return gathered.select(
         *map(sql.column, plan.key),
         sql.column(BEFORE),
         F.when(alive, row).alias(AFTER),
         problem.alias(PROBLEM),
-        *map(sql.column, counts),
+        *map(sql.column, counters),
+        *([_remembered(plan).alias(REMOVED)] if plan.remembers else []),
     ).withColumn(CHANGE, _change(plan))
 
 
-def _known(plan: Plan) -> list[Column]:
-    """Gather what is needed of every plan: the row before, the first problem, and how many records."""
-    stored, adds = sql.column(STORED), sql.column(ADDS)
-    before = F.struct(*map(sql.column, plan.values), stored)
-    return [
-        F.first(F.when(stored, before), ignorenulls=True).alias(BEFORE),
-        _first_problem(plan).alias(PROBLEM),
-        F.count_if(~stored).alias(_RECORDS),
-        F.count_if(~adds & ~sql.column(IGNORED)).alias(_RETRACTS),
-        F.count_if(sql.column(IGNORED)).alias(_DROPPED),
-    ]
+def _before(plan: Plan) -> Column:
+    row = F.struct(*map(sql.column, plan.values), sql.column(STORED))
+    return F.first(F.when(sql.column(STORED) & sql.column(ADDS), row), ignorenulls=True)
 
 
-def _first_problem(plan: Plan) -> Column:
-    """Give what is wrong with a record of the key, or with two of them together."""
-    found = F.max(sql.column(PROBLEM))
-    if "tie" not in plan.fail_on:
-        return found
-    place = F.when(~sql.column(STORED) & ~sql.column(IGNORED), F.struct(*map(sql.column, plan.sequence)))
-    tied = F.count(place) > F.size(F.collect_set(place))
-    return F.coalesce(found, F.when(tied, F.lit(refusals.tie(plan.sequence))))
+def _removed(plan: Plan) -> Column:
+    """Give the place of the newest removal in the batch; of groups, the fold says which ones removed."""
+    removes = ~sql.column(ADDS) if plan.engine == DEDUPLICATE else sql.column(DELETES)
+    removes = removes & ~sql.column(STORED) & ~sql.column(IGNORED) & any_set(plan.remembered)
+    place = F.struct(*map(sql.column, plan.remembered))
+    return F.max_by(place, F.when(removes, sql.column(POSITION)))
+
+
+def _remembered(plan: Plan) -> Column:
+    if not plan.folds_rows:
+        return sql.column(REMOVED)
+    return F.when(sql.column(REMOVED).isNotNull(), sql.column(walking.REMOVED))
 
 
 def _change(plan: Plan) -> Column:
@@ -121,44 +121,6 @@ def _text(value: Column, column: TableColumn) -> Column:
         entries = F.transform(F.map_entries(value), lambda each: F.to_json(F.struct(each.alias("entry"))))
         return F.array_sort(entries)
     return F.to_json(F.struct(value))
-
-
-def counted(plan: Plan, found: DataFrame) -> dict[str, int]:
-    """Count what happens, in one action.
-
-    :raises DataError: when something is wrong with a record or a result; with the first keys that have it.
-    """
-    change, after, before = sql.column(CHANGE), sql.column(AFTER), sql.column(BEFORE)
-    orphaned = (sql.column(_RETRACTS) > 0) & before.isNull() & after.isNull()
-    wanted = {
-        "records": F.sum(sql.column(_RECORDS)),
-        "keys": F.count(F.lit(1)),
-        "inserted": F.count_if(change == "+I"),
-        "updated": F.count_if(change == "+U"),
-        "removed": F.count_if(change == "-D"),
-        "unchanged": F.count_if(change.isNull() & after.isNotNull()),
-        "orphan_retracts": F.count_if(orphaned),
-        "ignored_retracts": F.sum(sql.column(_DROPPED)),
-        "problems": F.count(sql.column(PROBLEM)),
-    }
-    row = found.agg(*(value.alias(name) for name, value in wanted.items())).collect()[0]
-    counts = {name: int(row[name] or 0) for name in wanted}
-    if counts.pop("problems"):
-        raise refusals.refused(_problems(plan, found))
-    return counts
-
-
-def _problems(plan: Plan, found: DataFrame) -> list[tuple[str, int, str]]:
-    key = F.to_json(F.struct(*map(sql.column, plan.key)), {"ignoreNullFields": "false"})
-    rows = (
-        found.where(sql.column(PROBLEM).isNotNull())
-        .groupBy(sql.column(PROBLEM))
-        .agg(F.count(F.lit(1)).alias("keys"), F.min(key).alias("key"))
-        .orderBy(F.desc("keys"), sql.column(PROBLEM))
-        .limit(_SHOWN)
-        .collect()
-    )
-    return [(row[PROBLEM], int(row["keys"]), row["key"]) for row in rows]
 
 
 def results(plan: Plan, found: DataFrame) -> DataFrame:
@@ -191,8 +153,3 @@ def changes(plan: Plan, found: DataFrame, kind: str = CHANGE) -> DataFrame:
 
 def _image(kind: str, row: str) -> Column:
     return F.struct(F.lit(kind).alias("kind"), sql.column(row).alias("row"))
-
-
-def has_changes(counts: Mapping[str, int]) -> bool:
-    """Say whether anything is to be written."""
-    return any(counts[name] for name in ("inserted", "updated", "removed"))

@@ -1,4 +1,4 @@
-"""Which records meet in a key, in which order, and what is wrong with each: the batch and the stored rows.
+"""Which records meet in a key, in which order, and what is wrong with each: the batch and what is stored.
 
 A frame of records has the columns of the table and those named here. Source: merge_engine spec §1.2, §1.3.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Window, functions as F
+from pyspark.sql import Column, DataFrame, Window, WindowSpec, functions as F
 
 from airflow_merge_provider.core.merge_engine import refusals
 from airflow_merge_provider.core.merge_engine.options import FIRST_ROW, PARTIAL
@@ -17,59 +17,86 @@ from airflow_merge_provider.jobs import sql
 
 KIND = "#kind"  # what the row came with; a batch without it adds only
 ARRIVAL = "#arrival"  # a struct that orders the rows of a batch
+CLEARS = "#clears"  # the columns that a record empties, in small letters
 
 ADDS = "#adds"  # +I and +U
 DELETES = "#deletes"  # -D
-STORED = "#stored"  # the row of the target
+STORED = "#stored"  # the row of the target, or a removal that was remembered
 IGNORED = "#ignored"  # dropped by an option
 LIVE = "#live"  # neither ignored nor before a removal
 POSITION = "#position"  # grows from the oldest record of a key to the newest
+LATE = "#late"  # older than what is stored
+TIE = "#tie"  # as new as another record of the batch
+LONE = "#lone"  # -U, which the next record of its key should replace
 PROBLEM = "#problem"  # what is wrong with the record, in words
 
 
-def records(plan: Plan, batch: DataFrame, stored: DataFrame | None) -> DataFrame:
+def records(
+    plan: Plan, batch: DataFrame, stored: DataFrame | None, removed: DataFrame | None = None
+) -> DataFrame:
     """Give the records of a batch with those rows of the target that share a key with them.
 
-    ``batch`` has the table's columns, ``ARRIVAL``, and ``KIND`` where rows have kinds; ``stored`` has the
-    table's columns.
+    ``batch`` has the table's columns, ``ARRIVAL``, ``KIND`` where rows have kinds and ``CLEARS`` where they
+    empty columns; ``stored`` has the table's columns, ``removed`` those that a removed key keeps.
     """
     arrived = _arrived(plan, batch)
-    if stored is not None:
-        arrived = arrived.unionByName(_stored(plan, stored, batch))
-    return _removed(plan, _placed(plan, arrived))
+    met = arrived
+    for kept, adds in ((stored, True), (removed, False)):
+        if kept is not None:
+            met = met.unionByName(_kept(plan, kept, arrived, adds=adds))
+    return _removed(plan, _compared(plan, _placed(plan, met)))
 
 
 def _arrived(plan: Plan, batch: DataFrame) -> DataFrame:
     kind = _kind(plan, batch)
-    flags = {ADDS: F.lit(True), DELETES: F.lit(False), IGNORED: F.lit(False)}
+    flags = {ADDS: F.lit(True), DELETES: F.lit(False), LONE: F.lit(False), IGNORED: F.lit(False)}
     if kind is not None:
-        flags = {ADDS: kind.isin("+I", "+U"), DELETES: kind == "-D", IGNORED: _ignored(plan, kind)}
+        flags = {ADDS: kind.isin("+I", "+U"), DELETES: kind == "-D", LONE: kind == "-U"}
+        flags[IGNORED] = _ignored(plan, kind)
         flags = {name: F.coalesce(flag, F.lit(False)) for name, flag in flags.items()}
     flagged = batch.withColumns({**flags, STORED: F.lit(False)})
+    beside = (ARRIVAL, ADDS, DELETES, LONE, STORED, IGNORED, *([CLEARS] if plan.clears else []))
     return flagged.select(
-        *map(sql.column, plan.names),
-        *map(sql.column, (ARRIVAL, ADDS, DELETES, STORED, IGNORED)),
+        *(_value(plan, name) for name in plan.names),
+        *map(sql.column, beside),
         _problem(plan, with_kinds=kind is not None).alias(PROBLEM),
     )
 
 
-def _stored(plan: Plan, stored: DataFrame, batch: DataFrame) -> DataFrame:
-    """Take the rows of the target whose keys are in the batch: each is an addition older than all others."""
-    keys = batch.select(*map(sql.column, plan.key)).distinct()
-    pairs = [stored[sql.name(name)].eqNullSafe(keys[sql.name(name)]) for name in plan.key]
-    touched = stored.join(keys, reduce(Column.__and__, pairs), "left_semi")
-    flags = {ADDS: True, DELETES: False, STORED: True, IGNORED: False}
+def _value(plan: Plan, name: str) -> Column:
+    """Take a value, or nothing where the record says that there is none."""
+    if name not in plan.clearable:
+        return sql.column(name)
+    return F.when(~cleared(name), sql.column(name)).alias(name)
+
+
+def cleared(name: str) -> Column:
+    """Say whether a record empties a column on purpose."""
+    return F.coalesce(F.array_contains(sql.column(CLEARS), name.casefold()), F.lit(False))
+
+
+def _kept(plan: Plan, kept: DataFrame, arrived: DataFrame, *, adds: bool) -> DataFrame:
+    """Take what is stored of the keys of a batch: an addition, or a removal, older than all its records."""
+    keys = arrived.select(*map(sql.column, plan.key))
+    touched = kept.join(keys, reduce(Column.__and__, _pairs(plan, kept, keys)), "left_semi")
     # A first row stays as it is: that there is one is all that counts.
-    unread = plan.values if plan.engine == FIRST_ROW else ()
+    unread = set(plan.values) if plan.engine == FIRST_ROW else set(plan.names) - set(kept.columns)
+    flags = {ADDS: adds, DELETES: not adds, STORED: True, IGNORED: False, LONE: False}
+    values = {name: F.lit(value) for name, value in flags.items()}
+    values |= {name: sql.column(name) for name in plan.names if name not in unread}
     return touched.select(
         *(
-            F.lit(None).cast(stored.schema[name].dataType).alias(name) if name in unread else sql.column(name)
-            for name in plan.names
-        ),
-        F.lit(None).cast(batch.schema[ARRIVAL].dataType).alias(ARRIVAL),
-        *(F.lit(value).alias(name) for name, value in flags.items()),
-        F.lit(None).cast("string").alias(PROBLEM),
+            values.get(field.name, F.lit(None).cast(field.dataType)).alias(field.name)
+            for field in arrived.schema.fields
+        )
     )
+
+
+def _pairs(plan: Plan, kept: DataFrame, keys: DataFrame) -> list[Column]:
+    sides = [(kept[sql.name(name)], keys[sql.name(name)]) for name in plan.key]
+    if plan.options.nullable_key:
+        return [one.eqNullSafe(other) for one, other in sides]
+    return [one == other for one, other in sides]
 
 
 def _kind(plan: Plan, batch: DataFrame) -> Column | None:
@@ -103,6 +130,11 @@ def _problem(plan: Plan, *, with_kinds: bool) -> Column:
         for column in plan.columns
         if column.not_null and column.name not in plan.key
     ]
+    if plan.clears:
+        clearable = F.array(*(F.lit(name.casefold()) for name in plan.clearable)).cast("array<string>")
+        others = F.array_except(sql.column(CLEARS), clearable)
+        said = F.concat(F.lit(refusals.NOT_CLEARABLE), F.array_join(others, ", "))
+        found.append(F.when(F.size(others) > 0, said))
     if "null-sequence" in plan.fail_on:
         found += [
             F.when(taken & sql.column(name).isNull(), F.lit(refusals.null_sequence(name)))
@@ -131,23 +163,78 @@ def any_set(names: Sequence[str]) -> Column:
 
 def _placed(plan: Plan, arrived: DataFrame) -> DataFrame:
     """Give every record its place in the order of its key: a number where one is needed, else a struct."""
-    sequence = [sql.column(name) for name in plan.sequence]
-    then = [sql.column(ARRIVAL), sql.column(ADDS)]
+    for place, group in enumerate(plan.groups):
+        if group.descending:
+            oldest_first = [sql.column(name).desc_nulls_first() for name in group.order]
+            rank = F.dense_rank().over(_of_key(plan).orderBy(*oldest_first))
+            arrived = arrived.withColumn(_rank_name(place), rank)
+    if not plan.options.descending and not plan.folded:
+        position = F.struct(*map(sql.column, (*plan.sequence, ARRIVAL, ADDS)))
+    else:
+        position = F.row_number().over(_in_order(plan))
+    return arrived.withColumn(POSITION, position)
+
+
+def _of_key(plan: Plan) -> WindowSpec:
+    return Window.partitionBy(*map(sql.column, plan.key))
+
+
+def _in_order(plan: Plan) -> WindowSpec:
+    """Order the records of a key; null is the oldest in both directions."""
     down = plan.options.descending
-    if not down and not plan.folded:
-        return arrived.withColumn(POSITION, F.struct(*sequence, *then))
-    # Null is the oldest in both directions.
+    sequence = [sql.column(name) for name in plan.sequence]
     ordered = [each.desc_nulls_first() if down else each.asc_nulls_first() for each in sequence]
-    window = Window.partitionBy(*map(sql.column, plan.key))
-    window = window.orderBy(*ordered, *(each.asc_nulls_first() for each in then))
-    return arrived.withColumn(POSITION, F.row_number().over(window))
+    then = [sql.column(name).asc_nulls_first() for name in (ARRIVAL, ADDS)]
+    return _of_key(plan).orderBy(*ordered, *then)
+
+
+def _compared(plan: Plan, placed: DataFrame) -> DataFrame:
+    """Say which records are older than what is stored, and which are as new as another one of the batch."""
+    fresh = ~sql.column(STORED) & ~sql.column(IGNORED)
+    late = tie = F.lit(False)
+    if plan.groups:
+        late = _late_in_groups(plan)
+    elif plan.sequence:
+        late = sql.column(POSITION) < _at_stored(plan, sql.column(POSITION))
+    if plan.sequence:
+        sequence = F.struct(*map(sql.column, plan.sequence))
+        other = F.lag(F.struct(fresh.alias("fresh"), sequence.alias("sequence"))).over(_in_order(plan))
+        tie = other["fresh"] & (other["sequence"] == sequence)
+    flags = {name: fresh & F.coalesce(flag, F.lit(False)) for name, flag in ((LATE, late), (TIE, tie))}
+    return placed.withColumns(flags)
+
+
+def _late_in_groups(plan: Plan) -> Column:
+    """Say whether a record is older in every sequence group that it gives something to."""
+    given = F.lit(False)
+    newer = F.lit(False)
+    for place, group in enumerate(plan.groups):
+        tick = F.struct(*group_order(plan, place))
+        given |= any_set(group.order)
+        newer |= any_set(group.order) & F.coalesce(tick >= _at_stored(plan, tick), F.lit(True))
+    return given & ~newer
+
+
+def _at_stored(plan: Plan, value: Column) -> Column:
+    """Give a value as it is for what is stored of the record's key."""
+    return F.max(F.when(sql.column(STORED), value)).over(_of_key(plan))
+
+
+def group_order(plan: Plan, place: int) -> list[Column]:
+    """Give the columns that grow from the oldest tuple of a sequence group to the newest."""
+    group = plan.groups[place]
+    return [sql.column(_rank_name(place))] if group.descending else list(map(sql.column, group.order))
+
+
+def _rank_name(place: int) -> str:
+    return f"#rank{place}"
 
 
 def _removed(plan: Plan, placed: DataFrame) -> DataFrame:
     """Mark what counts: nothing that an option drops, and nothing up to the last removal of the row."""
     live = ~sql.column(IGNORED)
-    if plan.options.remove_on_delete and plan.retracts:
+    if plan.options.remove_on_delete and (plan.retracts or plan.remembers):
         deleted = F.when(live & sql.column(DELETES), sql.column(POSITION))
-        cut = F.max(deleted).over(Window.partitionBy(*map(sql.column, plan.key)))
+        cut = F.max(deleted).over(_of_key(plan))
         live = live & (cut.isNull() | (sql.column(POSITION) > cut))
     return placed.withColumn(LIVE, live)

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
-from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.jobs import sql, tables
-from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, KIND
+from airflow_merge_provider.jobs.merge_engine.commits import Log, SparkLog, log_of
+from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
 from airflow_merge_provider.jobs.tables import Pinned
 
 _FEED_KINDS = {"insert": "+I", "update_preimage": "-U", "update_postimage": "+U", "delete": "-D"}
@@ -69,9 +69,10 @@ def gained(
         raise _untold(pinned, "is made of plain files, which have no versions")
     if pinned.version is None or pinned.version < since:
         raise _untold(pinned, f"is at version {pinned.version}, and version {since} was already folded")
-    _check_names(config, tables.read(spark, pinned).columns)
-    appended, changed = _commits(spark, pinned, since)
-    parts = [_appended(spark, config, pinned, version) for version in appended]
+    log = log_of(spark, pinned)
+    _check_names(config, log.columns)
+    appended, changed = _commits(log, pinned, since)
+    parts = [_appended(spark, config, pinned, log, version) for version in appended]
     if changed:
         parts = [part.withColumn(KIND, F.lit("+I")) for part in parts]
         parts.append(_changed(spark, config, pinned, changed))
@@ -87,8 +88,8 @@ def _check_names(config: MergeEngineConfig, known: Sequence[str]) -> None:
     :raises DataError: with every such column.
     """
     asked = [("order_by", name) for name in config.order_by]
-    if config.row_kind_column is not None:
-        asked.append(("row_kind_column", config.row_kind_column))
+    beside = {"row_kind_column": config.row_kind_column, "clear_column": config.clear_column}
+    asked += [(path, name) for path, name in beside.items() if name is not None]
     problems = [
         Problem(
             path,
@@ -117,13 +118,15 @@ def _snapshot(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
     place = F.monotonically_increasing_id()  # noqa: TID251 - compared inside a block only, see above
     file = F.concat(meta["file_path"], F.format_string("#%020d", meta["file_block_start"]))
     arrival = _arrival(config, F.unix_micros(meta["file_modification_time"]), file, place)
-    return _with_kind(config, rows.select("*", arrival))
+    return _renamed(config, rows.select("*", arrival))
 
 
-def _with_kind(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
-    if config.row_kind_column is None:
-        return rows
-    return rows.withColumnRenamed(_found(config.row_kind_column, rows.columns), KIND)
+def _renamed(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
+    """Give the columns that say something about a record, and are not stored, their own names."""
+    for name, mine in ((config.row_kind_column, KIND), (config.clear_column, CLEARS)):
+        if name is not None:
+            rows = rows.withColumnRenamed(_found(name, rows.columns), mine)
+    return rows
 
 
 def _found(name: str, columns: Sequence[str]) -> str:
@@ -131,57 +134,41 @@ def _found(name: str, columns: Sequence[str]) -> str:
     return next((column for column in columns if column.casefold() == name.casefold()), name)
 
 
-def _commits(spark: SparkSession, pinned: Pinned, since: int) -> tuple[list[int], list[int]]:
+def _commits(log: Log, pinned: Pinned, since: int) -> tuple[list[int], list[int]]:
     """Give the versions after ``since`` that appended rows, and those that changed rows."""
-    history = (
-        spark.sql(f"DESCRIBE HISTORY {sql.table(pinned.dataset)}")
-        .where(f"version > {since} AND version <= {pinned.version}")
-        .select("version", "operation", "operationParameters", "operationMetrics")
-        .orderBy("version")
-        .collect()
-    )
+    history = log.history(since)
     if len(history) != (pinned.version or 0) - since:
         raise _untold(pinned, f"has forgotten commits after version {since}")
-    kinds = {
-        row["version"]: _kind(row["operation"], row["operationParameters"], row["operationMetrics"])
-        for row in history
-    }
+    kinds = {each.version: _kind(each.operation, each.parameters, each.metrics) for each in history}
     appended = [version for version, kind in kinds.items() if kind == "append"]
     return appended, [version for version, kind in kinds.items() if kind == "change"]
 
 
-def _kind(operation: str, parameters: Mapping[str, str], metrics: Mapping[str, str] | None) -> str:
+def _kind(operation: str, parameters: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
     """Tell what a commit did to the rows: ``append``, ``change`` or ``nothing``."""
     if operation in _MAINTENANCE:
         return "nothing"
     mode = parameters.get("mode") or parameters.get("outputMode") or ""
     if operation in _APPENDS and mode.lower() == "append":
         return "append"
-    touched = [(metrics or {}).get(f"numTargetRows{what}", "?") for what in ("Updated", "Deleted")]
+    touched = [str(metrics.get(f"numTargetRows{what}", "?")) for what in ("Updated", "Deleted")]
     return "append" if operation == "MERGE" and touched == ["0", "0"] else "change"
 
 
-def _appended(spark: SparkSession, config: MergeEngineConfig, pinned: Pinned, version: int) -> DataFrame:
+def _appended(
+    spark: SparkSession, config: MergeEngineConfig, pinned: Pinned, log: Log, version: int
+) -> DataFrame:
     """Read the rows that a commit appended, from the files that it added."""
-    before, table = (tables.read(spark, Pinned(pinned.dataset, at)) for at in (version - 1, version))
-    known = _files(before)
-    added = {name: path for name, path in _files(table).items() if name not in known}
-    detail = spark.sql(f"DESCRIBE DETAIL {sql.table(pinned.dataset)}").collect()[0]
-    if "delta.columnMapping.mode" in detail["properties"]:
-        # Files have other names for the columns; the table knows them.
-        rows = table.where(F.col("_metadata.file_name").isin(*added))
+    files = log.added(version)
+    if isinstance(log, SparkLog) and log.needs_table:
+        table = tables.read(spark, Pinned(pinned.dataset, version))
+        rows = table.where(F.col("_metadata.file_name").isin(*files.paths))
         place = F.monotonically_increasing_id()  # noqa: TID251 - as for a snapshot
     else:
-        reader = spark.read.schema(table.schema).option("basePath", detail["location"])
-        rows, place = reader.parquet(*added.values()), F.col("_metadata.row_index")
+        reader = spark.read.schema(files.schema).option("basePath", files.root)
+        rows, place = reader.parquet(*files.paths.values()), F.col("_metadata.row_index")
     arrival = _arrival(config, F.lit(version).cast("bigint"), F.col("_metadata.file_path"), place)
-    return _with_kind(config, rows.select(*map(sql.column, table.columns), arrival))
-
-
-def _files(table: DataFrame) -> dict[str, str]:
-    """Give the files of a version by their names, which are never used twice."""
-    paths = (unquote(path) for path in table.inputFiles())
-    return {path.rpartition("/")[2]: path for path in paths}
+    return _renamed(config, rows.select(*map(sql.column, files.schema.names), arrival))
 
 
 def _changed(
@@ -198,7 +185,7 @@ def _changed(
     arrival = _arrival(config, F.col("_commit_version"), F.lit(""), F.lit(0).cast("bigint"))
     columns = [name for name in feed.columns if name not in _FEED_COLUMNS]
     chosen = feed.where(F.col("_commit_version").isin(*versions))
-    return chosen.select(*map(sql.column, columns), kind, arrival)
+    return _renamed(config, chosen.select(*map(sql.column, columns), kind, arrival))
 
 
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")

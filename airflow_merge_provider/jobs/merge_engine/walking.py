@@ -6,23 +6,38 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
+from airflow_merge_provider.core import merge_engine as core
 from airflow_merge_provider.core.merge_engine.fold import Folded, Record, fold
 from airflow_merge_provider.core.merge_engine.plan import Plan
-from airflow_merge_provider.jobs import sql
-from airflow_merge_provider.jobs.merge_engine.records import ADDS, DELETES, IGNORED, POSITION, STORED
+from airflow_merge_provider.jobs import merge_engine as jobs, sql
+from airflow_merge_provider.jobs.merge_engine.records import (
+    ADDS,
+    CLEARS,
+    DELETES,
+    IGNORED,
+    POSITION,
+    STORED,
+)
+
+# The fold travels with the function that calls it: workers of a cluster need no copy of this package.
+for _module in (core, jobs):
+    cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 HISTORY = "#history"
 ALIVE = "#folded_alive"
 PROBLEM = "#folded_problem"
+REMOVED = "#folded_removed"
 _AT = "at"
 
 
 def history(plan: Plan) -> Column:
     """Gather what the fold reads of the records of a key, as an aggregate."""
     flags = {_AT: POSITION, "adds": ADDS, "deletes": DELETES, "stored": STORED}
+    flags |= {"clears": CLEARS} if plan.clears else {}
     record = F.struct(
         *(sql.column(name).alias(as_) for as_, name in flags.items()),
         F.struct(*map(sql.column, _read(plan))).alias("values"),
@@ -31,11 +46,16 @@ def history(plan: Plan) -> Column:
 
 
 def walked(plan: Plan, gathered: DataFrame) -> DataFrame:
-    """Replace the history of every key by the folded columns, whether there is a row, and what went wrong."""
+    """Replace the history of every key by the folded columns, whether there is a row, and what went wrong.
+
+    Where removals are remembered, ``REMOVED`` says when the newest one was.
+    """
     kept = [field for field in gathered.schema.fields if field.name != HISTORY]
     made = _values_type(gathered)
     folded = [StructField(rule.name, made[rule.name].dataType) for rule in plan.folded]
     flags = [StructField(ALIVE, BooleanType()), StructField(PROBLEM, StringType())]
+    if plan.remembers and plan.folds_rows:
+        flags.append(StructField(REMOVED, StructType([made[name] for name in plan.remembered])))
     return gathered.mapInArrow(_walker(plan), StructType([*kept, *folded, *flags]))
 
 
@@ -59,22 +79,26 @@ def _walker(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Reco
         for batch in batches:
             keys = batch.column(HISTORY).to_pylist()
             results = [fold(plan, rules, _records(entries)) for entries in keys]
-            yield _with_results(batch, results, [rule.name for rule in rules])
+            yield _with_results(plan, batch, results)
 
     return walk
 
 
 def _records(entries: list[dict[str, Any]]) -> Iterator[Record]:
     for entry in sorted(entries, key=lambda each: int(each[_AT])):
-        yield Record(entry["values"], entry["adds"], entry["deletes"], entry["stored"])
+        clears = frozenset(entry.get("clears") or ())
+        yield Record(entry["values"], entry["adds"], entry["deletes"], entry["stored"], clears)
 
 
-def _with_results(batch: pa.RecordBatch, results: list[Folded], names: list[str]) -> pa.RecordBatch:
+def _with_results(plan: Plan, batch: pa.RecordBatch, results: list[Folded]) -> pa.RecordBatch:
     values = batch.schema.field(HISTORY).type.value_type.field("values").type
     columns = {name: batch.column(name) for name in batch.schema.names if name != HISTORY}
-    for name in names:
+    for name in (rule.name for rule in plan.folded):
         given = [each.values.get(name) for each in results]
         columns[name] = pa.array(given, values.field(name).type)
     columns[ALIVE] = pa.array([each.alive for each in results], pa.bool_())
     columns[PROBLEM] = pa.array([each.problem for each in results], pa.string())
+    if plan.remembers and plan.folds_rows:
+        ordering = pa.struct([values.field(name) for name in plan.remembered])
+        columns[REMOVED] = pa.array([each.removed for each in results], ordering)
     return pa.RecordBatch.from_pydict(columns)

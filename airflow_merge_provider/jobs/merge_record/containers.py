@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import zlib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -16,11 +16,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.spark_types import schema_of
-from airflow_merge_provider.jobs.merge_record.storage import Storage
+from airflow_merge_provider.jobs.merge_record.storage import PACKED, Storage
 
 _MAGIC = b"Obj\x01"
 _SYNC = 16
-_THREADS = 16
+_CHUNK = 1 << 20
+_DAMAGE = (pa.ArrowException, PySparkException, ValueError, EOFError, IndexError, OSError, zlib.error)
 _AVRO_LOGICAL = {
     "date": "date",
     "uuid": "uuid",
@@ -39,22 +40,29 @@ class UnreadableError(Exception):
 Told = tuple[Schema, int]
 
 
-def told_by(
-    storage: Storage, names: Sequence[str], ask: Callable[[BinaryIO], Any], *, unpacked: bool = False
-) -> dict[str, Any]:
-    """Ask many files at once; the answer of one that cannot be read is an ``UnreadableError``."""
+def told_by(storage: Storage, names: Sequence[str], ask: Callable[[BinaryIO], Any]) -> dict[str, Any]:
+    """Ask many files at once, unpacked; the answer of one that cannot be read is an ``UnreadableError``."""
 
     def answer(name: str) -> Any:
         try:
-            with storage.open(name, unpacked=unpacked) as file:
+            with storage.unpacked(name) as file:
                 return ask(file)
         except UnreadableError as error:
             return error
-        except (pa.ArrowException, PySparkException, ValueError, EOFError, IndexError, OSError) as error:
+        except _DAMAGE as error:
             return UnreadableError(str(error).splitlines()[0] if str(error) else type(error).__name__)
 
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return dict(zip(names, pool.map(answer, names), strict=True))
+    return dict(zip(names, storage.for_each(answer, names), strict=True))
+
+
+def is_packed(name: str) -> bool:
+    """Say whether the name tells a compression that ``told_by`` looks through."""
+    return name.endswith(PACKED)
+
+
+def length(file: BinaryIO) -> int:
+    """Give the bytes of a file by reading it to its end, where the checksum of a packed one is."""
+    return sum(len(chunk) for chunk in iter(lambda: file.read(_CHUNK), b""))
 
 
 def parquet_footer(file: BinaryIO) -> Told:

@@ -1,4 +1,4 @@
-"""What of a run needs Spark: looking into new files, and writing merged ones; nothing is decided here."""
+"""What of a run needs Spark: looking into files, and writing merged ones; nothing is decided here."""
 
 from __future__ import annotations
 
@@ -8,52 +8,78 @@ from typing import Protocol
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.plan import Arrivals, Merge
 from airflow_merge_provider.core.merge_record.schema import Schema
-from airflow_merge_provider.jobs.merge_record.facts import arrivals
+from airflow_merge_provider.jobs.merge_record import facts
 from airflow_merge_provider.jobs.merge_record.formats import session_settings
-from airflow_merge_provider.jobs.merge_record.listing import Waiting
+from airflow_merge_provider.jobs.merge_record.listing import Queue
 from airflow_merge_provider.jobs.merge_record.partitions import split
+from airflow_merge_provider.jobs.merge_record.records import Records
 from airflow_merge_provider.jobs.merge_record.storage import Storage
 from airflow_merge_provider.jobs.merge_record.writing import Staged, stage
+
+Schemas = Mapping[str, Schema]
 
 
 class Engine(Protocol):
     """What can count records and move them."""
 
-    def arrivals(
-        self, source: Storage, files: Sequence[Waiting], config: MergeRecordConfig, now: int
-    ) -> Arrivals: ...
+    def arrivals(self, source: Storage, queue: Queue, config: MergeRecordConfig, now: int) -> Arrivals: ...
+
+    def checked(
+        self, source: Storage, files: Sequence[FlowFile], schemas: Schemas, config: MergeRecordConfig
+    ) -> dict[str, str]: ...
 
     def stage(
         self,
+        source: Storage,
         merges: Sequence[Merge],
-        schemas: Mapping[str, Schema],
+        schemas: Schemas,
         config: MergeRecordConfig,
         staging: Storage,
     ) -> dict[str, Staged]: ...
 
+    def close(self) -> None: ...
+
 
 class SparkEngine:
-    """Count and move records with Spark."""
+    """Count and move records with Spark; what was parsed to be counted is kept to be written."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._records = Records(spark)
 
-    def arrivals(
-        self, source: Storage, files: Sequence[Waiting], config: MergeRecordConfig, now: int
-    ) -> Arrivals:
+    def arrivals(self, source: Storage, queue: Queue, config: MergeRecordConfig, now: int) -> Arrivals:
         """Look into files and give them as FlowFiles, split by ``partition_by``."""
         with session_settings(self._spark):
-            return split(self._spark, arrivals(self._spark, source, files, config, now), config)
+            return split(self._records, facts.arrivals(self._records, source, queue, config, now), config)
+
+    def checked(
+        self, source: Storage, files: Sequence[FlowFile], schemas: Schemas, config: MergeRecordConfig
+    ) -> dict[str, str]:
+        """Look into files that were not looked into on arrival: what is wrong, by their uuid."""
+        with session_settings(self._spark):
+            self._records.spool.bring(source, [file.uri for file in files])
+            return facts.checked(self._records, files, schemas, config)
 
     def stage(
         self,
+        source: Storage,
         merges: Sequence[Merge],
-        schemas: Mapping[str, Schema],
+        schemas: Schemas,
         config: MergeRecordConfig,
         staging: Storage,
     ) -> dict[str, Staged]:
         """Write merged files where nobody looks for them."""
         with session_settings(self._spark):
-            return stage(self._spark, merges, schemas, config, staging)
+            spool = self._records.spool
+            spool.bring(source, [each.uri for merge in merges for each in merge.sources])
+            near = spool.staging(staging)
+            staged = stage(self._records, merges, schemas, config, near)
+            spool.take_back(near, staging, [each.name for each in staged.values()])
+            return staged
+
+    def close(self) -> None:
+        """Forget what was kept."""
+        self._records.close()

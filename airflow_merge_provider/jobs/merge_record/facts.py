@@ -1,72 +1,64 @@
-"""How many records do the new files have, of which schema, and can every one of them be read.
+"""How many records do files have, of which schema, and can every one of them be read.
 
-All files of a kind are looked at in one Spark job; what cannot be read is known before anything is planned.
+All files are looked into in one Spark job; what cannot be read is known before anything is planned.
 Source: merge_record spec §11.6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql import functions as F
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, flowfile_uuid
 from airflow_merge_provider.core.merge_record.plan import Arrivals
 from airflow_merge_provider.core.merge_record.schema import Schema
-from airflow_merge_provider.jobs.merge_record import containers, formats
+from airflow_merge_provider.jobs.merge_record import containers, formats, gather
 from airflow_merge_provider.jobs.merge_record.containers import UnreadableError
-from airflow_merge_provider.jobs.merge_record.formats import BAD, FILE
-from airflow_merge_provider.jobs.merge_record.listing import SIDECAR, Waiting
-from airflow_merge_provider.jobs.merge_record.spark_types import inferred, spark_schema
+from airflow_merge_provider.jobs.merge_record.formats import FILE
+from airflow_merge_provider.jobs.merge_record.kinds import (
+    Columns,
+    Fact,
+    Footed,
+    JsonArrays,
+    JsonLines,
+    Kind,
+    Known,
+    Typed,
+)
+from airflow_merge_provider.jobs.merge_record.listing import Queue, Waiting
+from airflow_merge_provider.jobs.merge_record.records import Records
+from airflow_merge_provider.jobs.merge_record.scan import Group, looked_into
 from airflow_merge_provider.jobs.merge_record.storage import Storage
-from airflow_merge_provider.jobs.sql import column
 
-NOTHING = Schema()
 _COLON = "Hadoop cannot read names with a colon"
+_COUNT = "record.count"
+_OVERFULL = "a line goes on after its object"
+_NO_FIELDS = "its records have no fields, which only JSON can write"
+_FIELDLESS = ("json", "json-array")
 _FOOTERS = {
     "parquet": containers.parquet_footer,
     "orc": containers.orc_footer,
     "avro": containers.avro_header,
 }
-# What a text in a CSV file can be without changing when it is written again.
-_INTEGER = "^-?(0|[1-9][0-9]{0,8})$"
-_LONG = "^-?(0|[1-9][0-9]{0,17})$"
-_DOUBLE = "^-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][+-]?[0-9]+)?$"
-_DIGITS = 17
-_TYPES = (
-    ({"int"}, "int"),
-    ({"int", "long"}, "long"),
-    ({"int", "long", "double"}, "double"),
-    ({"boolean"}, "boolean"),
-)
-SchemaOf = Callable[[Mapping[str, Any]], Schema]
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """What is known about the content of one file."""
-
-    schema: Schema = NOTHING
-    records: int = 0
-    unreadable: str | None = None
-    malformed: str | None = None
 
 
 def arrivals(
-    spark: SparkSession, source: Storage, files: Sequence[Waiting], config: MergeRecordConfig, now: int
+    records: Records, source: Storage, queue: Queue, config: MergeRecordConfig, now: int
 ) -> Arrivals:
     """Look into the files and give them as FlowFiles, in the order they are given in."""
-    readable = [file for file in files if file.wrong is None and ":" not in file.entry.name]
-    facts = _facts(spark, source, readable, config)
+    readable = [file for file in queue.files if file.wrong is None and ":" not in file.entry.name]
+    is_whole = queue.is_whole and len(readable) == len(queue.files)
+    facts = _facts(records, source, readable, config, is_whole=is_whole)
     flowfiles = []
     schemas = {}
-    for file in files:
+    for file in queue.files:
         fact = facts.get(file.uri) or Fact(unreadable=file.wrong or _COLON)
+        if fact.records and not fact.schema.fields and config.output["format"] not in _FIELDLESS:
+            fact = replace(fact, unreadable=fact.unreadable or _NO_FIELDS)
         key = fact.schema.key(config.schema_identity)
         schemas[key] = fact.schema
         entry = file.entry
@@ -76,193 +68,176 @@ def arrivals(
                 uuid=flowfile_uuid(file.uri, entry.version),
                 arrival=now if config.bin_age_from == "first_seen" else entry.modified,
                 records=fact.records,
-                bytes=entry.size,
+                bytes=entry.size if fact.size is None else fact.size,
                 schema=key,
                 version=entry.version,
                 size=entry.size,
                 attributes=file.attributes,
                 unreadable=fact.unreadable,
                 malformed=fact.malformed,
+                unchecked=fact.unchecked,
             )
         )
     return Arrivals(tuple(flowfiles), schemas)
 
 
+def checked(
+    records: Records, files: Sequence[FlowFile], schemas: Mapping[str, Schema], config: MergeRecordConfig
+) -> dict[str, str]:
+    """Look into files that were not looked into on arrival: what is wrong with them, by their uuid."""
+    groups = []
+    for key in dict.fromkeys(file.schema for file in files):
+        alike = [file for file in files if file.schema == key]
+        uris = tuple(file.uri for file in alike)
+        if config.reader["format"] in _FOOTERS:
+            told = {file.uri: file.records for file in alike}
+            kind: Kind = Footed(config.reader, schemas[key], told)
+        else:
+            kind = Typed(config.reader, schemas[key])
+        groups.append(Group(kind, uris, records.spool.places(uris), sum(file.size for file in alike)))
+    facts = looked_into(records, groups, config)
+    broken = {}
+    for file in files:
+        fact = facts[file.uri]
+        miscounted = f"it has {fact.records} records, not {file.records} as it was told"
+        wrong = fact.unreadable or fact.malformed or (miscounted if fact.records != file.records else None)
+        if wrong:
+            broken[file.uuid] = wrong
+    return broken
+
+
 def _facts(
-    spark: SparkSession, source: Storage, files: Sequence[Waiting], config: MergeRecordConfig
+    records: Records,
+    source: Storage,
+    files: Sequence[Waiting],
+    config: MergeRecordConfig,
+    *,
+    is_whole: bool,
 ) -> dict[str, Fact]:
     if not files:
         return {}
-    kind = config.reader["format"]
-    explicit = None if config.reader["schema"] is None else Schema.of(config.reader["schema"])
-    if kind in _FOOTERS:
-        return _of_footers(source, files, kind, explicit)
-    if kind == "csv":
-        return _of_csv(spark, source, files, config.reader, explicit)
-    uris = [file.uri for file in files]
-
-    def counted(some: Sequence[str]) -> dict[str, Fact]:
-        places = _texts_of(source, some)
-        if explicit is not None:
-            return _of_explicit(spark, config.reader, some, explicit, places)
-        return _of_json(spark, some, places, is_array=kind == "json-array")
-
-    return _without_broken(uris, counted)
-
-
-def _texts_of(source: Storage, uris: Sequence[str]) -> Sequence[str]:
-    """Give the folder when all of its files are asked for: Spark lists it faster than many names."""
-    asked = set(uris)
-    seen = (entry.name for entry in source.files() if not _is_skipped_by_spark(entry.name))
-    others = (name for name in seen if not name.endswith(SIDECAR) and source.uri(name) not in asked)
-    return uris if next(others, None) else [source.location]
-
-
-def _is_skipped_by_spark(name: str) -> bool:
-    return any(part.startswith((".", "_")) and "=" not in part for part in name.split("/"))
-
-
-def _without_broken(
-    uris: Sequence[str], count: Callable[[Sequence[str]], dict[str, Fact]]
-) -> dict[str, Fact]:
-    """Count again without each file of which Spark says that it cannot read it, such as a cut gz file."""
-    rest = list(uris)
-    facts: dict[str, Fact] = {}
-    while rest:
-        try:
-            return facts | count(rest)
-        except Exception as error:
-            # Not always an error of pyspark's own: what fails while rows are fetched comes from py4j.
-            broken = next((uri for uri in rest if _is_named(uri, str(error))), None)
-            if broken is None:
-                raise
-            facts[broken] = Fact(unreadable="Spark cannot read it to its end")
-            rest.remove(broken)
-    return facts
+    facts, sizes = _unpacked(source, files, config)
+    rest = [file for file in files if file.uri not in facts]
+    kinds, told = _sorted(source, rest, config)
+    facts |= told
+    trusted = _trusted(rest, config)
+    is_late = config.validate == "on_merge" and config.knows_schema
+    groups: list[Group] = []
+    overfull: frozenset[str] = frozenset()
+    if config.reader["format"] == "json" and not is_late:
+        rest = [file for file in rest if file.uri not in trusted]
+        groups, kinds, overfull = _gathered(records, source, rest, kinds, config)
+    for kind, uris in kinds:
+        now = tuple(uri for uri in uris if uri not in trusted)
+        if isinstance(kind, Known):
+            facts |= {uri: kind.late(trusted[uri]) for uri in uris if uri in trusted}
+        if is_late and isinstance(kind, Footed):
+            facts |= {uri: kind.late(kind.told[uri]) for uri in now}
+            continue
+        records.spool.bring(source, now)
+        if is_late and isinstance(kind, Typed):
+            facts |= _counted(records, kind, now)
+        elif now:
+            together = is_whole and len(now) == len(files)
+            places = [records.spool.folder(source)] if together else records.spool.places(now)
+            groups.append(Group(kind, now, places, sum(sizes[uri] for uri in now)))
+    facts |= looked_into(records, groups, config)
+    facts |= {uri: _overfull(facts[uri], config) for uri in overfull}
+    if config.size_basis != "uncompressed":
+        return facts
+    return {uri: replace(fact, size=sizes[uri]) for uri, fact in facts.items()}
 
 
-def _is_named(uri: str, message: str) -> bool:
-    names = {uri, formats.spark_file(uri)}
-    names |= {name.replace("file:/", "file:///", 1) for name in names} | {f"file://{uri}"}
-    return any(f"reading file {name}." in message for name in names)
+def _gathered(
+    records: Records,
+    source: Storage,
+    files: Sequence[Waiting],
+    kinds: list[tuple[Kind, list[str]]],
+    config: MergeRecordConfig,
+) -> tuple[list[Group], list[tuple[Kind, list[str]]], frozenset[str]]:
+    """Take those files of JSON lines out of the rest whose lines are better read here than by Spark."""
+    worth = gather.is_worth_it(files, list(config.reader["options"]))
+    lines = gather.objects(source, files) if worth else None
+    if lines is None:
+        return [], kinds, frozenset()
+    ((kind, uris),) = kinds
+    size = sum(file.entry.size for file in files)
+    group = Group(kind, tuple(lines.names), (), size, records.gathered(lines))
+    return [group], [(kind, [uri for uri in uris if uri not in lines.names])], lines.overfull
 
 
-def _of_footers(
-    source: Storage, files: Sequence[Waiting], kind: str, explicit: Schema | None
-) -> dict[str, Fact]:
-    told = containers.told_by(source, [file.entry.name for file in files], _FOOTERS[kind])
+def _overfull(fact: Fact, config: MergeRecordConfig) -> Fact:
+    """Refuse a file with a line that goes on after its object, as one with a record that cannot be read."""
+    if config.reader["schema"] is None:
+        return replace(fact, unreadable=fact.unreadable or _OVERFULL)
+    return replace(fact, malformed=fact.malformed or _OVERFULL)
+
+
+def _unpacked(
+    source: Storage, files: Sequence[Waiting], config: MergeRecordConfig
+) -> tuple[dict[str, Fact], dict[str, int]]:
+    """Read packed files to their end: Spark stops at the first one that is cut off. Gives all sizes, too."""
+    sizes = {file.uri: file.entry.size for file in files}
+    packed = {file.entry.name: file.uri for file in files if containers.is_packed(file.entry.name)}
+    is_late = config.validate == "on_merge" and config.knows_schema
+    if is_late and config.size_basis != "uncompressed":
+        return {}, sizes
     facts = {}
+    for name, length in containers.told_by(source, list(packed), containers.length).items():
+        if isinstance(length, UnreadableError):
+            facts[packed[name]] = Fact(unreadable=str(length))
+        else:
+            sizes[packed[name]] = length
+    return facts, sizes
+
+
+def _sorted(
+    source: Storage, files: Sequence[Waiting], config: MergeRecordConfig
+) -> tuple[list[tuple[Kind, list[str]]], dict[str, Fact]]:
+    """Sort files by how they are looked into; some tell at once that they need not be."""
+    reader, word = config.reader, config.reader["format"]
+    explicit = None if reader["schema"] is None else Schema.of(reader["schema"])
+    if word in _FOOTERS:
+        return _by_footer(source, files, reader, explicit)
+    if word == "csv":
+        return _by_header(source, files, reader, explicit)
+    uris = [file.uri for file in files]
+    if explicit is not None:
+        return [(Typed(reader, explicit), uris)], {}
+    return [(JsonArrays() if word == "json-array" else JsonLines(reader), uris)], {}
+
+
+def _by_footer(
+    source: Storage, files: Sequence[Waiting], reader: Mapping[str, Any], explicit: Schema | None
+) -> tuple[list[tuple[Kind, list[str]]], dict[str, Fact]]:
+    told = containers.told_by(source, [file.entry.name for file in files], _FOOTERS[reader["format"]])
+    facts: dict[str, Fact] = {}
+    schemas: dict[str, Schema] = {}
+    counts: dict[str, dict[str, int]] = {}
     for file in files:
         answer = told[file.entry.name]
         if isinstance(answer, UnreadableError):
             facts[file.uri] = Fact(unreadable=str(answer))
-        else:
-            schema, records = answer
-            facts[file.uri] = Fact(explicit or schema, records)
-    return facts
+            continue
+        schema, records = explicit or answer[0], answer[1]
+        if not records:
+            facts[file.uri] = Fact(schema)
+            continue
+        # By their text, too: files that differ in it may be read together, but are told apart.
+        key = schema.key("text")
+        schemas[key] = schema
+        counts.setdefault(key, {})[file.uri] = records
+    return [(Footed(reader, schemas[key], mine), list(mine)) for key, mine in counts.items()], facts
 
 
-def _of_explicit(
-    spark: SparkSession,
-    reader: Mapping[str, Any],
-    uris: Sequence[str],
-    schema: Schema,
-    texts: Sequence[str] = (),
-) -> dict[str, Fact]:
-    """Parse every record by the schema that is given, and count those that cannot be parsed.
-
-    ``texts`` is where lines are read from, if not from the files one by one.
-    """
-    struct = spark_schema(schema)
-    if reader["format"] == "json":
-        # The reader itself would only look at the columns that are asked for.
-        options = {**reader["options"], "mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
-        parsed = F.from_json("value", formats.with_bad(struct), options)
-        lines = formats.read_texts(spark, texts or uris, whole=False).where(F.trim("value") != "")
-        wrong = parsed.getField(BAD).isNotNull()
-        frame = lines.select(FILE, wrong.alias("wrong"), F.lit(0).alias("touched"))
-    else:
-        records = formats.read_leniently(spark, reader, struct, uris)
-        wrong, touched = F.col(BAD).isNotNull(), _touched(struct)
-        frame = records.select(FILE, wrong.alias("wrong"), touched.alias("touched"))
-    return _counted(frame, uris, lambda _: schema, schema, F.max("touched").alias("touched"))
-
-
-def _touched(struct: StructType) -> Column:
-    """Look at every column, or a record with a bad one would count as good; maps have no hash."""
-    columns = [column(name) for name in struct.names]
-    has_map = "map<" in struct.simpleString()
-    return F.length(F.to_json(F.struct(*columns))) if has_map else F.xxhash64(*columns)
-
-
-def _of_json(
-    spark: SparkSession, uris: Sequence[str], places: Sequence[str], *, is_array: bool
-) -> dict[str, Fact]:
-    """Parse every record, and infer a schema for each file from its own records."""
-    texts = formats.read_texts(spark, places, whole=is_array).where(F.trim("value") != "")
-    parsed = texts.select(FILE, "value", F.try_parse_json("value").alias("record"))
-    if is_array:
-        # A file may also hold a single object.
-        members = F.coalesce(F.try_variant_get("record", "$", "array<variant>"), F.array("record"))
-        parsed = parsed.select(FILE, F.explode(members).alias("record"))
-        is_object = F.schema_of_variant("record").startswith("OBJECT")
-    else:
-        is_object = F.col("record").isNotNull() & F.ltrim("value").startswith("{")
-    wrong = ~F.coalesce(is_object, F.lit(False))
-    frame = parsed.select(FILE, wrong.alias("wrong"), F.when(~wrong, F.col("record")).alias("record"))
-    return _counted(frame, uris, _from_variant(), Schema(), F.schema_of_variant_agg("record").alias("schema"))
-
-
-def _counted(
-    frame: DataFrame, uris: Sequence[str], schema_of: SchemaOf, empty: Schema, *more: Column
-) -> dict[str, Fact]:
-    """Count records and wrong ones by file, in one job; a file without records has the schema ``empty``."""
-    counts = [F.count(F.lit(1)).alias("records"), F.count_if("wrong").alias("wrong")]
-    rows = frame.groupBy(FILE).agg(*counts, *more).toArrow().to_pylist()
-    found = {row[FILE]: row for row in rows}
-    facts = {}
-    for uri in uris:
-        row = found.get(formats.spark_file(uri))
-        if row is None:
-            facts[uri] = Fact(empty)
-        elif row["wrong"]:
-            why = f"{row['wrong']} of {row['records']} cannot be parsed"
-            # Whose schema has to be inferred from its records has none when one of them is no record.
-            known = "touched" in row
-            facts[uri] = Fact(empty, row["records"], *((None, why) if known else (why, None)))
-        else:
-            facts[uri] = Fact(schema_of(row), row["records"])
-    return facts
-
-
-def _from_variant() -> SchemaOf:
-    """Give a reader of the types that Spark found, which parses each different text once."""
-    known: dict[str, Schema] = {}
-
-    def schema(row: Mapping[str, Any]) -> Schema:
-        text = row["schema"]
-        if text not in known:
-            ddl = text.replace("OBJECT<", "STRUCT<")
-            row_type = StructType.fromDDL(f"record {ddl}")
-            struct = row_type["record"].dataType if isinstance(row_type, StructType) else None
-            known[text] = inferred(struct) if isinstance(struct, StructType) else NOTHING
-        return known[text]
-
-    return schema
-
-
-def _of_csv(
-    spark: SparkSession,
-    source: Storage,
-    files: Sequence[Waiting],
-    reader: Mapping[str, Any],
-    explicit: Schema | None,
-) -> dict[str, Fact]:
-    """Look at the files of each header together: Spark binds columns by their position."""
+def _by_header(
+    source: Storage, files: Sequence[Waiting], reader: Mapping[str, Any], explicit: Schema | None
+) -> tuple[list[tuple[Kind, list[str]]], dict[str, Fact]]:
+    """Sort CSV files by their header: Spark binds columns by their position."""
     options = formats.options_of(reader)
     has_header = options["header"].lower() == "true"
     names = [file.entry.name for file in files]
-    lines = containers.told_by(source, names, containers.first_line(options), unpacked=True)
+    lines = containers.told_by(source, names, containers.first_line(options))
     facts: dict[str, Fact] = {}
     groups: dict[tuple[str, ...], list[str]] = {}
     for file in files:
@@ -273,50 +248,30 @@ def _of_csv(
         elif not columns:
             facts[file.uri] = Fact(explicit or Schema())
         else:
-            groups.setdefault(columns, []).append(file.uri)
-    for columns, uris in groups.items():
-        facts |= _without_broken(uris, partial(_of_header, spark, reader, columns, explicit))
-    return facts
+            # Without a header all files of one schema are read alike, however many cells they have.
+            groups.setdefault(columns if explicit is None else (), []).append(file.uri)
+    return [
+        (Columns(reader, columns) if explicit is None else Typed(reader, explicit), uris)
+        for columns, uris in groups.items()
+    ], facts
 
 
-def _of_header(
-    spark: SparkSession,
-    reader: Mapping[str, Any],
-    columns: tuple[str, ...],
-    explicit: Schema | None,
-    uris: Sequence[str],
-) -> dict[str, Fact]:
-    if explicit is not None:
-        return _of_explicit(spark, reader, uris, explicit)
-    places = [f"c{place}" for place in range(len(columns))]
-    texts = StructType([StructField(name, StringType()) for name in columns])
-    records = formats.read_leniently(spark, reader, texts, uris)
-    pairs = list(zip(columns, places, strict=True))
-    kinds = [F.collect_set(_kind(column(name))).alias(place) for name, place in pairs]
-    frame = records.select("*", F.col(BAD).isNotNull().alias("wrong"))
-
-    def schema(row: Mapping[str, Any]) -> Schema:
-        return Schema(
-            tuple({"name": name, "type": _type(row[place]), "nullable": True} for name, place in pairs)
-        )
-
-    nothing = schema(dict.fromkeys(places, ()))
-    return _counted(frame, uris, schema, nothing, *kinds)
+def _trusted(files: Sequence[Waiting], config: MergeRecordConfig) -> dict[str, int]:
+    """Give the numbers of records that sidecars tell, where they are to be believed."""
+    if not config.trust_record_count or not config.knows_schema:
+        return {}
+    texts = {file.uri: file.attributes.get(_COUNT, "") for file in files}
+    return {uri: int(text) for uri, text in texts.items() if text.isascii() and text.isdigit()}
 
 
-def _kind(text: Column) -> Column:
-    return (
-        F.when(text.rlike(_INTEGER), "int")
-        .when(text.rlike(_LONG), "long")
-        .when(text.rlike(_DOUBLE) & (F.length(text) <= _DIGITS), "double")
-        .when(F.lower(text).isin("true", "false"), "boolean")
-        .when(text.isNotNull(), "string")
-    )
-
-
-def _type(kinds: Iterable[str]) -> str:
-    found = set(kinds)
-    return next((word for words, word in _TYPES if found and found <= words), "string")
+def _counted(records: Records, kind: Typed, uris: Sequence[str]) -> dict[str, Fact]:
+    """Count the records of files that are looked into later, without parsing what need not be."""
+    if not uris:
+        return {}
+    frame = kind.rows(records.spark, records.spool.places(uris))
+    rows = frame.groupBy(FILE).agg(F.count(F.lit(1)).alias("records")).toArrow().to_pylist()
+    found = {row[FILE]: row["records"] for row in rows}
+    return {uri: kind.late(found.get(records.file(uri), 0)) for uri in uris}
 
 
 def _numbered(line: tuple[str, ...]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from airflow_merge_provider.core.spark_conf import cores
 
 FILE, BLOCK, POSITION = "__merge_file", "__merge_block", "__merge_position"
+PLACE = (FILE, BLOCK, POSITION)
 BAD = "__merge_bad"
 _SPARK = {"json-array": "json"}
 # Spark's own name first; the class is in the wheel although the short name is not.
@@ -37,6 +38,8 @@ def session_settings(spark: SparkSession) -> Iterator[None]:
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * cores()),
         # A small file costs less than the 4 MB that Spark counts for opening one.
         "spark.sql.files.openCostInBytes": str(64 * 1024),
+        # What is larger and handed over from here is parsed by all cores, not while Spark plans.
+        "spark.sql.execution.arrow.localRelationThreshold": "1MB",
     }
     before = {name: spark.conf.get(name, None) for name in settings}
     try:
@@ -57,36 +60,44 @@ def read(
     the order of the records within their file, also where Spark has split it.
     """
     options = {"mode": "FAILFAST"} if reader["format"] in _TEXTS else {}
-    frame = _reader(spark, reader, options).schema(schema).load(_paths(uris))
-    metadata = frame.metadataColumn("_metadata")
-    return frame.select(
-        "*",
-        metadata.getField("file_path").alias(FILE),
-        metadata.getField("file_block_start").alias(BLOCK),
-        # Only compared within one task of one job, so it does not matter that it differs between jobs.
-        F.monotonically_increasing_id().alias(POSITION),  # noqa: TID251
-    )
+    return _placed(_reader(spark, reader, options).schema(schema).load(_paths(uris)))
 
 
 def read_leniently(
     spark: SparkSession, reader: Mapping[str, Any], schema: StructType, uris: Sequence[str]
 ) -> DataFrame:
-    """Read records with a column ``BAD`` that holds the text of those that cannot be read, and ``FILE``."""
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD, "columnPruning": "false"}
-    frame = _reader(spark, reader, options).schema(with_bad(schema)).load(_paths(uris))
-    return frame.select("*", frame.metadataColumn("_metadata").getField("file_path").alias(FILE))
+    """Read records as ``read`` does, whatever they are like.
+
+    Texts get a column ``BAD`` that holds those that cannot be read; other files end where they are damaged.
+    """
+    if reader["format"] in _TEXTS:
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD, "columnPruning": "false"}
+        schema = with_bad(schema)
+    else:
+        options = {"ignoreCorruptFiles": "true"}
+    return _placed(_reader(spark, reader, options).schema(schema).load(_paths(uris)))
 
 
 def read_texts(spark: SparkSession, uris: Sequence[str], *, whole: bool) -> DataFrame:
-    """Read lines, or whole files, as a column ``value``, with ``FILE``."""
+    """Read lines, or whole files, as a column ``value``, with the columns of their place."""
     reader = spark.read.format("text").option("wholetext", whole).option("recursiveFileLookup", value=True)
-    frame = reader.load(_paths(uris))
-    return frame.select("value", frame.metadataColumn("_metadata").getField("file_path").alias(FILE))
+    return _placed(reader.load(_paths(uris)))
 
 
 def with_bad(schema: StructType) -> StructType:
     """Give a struct with one more column, for the text of a record that cannot be read."""
     return StructType([*schema.fields, StructField(BAD, StringType())])
+
+
+def _placed(frame: DataFrame) -> DataFrame:
+    metadata = frame.metadataColumn("_metadata")
+    return frame.select(
+        "*",
+        metadata.getField("file_path").alias(FILE),
+        metadata.getField("file_block_start").alias(BLOCK),
+        # Only compared within one file of one scan, so it does not matter that it differs between scans.
+        F.monotonically_increasing_id().alias(POSITION),  # noqa: TID251
+    )
 
 
 def spark_file(uri: str) -> str:

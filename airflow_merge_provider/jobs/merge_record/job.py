@@ -5,8 +5,8 @@ Source: merge_record spec §11.5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,20 +15,22 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.dataset import resolve
-from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.errors import ConfigError, DataError, JobError, Problem
 from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig, warnings
-from airflow_merge_provider.core.merge_record.plan import Plan, plan
+from airflow_merge_provider.core.merge_record.landing import Listing, listing
+from airflow_merge_provider.core.merge_record.plan import Arrivals, Merge, Plan, plan
 from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.merge_record.sizes import estimated, taught
 from airflow_merge_provider.core.merge_record.state import State, dissolved, fingerprint, without
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs.merge_record import routing
 from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
 from airflow_merge_provider.jobs.merge_record.journal import Journal
-from airflow_merge_provider.jobs.merge_record.listing import Listing, listing, waiting
+from airflow_merge_provider.jobs.merge_record.listing import queue
 from airflow_merge_provider.jobs.merge_record.report import report, told_of
 from airflow_merge_provider.jobs.merge_record.routing import Places
 from airflow_merge_provider.jobs.merge_record.spark_types import schema_of, spark_schema
-from airflow_merge_provider.jobs.merge_record.storage import Storage, storage_options
+from airflow_merge_provider.jobs.merge_record.storage import Storage, storage, storage_options
 from airflow_merge_provider.jobs.progress import Progress
 
 Open = Callable[[str], Storage]
@@ -42,7 +44,8 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     :raises ConflictError: when another run is at work; nothing of this one is written then.
     """
     config = _resolved(request)
-    return run_with(SparkEngine(spark), _opener(spark), config, request, progress)
+    with closing(SparkEngine(spark)) as engine:
+        return run_with(engine, _opener(spark), config, request, progress)
 
 
 def run_with(
@@ -103,23 +106,40 @@ class _Run:
         """List what waits, look into what is new, and decide."""
         places = self._places(self.config)
         with self.progress.step("list"):
-            found = listing(places.source, self.config, self.request.started_at)
-        state, lost = self._checked(state, found)
-        known = {**state.done, **state.waiting}
-        names = {places.source.uri(entry.name): entry for entry in found.settled}
-        new = [entry for uri, entry in names.items() if known.get(uri) != entry.version]
-        files = waiting(places.source, new, found.sidecars, self.config)
+            found = self._listed(places, self.config)
+            state, lost = self._held_against(state, found)
+            new = queue(places.source, found, found.fresh(state).values(), self.config)
         with self.progress.step("count"):
-            arrived = self.engine.arrivals(places.source, files, self.config, self.request.started_at)
-        with self.progress.step("plan"):
-            made = plan(state, arrived, self.request.started_at, self.config, lost)
+            arrived = self.engine.arrivals(places.source, new, self.config, self.request.started_at)
+            arrived = estimated(arrived, state, self.config)
+        made = self._decided(state, arrived, lost, places)
         self.progress.say(
-            f"{len(files)} new files, {found.unsettled} not settled; {len(made.merges)} merges, "
+            f"{len(new.files)} new files, {found.unsettled} not settled; {len(made.merges)} merges, "
             f"{len(made.failures)} failures, {len(made.state.bins)} bins stay open"
         )
-        return made, len(files)
+        return made, len(new.files)
 
-    def _checked(self, state: State, found: Listing) -> tuple[State, list[str]]:
+    def _decided(self, state: State, arrived: Arrivals, lost: Sequence[str], places: Places) -> Plan:
+        """Plan; files that nobody has looked into yet are looked into once their bin is to be merged."""
+        broken: dict[str, str] = {}
+        seen: set[str] = set()
+        while True:
+            with self.progress.step("plan"):
+                now = self.request.started_at
+                made = plan(state, arrived, now, self.config, lost=lost, broken=broken)
+            sources = [source for merge in made.merges for source in merge.sources]
+            files = [each for each in sources if each.unchecked and each.uuid not in seen]
+            if not files:
+                return made
+            seen |= {each.uuid for each in files}
+            with self.progress.step("validate"):
+                broken |= self.engine.checked(places.source, files, made.schemas, self.config)
+
+    def _listed(self, places: Places, config: MergeRecordConfig) -> Listing:
+        source = places.source
+        return listing(source.files(), source.location, config, self.request.started_at)
+
+    def _held_against(self, state: State, found: Listing) -> tuple[State, list[str]]:
         """Take files that changed or vanished out of the bins, and bins of another grouping apart."""
         moved = [uri for uri, version in state.waiting.items() if found.versions.get(uri) != version]
         lost = [uri for uri in moved if uri not in found.versions]
@@ -142,9 +162,8 @@ class _Run:
         made = Plan.of(left["plan"])
         published = {merge.id for merge in made.merges if self.journal.manifest(merge.id)}
         config = MergeRecordConfig.parse(left["config"])
-        versions = listing(self._places(config).source, config, self.request.started_at).versions
-        sources = [source for merge in made.merges if merge.id not in published for source in merge.sources]
-        changed = [source.uri for source in sources if versions.get(source.uri) != source.version]
+        missing = [merge for merge in made.merges if merge.id not in published]
+        changed = self._changed(missing, self._places(config), config)
         if not changed:
             return made
         if published:
@@ -166,18 +185,19 @@ class _Run:
         if self.journal.unfinished(before) is None:
             self.journal.decide(made, {"token": token, "config": _raw(config)})
         places = self._places(config)
-        with self.progress.step("write"):
-            self.uris |= self._published(made, places, config)
+        manifests = self._published(made, places, config)
+        self.uris |= {id_: str(manifest["uri"]) for id_, manifest in manifests.items()}
         with self.progress.step("move"):
             self.journal.hold()
             routing.route(made, places, config)
-            place = self.journal.record(made.state.generation, routing.ledger(made, self.uris))
+            place = self.journal.record(made.state.generation, routing.ledger(made, self.uris, config))
         told = {**told_of(self.plans, self.uris, config), "ledger": place}
-        self.journal.save(before, made.state, {"token": token, "told": told})
+        written = (sum(manifest[name] for manifest in manifests.values()) for name in ("records", "bytes"))
+        self.journal.save(before, taught(made.state, config, *written), {"token": token, "told": told})
         return told
 
-    def _published(self, made: Plan, places: Places, config: MergeRecordConfig) -> dict[str, str]:
-        """Write and publish the merges that have no manifest yet; give the places of all."""
+    def _published(self, made: Plan, places: Places, config: MergeRecordConfig) -> dict[str, Any]:
+        """Write and publish the merges that have no manifest yet; give the manifests of all."""
         manifests = {merge.id: self.journal.manifest(merge.id) for merge in made.merges}
         missing = [merge for merge in made.merges if manifests[merge.id] is None]
         # Named by the plan's first merge: other operators may write into the same folder.
@@ -186,18 +206,34 @@ class _Run:
             places.merged.delete(folder)
             staging = self.opened(places.merged.uri(folder))
             try:
-                staged = self.engine.stage(missing, made.schemas, config, staging)
+                with self.progress.step("write"):
+                    staged = self.engine.stage(places.source, missing, made.schemas, config, staging)
+                    self._still_there(missing, places, config)
             except Exception:
                 # The same might fail for ever: as long as nothing of it is published it may be planned anew.
                 if len(missing) == len(made.merges):
                     self.journal.abandon(made.state.generation)
                 raise
-            self.journal.hold()
-            for merge in missing:
-                manifests[merge.id] = routing.publish(merge, staged[merge.id], staging, places, self.journal)
+            with self.progress.step("publish"):
+                self.journal.hold()
+                manifests |= routing.publish(missing, staged, staging, places, self.journal)
         if folder:
             places.merged.delete(folder)
-        return {id_: str(manifest["uri"]) for id_, manifest in manifests.items() if manifest}
+        return {id_: manifest for id_, manifest in manifests.items() if manifest is not None}
+
+    def _still_there(self, merges: Sequence[Merge], places: Places, config: MergeRecordConfig) -> None:
+        """Make sure that what was written is what was planned.
+
+        :raises JobError: when a source has changed meanwhile; nothing has been published then.
+        """
+        if changed := self._changed(merges, places, config):
+            raise JobError(f"{changed[0]} has changed while it was merged: the next run takes it as it is")
+
+    def _changed(self, merges: Sequence[Merge], places: Places, config: MergeRecordConfig) -> list[str]:
+        """Name the sources that are not what they were when the plan was made."""
+        versions = self._listed(places, config).versions
+        sources = (source for merge in merges for source in merge.sources)
+        return [source.uri for source in sources if versions.get(source.uri) != source.version]
 
     def _places(self, config: MergeRecordConfig) -> Places:
         return Places(
@@ -268,4 +304,4 @@ def _raw(config: MergeRecordConfig) -> dict[str, Any]:
 
 
 def _opener(spark: SparkSession) -> Open:
-    return lambda location: Storage(location, storage_options(spark, location))
+    return lambda location: storage(location, storage_options(spark, location))

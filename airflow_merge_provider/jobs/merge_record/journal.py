@@ -17,10 +17,10 @@ from typing import Any
 
 from airflow_merge_provider.core.errors import ConflictError, DataError
 from airflow_merge_provider.core.merge_record.plan import Plan
-from airflow_merge_provider.core.merge_record.state import State
+from airflow_merge_provider.core.merge_record.state import STATE_FILE, State, plan_file
 from airflow_merge_provider.jobs.merge_record.storage import Storage
 
-_STATE, _LEASE = "state.json", "lease.json"
+_LEASE = "lease.json"
 _LEASE_SECONDS = 120.0
 
 
@@ -38,7 +38,7 @@ class Journal:
 
     def state(self) -> tuple[State, dict[str, Any]]:
         """Give the state, and what the run that wrote it told."""
-        raw = self._json(_STATE)
+        raw = self._json(STATE_FILE)
         return (State(), {}) if raw is None else (State.of(raw["state"]), raw["told"])
 
     def save(self, before: State, after: State, told: Mapping[str, Any]) -> None:
@@ -49,12 +49,12 @@ class Journal:
         self.hold()
         if self.state()[0].generation != before.generation:
             raise ConflictError(f"another run has changed the state in {self.location}: run it again")
-        self._storage.write(_STATE, _bytes({"state": after.as_json(), "told": told}))
-        self._storage.delete(_plan_name(after.generation))
+        self._storage.write(STATE_FILE, _bytes({"state": after.as_json(), "told": told}))
+        self._storage.delete(plan_file(after.generation))
 
     def unfinished(self, state: State) -> dict[str, Any] | None:
         """Give the plan that a run before wrote down and did not finish; ``plan`` holds it."""
-        return self._json(_plan_name(state.generation + 1))
+        return self._json(plan_file(state.generation + 1))
 
     def decide(self, made: Plan, beside: Mapping[str, Any]) -> None:
         """Write a plan down, once: from here on it is carried out.
@@ -62,13 +62,13 @@ class Journal:
         :raises ConflictError: when another run has written one.
         """
         self.hold()
-        name = _plan_name(made.state.generation)
+        name = plan_file(made.state.generation)
         if not self._storage.create(name, _bytes({**beside, "plan": made.as_json()})):
             raise ConflictError(f"another run has planned in {self.location}: run it again")
 
     def abandon(self, generation: int) -> None:
         """Forget a plan: nothing of it has been carried out, or all."""
-        self._storage.delete(_plan_name(generation))
+        self._storage.delete(plan_file(generation))
 
     def manifest(self, merge_id: str) -> dict[str, Any] | None:
         """Give what was published for a merge, or None while it was not."""
@@ -169,10 +169,6 @@ def _is_over(held: Mapping[str, Any]) -> bool:
     except PermissionError:
         return False
     return False
-
-
-def _plan_name(generation: int) -> str:
-    return f"plan-{generation}.json"
 
 
 def _manifest_name(merge_id: str) -> str:

@@ -1,4 +1,4 @@
-"""Which files wait in the source folder, in which order, and with which attributes.
+"""Which files are new in the source folder, in which order, and with which attributes.
 
 Source: merge_record spec §11.1 and §11.3.
 """
@@ -6,17 +6,17 @@ Source: merge_record spec §11.1 and §11.3.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from airflow_merge_provider.core.merge_record import attributes as rules
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.jobs.merge_record.storage import Entry, Storage
+from airflow_merge_provider.core.merge_record.landing import SIDECAR, Entry, Listing
+from airflow_merge_provider.jobs.merge_record.storage import Storage
 
-SIDECAR = ".attributes.json"
-_TEMPORARY = (".tmp", "._COPYING_", ".crc")
 _MICROSECONDS = 1_000_000
 
 
@@ -31,40 +31,33 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """The files of the source folder: all of them by URI with their version, and those that have settled."""
+class Queue:
+    """The new files in queue order; ``is_whole`` when there is nothing else that Spark would read there."""
 
-    versions: Mapping[str, str]
-    settled: tuple[Entry, ...]
-    sidecars: frozenset[str]
-    unsettled: int
+    files: tuple[Waiting, ...]
+    is_whole: bool
 
 
-def listing(source: Storage, config: MergeRecordConfig, now: int) -> Listing:
-    """List what is there; temporary and hidden names are no files, and young files wait."""
-    entries = [entry for entry in source.files() if not _is_hidden(entry.name)]
-    sidecars = frozenset(entry.name for entry in entries if entry.name.endswith(SIDECAR))
-    files = [entry for entry in entries if entry.name not in sidecars]
-    settle = config.settle_time.microseconds if config.settle_time else 0
-    settled = tuple(entry for entry in files if now - entry.modified >= settle or not settle)
-    versions = {source.uri(entry.name): entry.version for entry in files}
-    return Listing(versions, settled, sidecars, len(files) - len(settled))
-
-
-def waiting(
-    source: Storage, entries: list[Entry], sidecars: frozenset[str], config: MergeRecordConfig
-) -> list[Waiting]:
+def queue(source: Storage, found: Listing, fresh: Iterable[Entry], config: MergeRecordConfig) -> Queue:
     """Give files their attributes and put them into queue order."""
-    files = [_with_attributes(source, entry, sidecars, config) for entry in entries]
-    return sorted(files, key=lambda each: _order(each, config.arrival_order))
+    entries = list(fresh)
+    told = _sidecars(source, entries, found.sidecars) if "sidecar" in config.attribute_sources else {}
+    files = [_with_attributes(source, entry, told, config) for entry in entries]
+    files.sort(key=lambda each: _order(each, config.arrival_order))
+    return Queue(tuple(files), len(files) == len(found.versions) and not found.others)
 
 
-def _is_hidden(name: str) -> bool:
-    return name.endswith(_TEMPORARY) or any(part.startswith((".", "_")) for part in name.split("/"))
+def _sidecars(
+    source: Storage, entries: list[Entry], sidecars: frozenset[str]
+) -> dict[str, dict[str, str] | None]:
+    """Read the sidecars of those files that have one; None where it cannot be understood."""
+    names = [entry.name for entry in entries if f"{entry.name}{SIDECAR}" in sidecars]
+    contents = source.for_each(lambda name: source.read(f"{name}{SIDECAR}"), names)
+    return {name: _sidecar(content) for name, content in zip(names, contents, strict=True)}
 
 
 def _with_attributes(
-    source: Storage, entry: Entry, sidecars: frozenset[str], config: MergeRecordConfig
+    source: Storage, entry: Entry, sidecars: Mapping[str, dict[str, str] | None], config: MergeRecordConfig
 ) -> Waiting:
     folder, _, name = entry.name.rpartition("/")
     uri = source.uri(entry.name)
@@ -75,8 +68,8 @@ def _with_attributes(
             found |= _metadata(uri, entry)
         elif kind == "path":
             found |= rules.of_path(entry.name)
-        elif f"{entry.name}{SIDECAR}" in sidecars:
-            told = _sidecar(source.read(f"{entry.name}{SIDECAR}"))
+        elif entry.name in sidecars:
+            told = sidecars[entry.name]
             wrong = None if told is not None else f"{entry.name}{SIDECAR} is no JSON object of texts"
             found |= told or {}
     found |= rules.computed(config.attributes or {}, found)
@@ -85,7 +78,9 @@ def _with_attributes(
 
 def _metadata(uri: str, entry: Entry) -> dict[str, str]:
     modified = datetime.fromtimestamp(entry.modified / _MICROSECONDS, tz=UTC)
+    tag = {"s3.etag": entry.version} if uri.startswith(("s3://", "s3a://")) else {}
     return {
+        **tag,
         "absolute.path": f"{uri.rpartition('/')[0]}/",
         "file.size": str(entry.size),
         "file.lastModifiedTime": modified.strftime("%Y-%m-%dT%H:%M:%S+0000"),
@@ -110,7 +105,10 @@ def _order(file: Waiting, order: str) -> tuple[Any, ...]:
     if order == "modified":
         return file.entry.modified, file.entry.name
     text = file.attributes.get(order.removeprefix("attribute:"))
+    if text is None:
+        return 2, 0, "", file.entry.name
     try:
-        return 0, float(text or ""), "", file.entry.name
-    except ValueError:
-        return (2 if text is None else 1), 0.0, text or "", file.entry.name
+        number = Decimal(text)
+    except InvalidOperation:
+        number = Decimal("NaN")
+    return (0, number, "", file.entry.name) if number.is_finite() else (1, 0, text, file.entry.name)

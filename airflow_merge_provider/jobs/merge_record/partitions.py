@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import Column, SparkSession, functions as F
+from pyspark.sql import Column, functions as F
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, flowfile_uuid
 from airflow_merge_provider.core.merge_record.plan import Arrivals
 from airflow_merge_provider.core.merge_record.schema import Schema
-from airflow_merge_provider.jobs.merge_record import formats
 from airflow_merge_provider.jobs.merge_record.formats import BLOCK, FILE, POSITION
+from airflow_merge_provider.jobs.merge_record.records import Records
 from airflow_merge_provider.jobs.merge_record.spark_types import spark_schema
 from airflow_merge_provider.jobs.sql import column
 
@@ -34,7 +34,7 @@ def part_key(struct: StructType, partition_by: Mapping[str, str]) -> Column:
     return F.to_json(F.array(*values), {"ignoreNullFields": "false"})
 
 
-def split(spark: SparkSession, whole: Arrivals, config: MergeRecordConfig) -> Arrivals:
+def split(records: Records, whole: Arrivals, config: MergeRecordConfig) -> Arrivals:
     """Put the parts of each file in its place, in the order in which they begin; one job for each schema.
 
     What cannot be read stays whole and fails alone: its parts are not known.
@@ -44,8 +44,8 @@ def split(spark: SparkSession, whole: Arrivals, config: MergeRecordConfig) -> Ar
     sound = [each for each in whole.flowfiles if not each.unreadable and not each.malformed and each.records]
     parts: dict[str, list[FlowFile]] = {}
     for key in dict.fromkeys(flowfile.schema for flowfile in sound):
-        alike = {formats.spark_file(each.uri): each for each in sound if each.schema == key}
-        for file, counted in _counted(spark, alike, whole.schemas[key], config).items():
+        alike = {records.file(each.uri): each for each in sound if each.schema == key}
+        for file, counted in _counted(records, alike, key, whole.schemas[key], config).items():
             parts[alike[file].uuid] = list(_parts(alike[file], counted, config.partition_by))
     flowfiles = [
         part
@@ -58,17 +58,18 @@ def split(spark: SparkSession, whole: Arrivals, config: MergeRecordConfig) -> Ar
 
 
 def _counted(
-    spark: SparkSession, files: Mapping[str, FlowFile], schema: Schema, config: MergeRecordConfig
+    records: Records, files: Mapping[str, FlowFile], key: str, schema: Schema, config: MergeRecordConfig
 ) -> dict[str, list[tuple[str, int]]]:
     """Count the records of every part of every file, in the order of their first records."""
     struct = spark_schema(schema)
-    records = formats.read(spark, config.reader, struct, [each.uri for each in files.values()])
-    keyed = records.withColumn(PART, part_key(struct, config.partition_by or {}))
+    frame = records.of(key, schema, config.reader, [each.uri for each in files.values()])
+    keyed = frame.withColumn(PART, part_key(struct, config.partition_by or {}))
     place = F.min(F.struct(BLOCK, POSITION)).alias("first")
     rows = keyed.groupBy(FILE, PART).agg(F.count(F.lit(1)).alias("records"), place)
     found: dict[str, list[tuple[str, int]]] = {}
     for row in rows.orderBy(FILE, "first").toArrow().to_pylist():
-        found.setdefault(row[FILE], []).append((row[PART], row["records"]))
+        if row[FILE] in files:
+            found.setdefault(row[FILE], []).append((row[PART], row["records"]))
     return found
 
 

@@ -51,6 +51,7 @@ def told_of(plans: Sequence[Plan], uris: Mapping[str, str], config: MergeRecordC
             {"bin": failure.bin, "code": failure.reason.code, "reason": failure.reason.text}
             for failure in failures[:_MOST_SHOWN]
         ],
+        "open_bins": _open_bins(plans[-1].state),
         "next_expiry": _instant(next_expiry(plans[-1].state, config)),
         "warnings": _warnings(reasons, config),
     }
@@ -69,7 +70,7 @@ def report(
     """Put the report together; without anything told, that nothing has happened and what is still open."""
     idle: dict[str, Any] = {"counts": _open_counts(state or State())}
     if state is not None:
-        idle["next_expiry"] = _instant(next_expiry(state, config))
+        idle |= {"open_bins": _open_bins(state), "next_expiry": _instant(next_expiry(state, config))}
     found = dict(told or idle)
     return {
         "job": request.job,
@@ -88,6 +89,21 @@ def _open_counts(state: State) -> dict[str, int]:
         "open_bins": len(state.bins),
         "open_files": sum(len(bin_.sources) for bin_ in state.bins),
     }
+
+
+def _open_bins(state: State) -> list[dict[str, Any]]:
+    """Show the oldest bins that are open, with what they have in common."""
+    return [
+        {
+            "bin": bin_.id,
+            "group": bin_.group[-1],
+            "records": bin_.records,
+            "files": len(bin_.sources),
+            "bytes": bin_.bytes,
+            "since": _instant(bin_.created_at),
+        }
+        for bin_ in state.bins[:_MOST_SHOWN]
+    ]
 
 
 def _instant(microseconds: int | None) -> str | None:

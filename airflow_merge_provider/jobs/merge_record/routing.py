@@ -7,20 +7,18 @@ Source: merge_record spec §11.5, steps 6 to 8.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
+from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.merge_record.plan import Failure, Merge, Plan
 from airflow_merge_provider.jobs.merge_record.journal import Journal
-from airflow_merge_provider.jobs.merge_record.listing import SIDECAR
 from airflow_merge_provider.jobs.merge_record.storage import Storage
 from airflow_merge_provider.jobs.merge_record.writing import Staged
 
-_THREADS = 8
 _PREFIX = "merged"
 
 
@@ -35,6 +33,16 @@ class Places:
 
 
 def publish(
+    merges: Sequence[Merge], staged: Mapping[str, Staged], staging: Storage, places: Places, journal: Journal
+) -> dict[str, dict[str, Any]]:
+    """Put merged files in their places and commit each with its manifest; gives the manifests."""
+    manifests = places.merged.for_each(
+        lambda merge: _published(merge, staged[merge.id], staging, places, journal), merges
+    )
+    return {merge.id: manifest for merge, manifest in zip(merges, manifests, strict=True)}
+
+
+def _published(
     merge: Merge, staged: Staged, staging: Storage, places: Places, journal: Journal
 ) -> dict[str, Any]:
     """Put a merged file in its place, its attributes beside it, and commit it with its manifest."""
@@ -46,6 +54,7 @@ def publish(
         "merge_id": merge.id,
         "uri": places.merged.uri(name),
         "records": merge.records,
+        "bytes": staged.size,
         "reason": merge.reason.text,
         "code": merge.reason.code,
         "attributes": attributes,
@@ -63,12 +72,10 @@ def route(plan: Plan, places: Places, config: MergeRecordConfig) -> None:
         steps += [_original(merged[uri], ids, places, config) for uri, ids in plan.finished.items()]
     for failure in plan.failures:
         steps += [_failed(source, failure, places) for source in failure.sources]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        for _ in pool.map(lambda step: step(), steps):
-            pass
+    places.source.for_each(lambda step: step(), steps)
 
 
-def ledger(plan: Plan, uris: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def ledger(plan: Plan, uris: Mapping[str, str], config: MergeRecordConfig) -> Iterator[dict[str, Any]]:
     """Give a line for each bin that ended, and for each file that vanished from a bin."""
     for merge in plan.merges:
         yield {
@@ -77,7 +84,7 @@ def ledger(plan: Plan, uris: Mapping[str, str]) -> Iterator[dict[str, Any]]:
             "uri": uris[merge.id],
             "records": merge.records,
             "bytes": merge.bytes,
-            "size_basis": "input",
+            "size_basis": config.size_basis,
             "bin_age_ms": merge.age_ms,
             "threshold": dict(merge.threshold),
             "details": f"Records Merged due to: {merge.reason.text}",
@@ -143,7 +150,7 @@ def _move(source: FlowFile, name: str, places: Places, target: Storage, added: M
     if target.exists(there):
         stem, dot, ending = name.rpartition("/")[2].partition(".")
         there = f"{name[: len(name) - len(stem + dot + ending)]}{stem}-{source.uuid}{dot}{ending}"
-    target.write(f"{there}{SIDECAR}", _json({**source.attributes, "uuid": source.uuid, **added}))
+    target.put_beside(f"{there}{SIDECAR}", _json({**source.attributes, "uuid": source.uuid, **added}))
     places.source.move(name, target, there)
 
 

@@ -16,12 +16,14 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window, fu
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
+from airflow_merge_provider.core.merge_record.landing import Entry
 from airflow_merge_provider.core.merge_record.plan import Merge
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.spark_conf import cores
 from airflow_merge_provider.jobs.merge_record import formats
 from airflow_merge_provider.jobs.merge_record.formats import BLOCK, FILE, POSITION
 from airflow_merge_provider.jobs.merge_record.partitions import PART, part_key
+from airflow_merge_provider.jobs.merge_record.records import Records
 from airflow_merge_provider.jobs.merge_record.spark_types import spark_schema, spark_type
 from airflow_merge_provider.jobs.merge_record.storage import Storage
 from airflow_merge_provider.jobs.sql import column
@@ -30,6 +32,8 @@ _SLOT, _SEQ, _LAST, _LINE = "__merge_slot", "__merge_seq", "__merge_last", "valu
 _SUFFIX = re.compile(r"c\d{3}(\.[^/]+)\Z")
 _EMPTY = {"json": b"", "json-array": b"[]\n"}
 _ORDER = (_SEQ, BLOCK, POSITION)
+# The staging folder is nobody's yet: files need not wait for the end of the job to be moved into it.
+_COMMIT = {"mapreduce.fileoutputcommitter.algorithm.version": "2"}
 
 
 # A source, the number of its bin in this job, and its place in the bin.
@@ -38,14 +42,15 @@ _Place = tuple[FlowFile, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A merged file under the name that Spark gave it, and the ending that its own name gets."""
+    """A merged file under the name that Spark gave it, the ending that its own name gets, and its bytes."""
 
     name: str
     suffix: str
+    size: int
 
 
 def stage(
-    spark: SparkSession,
+    records: Records,
     merges: Sequence[Merge],
     schemas: Mapping[str, Schema],
     config: MergeRecordConfig,
@@ -63,27 +68,27 @@ def stage(
         full = [merge for merge in group if merge.records]
         empty = [merge for merge in group if not merge.records]
         if full:
-            staged |= _write(spark, full, schemas, config, staging, f"write-{number}")
+            staged |= _write(records, full, schemas, config, staging, f"write-{number}")
         if empty:
-            staged |= _write_empty(spark, empty, config, staging, f"empty-{number}")
+            staged |= _write_empty(records.spark, empty, config, staging, f"empty-{number}")
     return staged
 
 
 def _write(
-    spark: SparkSession,
+    records: Records,
     merges: Sequence[Merge],
     schemas: Mapping[str, Schema],
     config: MergeRecordConfig,
     staging: Storage,
     folder: str,
 ) -> dict[str, Staged]:
-    schema = merges[0].schema
+    spark, schema = records.spark, merges[0].schema
     places: dict[str, list[_Place]] = {}
     for slot, merge in enumerate(merges):
         for seq, source in enumerate(merge.sources):
             if source.records:
                 places.setdefault(source.schema, []).append((source, slot, seq))
-    parts = [_records(spark, alike, schemas[key], schema, config) for key, alike in places.items()]
+    parts = [_records(records, alike, schemas[key], schema, config) for key, alike in places.items()]
     frame = reduce(DataFrame.unionByName, parts)
     observed = Observation("merge_record")
     frame = frame.observe(observed, F.count(F.lit(1)).alias("records"))
@@ -91,8 +96,11 @@ def _write(
     frame = frame.repartition(tasks, _SLOT)
     if config.output["format"] == "json-array":
         frame = _as_arrays(spark, frame, schema, merges)
+    elif not schema.fields:
+        frame = frame.withColumn(_LINE, _text_of(schema))
     ordered = frame.sortWithinPartitions(_SLOT, *_ORDER).drop(*_ORDER)
-    _save(ordered, spark, config, staging.uri(folder))
+    is_text = config.output["format"] == "json-array" or not schema.fields
+    _save(ordered, spark, config, staging.uri(folder), is_text=is_text)
     planned, written = sum(merge.records for merge in merges), observed.get["records"]
     if written != planned:
         raise JobError(f"{planned} records were counted, {written} were written: a source changed meanwhile")
@@ -100,24 +108,23 @@ def _write(
 
 
 def _records(
-    spark: SparkSession, alike: Sequence[_Place], own: Schema, target: Schema, config: MergeRecordConfig
+    records: Records, alike: Sequence[_Place], own: Schema, target: Schema, config: MergeRecordConfig
 ) -> DataFrame:
     """Read all sources of one schema at once, and tell each record its bin and its place in it."""
-    rows = [(formats.spark_file(source.uri), source.part, slot, seq) for source, slot, seq in alike]
+    rows = [(records.file(source.uri), source.part, slot, seq) for source, slot, seq in alike]
     uris = list(dict.fromkeys(source.uri for source, _, _ in alike))
-    struct = spark_schema(own)
     names = (FILE, PART, _SLOT, _SEQ)
     kinds = (pa.string(), pa.string(), pa.int32(), pa.int32())
     columns = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
-    places = spark.createDataFrame(pa.table(columns, names=list(names)))
-    records = formats.read(spark, config.reader, struct, uris)
+    places = records.spark.createDataFrame(pa.table(columns, names=list(names)))
+    frame = records.of(alike[0][0].schema, own, config.reader, uris)
     on = [FILE]
     if config.partition_by:
-        records = records.withColumn(PART, part_key(struct, config.partition_by))
+        frame = frame.withColumn(PART, part_key(spark_schema(own), config.partition_by))
         on.append(PART)
     else:
         places = places.drop(PART)
-    joined = records.join(F.broadcast(places), on)
+    joined = frame.join(F.broadcast(places), on)
     return joined.select(_SLOT, *_ORDER, *_projected(own, target))
 
 
@@ -151,20 +158,29 @@ def _as_arrays(spark: SparkSession, frame: DataFrame, schema: Schema, merges: Se
     slots = pa.array(range(len(merges)), pa.int32())
     last = spark.createDataFrame(pa.table({_SLOT: slots, _LAST: [merge.records for merge in merges]}))
     place = F.row_number().over(Window.partitionBy(_SLOT).orderBy(*_ORDER))
-    text = F.to_json(F.struct(*[column(name) for name in schema.names]), {"ignoreNullFields": "false"})
+    text = _text_of(schema)
     before = F.when(place == 1, "[").otherwise("")
     after = F.when(place == F.col(_LAST), "]").otherwise(",")
     line = F.concat(before, text, after).alias(_LINE)
     return frame.join(F.broadcast(last), _SLOT).select(_SLOT, *_ORDER, line)
 
 
-def _save(frame: DataFrame, spark: SparkSession, config: MergeRecordConfig, place: str) -> None:
+def _text_of(schema: Schema) -> Column:
+    """Write a record as JSON; Spark itself writes none that has no fields."""
+    if not schema.fields:
+        return F.lit("{}")
+    return F.to_json(F.struct(*[column(name) for name in schema.names]), {"ignoreNullFields": "false"})
+
+
+def _save(
+    frame: DataFrame, spark: SparkSession, config: MergeRecordConfig, place: str, *, is_text: bool = False
+) -> None:
     output = config.output
     # Nothing of the session's may split a bin's file in two.
-    options = {**formats.options_of(output), "maxRecordsPerFile": "0"}
+    options = {**formats.options_of(output), "maxRecordsPerFile": "0", **_COMMIT}
     if output["format"] in {"json", "xml"}:
         options = {"ignoreNullFields": "false", **options}
-    kind = "text" if output["format"] == "json-array" else formats.spark_format(spark, output["format"])
+    kind = "text" if is_text else formats.spark_format(spark, output["format"])
     writer = frame.write.format(kind).options(**options).mode("overwrite")
     (writer.partitionBy(_SLOT) if _SLOT in frame.columns else writer).save(place)
 
@@ -180,32 +196,35 @@ def _write_empty(
     if content is None and merges[0].schema.fields:
         frame = spark.createDataFrame([], spark_schema(merges[0].schema)).coalesce(1)
         _save(frame, spark, config, staging.uri(folder))
-        (name,) = _parts(staging, folder)
-        content, suffix = staging.read(name) or b"", _suffix(name)
+        (part,) = _parts(staging, folder)
+        content, suffix = staging.read(part.name) or b"", _suffix(part.name)
     for merge in merges:
         name = f"{folder}/empty-{merge.id}"
         staging.write(name, content or b"")
-        found[merge.id] = Staged(name, suffix)
+        found[merge.id] = Staged(name, suffix, len(content or b""))
     return found
 
 
 def _found(staging: Storage, folder: str, merges: Sequence[Merge]) -> dict[str, Staged]:
     """Find the one file of each bin."""
-    parts: dict[int, list[str]] = {}
-    for name in _parts(staging, folder):
-        slot = int(name.split(f"/{_SLOT}=", 1)[1].split("/", 1)[0])
-        parts.setdefault(slot, []).append(name)
+    parts: dict[int, list[Entry]] = {}
+    for part in _parts(staging, folder):
+        slot = int(part.name.split(f"/{_SLOT}=", 1)[1].split("/", 1)[0])
+        parts.setdefault(slot, []).append(part)
     if [len(parts.get(slot, ())) for slot in range(len(merges))] != [1] * len(merges):
         raise JobError("Spark has not written one file for each bin: set spark.speculation to false")
-    return {merge.id: Staged(parts[slot][0], _suffix(parts[slot][0])) for slot, merge in enumerate(merges)}
+    return {
+        merge.id: Staged(part.name, _suffix(part.name), part.size)
+        for slot, merge in enumerate(merges)
+        for part in parts[slot]
+    }
 
 
-def _parts(staging: Storage, folder: str) -> Iterable[str]:
-    names = (entry.name for entry in staging.files())
+def _parts(staging: Storage, folder: str) -> Iterable[Entry]:
     return [
-        name
-        for name in names
-        if name.startswith(f"{folder}/") and name.rpartition("/")[2].startswith("part-")
+        entry
+        for entry in staging.files()
+        if entry.name.startswith(f"{folder}/") and entry.name.rpartition("/")[2].startswith("part-")
     ]
 
 

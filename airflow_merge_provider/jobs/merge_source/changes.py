@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql.types import DataType
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.jobs import sql, tables
@@ -18,13 +19,14 @@ from airflow_merge_provider.jobs.merge_source import difference as of
 from airflow_merge_provider.jobs.merge_source.difference import Difference
 from airflow_merge_provider.jobs.merge_source.intake import LookAgainError
 from airflow_merge_provider.jobs.merge_source.past import MEMBERS
-from airflow_merge_provider.jobs.merge_source.render import content_hash
+from airflow_merge_provider.jobs.merge_source.render import REPLACED_BY, content_hash
 from airflow_merge_provider.jobs.merge_source.sources import REPLACED
 from airflow_merge_provider.jobs.merge_source.staging import staged
+from airflow_merge_provider.jobs.merge_source.succession import BY
 
 ID, PLACE, HASH = "_id", "_updated", "_hash"
 BEFORE, SILENT = "__merge_before", "__merge_silent"
-_NUMBER = "__merge_number"
+_NUMBER, _INHABITED = "__merge_number", "__merge_inhabited"
 
 
 @dataclass(frozen=True)
@@ -53,29 +55,33 @@ def changes(
     said before keeps its number; only what is remembered of its members is written.
     Source: merge source spec §5.3.
 
-    :raises LookAgainError: when a member of an output is no longer in its source.
+    :raises LookAgainError: when a member of an output is no longer in its source, or when an id is that of an
+        output which was not looked at.
     """
     with ExitStack() as stack:
         ids = stack.enter_context(staged(spark, pa.table({ID: found.ids})))
-        there = target.select(ID, F.col(HASH).alias(BEFORE), F.col(PLACE).alias("_previous"))
+        inhabited = (F.size(MEMBERS) > 0).alias(_INHABITED)
+        there = target.select(ID, F.col(HASH).alias(BEFORE), F.col(PLACE).alias("_previous"), inhabited)
         there = there.join(F.broadcast(ids), ID, "left_semi")
         compared = rendered.drop("_previous").join(F.broadcast(there), ID, "left").persist()
         stack.callback(compared.unpersist)
         is_same = F.col(BEFORE).eqNullSafe(F.col(HASH))
-        seen = compared.select(PLACE, is_same.alias(SILENT), F.size(MEMBERS).alias("members")).toArrow()
+        members = F.size(MEMBERS).alias("members")
+        seen = compared.select(PLACE, is_same.alias(SILENT), members, "_previous", _INHABITED).toArrow()
         _check_members(seen, found)
+        _check_ids(seen, found)
         emitted = np.sort(seen.filter(pc.invert(seen.column(SILENT))).column(PLACE).to_numpy())
         first = start + found.retired.num_rows
         numbers = pa.table({PLACE: emitted, _NUMBER: np.arange(first, first + len(emitted))})
         numbered = stack.enter_context(staged(spark, numbers))
         retired = stack.enter_context(staged(spark, _retired(found, start)))
         emptied = stack.enter_context(staged(spark, pa.table({ID: found.emptied})))
-        names = target.columns
+        kinds = {field.name: field.dataType for frame in (rendered, target) for field in frame.schema}
         rows = [
-            _emitted(compared.where(~is_same), numbered, names),
-            _shaped(compared.where(is_same).select(ID, MEMBERS), target, silent=True),
-            _shaped(_tombstones(retired, at), target, silent=False),
-            _shaped(emptied, target, silent=True),
+            _shaped(_numbered(compared.where(~is_same), numbered), kinds, silent=False),
+            _shaped(compared.where(is_same).select(ID, MEMBERS), kinds, silent=True),
+            _shaped(_tombstones(retired, at), kinds, silent=False),
+            _shaped(emptied, kinds, silent=True),
         ]
         replaced = int(pc.sum(found.retired.column(of.REPLACED)).as_py() or 0)
         yield Changes(
@@ -87,22 +93,18 @@ def changes(
         )
 
 
-def write(spark: SparkSession, target: Dataset, found: Changes, columns: list[str]) -> None:
-    """Fold the changes into the target with one MERGE."""
-    every = [sql.name(each) for each in columns]
+def write(spark: SparkSession, target: Dataset, found: Changes, *, new_columns: bool) -> None:
+    """Fold the changes into the target with one MERGE, which may add columns to it."""
+    every = [sql.name(each) for each in found.rows.columns if each != SILENT]
     given = ", ".join(f"s.{each}" for each in every)
     assigned = ", ".join(f"t.{each} = s.{each}" for each in every)
-    tables.merge(
-        spark,
-        target,
-        found.rows,
-        f"t.{sql.name(ID)} = s.{sql.name(ID)}",
-        [
-            f"WHEN MATCHED AND s.{SILENT} THEN UPDATE SET t.{MEMBERS} = s.{MEMBERS}",
-            f"WHEN MATCHED THEN UPDATE SET {assigned}",
-            f"WHEN NOT MATCHED THEN INSERT ({', '.join(every)}) VALUES ({given})",
-        ],
-    )
+    clauses = [
+        f"WHEN MATCHED AND s.{SILENT} THEN UPDATE SET t.{MEMBERS} = s.{MEMBERS}",
+        f"WHEN MATCHED THEN UPDATE SET {assigned}",
+        f"WHEN NOT MATCHED THEN INSERT ({', '.join(every)}) VALUES ({given})",
+    ]
+    same = f"t.{sql.name(ID)} = s.{sql.name(ID)}"
+    tables.merge(spark, target, found.rows, same, clauses, new_columns=new_columns)
 
 
 def _check_members(seen: pa.Table, found: Difference) -> None:
@@ -111,35 +113,42 @@ def _check_members(seen: pa.Table, found: Difference) -> None:
         raise LookAgainError("an entity vanished from its dataset: everything is compared")
 
 
+def _check_ids(seen: pa.Table, found: Difference) -> None:
+    there = seen.filter(pc.fill_null(seen.column(_INHABITED), fill_value=False)).column("_previous")
+    if not pc.all(pc.is_in(there, value_set=pa.array(found.looked_at)), min_count=0).as_py():
+        raise LookAgainError
+
+
 def _retired(found: Difference, start: int) -> pa.Table:
     numbers = np.arange(start, start + found.retired.num_rows)
     return found.retired.append_column(_NUMBER, pa.array(numbers))
 
 
-def _emitted(rows: DataFrame, numbered: DataFrame, names: list[str]) -> DataFrame:
-    numbered = rows.join(F.broadcast(numbered), PLACE).withColumn(PLACE, F.col(_NUMBER))
-    return numbered.select(*map(sql.column, names), F.lit(False).alias(SILENT))
+def _numbered(rows: DataFrame, numbers: DataFrame) -> DataFrame:
+    return rows.join(F.broadcast(numbers), PLACE).withColumn(PLACE, F.col(_NUMBER))
 
 
 def _tombstones(retired: DataFrame, at: int) -> DataFrame:
     """Say of an id that it is no more, and whether something else has taken its place."""
+    successors = [F.col(BY)] if BY in retired.columns else []
     return retired.select(
         ID,
+        *(F.from_json(by, "array<string>").alias(REPLACED_BY) for by in successors),
         F.col(_NUMBER).alias(PLACE),
         F.lit(True).alias("_deleted"),
         F.col(of.REPLACED).alias(REPLACED),
         F.col(of.NUMBER).alias("_previous"),
         F.lit(at).cast("bigint").alias("_ts"),
-    ).withColumn(HASH, content_hash())
+        *successors,
+    ).withColumn(HASH, content_hash(*successors))
 
 
-def _shaped(rows: DataFrame, target: DataFrame, *, silent: bool) -> DataFrame:
-    """Give rows all of the target's columns; what they do not have is NULL, members are none."""
+def _shaped(rows: DataFrame, kinds: Mapping[str, DataType], *, silent: bool) -> DataFrame:
+    """Give rows all columns of the target, old and new; what they do not have is NULL, members are none."""
 
     def column(name: str) -> Column:
         if name in rows.columns:
             return sql.column(name)
-        kind = target.schema[name].dataType
-        return (F.array() if name == MEMBERS else F.lit(None)).cast(kind).alias(name)
+        return (F.array() if name == MEMBERS else F.lit(None)).cast(kinds[name]).alias(name)
 
-    return rows.select(*map(column, target.columns), F.lit(silent).alias(SILENT))
+    return rows.select(*map(column, kinds), F.lit(silent).alias(SILENT))

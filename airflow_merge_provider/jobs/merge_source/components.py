@@ -5,7 +5,7 @@ Works on hashes in the driver's memory: an entity costs some 60 bytes, a key 20.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,6 +22,10 @@ Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Order = tuple[int, str]
 Keyed = tuple[Numbers, Numbers, Numbers]
+Ends = Sequence[tuple[Numbers, Numbers]]
+# Told of each rule, its entities with the numbers of their keys on both sides, and the keys that are on both:
+# gives the keys that link.
+Watch = Callable[[Rule, Ends, Flags], Flags]
 
 
 class HashCollisionError(Exception):
@@ -77,6 +81,12 @@ class Entities:
             np.concatenate([self.contents, others.contents]),
             keys,
         )
+
+    @property
+    def every_hash(self) -> Iterator[Numbers]:
+        """The hashes of ids and of keys: what other entities could have in common with these."""
+        yield self.hashes
+        yield from (hashes for _, hashes, _ in self.keys.values())
 
     @cached_property
     def by_id(self) -> Numbers:
@@ -142,10 +152,11 @@ class Graph:
         np.minimum.at(earliest, self.clusters, self.ranks)
         return self.order[earliest]
 
-    def members(self, cluster: int) -> list[tuple[int, str]]:
-        """Give the members of a cluster in their order, each as (offset of the dataset, id)."""
-        inside = self.order[self.clusters[self.order] == cluster]
-        return [self.entity(number) for number in inside]
+    def members(self, cluster: int, most: int | None = None) -> list[tuple[int, str]]:
+        """Give the members of a cluster in their order, each as (offset of the dataset, id), or the first."""
+        inside = np.flatnonzero(self.clusters == cluster)
+        inside = inside[np.argsort(self.ranks[inside])]
+        return [self.entity(number) for number in inside[:most]]
 
     def entity(self, number: int) -> tuple[int, str]:
         """Give the dataset's offset and the id of an entity."""
@@ -153,7 +164,7 @@ class Graph:
         return offset, self.sources[offset].ids[int(number - self.starts[offset])].as_py()
 
 
-def connected(sources: Sequence[Entities], rules: Sequence[Rule]) -> Graph:
+def connected(sources: Sequence[Entities], rules: Sequence[Rule], watch: Watch | None = None) -> Graph:
     """Find the clusters: a key links entities when a rule has it on its left and on its right side.
 
     Every such key is a node of its own, linked with each of its entities: n links, not n squared. Deleted
@@ -169,6 +180,7 @@ def connected(sources: Sequence[Entities], rules: Sequence[Rule]) -> Graph:
     for rule in rules:
         ends = [sides.get(side.order, (none, none)) for side in (rule.left, rule.right)]
         shared = np.logical_and(*(_marked(keys, count) for _, keys in ends))
+        shared = watch(rule, ends, shared) if watch else shared
         place = np.cumsum(shared) - 1 + nodes
         for entities, keys in ends:
             found = shared[keys]
@@ -182,6 +194,23 @@ def connected(sources: Sequence[Entities], rules: Sequence[Rule]) -> Graph:
     labels = labels[: starts[-1]]
     used = _marked(labels, nodes)
     return Graph(sources, (np.cumsum(used) - 1)[labels], int(np.count_nonzero(used)))
+
+
+def clustered(sources: Sequence[Entities], members: Numbers, names: Numbers) -> Graph:
+    """Give the clusters of entities that were connected elsewhere; who is not named is alone.
+
+    :param members: hashes of entities, each once; ``names`` are equal where two belong together, and each is
+        the hash of one of its entities.
+    """
+    hashes = np.concatenate([np.empty(0, np.int64), *(source.hashes for source in sources)])
+    order = np.argsort(members)
+    place = np.minimum(np.searchsorted(members, hashes, sorter=order), max(len(members) - 1, 0))
+    labels = hashes.copy()
+    if len(members):
+        found = members[order[place]] == hashes
+        labels[found] = names[order[place[found]]]
+    coded = pc.dictionary_encode(pa.array(labels))
+    return Graph(sources, _numbers(coded.indices), len(coded.dictionary))
 
 
 def both(some: Keyed, more: Keyed) -> Keyed:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import AtomicType, DataType
 
 from airflow_merge_provider.core.merge_source import values
-from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.survivorship import Choice
 from airflow_merge_provider.jobs.merge_source.shipping import ship
 from airflow_merge_provider.jobs.merge_source.sources import (
     CONTENT,
@@ -21,6 +22,7 @@ from airflow_merge_provider.jobs.merge_source.sources import (
     REPLACED,
     Source,
 )
+from airflow_merge_provider.jobs.merge_source.survivorship import RECENCY, Survivors
 from airflow_merge_provider.jobs.merge_source.variants import (
     PROPERTIES,
     VARIANT,
@@ -41,71 +43,125 @@ _MARK = "!"
 class Content(ABC):
     """The properties of entities while they are on their way to an output."""
 
-    names: Sequence[str]
+    values_names: Sequence[str]
     sortable: bool = False
+    # What the target's columns are called in the meantime, and there.
+    kept: Mapping[str, str] = MappingProxyType({ENTITY: ENTITY})
 
-    @staticmethod
-    def of(sources: Sequence[Source], config: MergeSourceConfig) -> Content:
-        """Choose how properties travel: as typed columns where that is possible, which is much faster."""
-        kinds = [source.properties for source in sources]
-        typed = [each for each in kinds if each is not None]
-        if config.strategy == "default" and len(typed) == len(kinds):
-            return TypedContent(typed)
-        if config.strategy == "list":
-            return ListContent(include_internal=config.include_internal_properties)
-        return MapContent(compact=config.strategy == "compact")
+    def __init__(self, survivors: Survivors | None = None) -> None:
+        self._survivors = survivors
+
+    @property
+    def survivors(self) -> Survivors:
+        """The choices of values; without any where nothing is to be chosen."""
+        return self._survivors or Survivors((), _nothing, {}, ())
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that rows carry on their way."""
+        return [*self.values_names, *([RECENCY] if self.survivors.by_recency else [])]
 
     @abstractmethod
     def columns(self, source: Source) -> list[Column]:
-        """Give the columns that a source's rows carry, under ``names``."""
+        """Give the values that a source's rows carry, under ``values_names``."""
 
-    @abstractmethod
-    def alone(self) -> Column:
-        """Give the entity of a row whose output has one member."""
+    def carried(self, source: Source) -> list[Column]:
+        """Give all columns that a source's rows carry, under ``names``."""
+        recency = [source.recency.alias(RECENCY)] if self.survivors.by_recency else []
+        return [*self.columns(source), *recency]
 
     def gathered(self, parts: Column) -> list[Column]:
-        """Give what the members of a cluster contribute, in their order, under the same names."""
-        return [parts[name].alias(name) for name in self.names]
+        """Give what the members of a cluster contribute, in their order, and those that were chosen."""
+        return self.survivors.picked(parts)
 
     @abstractmethod
-    def merged(self) -> Column:
-        """Give the entity of a cluster from what its members contribute."""
+    def lone(self) -> list[Column]:
+        """Give the columns in ``kept`` of a row whose output has one member."""
+
+    @abstractmethod
+    def clustered(self) -> list[Column]:
+        """Give the columns in ``kept`` of a cluster from what its members contribute."""
+
+    def own(self, name: str) -> Column:
+        """Give a property of a row whose output has one member."""
+        raise NotImplementedError(name)
+
+    def alive(self, name: str) -> Column:
+        """Tell whether such a row has a value of a property that may survive."""
+        return self.survivors.alive(self.own(name), name).isNotNull()
+
+    def said(self) -> Column:
+        """Give what an output says, as JSON."""
+        return F.to_json(F.col(ENTITY))
 
     def finished(self, outputs: DataFrame) -> DataFrame:
         """Do what both kinds of outputs need done once they are together."""
         return outputs
 
 
-class TypedContent(Content):
+class EntityContent(Content):
+    """The merged properties as one VARIANT."""
+
+    @abstractmethod
+    def alone(self) -> Column:
+        """Give the entity of a row whose output has one member."""
+
+    @abstractmethod
+    def merged(self) -> Column:
+        """Give the entity of a cluster from what its members contribute."""
+
+    def lone(self) -> list[Column]:
+        return [self.alone().alias(ENTITY)]
+
+    def clustered(self) -> list[Column]:
+        return [self.merged().alias(ENTITY)]
+
+    def gathered(self, parts: Column) -> list[Column]:
+        return [*(parts[name].alias(name) for name in self.values_names), *super().gathered(parts)]
+
+
+class TypedContent(EntityContent):
     """Every property in a column: of its own type where all sources agree, else as VARIANT."""
 
-    def __init__(self, sources: Sequence[Mapping[str, DataType]]) -> None:
+    def __init__(
+        self,
+        sources: Sequence[Mapping[str, DataType]],
+        choices: Sequence[Choice] = (),
+        names: Sequence[str] = (),
+    ) -> None:
         properties = sorted({name for source in sources for name in source})
         self._kinds: dict[str, DataType | None] = {name: _common(name, sources) for name in properties}
         self._columns = {name: f"{PROPERTY}{number}" for number, name in enumerate(properties)}
-        self.names = tuple(self._columns.values())
+        self.values_names = tuple(self._columns.values())
         self.sortable = all(self._kinds.values())
+        super().__init__(
+            Survivors(choices, lambda member, name: member[self._columns[name]], self._kinds, names)
+        )
+
+    def own(self, name: str) -> Column:
+        return F.col(self._columns[name])
 
     def columns(self, source: Source) -> list[Column]:
         return [self._column(source, name).alias(self._columns[name]) for name in self._kinds]
 
     def gathered(self, parts: Column) -> list[Column]:
-        return [F.filter(parts[name], lambda value: value.isNotNull()).alias(name) for name in self.names]
+        contributed = (F.filter(parts[name], lambda value: value.isNotNull()) for name in self.values_names)
+        named = [each.alias(name) for each, name in zip(contributed, self.values_names, strict=True)]
+        return [*named, *self.survivors.picked(parts)]
 
     def alone(self) -> Column:
         return F.to_variant_object(
             present(
                 {
-                    name: F.col(self._columns[name]).cast(VARIANT) if kind else F.col(self._columns[name])
+                    name: self.own(name).cast(VARIANT) if kind else self.survivors.alive(self.own(name), name)
                     for name, kind in self._kinds.items()
                 }
             )
         )
 
     def merged(self) -> Column:
-        return F.to_variant_object(
-            present({name: _union(F.col(self._columns[name]), kind) for name, kind in self._kinds.items()})
-        )
+        united = {name: _union(F.col(self._columns[name]), kind) for name, kind in self._kinds.items()}
+        return F.to_variant_object(present(united | self.survivors.variants()))
 
     def _column(self, source: Source, name: str) -> Column:
         kind = self._kinds[name]
@@ -129,13 +185,18 @@ def _union(contributed: Column, kind: DataType | None) -> Column:
     return F.when(F.size(contributed) > 1, several).otherwise(only.cast(VARIANT) if kind else only)
 
 
-class MapContent(Content):
+class MapContent(EntityContent):
     """Properties of any name and type, as a map of VARIANT: for whole entities, and for ``compact``."""
 
-    names: Sequence[str] = (CONTENT,)
+    values_names: Sequence[str] = (CONTENT,)
 
-    def __init__(self, *, compact: bool) -> None:
+    def __init__(self, *, compact: bool, choices: Sequence[Choice] = (), names: Sequence[str] = ()) -> None:
         self._compact = compact
+        kinds = {name: None for choice in choices for name in choice.properties}
+        super().__init__(Survivors(choices, lambda member, name: member[CONTENT][F.lit(name)], kinds, names))
+
+    def own(self, name: str) -> Column:
+        return F.col(CONTENT)[F.lit(name)]
 
     def columns(self, source: Source) -> list[Column]:
         if source.properties is None:
@@ -146,6 +207,10 @@ class MapContent(Content):
         content = F.col(CONTENT)
         if self._compact:
             return F.transform_values(content, lambda _, value: spliced(F.array(value)))
+        if chosen := self.survivors.properties:
+            content = F.map_filter(
+                content, lambda name, value: ~(name.isin(*chosen) & F.is_variant_null(value))
+            )
         return F.to_variant_object(content)
 
     def merged(self) -> Column:
@@ -157,7 +222,11 @@ class MapContent(Content):
 
         if self._compact:
             return _by_name(names, lambda name: spliced(contributed(name)))
-        return F.to_variant_object(_by_name(names, lambda name: _union(contributed(name), None)))
+        united = _by_name(names, lambda name: _union(contributed(name), None))
+        if chosen := self.survivors.variants():
+            rest = F.map_filter(united, lambda name, _: ~name.isin(*chosen))
+            united = F.map_concat(rest, present(chosen))
+        return F.to_variant_object(united)
 
     def finished(self, outputs: DataFrame) -> DataFrame:
         """Compact the lists: drop values that equal an earlier one, and empty lists; unwrap lists of one."""
@@ -172,12 +241,13 @@ class MapContent(Content):
         return outputs.withColumn(POSITIONS, chosen).withColumn(ENTITY, entity).drop(POSITIONS)
 
 
-class ListContent(Content):
+class ListContent(EntityContent):
     """The members themselves, in ``$merged``; of what starts with ``_`` only the id, unless asked for."""
 
-    names: Sequence[str] = (CONTENT,)
+    values_names: Sequence[str] = (CONTENT,)
 
     def __init__(self, *, include_internal: bool) -> None:
+        super().__init__()
         self._include_internal = include_internal
 
     def columns(self, source: Source) -> list[Column]:
@@ -213,6 +283,10 @@ class ListContent(Content):
             given |= {name: as_variant(column(name), schema[name].dataType) for name in internal}
         dropped = ("_id", "_deleted", "_filtered")
         return present({name: value for name, value in given.items() if name not in dropped})
+
+
+def _nothing(_: Column, name: str) -> Column:
+    raise KeyError(name)
 
 
 def _merged_list(members: Column) -> Column:

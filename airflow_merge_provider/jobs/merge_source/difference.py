@@ -24,9 +24,9 @@ class Difference:
     ``labels`` are those of the entities to render, ``sizes`` the number of members by the place of the
     output, ``ids`` the ids these outputs have. ``retired`` are live outputs of the past whose id is none any
     more, in the order of their ids: with their numbers and whether a member of theirs lives on. ``emptied``
-    are the ids of deletes whose entity is elsewhere now. ``overlaps`` says that an id is one of an output
-    that was not looked at. ``changed`` counts changed entities, ``next_number`` is above all numbers of the
-    past.
+    are the ids of deletes whose entity is elsewhere now. ``looked_at`` are the numbers of the outputs that
+    were evaluated anew. ``changed`` counts changed entities, ``next_number`` is above all numbers that were
+    read. ``wanted`` marks clusters that are rendered, ``still`` outputs of the past that are as they were.
     """
 
     labels: pa.Table
@@ -34,9 +34,11 @@ class Difference:
     ids: pa.Array
     retired: pa.Table
     emptied: pa.Array
-    overlaps: bool
+    looked_at: Numbers
     changed: int
     next_number: int
+    wanted: Flags
+    still: Flags
 
 
 def difference(
@@ -63,9 +65,11 @@ def difference(
         ids=ids,
         retired=_retired(past, left & ~past.deleted, represented),
         emptied=past.ids.filter(pa.array(left & past.deleted & inhabited)),
-        overlaps=bool((taken & inhabited & ~part.touched).any()),
+        looked_at=past.numbers[part.touched],
         changed=part.changed,
         next_number=int(past.numbers.max(initial=-1)) + 1,
+        wanted=wanted,
+        still=still,
     )
 
 

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve
-from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, warnings
 from airflow_merge_provider.core.merge_source.course import course
 from airflow_merge_provider.core.merge_source.fingerprint import signature
+from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.risk import Risk
 from airflow_merge_provider.jobs import tables
 from airflow_merge_provider.jobs.merge_source import render
-from airflow_merge_provider.jobs.merge_source.changes import changes, write as fold
-from airflow_merge_provider.jobs.merge_source.intake import Before, Intake, LookAgainError, take_in
+from airflow_merge_provider.jobs.merge_source.beside import Beside
+from airflow_merge_provider.jobs.merge_source.changes import Changes, changes, write as fold
+from airflow_merge_provider.jobs.merge_source.intake import NONE, Before, Intake, LookAgainError, take_in
+from airflow_merge_provider.jobs.merge_source.overrides import decided
+from airflow_merge_provider.jobs.merge_source.quality import ALL, LOOKED_AT, Run, metrics_row
+from airflow_merge_provider.jobs.merge_source.quarantine import QUARANTINE, rows as quarantine_rows
 from airflow_merge_provider.jobs.merge_source.report import counted, findings, report
+from airflow_merge_provider.jobs.merge_source.shape import added, properties_for
 from airflow_merge_provider.jobs.merge_source.staging import staged
+from airflow_merge_provider.jobs.merge_source.succession import LINEAGE, lineage_rows
+from airflow_merge_provider.jobs.merge_source.totals import continued, of_outcome
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.tables import LastRun, Pinned
 
@@ -36,9 +47,6 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     :raises ConflictError: when another run committed first; nothing is written then.
     """
     config = MergeSourceConfig.parse(request.config)
-    if config.require_populated_input:
-        unmet = Problem("require_populated_input", "planned", "cannot be asked for yet", "leave it out")
-        raise ConfigError.of([unmet])
     target = resolve(config.target or "", request.warehouse, at="target")
     said = warnings(config)
     with progress.step("look"):
@@ -50,11 +58,15 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
         said += _missing(pinned, config)
     state = _state(config, pinned, request)
     before = last.state if last else None
-    way, why = course(config, before, state["sources"], full_refresh=request.full_refresh)
+    overrides = _overrides(spark, config, request)
+    state["decided"] = overrides.mark
+    way, why = course(
+        config, before, state["sources"], full_refresh=request.full_refresh, decided=overrides.mark
+    )
     said += why
     if way == "nothing" or request.until == "plan":
         return report(request, target, pinned, progress.seconds, said, **_repeated(last, state, way))
-    merge = _Merge(spark, request, config, target, last, pinned, progress, state)
+    merge = _Merge(spark, request, config, target, last, pinned, progress, state, overrides)
     try:
         done = merge.anew() if way == "anew" else merge.compared(everything=way == "everything")
     except LookAgainError as reason:
@@ -75,6 +87,14 @@ def _missing(pinned: list[Pinned], config: MergeSourceConfig) -> list[str]:
             ]
         )
     return [f"dataset {each.id!r} does not exist at {each.uri}: taken as empty" for each in absent]
+
+
+def _overrides(spark: SparkSession, config: MergeSourceConfig, request: JobRequest) -> Overrides:
+    """Read what people have decided, where the configuration names it."""
+    if config.overrides is None or request.until == "plan":
+        return NONE
+    pinned = tables.pin(spark, resolve(config.overrides, request.warehouse, at="overrides"))
+    return decided(spark, pinned, config.dataset_ids, request.started_at)
 
 
 def _state(config: MergeSourceConfig, pinned: list[Pinned], request: JobRequest) -> dict[str, Any]:
@@ -108,25 +128,30 @@ class _Merge:
     pinned: Sequence[Pinned]
     progress: Progress
     state: Mapping[str, Any]
+    overrides: Overrides
 
     def anew(self) -> dict[str, Any]:
         """Write the target as if there were none."""
         taken = self._taken(None)
-        found = findings(taken.outcome, self.config)
+        found = findings(taken)
         if self.request.until == "transform":
-            return {"changed": True, "found": found}
+            return {"changed": True, "found": found, "more": taken.said}
         with self.progress.step("merge and write"), staged(self.spark, taken.labels) as labels:
             rows = render.rows(taken, labels, written_at=self.request.started_at)
 
             def write() -> None:
                 with tables.settings(self.spark, render.SETTINGS):
                     if self.last is None:
-                        tables.create_as(self.target, rows, CAPABILITY)
+                        properties = properties_for(rows.columns)
+                        tables.create_as(self.target, rows, CAPABILITY, properties)
                     else:
                         tables.overwrite(self.target, rows)
 
-            state = self._next(taken, found, taken.outcome.outputs)
-            return self._committed(state, write)
+            outputs = taken.outcome.outputs
+            state = {**self._next(taken, found, outputs), "beside": {}}
+            if self.config.stable_id:
+                state["next_stable"] = outputs
+            return self._committed(taken, state, write)
 
     def compared(self, *, everything: bool) -> dict[str, Any]:
         """Write what differs from the target's rows; nothing when nothing does."""
@@ -134,14 +159,18 @@ class _Merge:
         if last is None:
             raise AssertionError("there is no target to compare with")
         before = last.state
-        standing = tables.read(self.spark, Pinned(self.target, last.version))
+        pinned = Pinned(self.target, last.version)
+        standing = tables.read(self.spark, pinned)
         taken = self._taken(
             Before(
                 standing,
+                tables.records(self.spark, pinned),
                 before.get("positions", {}),
+                before.get("sources", {}),
                 before.get("evaluated", ()),
                 everything=everything,
                 same_rules=before.get("fingerprint") == self.state["fingerprint"],
+                next_stable=before.get("next_stable") or 0,
             )
         )
         difference = taken.difference
@@ -151,24 +180,45 @@ class _Merge:
             self.progress.step("merge and write"),
             tables.settings(self.spark, render.SETTINGS),
             staged(self.spark, taken.labels) as labels,
+            self._stable(taken) as stable,
         ):
-            rows = render.rows(taken, labels, written_at=self.request.started_at)
+            rows = render.rows(taken, labels, written_at=self.request.started_at, stable=stable)
+            new = added(rows.schema, standing.schema)
             start = before.get("next", difference.next_number)
             at = self.request.started_at
             with changes(self.spark, rows, standing, difference, start=start, at=at) as found:
-                told = counted(found, difference, taken.outcome, self.config)
-                emitted = found.emitted + difference.retired.num_rows
-                if self.request.until == "transform":
-                    return {"changed": bool(emitted), "version": last.version, "found": told}
-                if not found.any:
-                    return {"version": last.version, "found": before.get("found", told)}
-                state = self._next(taken, told, start + emitted, changed=bool(emitted))
-                write = partial(fold, self.spark, self.target, found, standing.columns)
-                return self._committed(state, write)
+                return self._folded(taken, found, standing, start, new)
+
+    def _folded(
+        self, taken: Intake, found: Changes, standing: DataFrame, start: int, new: Sequence[str]
+    ) -> dict[str, Any]:
+        """Fold what differs into the target, unless it is too much or nothing is to be written."""
+        version, before = (self.last.version, self.last.state) if self.last else (None, {})
+        old = before.get("found") or {}
+        told = counted(
+            found, taken, continued(old.get("totals"), taken.solved.left, of_outcome(taken.outcome))
+        )
+        emitted = found.emitted + found.replaced + found.removed
+        limit = self.request.max_change_ratio
+        risk = Risk(emitted, 0 if limit is None else _live(old, standing))
+        if self.request.until == "transform":
+            more = [*risk.warnings(limit), *taken.said]
+            return {"changed": bool(emitted), "version": version, "found": told, "more": more}
+        if not found.any:
+            return {"version": version, "found": old or told}
+        risk.check(limit, {"target": {"dataset": self.target.id}, **told})
+        state = self._next(taken, told, start + emitted, changed=bool(emitted))
+        write = partial(fold, self.spark, self.target, found, new_columns=bool(new))
+        return self._committed(taken, state, write)
+
+    def _stable(self, taken: Intake) -> AbstractContextManager[DataFrame | None]:
+        """Give the stable ids of what is rendered, where there are any."""
+        stable = taken.solved.stable
+        return nullcontext() if stable is None else staged(self.spark, stable)
 
     def _taken(self, before: Before | None) -> Intake:
         existing = [each for each in self.pinned if each.exists]
-        taken = take_in(self.spark, existing, self.config, self.progress, before)
+        taken = take_in(self.spark, existing, self.config, self.progress, before, self.overrides)
         whole = before is None or before.everything
         if self.config.if_source_empty == "fail" and whole and not len(taken.outcome.graph.hashes):
             raise refusals.empty_source()
@@ -184,12 +234,49 @@ class _Merge:
             "positions": dict(taken.positions),
             "evaluated": list(taken.evaluated),
             "suppressed": suppressed,
+            "quarantined": len(taken.solved.quarantined),
+            "cut": len(taken.solved.cut),
+            "next_stable": taken.solved.next_stable,
+            "beside": dict((self.last.state if self.last else {}).get("beside") or {}),
             "next": number,
             "changed": changed,
             "found": found,
         }
 
-    def _committed(self, state: Mapping[str, Any], write: Callable[[], None]) -> dict[str, Any]:
-        """Make the run's one commit."""
+    def _committed(
+        self, taken: Intake, state: Mapping[str, Any], write: Callable[[], None]
+    ) -> dict[str, Any]:
+        """Write what stands beside the target, then make the run's one commit, which names it."""
+        beside = Beside(self.spark, self.target, CAPABILITY, state["beside"])
+        if taken.solved.quarantined or QUARANTINE in beside.versions:
+            beside.replace(QUARANTINE, self.spark.createDataFrame(quarantine_rows(taken.solved.quarantined)))
+        if events := taken.solved.events:
+            beside.append(LINEAGE, self.spark.createDataFrame(lineage_rows(self._number, events)))
+        if self.config.metrics is not None:
+            place = resolve(self.config.metrics, self.request.warehouse, at="metrics")
+            beside.log(place, self.spark.createDataFrame(self._metrics(taken, state)))
+        state = {**state, "beside": beside.versions}
         done = tables.commit(self.spark, self.target, CAPABILITY, self.last, state, write)
-        return {"changed": state["changed"], "version": done.version, "found": state["found"]}
+        return {
+            "changed": state["changed"],
+            "version": done.version,
+            "found": state["found"],
+            "more": taken.said,
+        }
+
+    @property
+    def _number(self) -> int:
+        """The number that the run's commit will have."""
+        return self.last.number + 1 if self.last else 1
+
+    def _metrics(self, taken: Intake, state: Mapping[str, Any]) -> pa.Table:
+        scope = ALL if taken.solved.left is None else LOOKED_AT
+        totals = state["found"].get("totals") or {}
+        of = Run(self.target.uri, self._number, self.request.started_at, scope)
+        return metrics_row(of, totals, taken.solved, self.config.identity)
+
+
+def _live(found: Mapping[str, Any], standing: DataFrame) -> int:
+    """Count the outputs that live in the target; its rows are asked only where no run has counted them."""
+    totals = found.get("totals")
+    return int(totals["golden"]) if totals else standing.where("NOT coalesce(_deleted, false)").count()

@@ -34,6 +34,7 @@ from airflow_merge_provider.core import errors
 from airflow_merge_provider.core.merge_source import expressions, functions, values
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
 from airflow_merge_provider.core.merge_source.expressions import Call, Expression, Path
+from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, is_override
 from airflow_merge_provider.jobs.merge_source import typed_rows
 from airflow_merge_provider.jobs.merge_source.shipping import ship
 from airflow_merge_provider.jobs.merge_source.sources import CONTENT, DELETED, ID, TEXT, Source
@@ -104,7 +105,7 @@ def source_keys(source: Source, rules: Sequence[Rule], *, native: bool) -> Sourc
     """Give the keys of a source's entities; ``native`` allows Spark's own expressions."""
     ends = (side for rule in rules for side in (rule.left, rule.right) if side.dataset == source.offset)
     sides = tuple({side.order: side for side in ends}.values())
-    found = [_native(source, side.expression) if native else None for side in sides]
+    found = [_native(source, side.expression) if native or is_override(side) else None for side in sides]
     rest = [side for side, compiled in zip(sides, found, strict=True) if compiled is None]
     evaluated = _evaluated(source, [side.expression for side in rest]) if rest else None
     keys, coded = [], []
@@ -139,6 +140,8 @@ def _native(source: Source, expression: Expression) -> _Native | None:
         case, expression = _CASES[expression.name], expression.args[0]
     if not isinstance(expression, Path) or not expression.elements:
         return None
+    if expression.elements[0] in (SAME_LEFT, SAME_RIGHT):
+        return _Native(_listed(column(expression.elements[0]), _decided), None)
     if source.properties is None and expression.elements != (ID_PROPERTY,):
         return _native_variant(expression, case)
     found = _path(source, expression)
@@ -158,6 +161,10 @@ def _native(source: Source, expression: Expression) -> _Native | None:
     if isinstance(item, StringType):
         coded = _any(value, _is_coded) if many else _is_coded(value)
     return _Native(_listed(value, key) if many else Keys(key(value), many=False), coded)
+
+
+def _decided(key: Column) -> Column:
+    return F.concat(F.lit(_TEXT), key)
 
 
 def _native_variant(path: Path, case: Callable[[Column], Column] | None) -> _Native | None:

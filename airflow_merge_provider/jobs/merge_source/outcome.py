@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +57,11 @@ class Outcome:
         chosen = wanted[clusters]
         return pa.table({HASH: self.graph.hashes[chosen], LABEL: label[chosen]})
 
+    def offsets(self, hashes: pa.ChunkedArray) -> set[int]:
+        """Name the datasets that entities belong to, by the hashes of their ids."""
+        chosen = np.isin(self.graph.hashes, hashes.to_numpy())
+        return {at for at, (one, end) in enumerate(pairwise(self.graph.starts)) if chosen[one:end].any()}
+
     def ids(self, wanted: Flags, identity: str) -> pa.Array:
         """Give the ids of some clusters, in the order of the clusters' numbers."""
         graph = self.graph
@@ -71,12 +77,14 @@ class Outcome:
         lists = listed.group_by("cluster", use_threads=False).aggregate([("part", "list")]).sort_by("cluster")
         return pc.binary_join(lists.column("part_list").combine_chunks(), "|")
 
-    @property
-    def largest(self) -> list[tuple[int, str]]:
-        """The members of the largest cluster, as (offset of the dataset, id)."""
-        if not self.graph.count:
-            return []
-        return self.graph.members(int(self.graph.sizes.argmax()))
+    def largest(self, count: int, most: int) -> list[tuple[int, list[tuple[int, str]]]]:
+        """Give the largest clusters: how many members each has, and the first ones as (offset, id)."""
+        sizes = self.graph.sizes
+        first = sorted(
+            np.argpartition(sizes, len(sizes) - count)[-count:] if count < len(sizes) else range(len(sizes)),
+            key=lambda cluster: (-sizes[cluster], self.graph.ranks[self.graph.firsts[cluster]]),
+        )
+        return [(int(sizes[cluster]), self.graph.members(int(cluster), most)) for cluster in first]
 
     @property
     def live_sizes(self) -> Numbers:

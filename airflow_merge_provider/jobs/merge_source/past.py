@@ -14,16 +14,17 @@ from airflow_merge_provider.core.merge_source.equality import Rule
 from airflow_merge_provider.jobs.merge_source.components import Entities, Flags, Keyed, Numbers, Order, both
 from airflow_merge_provider.jobs.merge_source.keys import LEFT, RIGHT
 
-MEMBERS = "_members"
+MEMBERS, STABLE_ID, REACHED = "_members", "$stable_id", "__merge_reached"
 
 
 @dataclass(frozen=True)
 class Past:
     """The outputs as they stand in the target, and their members as entities of the datasets of today.
 
-    An output is known by its ``_updated``, which no two rows share. ``sizes`` counts all members, also those
-    of datasets that are no longer merged. ``outputs`` says for every entity of ``entities``, by the offset of
-    its dataset, where its output stands.
+    All of them, or those that some entities and keys reach. An output is known by its ``_updated``, which no
+    two rows share. ``sizes`` counts all members, also those of datasets that are no longer merged.
+    ``outputs`` says for every entity of ``entities``, by the offset of its dataset, where its output stands.
+    ``stable`` are stable ids, -1 where there is none.
     """
 
     numbers: Numbers
@@ -32,15 +33,27 @@ class Past:
     sizes: Numbers
     entities: Sequence[Entities]
     outputs: Sequence[Numbers]
+    stable: Numbers
 
 
-def remembered(rows: DataFrame, datasets: Sequence[str], rules: Sequence[Rule], seed: int) -> Past:
-    """Read the target's rows, with ids and keys hashed as the sources are."""
+def remembered(
+    rows: DataFrame, datasets: Sequence[str], rules: Sequence[Rule], seed: int, reaching: DataFrame | None
+) -> Past:
+    """Read the target's rows, with ids and keys hashed as the sources are.
+
+    ``reaching`` holds hashes of ids and keys in its column REACHED: only outputs are read that have a member
+    with one of them. None reads all.
+    """
     offsets = F.create_map(*(part for at, name in enumerate(datasets) for part in (F.lit(name), F.lit(at))))
     places = _places(rules)
 
-    def of_members(pick: Column) -> Column:
-        return F.coalesce(pick, F.array())
+    def hashed(member: Column) -> Column:
+        offset = F.coalesce(F.try_element_at(offsets, member["dataset"]), F.lit(-1))
+        return F.xxhash64(F.lit(seed), offset, member["id"])
+
+    def hashes(member: Column) -> Column:
+        keys = F.transform(member["keys"], lambda key: F.xxhash64(F.lit(seed), key["value"]))
+        return F.concat(F.array(hashed(member)), keys)
 
     def key_hashes(member: Column) -> Column:
         return F.transform(
@@ -57,18 +70,35 @@ def remembered(rows: DataFrame, datasets: Sequence[str], rules: Sequence[Rule], 
         return F.struct(
             offset.alias("source"),
             member["id"].alias("id"),
-            F.xxhash64(F.lit(seed), offset, member["id"]).alias("hash"),
+            hashed(member).alias("hash"),
             member["hash"].alias("content"),
             key_hashes(member).alias("keys"),
         )
 
+    if reaching is not None:
+        # One pass: a row is copied only for a hash that is asked for.
+        every = F.explode(F.flatten(F.transform(F.col(MEMBERS), hashes))).alias(REACHED)
+        wanted = ("_updated", "_id", "_deleted", MEMBERS, STABLE_ID)
+        names = [name for name in wanted if name in rows.columns]
+        rows = rows.select(*names, every).join(F.broadcast(reaching), REACHED, "left_semi")
     read = rows.select(
         F.col("_updated").alias("number"),
         F.col("_id").alias("id"),
         F.coalesce(F.col("_deleted"), F.lit(False)).alias("deleted"),
-        F.transform(of_members(F.col(MEMBERS)), thin).alias("members"),
+        F.transform(F.coalesce(F.col(MEMBERS), F.array()), thin).alias("members"),
+        (F.coalesce(F.col(STABLE_ID), F.lit(-1)) if STABLE_ID in rows.columns else F.lit(-1)).alias("stable"),
     ).toArrow()
-    return _past(read.combine_chunks(), len(datasets), places)
+    return _past(_each_once(read.combine_chunks()), len(datasets), places)
+
+
+def _each_once(read: pa.Table) -> pa.Table:
+    """Drop repeated outputs: one that is reached in several ways was read as often."""
+    numbers = _numbers(read.column("number"))
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    first = np.ones(len(ordered), np.bool_)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return read if first.all() else read.take(pa.array(order[first])).combine_chunks()
 
 
 def _places(rules: Sequence[Rule]) -> dict[str, Order]:
@@ -120,6 +150,7 @@ def _past(read: pa.Table, datasets: int, places: Mapping[str, Order]) -> Past:
         np.bincount(row, minlength=len(numbers)),
         entities,
         outputs,
+        _numbers(read.column("stable")),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -14,10 +14,10 @@ from airflow_merge_provider.jobs.merge_source.content import Content
 from airflow_merge_provider.jobs.merge_source.intake import Intake
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH, LABEL
-from airflow_merge_provider.jobs.merge_source.past import MEMBERS
+from airflow_merge_provider.jobs.merge_source.past import MEMBERS, STABLE_ID
+from airflow_merge_provider.jobs.merge_source.shape import content_of
 from airflow_merge_provider.jobs.merge_source.sources import (
     DELETED,
-    ENTITY,
     ID,
     IDS,
     OWN_IDS,
@@ -25,26 +25,43 @@ from airflow_merge_provider.jobs.merge_source.sources import (
     REPLACED,
     Source,
 )
+from airflow_merge_provider.jobs.merge_source.succession import NUMBER, STABLE
+from airflow_merge_provider.jobs.merge_source.survivorship import OFFSET, PROVENANCE, said_of
 
-NUMBER, OFFSET, MEMBER, PARTS = "__merge_number", "__merge_offset", "__merge_member", "__merge_parts"
+REPLACED_BY = "$replaced_by"
+MEMBER, PARTS = "__merge_member", "__merge_parts"
 # From here on computing what is thrown away costs more than compiling.
 _MANY = 100_000
+# Up to here shuffling entities that stand alone costs less than a second look at the sources.
+_FEW = 10_000
 
 # What the rows must be planned with: members are collected from sorted rows. The hash aggregate would give up
 # after 128 clusters and sort then, at twice the price.
 SETTINGS = {"spark.sql.execution.useObjectHashAggregateExec": "false"}
 
 
-def rows(taken: Intake, labels: DataFrame, *, written_at: int) -> DataFrame:
+def rows(taken: Intake, labels: DataFrame, *, written_at: int, stable: DataFrame | None = None) -> DataFrame:
     """Give the target's rows: entities that stand alone straight from their source, clusters by one shuffle.
 
-    Sources are scanned once for each of the two: a scan costs a tenth of what shuffling lone entities would.
+    Sources are scanned once for each of the two: a scan costs a tenth of what shuffling many lone entities
+    would. A few are clusters of one.
     """
-    content = Content.of(taken.sources, taken.config)
-    is_shared = F.col(LABEL).bitwiseAND(F.lit(1)) == 1
-    lone = _lone(_labelled(taken, labels.where(~is_shared), content), content, taken.config)
-    clusters = _clusters(_labelled(taken, labels.where(is_shared), content), content, taken.config)
-    return _output(content.finished(lone.unionByName(clusters)), written_at)
+    content = content_of(taken.sources, taken.config)
+    if taken.labels.num_rows <= _FEW:
+        outputs = _clusters(_labelled(taken, labels, content), content, taken.config)
+    else:
+        is_shared = F.col(LABEL).bitwiseAND(F.lit(1)) == 1
+        lone = _lone(_labelled(taken, labels.where(~is_shared), content), content, taken.config)
+        clusters = _clusters(_labelled(taken, labels.where(is_shared), content), content, taken.config)
+        outputs = lone.unionByName(clusters)
+    outputs = content.finished(outputs)
+    beside = _beside(outputs, taken.config, stable)
+    if stable is not None:
+        outputs = outputs.join(F.broadcast(stable), NUMBER)
+    found = _output(outputs, content, beside, written_at)
+    if not taken.config.replaced_by:
+        return found
+    return found.withColumn(REPLACED_BY, F.lit(None).cast("array<string>"))
 
 
 def _labelled(taken: Intake, labels: DataFrame, content: Content) -> DataFrame:
@@ -55,9 +72,12 @@ def _labelled(taken: Intake, labels: DataFrame, content: Content) -> DataFrame:
     where there are few.
     """
     labels = F.broadcast(labels)
-    early = taken.labels.num_rows > _MANY or any(source.several for source in taken.sources)
+    used = taken.used or taken.sources[:1]
+    early = taken.labels.num_rows > _MANY or any(source.several for source in used)
+    keys_of = dict(zip((source.offset for source in taken.sources), taken.keys, strict=True))
     read = []
-    for source, keys in zip(taken.sources, taken.keys, strict=True):
+    for source in used:
+        keys = keys_of[source.offset]
         chosen = replace(source, frame=source.frame.join(labels, HASH)) if early else source
         read.append(_entities(chosen.latest(), keys, content, taken.rules))
     entities = reduce(DataFrame.unionByName, read)
@@ -81,7 +101,7 @@ def _entities(source: Source, keys: SourceKeys, content: Content, rules: Sequenc
         (F.col(OWN_REPLACED) & ~live).alias(REPLACED),
         F.coalesce(F.col(OWN_IDS), F.array(F.col(ID))).alias(OWN_IDS),
         member.alias(MEMBER),
-        *content.columns(source),
+        *content.carried(source),
     )
 
 
@@ -92,14 +112,18 @@ def _lone(entities: DataFrame, content: Content, config: MergeSourceConfig) -> D
         F.col(DELETED).alias("_deleted"),
         _distinct(F.col(OWN_IDS)).alias(IDS),
         F.col(REPLACED),
-        content.alone().alias(ENTITY),
+        *content.lone(),
+        *_origins(content, lambda name: F.when(content.alive(name), _slashed(F.col(MEMBER)))),
         F.array(F.col(MEMBER)).alias(MEMBERS),
     )
 
 
 def _clusters(entities: DataFrame, content: Content, config: MergeSourceConfig) -> DataFrame:
-    """Collect members in their order: by the offset of their dataset, then by id."""
-    parts = F.struct(OFFSET, ID, OWN_IDS, MEMBER, *content.names)
+    """Collect members in their order: by the offset of their dataset, then by id.
+
+    A deleted entity is alone, so what is said of the first member is said of all.
+    """
+    parts = F.struct(OFFSET, ID, OWN_IDS, MEMBER, DELETED, REPLACED, *content.names)
     collected = F.collect_list(parts)
     # Offset and id come first and decide; sort_array is faster, but knows no order of maps and VARIANT.
     ordered = F.sort_array(collected) if content.sortable else F.array_sort(collected, _member_order)
@@ -111,26 +135,47 @@ def _clusters(entities: DataFrame, content: Content, config: MergeSourceConfig) 
     return clusters.select(
         NUMBER,
         (ids[0] if config.identity == "first" else F.concat_ws("|", ids)).alias("_id"),
-        F.lit(False).alias("_deleted"),
+        F.col(PARTS)[0][DELETED].alias("_deleted"),
         _distinct(F.flatten(F.col(PARTS)[OWN_IDS])).alias(IDS),
-        F.lit(False).alias(REPLACED),
-        content.merged().alias(ENTITY),
+        F.col(PARTS)[0][REPLACED].alias(REPLACED),
+        *content.clustered(),
+        *_origins(content, content.survivors.origin(lambda picked: _slashed(picked[MEMBER]))),
         F.col(PARTS)[MEMBER].alias(MEMBERS),
     )
 
 
-def _output(outputs: DataFrame, written_at: int) -> DataFrame:
+def _origins(content: Content, origin: Callable[[str], Column]) -> list[Column]:
+    """Say of every property that is chosen which member its value comes from."""
+    chosen = content.survivors.properties
+    return [said_of({name: origin(name) for name in chosen}).alias(PROVENANCE)] if chosen else []
+
+
+def _slashed(member: Column) -> Column:
+    return F.concat_ws("/", member["dataset"], member["id"])
+
+
+def _beside(outputs: DataFrame, config: MergeSourceConfig, stable: DataFrame | None) -> list[Column]:
+    """Give what outputs say beside their properties, where it is asked for; new outputs count themselves."""
+    given = [F.col(PROVENANCE)] if PROVENANCE in outputs.columns else []
+    if config.stable_id:
+        given.append(F.col(NUMBER if stable is None else STABLE).alias(STABLE_ID))
+    return given
+
+
+def _output(outputs: DataFrame, content: Content, beside: Sequence[Column], written_at: int) -> DataFrame:
     """Put the target's columns in their order."""
+    said = [F.to_json(F.struct(*beside))] if beside else []
     return outputs.select(
         "_id",
         F.col(NUMBER).alias("_updated"),
         "_deleted",
         IDS,
         REPLACED,
-        content_hash(F.to_json(IDS), F.to_json(F.col(ENTITY))).alias("_hash"),
+        content_hash(F.to_json(IDS), content.said(), *said).alias("_hash"),
         F.lit(None).cast("bigint").alias("_previous"),
         F.lit(written_at).cast("bigint").alias("_ts"),
-        ENTITY,
+        *(F.col(name).alias(target) for name, target in content.kept.items()),
+        *beside,
         MEMBERS,
     )
 

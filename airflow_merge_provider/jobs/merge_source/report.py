@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.refusals import Hub
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs.merge_source.changes import Changes
 from airflow_merge_provider.jobs.merge_source.components import histogram
-from airflow_merge_provider.jobs.merge_source.difference import Difference
-from airflow_merge_provider.jobs.merge_source.outcome import Outcome
+from airflow_merge_provider.jobs.merge_source.intake import Intake
+from airflow_merge_provider.jobs.merge_source.totals import Totals, of_outcome
 from airflow_merge_provider.jobs.tables import Pinned
 
 _MOST_SIZES = 20
+_MOST_CLUSTERS = 5
 _MOST_MEMBERS = 10
 _MOST_WARNINGS = 5
 
@@ -29,8 +30,12 @@ def report(
     changed: bool = False,
     version: int | None = None,
     found: Mapping[str, Any] | None = None,
+    more: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Put the report together; ``found`` is what ``findings`` gave, now or in the run that is repeated."""
+    """Put the report together; ``found`` is what ``findings`` gave, now or in the run that is repeated.
+
+    ``more`` are warnings that the data gave rise to.
+    """
     return {
         "job": request.job,
         "changed": changed and request.until == "commit",
@@ -39,48 +44,64 @@ def report(
         "sources": {each.dataset.id: {"uri": each.dataset.uri, "version": each.version} for each in pinned},
         **(found or {"counts": {}}),
         "seconds": dict(seconds),
-        "warnings": list(said[:_MOST_WARNINGS]),
+        "warnings": [*more, *said][:_MOST_WARNINGS],
     }
 
 
-def findings(outcome: Outcome, config: MergeSourceConfig) -> dict[str, Any]:
-    """Count entities and outputs, and name the largest cluster."""
-    sizes = outcome.live_sizes
-    live = len(sizes)
-    names = config.dataset_ids
-    largest = outcome.largest
-    return {
-        "counts": {
-            "entities": len(outcome.graph.hashes),
-            "deleted": int(outcome.graph.deleted.sum()),
-            "golden": live,
-            "merged": int((sizes > 1).sum()),
-            "outputs": outcome.outputs,
-        },
-        "cluster_sizes": _sizes(list(histogram(sizes))),
-        "largest": {
-            "size": len(largest),
-            "members": [f"{names[offset]}/{id_}" for offset, id_ in largest[:_MOST_MEMBERS]],
-        },
-    }
+def findings(taken: Intake) -> dict[str, Any]:
+    """Count entities and outputs, and name the largest clusters and what they rest on."""
+    counts = of_outcome(taken.outcome)
+    return {"counts": dict(counts), "totals": dict(counts), **_seen(taken)}
 
 
-def counted(
-    written: Changes, difference: Difference, outcome: Outcome, config: MergeSourceConfig
-) -> dict[str, Any]:
-    """Count what an incremental run has looked at and what it writes, and name the largest cluster it saw."""
-    seen = findings(outcome, config)
+def counted(written: Changes, taken: Intake, totals: Totals | None) -> dict[str, Any]:
+    """Count what an incremental run has looked at and what it writes; the rest is of what it looked at."""
     return {
         "counts": {
-            "changed": difference.changed,
-            "looked_at": seen["counts"]["entities"],
+            "changed": taken.difference.changed if taken.difference else 0,
+            "looked_at": len(taken.outcome.graph.hashes),
             "written": written.emitted,
             "replaced": written.replaced,
             "removed": written.removed,
         },
-        "cluster_sizes": seen["cluster_sizes"],
-        "largest": seen["largest"],
+        **({"totals": dict(totals)} if totals else {}),
+        **_seen(taken),
     }
+
+
+def _seen(taken: Intake) -> dict[str, Any]:
+    """Tell of the clusters that the run evaluated: their sizes, the largest, and what they rest on."""
+    outcome, names = taken.outcome, taken.config.dataset_ids
+    largest = [
+        (size, [f"{names[offset]}/{id_}" for offset, id_ in members])
+        for size, members in outcome.largest(_MOST_CLUSTERS, _MOST_MEMBERS)
+    ]
+    size, members = largest[0] if largest else (0, [])
+    return {
+        "cluster_sizes": _sizes(list(histogram(outcome.live_sizes))),
+        "largest": {"size": size, "members": members},
+        "next_largest": [{"size": size, "first": members[0]} for size, members in largest[1:] if size > 1],
+        **taken.solved.evidence.findings(outcome.graph, names),
+        **_quarantined(taken.solved.quarantined),
+        **_overridden(taken),
+    }
+
+
+def _overridden(taken: Intake) -> dict[str, Any]:
+    """Tell of people's decisions, and of the pairs that the rules would have made one all the same."""
+    overrides, names = taken.overrides, taken.config.dataset_ids
+    if not (overrides.same or overrides.different):
+        return {}
+    cut = [[f"{names[member.dataset]}/{member.id}" for member in pair] for pair in taken.solved.cut]
+    counts = {"same": len(overrides.same), "different": len(overrides.different), "cut": len(cut)}
+    return {"overrides": {**counts, "cut_apart": cut[:_MOST_CLUSTERS]}}
+
+
+def _quarantined(hubs: Sequence[Hub]) -> dict[str, Any]:
+    if not hubs:
+        return {}
+    worst = [{"rule": hub.rule, "key": hub.key, "entities": hub.entities} for hub in hubs[:_MOST_CLUSTERS]]
+    return {"quarantined": {"keys": len(hubs), "largest": worst}}
 
 
 def _sizes(counted: list[tuple[int, int]]) -> dict[str, int]:

@@ -12,16 +12,19 @@ from pyspark.sql.types import (
     BooleanType,
     ByteType,
     DataType,
+    DateType,
     IntegerType,
     LongType,
     ShortType,
     StringType,
+    TimestampNTZType,
     TimestampType,
     VariantType,
 )
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT
 from airflow_merge_provider.jobs.merge_source.variants import check_variant_type, properties_map
 from airflow_merge_provider.jobs.sql import column
 
@@ -33,6 +36,9 @@ ID, DELETED, OWN_IDS, OWN_REPLACED = "__merge_id", "__merge_deleted", "__merge_i
 CONTENT, TEXT = "__merge_content", "__merge_text"
 
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+_TIMES = (DateType, TimestampType, TimestampNTZType)
+# What targets of merge sources have beside properties, so that one can be merged again.
+_OURS = ("$provenance", "$stable_id", "$replaced_by")
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,23 @@ class Source:
             return F.unix_micros(column(self.sequence))
         return None
 
+    @property
+    def has_recency(self) -> bool:
+        """Tell whether rows say when they were written."""
+        if self.sequence is None:
+            return False
+        return isinstance(self.frame.schema[self.sequence].dataType, (*_INTEGERS, *_TIMES))
+
+    @property
+    def recency(self) -> Column:
+        """When a row was written, as a number that grows: microseconds where it is a date or time."""
+        if self.sequence is None:
+            return F.lit(None).cast("bigint")
+        value = column(self.sequence)
+        if isinstance(self.frame.schema[self.sequence].dataType, _TIMES):
+            return F.unix_micros(value.cast("timestamp"))
+        return value.cast("bigint")
+
     def after(self, position: int) -> Source:
         """Keep what was written after a place that an earlier run had come to, or has no place at all."""
         kind = self.frame.schema[self.sequence or ""].dataType
@@ -80,7 +103,10 @@ class Source:
         return replace(self, frame=self.frame.where((place > bound) | place.isNull()))
 
     def content_hash(self) -> Column:
-        """Hash what the entity says, whatever the order of its columns and however many are NULL."""
+        """Hash what the entity says, whatever the order of its columns and however many are NULL.
+
+        What is decided about it counts too: such an entity is looked at again when the decision changes.
+        """
         if self.properties is None:
             content = [F.xxhash64(F.col(TEXT))]
         else:
@@ -88,6 +114,8 @@ class Source:
         content += [F.when(F.col(DELETED), F.xxhash64(F.lit(DELETED))).otherwise(F.lit(0).cast("bigint"))]
         if IDS in self.frame.columns:
             content += [_named_hash(IDS, self.frame.schema[IDS].dataType)]
+        decided = [name for name in (SAME_LEFT, SAME_RIGHT) if name in self.frame.columns]
+        content += [_named_hash(name, self.frame.schema[name].dataType) for name in decided]
         return reduce(Column.bitwiseXOR, content)
 
 
@@ -207,7 +235,7 @@ def _entities(
 
 def _is_property(name: str, config: MergeSourceConfig) -> bool:
     """Tell whether a column is content; the id column is, unless its name starts with an underscore."""
-    system = (IDS, REPLACED, config.deleted_column, config.sequence_column)
+    system = (IDS, REPLACED, *_OURS, config.deleted_column, config.sequence_column)
     return not name.startswith("_") and name not in system
 
 

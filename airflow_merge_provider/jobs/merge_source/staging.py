@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.utils import is_remote
 
+from airflow_merge_provider.jobs.session import is_local
 from airflow_merge_provider.jobs.sql import name
 
 _TYPES = {pa.int64(): "bigint", pa.string(): "string", pa.bool_(): "boolean"}
@@ -20,7 +20,7 @@ _TYPES = {pa.int64(): "bigint", pa.string(): "string", pa.bool_(): "boolean"}
 @contextmanager
 def staged(spark: SparkSession, rows: pa.Table) -> Iterator[DataFrame]:
     """Give rows as a DataFrame that can be read as long as the block lasts."""
-    if is_remote() or not str(spark.conf.get("spark.master", "")).startswith("local"):
+    if not is_local(spark):
         yield spark.createDataFrame(rows)
         return
     with tempfile.TemporaryDirectory(prefix="merge-") as folder:

@@ -33,14 +33,25 @@ class Oracle:
         self.options: dict[str, str] = vector["options"]
         self.rows: dict[Any, Row] = {}
         self.groups = [
-            (name.split(".")[1].split(","), protected.split(","))
-            for name, protected in self.options.items()
+            Group(name.split(".")[1].split(","), said)
+            for name, said in self.options.items()
             if name.endswith(".sequence-group")
         ]
+        # Where removed keys stand in the order: records of -D, and tuples of sequence groups.
+        self.remembers: bool = bool(vector.get("tombstone_retention"))
+        self.gone: dict[Any, list[Row]] = {}
+        self.gone_groups: dict[Any, dict[int, list[Any]]] = {}
         self.sequence = [name for name in self.option("sequence.field").split(",") if name]
 
     def option(self, name: str, otherwise: str = "") -> str:
         return self.options.get(name, otherwise)
+
+    def remember(self, key: Any, kind: str, row: Row) -> None:
+        """Keep a removal for the records of later batches that are older."""
+        removes = kind == "-D" or (self.engine == "deduplicate" and kind == "-U")
+        removes = removes and not self.groups
+        if self.remembers and removes and any(row[name] is not None for name in self.sequence):
+            self.gone.setdefault(key, []).append(row)
 
     def commit(self, records: Sequence[Sequence[Any]]) -> list[list[Any]]:
         """Fold a batch of ``[kind, value, …]`` in; gives the net changes."""
@@ -73,16 +84,34 @@ class Oracle:
 
     def fold(self, key: Any, batch: list[tuple[str, Row]]) -> Row | None:
         stored = self.rows.get(key)
-        records = [*([("+I", stored)] if stored else []), *batch]
+        past = [("-D", row) for row in self.gone.get(key, [])]
+        records = [*past, *([("+I", stored)] if stored else []), *batch]
         records = sorted(records, key=lambda record: self.place(record[1]))  # stable: arrival decides ties
         state = State(self, key)
         for number, (kind, row) in enumerate(records):
             state.take(kind, row, stored=stored is row and records[number][1] is stored)
+        for kind, row in batch:
+            self.remember(key, kind, row)
         return state.row()
 
     def place(self, row: Row) -> Any:
         down = self.option("sequence.field.sort-order") == "descending"
         return [older(row[name], down=down) for name in self.sequence]
+
+
+class Group:
+    """A sequence group: a text of columns, or an object that says more."""
+
+    def __init__(self, order: list[str], said: Any) -> None:
+        more = said if isinstance(said, Mapping) else {"columns": said}
+        self.order, self.protected = order, more["columns"].split(",")
+        self.descending, self.function = more.get("descending", False), more.get("function")
+
+    def tuple(self, row: Row) -> list[Any]:
+        return [older(row[name], down=self.descending) for name in self.order]
+
+    def ticks(self, row: Row) -> bool:
+        return any(row[name] is not None for name in self.order)
 
 
 class State:
@@ -106,10 +135,11 @@ class State:
         table = self.table
         if name in table.key or (name in table.sequence and table.engine == "aggregation"):
             return None
-        if any(name in order for order, _ in table.groups):
+        if any(name in group.order for group in table.groups):
             return None
         own = table.option(f"fields.{name}.aggregate-function")
-        return own or table.option("fields.default-aggregate-function") or None
+        of_group = [group.function for group in table.groups if name in group.protected]
+        return own or next(iter(of_group), None) or table.option("fields.default-aggregate-function") or None
 
     def take(self, kind: str, row: Row, *, stored: bool) -> None:
         adds = kind in {"+I", "+U"}
@@ -151,27 +181,44 @@ class State:
             self.reset()
 
     def update_groups(self, kind: str, row: Row, adds: bool, stored: bool) -> None:
-        remove = self.table.option("partial-update.remove-record-on-sequence-group").split(",")
-        for order, _ in self.table.groups:
-            named = kind == "-D" and any(name in remove for name in order)
-            if named and self.ticks(order, row) and self.is_new(order, row):
-                self.reset()
-                return
-        grouped = {name for order, protected in self.table.groups for name in (*order, *protected)}
+        if self.is_gone(row) or self.removes(kind, row):
+            return
+        grouped = {name for group in self.table.groups for name in (*group.order, *group.protected)}
         if adds:
             free = {name: value for name, value in row.items() if name not in grouped and value is not None}
             self.values.update(free)
-        for order, protected in self.table.groups:
-            if self.ticks(order, row):
-                self.update_group(order, protected, row, adds, stored)
+        for group in self.table.groups:
+            if group.ticks(row):
+                self.update_group(group, row, adds, stored)
         self.alive = self.alive or adds
 
-    def update_group(
-        self, order: list[str], protected: list[str], row: Row, adds: bool, stored: bool
-    ) -> None:
-        new = self.is_new(order, row)
-        for name in protected:
-            if name in order:
+    def is_gone(self, row: Row) -> bool:
+        """Say whether a record is older than a remembered removal by one of its groups."""
+        if not self.table.remembers:
+            return False
+        gone = self.table.gone_groups.get(self.key, {})
+        groups = self.table.groups
+        return any(groups[at].ticks(row) and groups[at].tuple(row) < tick for at, tick in gone.items())
+
+    def removes(self, kind: str, row: Row) -> bool:
+        remove = self.table.option("partial-update.remove-record-on-sequence-group").split(",")
+        removing = {
+            at: group.tuple(row)
+            for at, group in enumerate(self.table.groups)
+            if kind == "-D"
+            and set(remove) & set(group.order)
+            and group.ticks(row)
+            and self.is_new(group, row)
+        }
+        if removing:
+            self.table.gone_groups.setdefault(self.key, {}).update(removing)
+            self.reset()
+        return bool(removing)
+
+    def update_group(self, group: Group, row: Row, adds: bool, stored: bool) -> None:
+        new = self.is_new(group, row)
+        for name in group.protected:
+            if name in group.order:
                 continue
             function = self.function(name)
             if function:
@@ -179,13 +226,10 @@ class State:
             elif new:
                 self.values[name] = row[name] if adds else None
         if new:
-            self.values.update({name: row[name] for name in order})
+            self.values.update({name: row[name] for name in group.order})
 
-    def ticks(self, order: list[str], row: Row) -> bool:
-        return any(row[name] is not None for name in order)
-
-    def is_new(self, order: list[str], row: Row) -> bool:
-        return [older(row[name]) for name in order] >= [older(self.values[name]) for name in order]
+    def is_new(self, group: Group, row: Row) -> bool:
+        return not group.tuple(row) < group.tuple(self.values)
 
     def apply(
         self, name: str, function: str, row: Row, adds: bool, stored: bool, *, reverse: bool = False

@@ -38,7 +38,7 @@ class _Draw:
     def __init__(self, draw: random.Random) -> None:
         self.draw = draw
         self.schema = {"k": "INT"}
-        self.options: dict[str, str] = {}
+        self.options: dict[str, Any] = {}
         self.kinds = draw.choice((("+I",), ("+I", "+U", "-U", "-D"), ("+I", "+I", "+I", "-D")))
 
     def vector(self, seed: int) -> dict[str, Any]:
@@ -55,6 +55,7 @@ class _Draw:
             "schema": self.schema,
             "primary_key": ["k"],
             "options": self.options,
+            **self._retention(engine),
             "commits": [records[: cuts[0]], records[cuts[0] : cuts[1]], records[cuts[1] :]],
         }
 
@@ -64,6 +65,14 @@ class _Draw:
         self.options["sequence.field"] = ",".join(names)
         if self.draw.random() < 0.3:
             self.options["sequence.field.sort-order"] = "descending"
+
+    def _retention(self, engine: str) -> dict[str, Any]:
+        """Remember removals now and then, where rows are removed and something orders them."""
+        removed = any("remove-record" in name for name in self.options) or engine == "deduplicate"
+        ordered = "sequence.field" in self.options or any("on-sequence" in name for name in self.options)
+        ignores = self.options.get("ignore-delete") == "true"
+        chosen = removed and ordered and not ignores and self.draw.random() < 0.5
+        return {"tombstone_retention": 7} if chosen else {}
 
     def _deduplicate(self) -> None:
         self.schema |= {"a": "INT", "b": "STRING"}
@@ -111,7 +120,12 @@ class _Draw:
         self.schema |= {"free": "STRING", "g": "INT", "h1": "INT", "h2": "INT"}
         for order in ("g", "h1,h2"):
             protected = [f"{order[0]}{place}" for place in ("a", "b")]
-            self.options[f"fields.{order}.sequence-group"] = ",".join(protected)
+            said: Any = {"columns": ",".join(protected)}
+            if self.draw.random() < 0.3:
+                said["descending"] = True
+            if self.draw.random() < 0.2:
+                said["function"] = "last_non_null_value"
+            self.options[f"fields.{order}.sequence-group"] = said if len(said) > 1 else said["columns"]
             for name in protected:
                 if self.draw.random() < 0.6:
                     self._function(name, may_ignore=True, kinds=self.kinds)

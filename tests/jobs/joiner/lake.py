@@ -38,23 +38,27 @@ class Lake:
         self.write("purchases", PURCHASES)
 
     def write(self, dataset: str, rows: pa.Table, mode: str = "overwrite") -> None:
-        write_deltalake(str(self.folder / dataset), rows, mode=mode)
+        schema_mode = "overwrite" if mode == "overwrite" else None
+        write_deltalake(str(self.folder / dataset), rows, mode=mode, schema_mode=schema_mode)
 
     def run(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
         """Run once; ``until`` and ``full_refresh`` go into the request, all else is configuration."""
         self._runs += 1
+        report = run(self.spark, self.request(run_id or str(self._runs), **more), Progress(out=str))
+        assert len(json.dumps(report)) < 4096
+        return report
+
+    def request(self, run_id: str, **more: Any) -> JobRequest:
+        """Give what the operator asks a Spark process for."""
         asked = {name: more.pop(name) for name in ("until", "full_refresh") if name in more}
-        request = JobRequest(
+        return JobRequest(
             job="joiner",
             config={name: value for name, value in {**self.settings, **more}.items() if value is not None},
-            run=RunToken(dag_id="tests", run_id=run_id or str(self._runs), task_id="join"),
+            run=RunToken(dag_id="tests", run_id=run_id, task_id="join"),
             warehouse=str(self.folder),
             started_at=self._runs,
             **asked,
         )
-        report = run(self.spark, request, Progress(out=str))
-        assert len(json.dumps(report)) < 4096
-        return report
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Give the target's rows, sorted."""

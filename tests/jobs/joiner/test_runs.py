@@ -321,6 +321,15 @@ def test_a_table_joined_to_itself_is_read_at_one_version(lake: MakeLake) -> None
     assert join.rows()[0] == (1, "Alex", 1, "Alex")
 
 
+def test_an_input_is_not_written_under_another_name(lake: MakeLake) -> None:
+    """A bare id and a location may be one place."""
+    join = lake(target="purchases", inputs={"customers": "customers", "purchases": "other"})
+    place = str(join.folder / "purchases")
+
+    with pytest.raises(ConfigError, match="target: 'purchases' is one of the inputs"):
+        join.run(inputs={"customers": "customers", "purchases": place})
+
+
 def test_a_target_of_another_capability_is_left_alone(lake: MakeLake) -> None:
     """It says whose it is."""
     join = lake(target="purchases", inputs={"customers": "customers", "p": "other"})

@@ -38,15 +38,15 @@ class Stream:
         self.spark.sql(statement.format(**places)).collect()
 
     def run(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
-        """Run once; ``until`` and ``full_refresh`` go into the request, all else is configuration."""
+        """Run once; settings that are of the request go there, all else is configuration."""
         self._runs += 1
-        asked = {name: more.pop(name) for name in ("until", "full_refresh") if name in more}
+        given = ("until", "full_refresh", "started_at")
+        asked = {"started_at": self._runs} | {name: more.pop(name) for name in given if name in more}
         request = JobRequest(
             job="merge_engine",
             config={**self.settings, **more},
             run=RunToken(dag_id="tests", run_id=run_id or str(self._runs), task_id="merge"),
             warehouse=str(self.folder),
-            started_at=self._runs,
             **asked,
         )
         report = run(self.spark, request, Progress(out=self.said.append))

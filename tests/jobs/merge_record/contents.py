@@ -37,7 +37,10 @@ def content(kind: str, rows: list[dict[str, Any]], spark: Any, scratch: Path) ->
         ).save(place)
         return next(Path(place).glob("part-*")).read_bytes()
     sink = pa.BufferOutputStream()
-    {"parquet": parquet.write_table, "orc": orc.write_table}[kind](table, sink)
+    if kind == "parquet":
+        parquet.write_table(table, sink)
+    else:
+        orc.write_table(table, sink, compression="zlib")
     return sink.getvalue().to_pybytes()
 
 

@@ -10,13 +10,14 @@ from typing import Any
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, flowfile_uuid
+from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.merge_record.plan import Arrivals, Merge
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
 from airflow_merge_provider.jobs.merge_record.job import _resolved, run_with
-from airflow_merge_provider.jobs.merge_record.listing import SIDECAR, Waiting
-from airflow_merge_provider.jobs.merge_record.storage import Storage
+from airflow_merge_provider.jobs.merge_record.listing import Queue, Waiting
+from airflow_merge_provider.jobs.merge_record.storage import Storage, storage
 from airflow_merge_provider.jobs.merge_record.writing import Staged
 from airflow_merge_provider.jobs.progress import Progress
 
@@ -29,10 +30,14 @@ Open = Callable[[str], Storage]
 class PlainEngine:
     """Count and move JSON lines without Spark, for tests of everything around it."""
 
-    def arrivals(
-        self, source: Storage, files: Sequence[Waiting], config: MergeRecordConfig, now: int
-    ) -> Arrivals:
-        return Arrivals(tuple(self._arrival(source, file) for file in files), {SCHEMA.key(): SCHEMA})
+    def arrivals(self, source: Storage, queue: Queue, config: MergeRecordConfig, now: int) -> Arrivals:
+        return Arrivals(tuple(self._arrival(source, file) for file in queue.files), {SCHEMA.key(): SCHEMA})
+
+    def checked(self, *_: Any) -> dict[str, str]:
+        return {}
+
+    def close(self) -> None:
+        pass
 
     def _arrival(self, source: Storage, file: Waiting) -> FlowFile:
         content = source.read(file.entry.name) or b""
@@ -45,15 +50,16 @@ class PlainEngine:
 
     def stage(
         self,
+        source: Storage,
         merges: Sequence[Merge],
         schemas: Mapping[str, Schema],
         config: MergeRecordConfig,
         staging: Storage,
     ) -> dict[str, Staged]:
         for merge in merges:
-            contents = [Path(source.uri).read_bytes() for source in merge.sources]
+            contents = [Path(each.uri).read_bytes() for each in merge.sources]
             staging.write(f"write-0/{merge.id}", b"".join(contents))
-        return {merge.id: Staged(f"write-0/{merge.id}", ".json") for merge in merges}
+        return {merge.id: Staged(f"write-0/{merge.id}", ".json", merge.bytes) for merge in merges}
 
 
 class Landing:
@@ -79,7 +85,7 @@ class Landing:
         """Write a file of JSON lines."""
         return self.put(name, "".join(json.dumps(each) + "\n" for each in records), at=at, **attributes)
 
-    def run(self, *, at: float = 0, opened: Open = Storage, **changes: Any) -> dict[str, Any]:
+    def run(self, *, at: float = 0, opened: Open = storage, **changes: Any) -> dict[str, Any]:
         """Make one run, as a task of its own, ``at`` seconds after the start."""
         self.runs += 1
         asked = {name: changes.pop(name) for name in ("until", "full_refresh", "run_id") if name in changes}
@@ -93,7 +99,10 @@ class Landing:
             del config["original"]
         at_microseconds = int((START + at) * SECOND)
         request = JobRequest(job="merge_record", config=config, run=run, started_at=at_microseconds, **asked)
-        return run_with(self.engine, opened, _resolved(request), request, Progress(out=str))
+        try:
+            return run_with(self.engine, opened, _resolved(request), request, Progress(out=str))
+        finally:
+            self.engine.close()
 
     def merged(self) -> list[str]:
         """Give the contents of the merged files, in no order of their own."""

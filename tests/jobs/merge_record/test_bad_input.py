@@ -15,6 +15,7 @@ from tests.jobs.merge_record.landing import Landing
     ("kind", "schema", "good", "bad"),
     [
         ("json", "id INT, v STRING", '{"id":1,"v":"x"}\n', '{"id":2,"v":"y"}\n{"id":"z","v":"y"}\n'),
+        ("json", "id INT, v STRING", '{"id":1,"v":"x"}\n', '{"id":2,"v":"y"}{"id":3,"v":"y"}\n'),
         ("csv", "id INT, v STRING", "id,v\n1,x\n", "id,v\n2,y\nz,y\n"),
         ("json-array", "id INT, v STRING", '[{"id":1,"v":"x"}]', '[{"id":2},{"id":"z"}]'),
         ("xml", "id INT, v STRING", "<a><r><id>1</id></r></a>", "<a><r><id>z</id></r></a>"),
@@ -79,6 +80,16 @@ def test_a_header_that_is_not_the_schemas_fails_alone(lean, tmp_path):
     assert "its header is age, name; the schema wants name, age" in reason
 
 
+def test_records_without_fields_are_records(lean, tmp_path):
+    """JSON writes them; a format that needs a field fails their file alone."""
+    for writer, merged, failed in (("json", ["{}\n{}\n"], []), ("json-array", ["[{},\n{}]\n"], []),
+                                   ("parquet", [], ["a.json"])):  # fmt: skip
+        made = Landing(tmp_path / writer, lean, writer=writer)
+        made.put("a.json", "{}\n{}\n")
+        made.run()
+        assert (made.merged(), made.names("failure")) == (merged, failed)
+
+
 def test_what_cannot_be_written_does_not_block_the_runs_to_come(lean, tmp_path):
     """A value that the writer's schema does not take fails the run; another schema mends it."""
     made = Landing(tmp_path, lean)
@@ -103,7 +114,7 @@ def test_a_source_that_grows_while_it_is_merged_is_noticed(lean, tmp_path):
         return stage(*given)
 
     engine.stage = grown
-    with pytest.raises(Exception, match="1 records were counted, 2 were written"):
+    with pytest.raises(Exception, match=r"a\.json has changed while it was merged"):
         made.run()
     engine.stage = stage
     assert made.outputs() == []
@@ -118,3 +129,69 @@ def test_a_schema_that_is_none_is_an_error_of_the_configuration(lean, tmp_path):
 
     with pytest.raises(ConfigError, match=r"reader\.schema"):
         made.run()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc", "avro"])
+def test_a_damaged_page_fails_the_bin_and_not_the_run(kind, lean, tmp_path):
+    """The footer is whole and tells more records than can be read."""
+    rows = [{"id": number, "v": f"{number:x}" * 40} for number in range(2000)]
+    whole = bytearray(content(kind, rows, lean, tmp_path))
+    middle = len(whole) // 2
+    whole[middle : middle + 400] = b"\xff" * 400
+    made = Landing(tmp_path / "landing", lean, reader=kind, min_records=9, max_records="unlimited")
+    made.put("a", content(kind, ROWS[:1], lean, tmp_path))
+    made.put("bad", bytes(whole), at=1)
+    made.put("z", content(kind, ROWS, lean, tmp_path), at=2)
+
+    report = made.run(at=3)
+
+    assert "bad" in made.names("failure")
+    assert report["failed"][0]["code"] in {"MALFORMED", "UNREADABLE"}
+    assert made.outputs() == []
+    assert report["counts"]["open_files"] >= 1
+
+
+@pytest.mark.parametrize("scope", ["bin", "flowfile"])
+def test_checked_on_merge_the_same_bin_fails_later(scope, lean, tmp_path):
+    """The run that sees the file only counts it; the one that would merge it looks."""
+    reader = {"format": "json", "schema": "id INT"}
+    made = Landing(tmp_path, lean, reader=reader, min_records=3, validate="on_merge", failure_scope=scope)
+    made.records("a.json", {"id": 1})
+    made.records("b.json", {"id": "z"}, at=1)
+    waiting = made.run(at=1)
+    made.records("c.json", {"id": 3}, at=2)
+    made.records("d.json", {"id": 4}, at=3)
+
+    made.run(at=3)
+
+    assert (waiting["counts"]["failed"], waiting["counts"]["open_files"]) == (0, 2)
+    if scope == "bin":
+        assert (made.names("failure"), made.ids()) == ([f"{name}.json" for name in "abcd"], [])
+    else:
+        assert (made.names("failure"), made.ids()) == (["b.json"], [[1, 3, 4]])
+    assert made.attributes(tmp_path / "failure" / "b.json")["failure.culprit"] == "b.json"
+
+
+def test_a_record_count_is_believed_and_found_out(lean, tmp_path):
+    """It decides which bin is full; a wrong one fails its bin when that is merged."""
+    reader = {"format": "csv", "schema": "id INT"}
+    made = Landing(tmp_path, lean, reader=reader, min_records=3, max_records=3, trust_record_count=True,
+                   correlation_attribute_name="k")  # fmt: skip
+    for name, told in (("right", "3"), ("wrong", "4"), ("none", "many")):
+        made.put(f"{name}.csv", "id\n1\n2\n3\n", k=name, **{"record.count": told})
+
+    report = made.run()
+
+    assert report["counts"]["merged"] == 2
+    assert made.names("failure") == ["wrong.csv"]
+    reason = made.attributes(tmp_path / "failure" / "wrong.csv")["failure.reason"]
+    assert "it has 3 records, not 4 as it was told" in reason
+
+
+def test_packed_files_count_by_what_they_hold(lean, tmp_path):
+    """With the sizes of their content one is full that is small on disk."""
+    reader = {"format": "json", "schema": "id INT"}
+    for basis, merged in (("input", 0), ("uncompressed", 1)):
+        made = Landing(tmp_path / basis, lean, reader=reader, min_bin_size="5 KB", size_basis=basis)
+        made.put("a.json.gz", gzip.compress(b'{"id": 1}\n' * 1000))
+        assert made.run()["counts"]["merged"] == merged

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_merge_provider.core.errors import ConflictError, DataError
-from airflow_merge_provider.jobs.merge_record.storage import Storage
+from airflow_merge_provider.jobs.merge_record.storage import LocalStorage, Storage
 from tests.jobs.merge_record.landing import Landing
 
 
@@ -19,8 +20,10 @@ class Killed(BaseException):
     """Raised where the process would be gone; nothing of ours catches it."""
 
 
-class Mortal(Storage):
+class Mortal(LocalStorage):
     """A storage whose process dies before or after the n-th change of anything but the lease."""
+
+    one_at_a_time = threading.Lock()
 
     changes = itertools.count(1)
     fatal = -1
@@ -34,6 +37,10 @@ class Mortal(Storage):
     def _do(self, change: Any, name: str, *rest: Any) -> Any:
         if "lease" in name:
             return change(name, *rest)
+        with Mortal.one_at_a_time:
+            return self._counted(change, name, *rest)
+
+    def _counted(self, change: Any, name: str, *rest: Any) -> Any:
         number = next(Mortal.changes)
         if Mortal.dead or (number == Mortal.fatal and Mortal.before):
             Mortal.dead = True
@@ -46,6 +53,9 @@ class Mortal(Storage):
 
     def write(self, name: str, content: bytes) -> None:
         self._do(super().write, name, content)
+
+    def put_beside(self, name: str, content: bytes) -> None:
+        self._do(super().put_beside, name, content)
 
     def create(self, name: str, content: bytes) -> bool:
         created: bool = self._do(super().create, name, content)

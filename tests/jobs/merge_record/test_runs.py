@@ -9,6 +9,7 @@ import pytest
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_record.job import _resolved
+from airflow_merge_provider.jobs.merge_record.listing import Queue
 from tests.jobs.merge_record.landing import Landing
 
 
@@ -217,14 +218,18 @@ def test_attributes_come_from_everywhere_the_strongest_last(tmp_path):
 
 def _wrong_sidecars(arrivals):
     """Leave out what Spark's side refuses because of its sidecar."""
-    return lambda source, files, config, now: arrivals(
-        source, [file for file in files if file.wrong is None], config, now
+    return lambda source, queue, config, now: arrivals(
+        source, Queue(tuple(file for file in queue.files if file.wrong is None), False), config, now
     )
 
 
 @pytest.mark.parametrize(
     ("order", "expected"),
-    [("modified", [[2, 10, 1, 3]]), ("path", [[1, 2, 3, 10]]), ("attribute:n", [[1, 2, 10, 3]])],
+    [
+        ("modified", [[2, 10, 1, 3, "nan"]]),
+        ("path", [[1, 2, 3, 10, "nan"]]),
+        ("attribute:n", [[1, 2, 10, "nan", 3]]),
+    ],
 )
 def test_the_order_of_arrival(order, expected, tmp_path):
     """By time, by path, or by an attribute: numbers as numbers, files without it last."""
@@ -233,6 +238,7 @@ def test_the_order_of_arrival(order, expected, tmp_path):
     made.records("b.json", {"id": 2}, at=1, n="2")
     made.records("c.json", {"id": 3}, at=6)
     made.records("d.json", {"id": 10}, at=1, n="10")
+    made.records("e.json", {"id": "nan"}, at=7, n="nan")
 
     made.run(at=10)
 

@@ -7,13 +7,13 @@ import uuid
 import pytest
 
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.jobs.merge_record.storage import Storage
+from airflow_merge_provider.jobs.merge_record.storage import storage as opened
 
 
 @pytest.fixture(params=["local", "objects"])
 def storage(request, tmp_path):
     place = str(tmp_path) if request.param == "local" else f"memory://bucket/{uuid.uuid4().hex}"
-    return Storage(f"{place}/here")
+    return opened(f"{place}/here")
 
 
 def test_files_are_listed_below_their_folder(storage):
@@ -74,7 +74,7 @@ def test_files_and_folders_are_deleted(storage):
 
 def test_files_move_within_a_store_and_between_stores(storage, tmp_path):
     """Here or there, with their content; what is there already is replaced."""
-    for other in (Storage(f"{storage.location}-there"), Storage(f"{tmp_path}/elsewhere")):
+    for other in (opened(f"{storage.location}-there"), opened(f"{tmp_path}/elsewhere")):
         storage.write("a", b"content")
         other.write("x/b", b"old")
         storage.move("a", other, "x/b")
@@ -85,4 +85,4 @@ def test_files_move_within_a_store_and_between_stores(storage, tmp_path):
 def test_a_location_of_an_unknown_kind_is_an_error_of_the_setup():
     """Before anything is done, with what is missing."""
     with pytest.raises(SetupError, match="no library for this kind of location"):
-        Storage("nosuch://bucket/x")
+        opened("nosuch://bucket/x")

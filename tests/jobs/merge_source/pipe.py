@@ -16,6 +16,7 @@ from airflow_merge_provider.jobs.merge_source.job import run
 from airflow_merge_provider.jobs.progress import Progress
 from tests.conformance.merge_source import SCHEMA, TARGET, _written
 
+REQUESTED = ("until", "full_refresh", "max_change_ratio")
 JSON = {"entity_column": "entity"}
 
 
@@ -47,9 +48,9 @@ class Pipe:
         self.write(dataset, pa.table({"_updated": numbers, "entity": texts}, SCHEMA), mode)
 
     def run(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
-        """Run once; ``until`` and ``full_refresh`` go into the request, all else is configuration."""
+        """Run once; what a request has of its own goes there, all else is configuration."""
         self._runs += 1
-        asked = {name: more.pop(name) for name in ("until", "full_refresh") if name in more}
+        asked = {name: more.pop(name) for name in REQUESTED if name in more}
         request = JobRequest(
             job="merge_source",
             config={**self.settings, **more},

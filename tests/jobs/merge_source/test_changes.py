@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_merge_provider.core.errors import ConfigError, DataError
 from tests.jobs.delta_log import commits
@@ -47,6 +47,9 @@ def test_only_what_differs_is_written(pipe: MakePipe) -> None:
     assert said(made.news()) == ["~0|a1|1|b1", "+0|a0|0|a1|1|b1"]
     assert [row["_updated"] for row in made.rows()] == [1, 2, 3]
     assert report["counts"] == {"changed": 1, "looked_at": 3, "written": 1, "replaced": 1, "removed": 0}
+    assert report["totals"] == {"entities": 4, "deleted": 0, "golden": 2, "merged": 1, "outputs": 2}
+    assert report["keys"] == [{"rule": "a.x = b.x", "entities": 3, "of": ["A/a0", "A/a1", "B/b1"]}]
+    assert [(rule["pairs"], rule["sole"]) for rule in report["rules"]] == [(2, 1)]
     assert made.version() == report["target"]["version"] == 1
     assert [entry["run"]["number"] for entry in commits(made.target)] == [1, 2]
     assert made.run("third")["changed"] is False
@@ -108,6 +111,20 @@ def test_a_vanished_entity_is_noticed_where_something_changes(pipe: MakePipe) ->
 
     assert said(made.news()) == ["~0|a1|1|b1", "+1|b1", "+1|b2"]
     assert any("vanished" in words for words in report["warnings"])
+
+
+def test_contents_show_what_versions_do_not(pipe: MakePipe) -> None:
+    """By hashes a row that is gone is noticed at once; by versions alone no dataset may be without one."""
+    made = merging(pipe, change_detection="hash")
+    made.write("A", versions([2], ["a2"], [2]), "overwrite")
+
+    made.run("second")
+
+    assert said(made.news()) == ["~0|a1|1|b1", "+1|b1"]
+    rows = pa.table({"_id": ["b1"], "x": [1]})
+    write_deltalake(str(made.folder / "B"), rows, mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(DataError, match="dataset 'B': has no column that says what is new"):
+        made.run("third", change_detection="sequence")
 
 
 def test_a_dataset_that_was_made_anew_is_compared(pipe: MakePipe) -> None:

@@ -54,7 +54,7 @@ def test_members_of_a_cluster_share_an_output() -> None:
     found = outcome(graph([["a1", "a2"], ["b1"]], [[0, 2], [1]]), config())
 
     assert labels(found) == {0: (0, True), 2: (0, True), 1: (1, False)}
-    assert found.largest == [(0, "a1"), (1, "b1")]
+    assert found.largest(1, 9) == [(2, [(0, "a1"), (1, "b1")])]
 
 
 @pytest.mark.parametrize(("most", "fits"), [(2, False), (3, True)])
@@ -134,4 +134,4 @@ def test_no_entities_make_no_outputs() -> None:
     """Empty datasets are not an error here."""
     found = outcome(graph([[], []], []), config())
 
-    assert (found.outputs, found.largest, labels(found)) == (0, [], {})
+    assert (found.outputs, found.largest(1, 9), labels(found)) == (0, [], {})

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import DataError
-from airflow_merge_provider.jobs.merge_source import intake
+from airflow_merge_provider.jobs.merge_source import reading, render
 from airflow_merge_provider.jobs.merge_source.components import Entities
 from tests.jobs.delta_log import commits
 from tests.jobs.merge_source.conftest import MakePipe
@@ -219,13 +221,13 @@ def test_colliding_hashes_are_noticed_and_drawn_anew(
     made = pipe("AB", **RULE)
     made.write("A", table({"_id": ["a1", "a2"], "x": [1, 2]}))
     made.write("B", table({"_id": ["b1", "b3"], "x": [1, 3]}))
-    read = intake.entities_of
+    read = reading.entities_of
 
     def collide(*args: Any) -> Entities:
         again = any("hashing anew" in line for line in made.said)
         return read(*args) if again else spoil(read(*args))
 
-    monkeypatch.setattr(intake, "entities_of", collide)
+    monkeypatch.setattr(reading, "entities_of", collide)
 
     made.run()
 
@@ -237,10 +239,34 @@ def test_hashes_that_always_collide_end_the_run(pipe: MakePipe, monkeypatch: pyt
     """After a few seeds the run gives up instead of merging what is not the same."""
     made = pipe("A")
     made.write("A", table({"_id": ["a1", "a2"]}))
-    read = intake.entities_of
-    monkeypatch.setattr(intake, "entities_of", lambda *args: one_id_hash(read(*args)))
+    read = reading.entities_of
+    monkeypatch.setattr(reading, "entities_of", lambda *args: one_id_hash(read(*args)))
 
     with pytest.raises(AssertionError, match="hashes collided"):
         made.run()
 
     assert made.version() is None
+
+
+@pytest.mark.parametrize("strategy", ["default", "compact", "list"])
+def test_many_rows_are_written_like_few(lean: SparkSession, tmp_path: Path, monkeypatch, strategy) -> None:
+    """Entities that stand alone say the same whether they pass by the clusters or through them."""
+    written = []
+    for few in (render._FEW, 0):
+        monkeypatch.setattr(render, "_FEW", few)
+        merge = Pipe(
+            lean,
+            tmp_path / str(few),
+            datasets=["A a", "B b"],
+            equality=[["eq", "a.x", "b.x"]],
+            strategy=strategy,
+        )
+        merge.write_json("A", [{"_id": "a1", "x": 1}, {"_id": "a2", "x": [3, 3], "n": {"k": None}, "e": []}])
+        deleted = {"_id": "b2", "x": [1], "_deleted": True, "$replaced": True, "$ids": ["o1", "o2"]}
+        merge.write_json("B", [{"_id": "b1", "x": [1]}, deleted, {"_id": "b3", "$replaced": True, "z": None}])
+        merge.run(**JSON)
+        table = lean.read.format("delta").load(str(merge.target)).drop("_ts", "entity").toArrow()
+        written.append([merge.rows(), table.sort_by("_updated").to_pylist()])
+
+    assert written[0] == written[1]
+    assert len(written[0][0]) == 4

@@ -33,7 +33,7 @@ def test_a_template_postpones_the_check_to_the_run():
     assert join(selected_fields="{{ params.fields }}, c.x").selected_fields == "{{ params.fields }}, c.x"
 
 
-@pytest.mark.parametrize("name", ["coalesced_keys", "max_change_ratio", "join_keyz"])
+@pytest.mark.parametrize("name", ["coalesced_keys", "join_keyz"])
 def test_an_argument_that_does_not_exist_is_refused(name):
     """An argument without effect would be a promise not kept."""
     with pytest.raises(TypeError, match=name):

@@ -6,6 +6,8 @@ from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
+from airflow.providers.common.compat.sdk import TaskDeferred
+from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_merge_provider.core.errors import ConfigError
@@ -25,14 +27,19 @@ def merge(**kwargs):
     return MergeRecordOperator(**{"task_id": "merge", "warehouse": "/lake", **PLACES, **kwargs})
 
 
+def context_of(operator, pushed=None):
+    task = SimpleNamespace(
+        dag_id="d", run_id="r", task_id="merge", map_index=-1, task=operator,
+        xcom_push=lambda key, value: (pushed if pushed is not None else {}).update({key: value}),
+    )  # fmt: skip
+    return {"ti": task, "run_id": "r", "outlet_events": OutletEventAccessors()}
+
+
 def request_of(operator, monkeypatch):
     """Execute with a plain context and give what the job was asked for."""
     fake = FakeSparkJobHook.answering(JobResult(report=REPORT))
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
-    task = SimpleNamespace(
-        dag_id="d", run_id="r", task_id="merge", map_index=-1, task=operator, xcom_push=lambda **_: None
-    )
-    operator.execute({"ti": task, "run_id": "r", "outlet_events": OutletEventAccessors()})
+    operator.execute(context_of(operator))
     return fake.requests[0]
 
 
@@ -45,7 +52,7 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time():
     assert problems == {"max_records", "max_bin_age", "reader", "flush"}
 
 
-@pytest.mark.parametrize("name", ["deferrable", "validate", "size_basis", "max_change_ratio"])
+@pytest.mark.parametrize("name", ["reset_bins"])
 def test_an_argument_that_does_not_exist_is_refused(name):
     """An argument without effect would be a promise not kept."""
     with pytest.raises(TypeError, match=name):
@@ -102,3 +109,82 @@ def test_properties_of_nifi_become_an_operator():
 
     with pytest.raises(ConfigError, match="Max Bin Age"):
         MergeRecordOperator.from_properties({"Max Bin Ago": "1 min"}, task_id="merge", **PLACES)
+
+
+def test_the_next_expiry_is_pushed_by_its_name(monkeypatch):
+    """A DAG that schedules itself reads it without the report."""
+    report = {**REPORT, "next_expiry": "2026-01-01T00:00:00+00:00"}
+    monkeypatch.setattr(_spark_job, "SparkJobHook", FakeSparkJobHook.answering(JobResult(report=report)))
+    pushed = {}
+    operator = merge()
+
+    operator.execute(context_of(operator, pushed))
+
+    assert pushed["next_expiry"] == "2026-01-01T00:00:00+00:00"
+
+
+def deferring(tmp_path, **kwargs):
+    """Make an operator that waits, over folders of its own."""
+    places = {name: str(tmp_path / name) for name in ("source", "merged", "failure", "original")}
+    return merge(**places, state_path=str(tmp_path / "state"), deferrable=True, **kwargs)
+
+
+def test_a_deferrable_task_waits_until_there_is_a_file(tmp_path, monkeypatch):
+    """Without a file it gives its worker back; what it waits for is told in locations."""
+    operator = deferring(tmp_path, poll_interval=5)
+
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(context_of(operator))
+
+    _, arguments = deferred.value.trigger.serialize()
+    assert (deferred.value.method_name, arguments["poll_interval"]) == ("execute_when_due", 5)
+    assert arguments["config"]["source"] == str(tmp_path / "source")
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.json").write_text("{}")
+    assert request_of(operator, monkeypatch).job == "merge_record"
+
+
+@pytest.mark.parametrize("argument", ["dry_run", "full_refresh"])
+def test_what_was_asked_for_now_does_not_wait(argument, tmp_path, monkeypatch):
+    """A preview and a refresh are wanted whether or not there are files."""
+    assert request_of(deferring(tmp_path, **{argument: True}), monkeypatch).job == "merge_record"
+
+
+def test_after_the_wait_the_job_runs(tmp_path, monkeypatch):
+    """Whatever the folder holds by then."""
+    fake = FakeSparkJobHook.answering(JobResult(report=REPORT))
+    monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
+    operator = deferring(tmp_path)
+
+    operator.execute_when_due(context_of(operator), "1 new files")
+
+    assert len(fake.requests) == 1
+
+
+ASSET = Asset("landing")
+HOURLY = CronTriggerTimetable("0 * * * *", timezone="UTC")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "age", "warned"),
+    [
+        ("*/10 * * * *", "30 mins", None),
+        ("0 * * * *", "30 mins", "1:00:00 may pass between two runs"),
+        ("0 8 * * 1-5", "1 day", "3 days, 0:00:00 may pass between two runs"),
+        ("@daily", "1 week", None),
+        (timedelta(minutes=20), "30 mins", "0:20:00 may pass between two runs"),
+        (timedelta(minutes=15), "30 mins", None),
+        (AssetOrTimeSchedule(timetable=HOURLY, assets=[ASSET]), "30 mins", "1:00:00 may pass"),
+        ([ASSET], "1 day", "assets alone start this DAG"),
+        (None, "1 sec", None),
+        ("0 * * * *", None, None),
+    ],
+)
+def test_a_schedule_that_is_too_slow_for_the_age_is_told(schedule, age, warned):
+    """Real latency is the age and a pause: half the age is the longest that is meant."""
+    with DAG("d", schedule=schedule):
+        operator = merge(max_bin_age=age)
+
+    config = MergeRecordConfig.parse({**PLACES, "max_bin_age": age, "min_records": 1})
+    found = operator.warnings(config)
+    assert [warned in each for each in found] == ([True] if warned else [])

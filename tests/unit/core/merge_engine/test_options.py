@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -141,3 +142,41 @@ def test_only_what_needs_the_fold_is_folded() -> None:
     assert [rule.name for rule in removing.folded] == list(COLUMNS)[1:]
     assert explain(with_retracts)["a"] == "last_value (g); fold: retracts of last_value count out of order"
     assert explain(with_retracts)["c"] == "protected by a sequence group (h1, h2); aggregate"
+
+
+def test_a_group_may_be_an_object() -> None:
+    """Its order may be turned round, and its columns may have a function in common."""
+    said = {"columns": ["a", "b"], "descending": "true", "function": "max"}
+    options = {"fields.g.sequence-group": said, "fields.a.aggregate-function": "min"}
+
+    made = plan(parsed("partial-update", options), columns_of(column(*pair) for pair in COLUMNS.items()))
+
+    assert made.groups == (Group(("g",), ("a", "b"), "fields.g.sequence-group", True, "max"),)
+    assert {rule.name: rule.function for rule in made.rules if rule.function} == {"a": "min", "b": "max"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "said"),
+    [
+        ("first-row", {}, "no row is ever removed"),
+        ("deduplicate", {"sequence.field": "g", "ignore-delete": True}, "no row is ever removed"),
+        ("aggregation", {"sequence.field": "g"}, "no row is ever removed"),
+        ("aggregation", {"aggregation.remove-record-on-delete": True}, "nothing orders the records"),
+    ],
+)
+def test_nothing_is_remembered_where_nothing_is_removed(
+    engine: str, options: dict[str, Any], said: str
+) -> None:
+    """Or where nothing says what is older: the option would have no effect."""
+    with pytest.raises(ConfigError, match=said):
+        parsed(engine, options, tombstone_retention=7)
+
+
+@pytest.mark.parametrize(
+    ("value", "hours"), [(7, 168), ("12 hours", 12), ("1.5 days", 36), (0, None), ("0", None), (None, None)]
+)
+def test_a_retention_is_days_or_a_text(value: Any, hours: float | None) -> None:
+    """Nothing is none."""
+    found = parsed("deduplicate", {"sequence.field": "g"}, tombstone_retention=value).tombstone_retention
+
+    assert found == (None if hours is None else timedelta(hours=hours))

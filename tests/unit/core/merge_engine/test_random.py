@@ -26,8 +26,8 @@ RUNS = int(os.environ.get("MERGE_RANDOM_RUNS", "600"))
 
 
 def planned(vector: Mapping[str, Any]) -> Plan:
-    names = ("options", "primary_key")
-    raw = {**{name: vector[name] for name in names}, "merge_engine": vector["engine"]}
+    names = ("options", "primary_key", "tombstone_retention")
+    raw = {**{name: vector[name] for name in names if name in vector}, "merge_engine": vector["engine"]}
     return plan(MergeEngineConfig.parse(raw), columns_of(column(*pair) for pair in vector["schema"].items()))
 
 
@@ -38,6 +38,7 @@ class Table:
         self.plan = made
         self.rules = [rule for rule in made.rules if rule.role is not Role.KEY]
         self.rows: dict[Any, dict[str, Any]] = {}
+        self.removed: dict[Any, list[Record]] = {}
 
     def commit(self, records: Sequence[Sequence[Any]]) -> None:
         batch: dict[Any, list[Record]] = {}
@@ -65,10 +66,24 @@ class Table:
 
     def fold(self, key: Any, entries: list[Record]) -> Folded:
         stored = [Record(self.rows[key], stored=True)] if key in self.rows else []
-        result = fold(self.plan, self.rules, sorted([*stored, *entries], key=self.place))
+        records = [*self.removed.get(key, []), *stored, *entries]
+        result = fold(self.plan, self.rules, sorted(records, key=self.place))
         if result.problem:
             raise RefusedError(result.problem)
+        if self.plan.remembers:
+            self.removed.setdefault(key, []).extend(self.removals(result, entries))
         return result
+
+    def removals(self, result: Folded, entries: list[Record]) -> list[Record]:
+        """Give what is remembered: of groups what the fold says, else the records that delete."""
+        nothing = dict.fromkeys(self.plan.names)
+        if self.plan.folds_rows:
+            kept = [result.removed] if result.removed else []
+        else:
+            deletes = [each.values for each in entries if each.deletes]
+            kept = [{name: values[name] for name in self.plan.sequence} for values in deletes]
+        kept = [values for values in kept if any(value is not None for value in values.values())]
+        return [Record({**nothing, **values}, adds=False, deletes=True, stored=True) for values in kept]
 
 
 def arrow(value: Any, family: str) -> Any:

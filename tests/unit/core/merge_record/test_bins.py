@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -255,3 +256,44 @@ def test_a_full_bin_says_which_maximum_it_reached():
 
     assert by_records.threshold == {"records": 3, "max_records": 2}
     assert by_bytes.threshold == {"bytes": 30, "max_bin_size": 30}
+
+
+def test_a_bin_with_a_broken_file_fails_when_it_would_be_merged():
+    """Not sooner: the files that came after it share its fate, as they would have been merged with it."""
+    files = [file(name) for name in "abc"]
+    config = MergeRecordConfig.parse({"min_records": 3, "validate": "on_merge"})
+
+    made = plan(State(), Arrivals(tuple(files), SCHEMAS), 0, config, broken={"b": "no number"})
+
+    (failed,) = made.failures
+    assert [source.name for source in failed.sources] == ["a", "b", "c"]
+    assert (failed.culprit, failed.reason.code, made.merges) == ("b", "MALFORMED", ())
+    assert not made.finished
+
+
+def test_a_broken_file_fails_alone_where_that_is_asked_for():
+    """Also one of an open bin; the bin goes on without it and keeps its age."""
+    settings = {"min_records": 3, "failure_scope": "flowfile", "max_bin_age": "1 hour"}
+    before = run(State(), file("a"), file("b"), **settings).state
+    config = MergeRecordConfig.parse(settings)
+
+    made = plan(before, Arrivals((file("c"),), SCHEMAS), SECOND, config, broken={"b": "no number"})
+
+    assert [[source.name for source in each.sources] for each in made.failures] == [["b"]]
+    assert made.merges == ()
+    (left,) = made.state.bins
+    assert [source.name for source in left.sources] == ["a", "c"]
+    assert left.created_at == 0
+
+
+def test_ten_thousand_files_of_three_hundred_groups_evict_each_other():
+    """With ten bins every further group ends the oldest; all is counted, and planned in a second."""
+    files = [file(f"f{number}", k=str(number * 7919 % 300)) for number in range(10_000)]
+    started = time.perf_counter()
+
+    made = run(State(), *files, correlation_attribute_name="k", min_records=100, max_bins=10)
+
+    assert time.perf_counter() - started < 3
+    assert made.reasons == {"EVICTED": 9990}
+    assert len(made.state.bins) == 10
+    assert sum(len(merge.sources) for merge in made.merges) == 9990

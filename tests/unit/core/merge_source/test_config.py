@@ -77,16 +77,17 @@ def refusal(**settings: Any) -> list[str]:
         ({"is_since_comparable": 1}, "is_since_comparable: is fixed to true"),
         ({"is_chronological": None}, "is_chronological: is fixed to true"),
         ({"if_source_empty": True}, "if_source_empty: must be 'accept' or 'fail'"),
-        (
-            {"set_initial_offset": "later"},
-            "set_initial_offset: must be 'if-source-populated', 'never', 'always', 'initially' or 'onload'",
-        ),
         ({"on_config_change": "ignore"}, "on_config_change: must be 'refresh' or 'fail'"),
         ({"target": "B"}, "target: 'B' is one of the datasets that are merged"),
         ({"target": "no such?"}, "target: 'no such?' names no dataset"),
         ({"target": 5}, "target: must be a text"),
         ({"id_column": ""}, "id_column: must not be empty"),
-        ({"max_key_fanout": 5}, "max_key_fanout: unknown property 'max_key_fanout'"),
+        ({"max_key_fanout": True}, "max_key_fanout: must be an integer >= 2"),
+        ({"on_over_merge": "skip"}, "on_over_merge: must be 'fail' or 'quarantine'"),
+        ({"stable_id": "yes"}, "stable_id: must be a boolean"),
+        ({"change_detection": "feed"}, "change_detection: must be 'auto', 'sequence' or 'hash'"),
+        ({"change_detection": "change_feed"}, "change_detection: 'change_feed' cannot be asked for yet"),
+        ({"metrics": "no such?"}, "metrics: 'no such?' names no dataset"),
     ],
 )
 def test_a_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> None:

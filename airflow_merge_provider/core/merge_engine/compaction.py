@@ -1,0 +1,30 @@
+"""How much of the target's files is outdated, and when are they rewritten without it.
+
+A changed row leaves its old form in its file, marked by a deletion vector that every reader has to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+
+
+def storage(before: Mapping[str, int] | None, counts: Mapping[str, int], *, anew: bool) -> dict[str, int]:
+    """Count the rows of the target and their outdated forms after a run, from what was known before it.
+
+    Nothing is given for a target that was written before its runs counted.
+    """
+    if anew:
+        return {"rows": counts["inserted"], "outdated": 0}
+    if not before:
+        return {}
+    outdated = before["outdated"] + counts["updated"] + counts["removed"]
+    return {"rows": before["rows"] + counts["inserted"] - counts["removed"], "outdated": outdated}
+
+
+def is_due(config: MergeEngineConfig, stored: Mapping[str, int]) -> bool:
+    """Say whether more of what is stored is outdated than the configuration allows."""
+    if config.compact_ratio is None or not stored:
+        return False
+    return stored["outdated"] > config.compact_ratio * (stored["rows"] + stored["outdated"])

@@ -1,0 +1,98 @@
+"""Which files of a landing folder wait to be merged, and has a run anything to do.
+
+Source: merge_record spec §11.2 and §11.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.plan import Arrivals, plan
+from airflow_merge_provider.core.merge_record.state import State
+
+SIDECAR = ".attributes.json"
+_TEMPORARY = (".tmp", "._COPYING_", ".crc")
+# Where the file systems of fsspec tell when a file was written.
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
+_MICROSECONDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file of a listing; ``modified`` is in microseconds since 1970 UTC.
+
+    ``version`` is another one once the content is.
+    """
+
+    name: str
+    size: int
+    modified: int
+    version: str
+
+    @classmethod
+    def of(cls, name: str, stat: Mapping[str, Any]) -> Entry:
+        """Read what fsspec tells of a file; an object store's tag says most surely what it holds."""
+        changed = next((stat[word] for word in _TIMES if stat.get(word)), 0)
+        seconds = changed.timestamp() if hasattr(changed, "timestamp") else float(changed)
+        size = int(stat.get("size") or 0)
+        version = str(stat.get("ETag") or stat.get("etag") or f"{size}-{seconds!r}").strip('"')
+        return cls(name, size, int(seconds * _MICROSECONDS), version)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of the source folder: all of them by URI with their version, and those that have settled.
+
+    ``others`` are names that are no files to be merged, but that a reader of the whole folder would read.
+    """
+
+    versions: Mapping[str, str]
+    settled: Mapping[str, Entry]
+    sidecars: frozenset[str]
+    unsettled: int
+    others: frozenset[str]
+
+    def fresh(self, state: State) -> dict[str, Entry]:
+        """Give the settled files that no run has seen in their present version, by URI."""
+        known = {**state.done, **state.waiting}
+        return {uri: entry for uri, entry in self.settled.items() if known.get(uri) != entry.version}
+
+
+def listing(entries: Iterable[Entry], location: str, config: MergeRecordConfig, now: int) -> Listing:
+    """Sort out a listing: temporary and hidden names are no files, and young files wait."""
+    every = list(entries)
+    seen = [entry for entry in every if not _is_hidden(entry.name)]
+    sidecars = frozenset(entry.name for entry in seen if entry.name.endswith(SIDECAR))
+    files = {f"{location}/{entry.name}": entry for entry in seen if entry.name not in sidecars}
+    settle = config.settle_time.microseconds if config.settle_time else 0
+    names = {entry.name for entry in files.values()}
+    return Listing(
+        versions={uri: entry.version for uri, entry in files.items()},
+        settled={uri: entry for uri, entry in files.items() if not settle or now - entry.modified >= settle},
+        sidecars=sidecars,
+        unsettled=sum(bool(settle) and now - entry.modified < settle for entry in files.values()),
+        others=frozenset(
+            entry.name for entry in every if entry.name not in names and not _is_skipped_by_spark(entry.name)
+        ),
+    )
+
+
+def due(state: State, found: Listing, now: int, config: MergeRecordConfig) -> str | None:
+    """Say why a run would do something, or None: new files, changed ones, or bins that end without any."""
+    if fresh := found.fresh(state):
+        return f"{len(fresh)} new files"
+    if gone := [uri for uri, version in state.waiting.items() if found.versions.get(uri) != version]:
+        return f"{len(gone)} files of open bins have changed or vanished"
+    reasons = plan(state, Arrivals(), now, config).reasons
+    return ", ".join(f"{count} bins: {code}" for code, count in reasons.items()) or None
+
+
+def _is_hidden(name: str) -> bool:
+    return name.endswith(_TEMPORARY) or any(part.startswith((".", "_")) for part in name.split("/"))
+
+
+def _is_skipped_by_spark(name: str) -> bool:
+    return any(part.startswith((".", "_")) and "=" not in part for part in name.split("/"))

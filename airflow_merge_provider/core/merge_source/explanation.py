@@ -1,0 +1,150 @@
+"""Why is an output what it is: its members, and the rules and values that made them one."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_source.chain import Link, Named, chain, path
+
+Status = Literal["live", "deleted", "replaced"]
+_NEAR = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """An output with its members in their order, and the links that reach each of them from the first.
+
+    ``replaced_by`` names the outputs that took its place, where the target remembers them.
+    """
+
+    output_id: str
+    status: Status
+    members: tuple[Named, ...]
+    links: tuple[Link, ...]
+    replaced_by: tuple[str, ...] = ()
+
+    def as_object(self) -> dict[str, Any]:
+        """Give the explanation as JSON has it."""
+        return {
+            "output_id": self.output_id,
+            "status": self.status,
+            "members": [{"dataset": member.dataset, "id": member.id} for member in self.members],
+            "links": [
+                {"known": slashed(link.known), "reached": slashed(link.reached), **_cause(link)}
+                for link in self.links
+            ],
+            "replaced_by": list(self.replaced_by),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Tell it to people: the first member, then for each other one what brought it in."""
+        yield f"{self.output_id}: {self._summary()}"
+        if self.members:
+            yield f"  {slashed(self.members[0])}"
+        yield from (f"  {line}" for line in told(self.links))
+
+    def _summary(self) -> str:
+        if self.status == "replaced":
+            by = f" by {', '.join(self.replaced_by)}" if self.replaced_by else ""
+            return f"replaced{by}; it has no members any more"
+        count = len(self.members)
+        entities = f"{count} {'entity' if count == 1 else 'entities'}"
+        return f"{entities}, deleted" if self.status == "deleted" else entities
+
+
+def explained(row: Mapping[str, Any]) -> Explanation:
+    """Explain a row of the target, given its ``_id``, ``_deleted``, ``$replaced`` and ``_members``."""
+    members = row["_members"] or []
+    replaced = bool(row.get("$replaced")) and not members
+    status: Status = "replaced" if replaced else "deleted" if row.get("_deleted") else "live"
+    return Explanation(
+        row["_id"],
+        status,
+        tuple(Named(member["dataset"], member["id"]) for member in members),
+        tuple(chain(members)),
+        tuple(row.get("$replaced_by") or ()),
+    )
+
+
+def between(members: Sequence[Mapping[str, Any]], start: str, end: str) -> list[Link]:
+    """Give the shortest chain between two members, each named as ``dataset/id``.
+
+    :raises DataError: when one of them is no member.
+    """
+    known = {slashed(Named(member["dataset"], member["id"])): member for member in members}
+    problems = [
+        Problem("between", "member", f"{name!r} is no member", f"members: {', '.join(known)}"[:500])
+        for name in dict.fromkeys((start, end))
+        if name not in known
+    ]
+    if problems:
+        raise DataError.of(problems)
+    first = known[start]
+    others = (member for name, member in known.items() if name != start)
+    return path(chain([first, *others]), Named(known[end]["dataset"], known[end]["id"]))
+
+
+def linked(output_id: str, members: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Give the links of an output as rows: n - 1 of them for n members, each with its rule and key.
+
+    ``left`` holds the key on the left side of the rule, ``right`` on its right side.
+    Source: merge source spec §10.2.
+    """
+    lefts = {
+        (member["dataset"], member["id"], key["rule"], key["value"])
+        for member in members
+        for key in member["keys"]
+        if key["side"] == "left"
+    }
+    rows = []
+    for link in chain(members):
+        ends = link.known, link.reached
+        left, right = ends if (*link.known, link.rule, link.value) in lefts else ends[::-1]
+        rows.append(
+            {
+                "output_id": output_id,
+                "left": slashed(left),
+                "right": slashed(right),
+                "rule": link.rule,
+                "key": link.value,
+            }
+        )
+    return rows
+
+
+def told(links: Iterable[Link]) -> Iterator[str]:
+    """Tell links to people, a line each."""
+    for link in links:
+        yield f"{slashed(link.reached)}  {readable(link.value)} by {link.rule}, with {slashed(link.known)}"
+
+
+def slashed(entity: Named) -> str:
+    """Name an entity as ``dataset/id``."""
+    return f"{entity.dataset}/{entity.id}"
+
+
+def readable(key: str) -> str:
+    """Write a typed key as the value it stands for.
+
+    >>> readable("s:LAX"), readable("n:1"), readable("b:true")
+    ('"LAX"', '1', 'true')
+    """
+    kind, _, value = key.partition(":")
+    return json.dumps(value, ensure_ascii=False) if kind == "s" else value
+
+
+def unknown_output(output_id: str, target: str, holders: Sequence[str], ids: Sequence[str]) -> DataError:
+    """Refuse an id that the target does not have; ``holders`` are outputs that hold an entity of this id."""
+    near = list(holders[:_NEAR]) or difflib.get_close_matches(output_id, ids, n=_NEAR, cutoff=0.5)
+    why = f"{output_id!r} is an entity of " if holders else "near ids: "
+    hint = why + ", ".join(map(repr, near)) if near else "see the target's column _id"
+    return DataError.of([Problem("id", "unknown", f"{target} has no output {output_id!r}", hint)])
+
+
+def _cause(link: Link) -> dict[str, str]:
+    return {"rule": link.rule, "key": link.value}

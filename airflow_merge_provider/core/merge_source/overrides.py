@@ -1,0 +1,141 @@
+"""What have people decided about which entities are the same, and which of it counts now."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean
+from airflow_merge_provider.core.merge_source.equality import Rule, Side
+from airflow_merge_provider.core.merge_source.expressions import Path
+from airflow_merge_provider.core.merge_source.identity import Member
+
+COLUMNS = ("kind", "left", "right", "reason", "author", "until")
+REQUIRED = COLUMNS[:3]
+KINDS = ("same", "different")
+# The columns of a source that hold the decisions an entity is on the left or on the right side of.
+SAME_LEFT, SAME_RIGHT = "__merge_same_left", "__merge_same_right"
+
+_MOST_PROBLEMS = 20
+Pair = tuple[Member, Member]
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """The decisions that count now: pairs that are the same, and pairs that are not, each in order."""
+
+    same: tuple[Pair, ...] = ()
+    different: tuple[Pair, ...] = ()
+
+    @property
+    def mark(self) -> str:
+        """A text that differs when the decisions do; empty where there are none."""
+        if not (self.same or self.different):
+            return ""
+        canonical = json.dumps([self.same, self.different], separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def rules(self, names: Sequence[str]) -> tuple[Rule, ...]:
+        """Give rules by which the pairs that are the same share a key, one for each pair of datasets."""
+        offsets = sorted({(left.dataset, right.dataset) for left, right in self.same})
+        return tuple(
+            Rule(_side(left, SAME_LEFT, names), _side(right, SAME_RIGHT, names)) for left, right in offsets
+        )
+
+    def keys(self, dataset: int, names: Sequence[str]) -> list[tuple[str, list[str], list[str]]]:
+        """Give for every entity of a dataset the keys that it has on the left and on the right side."""
+        found: dict[str, tuple[set[str], set[str]]] = {}
+        for pair in self.same:
+            key = " = ".join(f"{names[member.dataset]}/{member.id}" for member in pair)
+            for place, member in enumerate(pair):
+                if member.dataset == dataset:
+                    found.setdefault(member.id, (set(), set()))[place].add(key)
+        return [(id_, sorted(left), sorted(right)) for id_, (left, right) in sorted(found.items())]
+
+
+def is_override(side: Side) -> bool:
+    """Tell whether a side of a rule stands for decisions, not for properties."""
+    return isinstance(side.expression, Path) and side.expression.elements in ((SAME_LEFT,), (SAME_RIGHT,))
+
+
+def parsed(rows: Iterable[Mapping[str, Any]], names: Sequence[str], now: dt.datetime) -> Overrides:
+    """Read decisions: ``kind``, ``left`` and ``right`` as ``dataset/id``, and until when each counts.
+
+    ``names`` are the datasets that are merged, in order.
+
+    :raises DataError: with every row that is wrong, and pairs that are decided both ways.
+    """
+    problems: list[Problem] = []
+    pairs: dict[str, set[Pair]] = {kind: set() for kind in KINDS}
+    for row in rows:
+        if _is_over(row.get("until"), now):
+            continue
+        wrong, pair = _pair(row, names)
+        problems += wrong
+        if pair is not None and not wrong:
+            pairs[row["kind"]].add(pair)
+    both = {frozenset(pair) for pair in pairs["same"]} & {frozenset(pair) for pair in pairs["different"]}
+    problems += [
+        Problem("overrides", "both", f"{_told(sorted(pair), names)} are decided to be the same and different")
+        for pair in sorted(both, key=sorted)
+    ]
+    if problems:
+        raise DataError.of(problems[:_MOST_PROBLEMS])
+    return Overrides(tuple(sorted(pairs["same"])), tuple(sorted(pairs["different"])))
+
+
+def _pair(row: Mapping[str, Any], names: Sequence[str]) -> tuple[list[Problem], Pair | None]:
+    problems = []
+    kind = row.get("kind")
+    if kind not in KINDS:
+        problems.append(_wrong(row, f"kind must be 'same' or 'different', not {kind!r}"))
+    ends = [_member(row.get(end), names) for end in ("left", "right")]
+    for end, member in zip(("left", "right"), ends, strict=True):
+        if member is None:
+            text = str(row.get(end))
+            hint = did_you_mean(text.rpartition("/")[0], names) or f"datasets: {', '.join(names)}"
+            problems.append(_wrong(row, f"{end} must be '<dataset>/<id>'", hint))
+    left, right = ends
+    if left is None or right is None:
+        return problems, None
+    if left == right:
+        problems.append(_wrong(row, "an entity is the same as itself"))
+    return problems, (left, right)
+
+
+def _member(text: Any, names: Sequence[str]) -> Member | None:
+    """Read ``dataset/id``; both may have slashes, so the longest dataset that fits counts."""
+    if not isinstance(text, str):
+        return None
+    fitting = [name for name in names if text.startswith(f"{name}/") and len(text) > len(name) + 1]
+    if not fitting:
+        return None
+    name = max(fitting, key=len)
+    return Member(names.index(name), text[len(name) + 1 :])
+
+
+def _is_over(until: Any, now: dt.datetime) -> bool:
+    """Tell whether a decision has ended; times without a zone are UTC, a date counts to its beginning."""
+    if until is None:
+        return False
+    if not isinstance(until, dt.datetime):
+        until = dt.datetime.combine(until, dt.time())
+    until = until if until.tzinfo else until.replace(tzinfo=dt.UTC)
+    return bool(until <= now)
+
+
+def _side(dataset: int, column: str, names: Sequence[str]) -> Side:
+    return Side(dataset, f"override({names[dataset]})", Path("", (column,)))
+
+
+def _told(pair: Sequence[Member], names: Sequence[str]) -> str:
+    return " and ".join(f"{names[member.dataset]}/{member.id}" for member in pair)
+
+
+def _wrong(row: Mapping[str, Any], message: str, hint: str = "") -> Problem:
+    shown = {name: row.get(name) for name in REQUIRED}
+    return Problem("overrides", "row", f"{message} in {shown}", hint)

@@ -1,0 +1,154 @@
+"""What does a pipe say: its source, its sink, and when it runs. Source: merge_source spec §1 and §7."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import ErrorDetails
+
+from airflow_merge_provider.core.errors import Problem, did_you_mean
+from airflow_merge_provider.core.model import Config
+from airflow_merge_provider.core.population import Offset
+
+SOURCES = {
+    "merge": "merge_source",
+    "merge_engine": "merge_engine",
+    "scd2": "scd2",
+    "delete_insert": "delete_insert",
+    "upsert": "upsert",
+    "merge_record": "merge_record",
+    "joiner": "joiner",
+}
+
+_LOADS = {"scd2": "scd2", "delete_insert": "delete-insert", "upsert": "upsert"}
+_OF_THE_PIPE = ("type", "comment", "supports_signalling")
+_ID = re.compile(r"[A-Za-z0-9_.\-]{1,250}\Z")
+_TEMPLATE_WORDS = ("{{", "{%")
+_CRON_FIELDS = 5
+
+
+def _id(value: Any) -> Any:
+    if isinstance(value, str) and not _ID.match(value):
+        raise ValueError("must be letters, digits, _, - and . only, at most 250: it names a DAG")
+    return value
+
+
+def _interval(value: Any) -> Any:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
+        raise ValueError("must be a number of seconds above 0")
+    return value
+
+
+def _cron(value: Any) -> Any:
+    if isinstance(value, str) and not value.startswith("@") and len(value.split()) != _CRON_FIELDS:
+        raise ValueError('must have five fields, as "0 * * * *", or be a name, as "@hourly"')
+    return value
+
+
+class Pump(Config):
+    """When a pipe runs by itself."""
+
+    unknown_word: ClassVar[str] = "unknown property"
+
+    type: Literal["datasync"] = "datasync"
+    schedule_interval: Annotated[float | None, BeforeValidator(_interval)] = None
+    cron_expression: Annotated[str | None, BeforeValidator(_cron)] = None
+    mode: Literal["scheduled", "manual", "off"] = "scheduled"
+    comment: Any = None
+
+
+class Sink(Config):
+    """What a pipe writes; by default the dataset of the pipe's own name."""
+
+    unknown_word: ClassVar[str] = "unknown property"
+
+    type: Literal["dataset"] = "dataset"
+    dataset: str | None = None
+    set_initial_offset: Offset = "if-source-populated"
+    comment: Any = None
+
+
+class PipeConfig(Config):
+    """A pipe: one source, one sink, and the pump between them."""
+
+    unknown_word: ClassVar[str] = "unknown property"
+
+    id: Annotated[str, BeforeValidator(_id)] = Field(alias="_id")
+    type: Literal["pipe"] = "pipe"
+    source: dict[str, Any]
+    sink: Sink = Sink()
+    pump: Pump = Pump()
+    description: str | None = None
+    comment: Any = None
+    metadata: Any = None
+
+    @property
+    def kind(self) -> str:
+        """The module of the operator that runs the source."""
+        return SOURCES[self.source.get("type", "merge")]
+
+    @property
+    def target(self) -> str:
+        """The dataset that is written."""
+        return self.sink.dataset or self.id
+
+    def job(self) -> tuple[str, dict[str, Any]]:
+        """Give the name and the configuration of the job that runs the source.
+
+        >>> PipeConfig.parse({"_id": "t", "source": {"type": "upsert", "source": "s"}}).job()
+        ('merge_load', {'source': 's', 'target': 't', 'strategy': 'upsert'})
+        """
+        if self.kind == "merge_source":
+            return self.kind, {**self.source, "target": self.target}
+        output = "merged" if self.kind == "merge_record" else "target"
+        given = {name: value for name, value in self.source.items() if name not in _OF_THE_PIPE}
+        config = {**given, output: self.target}
+        if self.kind in _LOADS:
+            return "merge_load", {**config, "strategy": _LOADS[self.kind]}
+        return self.kind, config
+
+    @classmethod
+    def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+        kind = known.get("source", {}).get("type", "merge")
+        if kind not in SOURCES:
+            hint = did_you_mean(str(kind), SOURCES) or f"known: {', '.join(SOURCES)}"
+            yield Problem("source.type", "unknown", f"unknown source {kind!r}", hint)
+        pump = known.get("pump")
+        if pump is not None and pump.cron_expression and pump.schedule_interval:
+            way_out = "keep one of them"
+            yield Problem("pump", "both", "has a schedule_interval and a cron_expression", way_out)
+        for path, value in _texts(known.get("source", {}), "source"):
+            if any(word in value for word in _TEMPLATE_WORDS):
+                yield Problem(path, "template", "a pipe has no templates", "write the value itself")
+
+    @classmethod
+    def _problem(cls, detail: ErrorDetails) -> Problem:
+        if detail["type"] == "extra_forbidden" and detail["loc"] == ("transform",):
+            hint = "transform in a pipe of its own, before or after the merge"
+            return Problem("transform", "unsupported", "a merge pipe has no transform", hint)
+        return _inside(detail) or super()._problem(detail)
+
+
+def _inside(detail: ErrorDetails) -> Problem | None:
+    """Name what is known inside the pump or the sink, not in the pipe."""
+    parts: dict[str, type[Config]] = {"pump": Pump, "sink": Sink}
+    part = parts.get(str(detail["loc"][0])) if detail["loc"] else None
+    if part is None or detail["type"] != "extra_forbidden":
+        return None
+    name = str(detail["loc"][-1])
+    hint = did_you_mean(name, part.model_fields) or f"known: {', '.join(part.model_fields)}"
+    return Problem(f"{detail['loc'][0]}.{name}", "unknown", f"unknown property {name!r}", hint)
+
+
+def _texts(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _texts(each, f"{path}.{name}")
+    elif isinstance(value, list):
+        for place, each in enumerate(value):
+            yield from _texts(each, f"{path}[{place}]")

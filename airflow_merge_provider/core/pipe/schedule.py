@@ -1,0 +1,45 @@
+"""When does a pipe run: by time, by changes of its inputs, or by both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_merge_provider.core.merge_source.signalling import SHORTEST_INTERVAL, signalling
+from airflow_merge_provider.core.pipe.config import Pump
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """``interval`` in seconds or ``cron`` or neither; ``signalled``: any change of an input starts a run."""
+
+    interval: float | None = None
+    cron: str | None = None
+    signalled: bool = False
+
+
+def schedule(
+    pump: Pump,
+    *,
+    supports_signalling: bool | None,
+    use_signalling_internally: bool = False,
+    signalling_min_interval: float = SHORTEST_INTERVAL,
+) -> Schedule:
+    """Plan the runs of a pipe; one that is run by hand has no schedule at all.
+
+    >>> schedule(Pump(schedule_interval=300), supports_signalling=True)
+    Schedule(interval=300.0, cron=None, signalled=True)
+    """
+    if pump.mode != "scheduled":
+        return Schedule()
+    cron = pump.cron_expression
+    by_time: dict[str, Any] | None = {"cron": cron} if cron else None
+    if pump.schedule_interval is not None:
+        by_time = {"interval": pump.schedule_interval}
+    signalled = signalling(
+        supports_signalling,
+        by_time,
+        use_signalling_internally=use_signalling_internally,
+        shortest_interval=signalling_min_interval,
+    )
+    return Schedule(pump.schedule_interval, cron, signalled)

@@ -1,0 +1,100 @@
+"""When is a dataset populated, what waits for it, and when does the output of a run become so.
+
+A dataset is populated when it holds everything that its producer had to put there first. Source:
+merge_source spec §6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict
+
+State = Literal["populated", "unpopulated"]
+Offset = Literal["if-source-populated", "never", "always", "initially", "onload"]
+Progressed = Literal["none", "started", "failed", "success"]
+
+OFFSETS: tuple[str, ...] = get_args(Offset)
+DEFAULT_OFFSET: Offset = "if-source-populated"
+
+FLAG = "merge.populated"
+WRITER = "merge.capability"
+
+_SOURCES = ("datasets", "inputs", "source")
+
+
+class Population(BaseModel):
+    """What the flag of a run's output depends on.
+
+    ``datasets`` are those that must be populated for the source to be so; ``marked`` those of them that a
+    person has marked as populated in Airflow, which tables do not know.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    target: str | dict[str, Any]
+    set_initial_offset: Offset = DEFAULT_OFFSET
+    datasets: tuple[str | dict[str, Any], ...] = ()
+    ignore_non_existent_datasets: bool = True
+    marked: tuple[str | dict[str, Any], ...] = ()
+    required: bool = False
+    reset: bool = False
+
+
+def population(
+    config: Any, references: Mapping[str, Any], *, set_initial_offset: Offset, marked: Iterable[Any] = ()
+) -> Population | None:
+    """Take from a configuration what its output's flag depends on; None where no table can carry one.
+
+    ``references`` are the datasets that the configuration names, by their paths.
+    """
+    if getattr(config, "target", None) is None or getattr(config, "target_format", "delta") != "delta":
+        return None
+    sources = tuple(ref for path, ref in references.items() if path.startswith(_SOURCES))
+    initial = getattr(config, "initial_datasets", None)
+    return Population(
+        target=references["target"],
+        set_initial_offset=set_initial_offset,
+        datasets=sources if initial is None else tuple(initial),
+        ignore_non_existent_datasets=getattr(config, "ignore_non_existent_datasets", True),
+        marked=tuple(marked),
+        required=getattr(config, "require_populated_input", False),
+        reset=getattr(config, "reset", False),
+    )
+
+
+def waiting_for(
+    datasets: Iterable[str], state: Mapping[str, State], *, ignore_non_existent: bool = True
+) -> tuple[str, ...]:
+    """Give the datasets that are not populated yet; one that ``state`` does not name does not exist.
+
+    >>> waiting_for(["A", "B"], {"A": "unpopulated"})
+    ('A',)
+    """
+    missing = "populated" if ignore_non_existent else "unpopulated"
+    return tuple(dataset for dataset in datasets if state.get(dataset, missing) != "populated")
+
+
+def table_state(properties: Mapping[str, str], holds_rows: Callable[[], bool]) -> State:
+    """Say what a table tells of itself: by its flag, or where this package never wrote it, by its rows.
+
+    >>> table_state({"merge.capability": "joiner"}, lambda: True)
+    'unpopulated'
+    >>> table_state({}, lambda: True)
+    'populated'
+    """
+    if FLAG in properties:
+        told = properties[FLAG].lower() == "true"
+    else:
+        told = WRITER not in properties and holds_rows()
+    return "populated" if told else "unpopulated"
+
+
+def output_populated(mode: Offset, *, source_populated: bool, run: Progressed) -> bool:
+    """Tell whether an output that was not populated is so after a run has come this far."""
+    if mode == "onload":
+        return True
+    if mode == "initially":
+        return run != "none"
+    return run == "success" and (mode == "always" or (mode == "if-source-populated" and source_populated))

@@ -1,0 +1,63 @@
+"""How much may a run change: the share of the target's rows above which it stops, or asks a person."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from airflow_merge_provider.core.errors import Problem, RiskError
+
+OnRisk = Literal["fail", "ask"]
+_STEPS = 10_000
+LIMIT, ON_RISK = "max_change_ratio", "on_risk"
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """What a run is about to do: write ``changed`` rows (new, other, deleted ones) where ``before`` stood."""
+
+    changed: int
+    before: int
+
+    @property
+    def ratio(self) -> float:
+        """The share of rows that change; above 1 where more are written than there were."""
+        # Rounded up: a run that may write this share may write these rows.
+        return math.ceil(self.changed / max(self.before, 1) * _STEPS) / _STEPS
+
+    def exceeds(self, limit: float) -> bool:
+        """Tell whether the run would change too much; a target without rows has nothing to lose."""
+        return self.before > 0 and self.changed > limit * self.before
+
+    def says(self, limit: float) -> str:
+        """Say in words what the run would do beside what it may."""
+        share = f"{self.changed} rows where {self.before} stood, {self.ratio:g} of them"
+        return f"the run would write {share}; the limit is {limit:g}"
+
+    def warnings(self, limit: float | None) -> list[str]:
+        """Say of a dry run that it would have been stopped."""
+        return [f"{LIMIT}: {self.says(limit)}"] if limit is not None and self.exceeds(limit) else []
+
+    def check(self, limit: float | None, report: Mapping[str, Any]) -> None:
+        """Stop a run before its commit; ``report`` is what a person needs to judge it.
+
+        :raises RiskError: when the run would change too much.
+        """
+        if limit is not None and self.exceeds(limit):
+            hint = "look at what changed with dry_run=True; raise the limit, or set on_risk to 'ask'"
+            problem = Problem(LIMIT, "risk", self.says(limit), hint)
+            raise RiskError.told(problem, {**report, "change_ratio": self.ratio})
+
+
+def problems(limit: Any, on_risk: Any) -> list[Problem]:
+    """Refuse a limit that is no share, and a word that is no way to go on."""
+    found = []
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int | float) or limit < 0):
+        found.append(Problem(LIMIT, "value", "must be a number >= 0", "0.2 allows a fifth of the rows"))
+    if on_risk not in ("fail", "ask"):
+        found.append(Problem(ON_RISK, "value", "must be 'fail' or 'ask'"))
+    elif on_risk == "ask" and limit is None:
+        found.append(Problem(ON_RISK, "alone", "'ask' needs max_change_ratio", "say from where on to ask"))
+    return found

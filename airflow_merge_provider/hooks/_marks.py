@@ -1,0 +1,58 @@
+"""Where people and jobs say of a dataset what its table cannot: the state store of its asset.
+
+The accessor is a class of Airflow's SDK that is not exported at its top; it is used here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from airflow.sdk import Asset, Context
+from airflow.sdk.execution_time.context import AssetStateStoreAccessor
+
+from airflow_merge_provider.assets import dataset_text, is_catalog
+
+MARK = "populated"
+
+
+def is_marked(asset: Asset) -> bool:
+    """Tell whether an asset is marked as populated; from a task."""
+    return _counts(AssetStateStoreAccessor(uri=asset.uri).get(MARK))
+
+
+async def is_marked_async(asset: Asset) -> bool:
+    """Tell whether an asset is marked as populated; from a trigger."""
+    return _counts(await AssetStateStoreAccessor(uri=asset.uri).aget(MARK))
+
+
+def marked_among(assets: Iterable[Any], context: Context) -> list[str]:
+    """Give the datasets behind those of a task's assets that are marked as populated."""
+    store = context.get("asset_state_store")
+    if store is None:
+        return []
+    return [
+        dataset_text(asset)
+        for asset in assets
+        if isinstance(asset, Asset) and _counts(store[asset].get(MARK))
+    ]
+
+
+def note(asset: Asset, report: Mapping[str, Any], context: Context) -> None:
+    """Mark a catalog table as populated once it is, for whoever cannot read it; take back only own marks."""
+    store = context.get("asset_state_store")
+    if store is None or "populated" not in report or not is_catalog(asset):
+        return
+    if report["populated"]:
+        store[asset].set(MARK, {"run_id": context["run_id"], "job": report.get("job")})
+    elif _is_own(store[asset].get(MARK)):
+        store[asset].delete(MARK)
+
+
+def _counts(value: Any) -> bool:
+    """Take any mark for a yes but those that say no."""
+    return value not in (None, False, "false")
+
+
+def _is_own(value: Any) -> bool:
+    return isinstance(value, Mapping) and "job" in value

@@ -1,0 +1,133 @@
+"""Which datasets are populated, and why: seen in their tables without a JVM, and in Airflow's marks.
+
+The order of truth is the dataset's own commits, then a mark in the state store of its asset. A catalog
+table can only be read by Spark: there the mark is all that is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk import Asset
+
+from airflow_merge_provider.assets import dataset_asset
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.core.population import FLAG, State, table_state, waiting_for
+from airflow_merge_provider.hooks._marks import is_marked, is_marked_async
+from airflow_merge_provider.hooks.warehouse import WarehouseHook
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+Ref = str | Mapping[str, Any]
+Origin = Literal["flag", "rows", "files", "mark", "event", "missing", "catalog"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What was seen of one dataset; ``state`` is None when it does not exist.
+
+    ``origin`` says what the state rests on: the table's flag, the rows of a table that others write, files
+    that are there, a mark or an event in Airflow.
+    """
+
+    dataset: str
+    uri: str
+    asset: Asset
+    state: State | None
+    origin: Origin
+    version: int | None = None
+
+    def __str__(self) -> str:
+        if self.state == "populated":
+            return f"{self.dataset} is populated ({self.origin})"
+        if self.state is None:
+            return f"{self.dataset} does not exist at {self.uri}"
+        if self.origin == "catalog":
+            return f"{self.dataset} is a catalog table, which is not marked as populated"
+        version = "" if self.version is None else f" at version {self.version}"
+        return f"{self.dataset} exists{version}, but is not populated yet"
+
+    def marked(self) -> Sight:
+        """Give the same dataset as one that Airflow has a mark of."""
+        return replace(self, state="populated", origin="mark")
+
+
+def look(hook: WarehouseHook, refs: Sequence[Ref], *, warehouse: str | None = None) -> list[Sight]:
+    """See what the datasets tell of themselves; ``warehouse`` as operators are given it, for their assets.
+
+    :raises ConfigError: when a reference names no dataset.
+    :raises SetupError: when a place cannot be read.
+    """
+    return [_sight(hook, ref, dataset_asset(ref, warehouse=warehouse)) for ref in refs]
+
+
+def missing(sights: Iterable[Sight], *, ignore_non_existent: bool) -> list[Sight]:
+    """Give those that are waited for."""
+    by_uri = {sight.uri: sight for sight in sights}
+    state = {uri: sight.state for uri, sight in by_uri.items() if sight.state is not None}
+    return [by_uri[uri] for uri in waiting_for(by_uri, state, ignore_non_existent=ignore_non_existent)]
+
+
+def with_marks(sights: Sequence[Sight], *, ignore_non_existent: bool) -> list[Sight]:
+    """Let marks count for what is waited for; from a task."""
+    waited = missing(sights, ignore_non_existent=ignore_non_existent)
+    return [sight.marked() if sight in waited and is_marked(sight.asset) else sight for sight in sights]
+
+
+async def with_marks_async(sights: Sequence[Sight], *, ignore_non_existent: bool) -> list[Sight]:
+    """Let marks count for what is waited for; from a trigger."""
+    waited = missing(sights, ignore_non_existent=ignore_non_existent)
+    return [
+        sight.marked() if sight in waited and await is_marked_async(sight.asset) else sight
+        for sight in sights
+    ]
+
+
+def _sight(hook: WarehouseHook, ref: Ref, asset: Asset) -> Sight:
+    dataset = hook.dataset(ref)
+    if dataset.path is None:
+        return Sight(dataset.id, dataset.uri, asset, "unpopulated", "catalog")
+    if dataset.format == "delta":
+        return _table_sight(hook, dataset, asset)
+    if _has_files(hook, dataset.path):
+        return Sight(dataset.id, dataset.uri, asset, "populated", "files")
+    return Sight(dataset.id, dataset.uri, asset, None, "missing")
+
+
+def _table_sight(hook: WarehouseHook, dataset: Dataset, asset: Asset) -> Sight:
+    table = hook.table(dataset)
+    if table is None:
+        return Sight(dataset.id, dataset.uri, asset, None, "missing")
+    properties = {str(name): str(value) for name, value in table.metadata().configuration.items()}
+    state = table_state(properties, lambda: _holds_rows(table))
+    origin: Origin = "flag" if FLAG in properties else "rows"
+    return Sight(dataset.id, dataset.uri, asset, state, origin, table.version())
+
+
+def _holds_rows(table: DeltaTable) -> bool:
+    """Ask the log alone: a file whose rows are not counted there has some."""
+    counts = table.get_add_actions().column("num_records").to_pylist()
+    return any(count is None or count > 0 for count in counts)
+
+
+def _has_files(hook: WarehouseHook, path: str) -> bool:
+    """Tell whether there is a file, or a folder with one in it that is not hidden."""
+    if path.startswith("/"):
+        place: Any = Path(path)
+    else:
+        from airflow.sdk import ObjectStoragePath  # noqa: PLC0415 - most files lie on this machine
+
+        place = ObjectStoragePath(path, **hook.storage_options)
+    try:
+        if place.is_file():
+            return True
+        return place.is_dir() and any(
+            each.is_file() for each in place.rglob("*") if not each.name.startswith((".", "_"))
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise SetupError(f"{path} cannot be read: {error}") from error

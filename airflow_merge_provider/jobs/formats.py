@@ -1,0 +1,20 @@
+"""What does Spark call a format of files: avro has two names, and a plain installation knows the second."""
+
+from __future__ import annotations
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+_AVRO = ("avro", "org.apache.spark.sql.avro.AvroFileFormat")
+
+
+def spark_format(spark: SparkSession, kind: str) -> str:
+    """Give Spark's name of a format; avro's class is installed where its short name may not be."""
+    if kind != "avro":
+        return kind
+    short, long = _AVRO
+    try:
+        spark.read.format(short).schema("x int").load([]).schema  # noqa: B018 - asks for the source
+    except AnalysisException as error:
+        return long if "avro" in str(error).lower() else short
+    return short

@@ -1,0 +1,148 @@
+"""What has been committed to a table, and what its writers said of it.
+
+Spark answers that with a statement that takes a quarter of a second, and several in a process that has just
+started. Where the table lies on this machine delta-rs reads the same log in milliseconds; everywhere else,
+and whenever it cannot, Spark is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.jobs import sql
+from airflow_merge_provider.jobs.session import is_local
+from airflow_merge_provider.jobs.spark_errors import condition
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+NOT_THERE = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
+
+_NOT_DELTA = (
+    "DELTA_TABLE_ONLY_OPERATION",
+    "DELTA_ONLY_OPERATION",
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_TABLE_NOT_FOUND",
+    "EXPECT_TABLE_NOT_VIEW",
+)
+
+Answer = TypeVar("Answer")
+
+
+class Commit(NamedTuple):
+    """A line of a table's history: what its writer said, and how many rows it wrote, where Delta says it."""
+
+    version: int
+    words: str | None
+    rows: int | None
+
+
+Commits = list[Commit]
+
+
+def commits(spark: SparkSession, dataset: Dataset, limit: int | None) -> Commits:
+    """Give the commits, newest first; nothing when there is no table.
+
+    :raises DataError: when there is something else than a Delta table.
+    """
+    return asked(spark, dataset, lambda table: _read_commits(table, limit)) or _commits(spark, dataset, limit)
+
+
+def properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str]:
+    """Give the properties of a table that exists."""
+    found = asked(spark, dataset, lambda table: table.metadata().configuration)
+    if found is not None:
+        return found
+    rows = spark.sql(f"SHOW TBLPROPERTIES {sql.table(dataset)}").collect()
+    return {row["key"]: row["value"] for row in rows}
+
+
+def rows_at(spark: SparkSession, dataset: Dataset, version: int) -> int | None:
+    """Give how many rows the files of a version hold; None where delta-rs cannot tell."""
+
+    def counted(table: DeltaTable) -> int | None:
+        table.load_as_version(version)
+        counts = table.get_add_actions().column("num_records").to_pylist()
+        return None if None in counts else sum(counts)
+
+    return asked(spark, dataset, counted)
+
+
+def transaction(spark: SparkSession, dataset: Dataset, app_id: str) -> int | None:
+    """Ask delta-rs for the number that Delta keeps for ever; None when it cannot read this table."""
+    try:
+        from deltalake import DeltaTable  # noqa: PLC0415 - needed only where the history does not reach
+
+        path = dataset.path
+        if path is None:
+            path = spark.sql(f"DESCRIBE DETAIL {sql.table(dataset)}").collect()[0]["location"]
+        return DeltaTable(str(path)).transaction_version(app_id) or 0
+    except Exception:  # noqa: BLE001 - no right to look, an unknown store, a feature it does not know
+        return None
+
+
+def asked(spark: SparkSession, dataset: Dataset, question: Callable[[DeltaTable], Answer]) -> Answer | None:
+    """Ask delta-rs about a table of this machine; None when it cannot tell."""
+    if dataset.path is None or not dataset.path.startswith("/") or not is_local(spark):
+        return None
+    try:
+        from deltalake import DeltaTable  # noqa: PLC0415 - not every run needs it
+
+        return question(DeltaTable(dataset.path))
+    except Exception:  # noqa: BLE001 - no table, no right to look, a feature it does not know: Spark tells
+        return None
+
+
+def _read_commits(table: DeltaTable, limit: int | None) -> Commits | None:
+    found = [_commit(each) for each in table.history(limit)]
+    # A commit that says nothing about itself is left out there.
+    return found if found and found[0].version == table.version() else None
+
+
+def _commits(spark: SparkSession, dataset: Dataset, limit: int | None) -> Commits:
+    words = f"DESCRIBE HISTORY {sql.table(dataset)}" + (f" LIMIT {limit}" if limit else "")
+    try:
+        # Whole rows: choosing columns would make it one more Spark job.
+        rows = spark.sql(words).collect()
+    except AnalysisException as error:
+        reason = condition(error)
+        if reason.startswith(NOT_THERE):
+            return []
+        if not reason.startswith(_NOT_DELTA):
+            raise
+        if dataset.path is not None and not _is_something_else(spark, dataset.path):
+            return []
+        raise _not_delta(dataset) from None
+    return [_commit(row.asDict()) for row in rows]
+
+
+def _commit(line: Mapping[str, Any]) -> Commit:
+    written = (line.get("operationMetrics") or {}).get("numOutputRows")
+    return Commit(int(line["version"]), line.get("userMetadata"), None if written is None else int(written))
+
+
+def _is_something_else(spark: SparkSession, path: str) -> bool:
+    """Tell whether there are files that no Delta writer left: it makes the log's folder before anything."""
+    return _files(spark, f"{path}/_delta_log") is None and bool(_files(spark, path))
+
+
+def _files(spark: SparkSession, path: str) -> list[object] | None:
+    """Name at most one file below a path; None when the path does not exist."""
+    found = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    try:
+        return list(found.load(path).select("path").limit(1).collect())
+    except AnalysisException as error:
+        if condition(error).startswith(NOT_THERE):
+            return None
+        raise
+
+
+def _not_delta(dataset: Dataset) -> DataError:
+    hint = 'an input needs its format, {"dataset": …, "format": "parquet"}; a target needs another place'
+    return DataError.of([Problem(dataset.id, "not-delta", f"{dataset.uri} is not a Delta table", hint)])

@@ -1,0 +1,147 @@
+"""A folder of files as the target: what may be added to it, and how a run's files get there all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from pyspark.sql import DataFrame, Observation, SparkSession, functions as F
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import ConflictError, DataError, JobError, Problem
+from airflow_merge_provider.core.joiner.config import JoinerConfig
+from airflow_merge_provider.core.joiner.schema import Schema
+from airflow_merge_provider.jobs.formats import spark_format
+from airflow_merge_provider.jobs.joiner.folder import Content, Entry, Folder, folder_of
+from airflow_merge_provider.jobs.joiner.schemas import schema_of
+from airflow_merge_provider.jobs.joiner.target import Target, Written
+
+_OURS: Mapping[str, Mapping[str, str]] = {"csv": {"header": "true"}, "json": {"ignoreNullFields": "false"}}
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class FileTarget(Target):
+    """Files of one format; ``content`` is what the folder held when the run began."""
+
+    folder: Folder
+    content: Content
+    options: Mapping[str, str]
+
+    @classmethod
+    def find(cls, spark: SparkSession, dataset: Dataset, config: JoinerConfig) -> Self:
+        """Look at the folder before anything is read, and finish what a run that died left there.
+
+        :raises DataError: when it holds what no run of a join wrote, or lacks what is to be added to.
+        """
+        folder = folder_of(spark, str(dataset.path))
+        content = folder.content()
+        last = content.last
+        state = last.state if last else {}
+        found = cls(
+            replace(dataset, format=config.target_format),
+            config.write_mode == "append",
+            state,
+            Written(last.number if last else None, state.get("outputs")),
+            folder,
+            content,
+            {**_OURS.get(config.target_format, {}), **(config.target_options or {})},
+        )
+        found._require_own()
+        return found
+
+    def is_whole(self) -> bool:
+        return not self._missing()
+
+    def check(self, spark: SparkSession, fields: Schema) -> None:
+        if not self.append or not self.state:
+            return
+        here = {name: kind for name, kind, _ in self.state["columns"]}
+        problems = self.unfit(here, fields)
+        names = [field.name for field in fields]
+        problems += [self.misfit(f"{name!r} is missing here") for name in here if name not in names]
+        if not problems and self.dataset.format == "csv" and list(here) != names:
+            problems.append(self.misfit(f"csv files have their columns in this order: {', '.join(here)}"))
+        stored = (self.state["format"], self.state["options"])
+        if stored != (self.dataset.format, self.options):
+            problems.append(self.misfit(f"the files there are {stored[0]} with options {stored[1]}"))
+        if problems:
+            raise DataError.of(problems)
+
+    def write(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> Written:
+        last = self.content.last
+        number = last.number + 1 if last else 1
+        stage = self.folder.stage(number)
+        outputs = self._staged(spark, rows, stage, number)
+        added = tuple(self.folder.staged(stage))
+        if not added:
+            message = f"{self.folder.uri(stage)} is empty: Spark and this process do not see the same files"
+            raise JobError(message)
+        before = last.files if last else ()
+        columns = [field.as_list() for field in schema_of(rows)]
+        about = {"format": self.dataset.format, "options": self.options, "columns": columns}
+        entry = Entry(
+            number=number,
+            stage=stage,
+            added=added,
+            removed=() if self.append else before,
+            files=(*before, *added) if self.append else added,
+            state={**state, **about, "outputs": outputs},
+        )
+        if not self.folder.record(entry):
+            self.folder.discard(stage)
+            raise self._conflict(number)
+        self.folder.settle(entry)
+        return Written(number, outputs)
+
+    def _staged(self, spark: SparkSession, rows: DataFrame, stage: str, number: int) -> int:
+        """Write the rows where nobody looks, and count them on their way."""
+        seen = Observation(stage)
+        counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
+        writer = counted.write.format(spark_format(spark, self.dataset.format)).options(**self.options)
+        try:
+            writer.save(self.folder.uri(stage))
+        except Exception as error:
+            self.folder.discard(stage)
+            last = self.folder.content().last
+            if last is not None and last.number >= number:
+                # The run that was first has taken this one's files away.
+                raise self._conflict(number) from error
+            raise
+        return int(seen.get["rows"])
+
+    def _conflict(self, number: int) -> ConflictError:
+        return ConflictError(
+            f"Another run wrote {self.dataset.uri} first: run {number} is taken; run it again"
+        )
+
+    def _missing(self) -> list[str]:
+        last = self.content.last
+        return sorted(set(last.files) - self.content.files) if last else []
+
+    def _require_own(self) -> None:
+        last = self.content.last
+        foreign = sorted(self.content.files - set(last.files if last else ()))
+        if self.folder.holds_table():
+            foreign = ["_delta_log"]
+        if foreign:
+            raise self._wrong(
+                "foreign-target",
+                f"holds what no join wrote: {_some(foreign)}",
+                "choose another target, or empty the folder",
+            )
+        if self.append and (missing := self._missing()):
+            raise self._wrong(
+                "incomplete-target",
+                f"lacks what earlier runs wrote: {_some(missing)}",
+                "restore the files, or overwrite the target once with another run",
+            )
+
+    def _wrong(self, code: str, message: str, hint: str) -> DataError:
+        return DataError.of([Problem("target", code, f"{self.dataset.uri} {message}", hint)])
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -1,0 +1,191 @@
+"""A folder of files that runs replace or add to: which runs there were, and how each happens once and whole.
+
+A run writes its files into a hidden folder. It happens when its entry, numbered one above the last, is
+created in the ledger: only one run can create it. After that the files are moved into place and the ones they
+replace are removed; where a run dies over that, the next one finishes it before it looks at anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.errors import SetupError
+
+# Spark, and most that reads folders, passes over names that begin like this.
+_HIDDEN = ("_", ".")
+_OURS = "_merge"
+_LEDGER = f"{_OURS}/ledger"
+_ENTRY, _DONE, _SUCCESS = ".json", ".done", "_SUCCESS"
+_KEPT = 20
+# What Hadoop's S3 client is told, in the words of fsspec's.
+_S3 = {"access.key": "key", "secret.key": "secret", "session.token": "token", "endpoint": "endpoint_url"}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a run did: the files it staged and added, those it removed, and all that were there after it."""
+
+    number: int
+    stage: str
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    files: tuple[str, ...]
+    state: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A folder at one moment: its last run, None before the first, and the files that are to be seen."""
+
+    last: Entry | None
+    files: frozenset[str]
+
+
+class Folder:
+    """One folder, on a local disk or an object store; names are relative to it.
+
+    :raises SetupError: when no library for this kind of location is installed.
+    """
+
+    def __init__(self, location: str, options: Mapping[str, Any] | None = None) -> None:
+        self.location = location.rstrip("/")
+        try:
+            self._fs, root = fsspec.core.url_to_fs(location, **(options or {}))
+        except (ImportError, ValueError) as error:
+            raise SetupError(
+                f"{location}: no library for this kind of location is installed ({error})"
+            ) from None
+        self._root = root.rstrip("/")
+
+    def uri(self, name: str) -> str:
+        """Name a file or a folder in here as Spark does."""
+        return f"{self.location}/{name}"
+
+    def content(self) -> Content:
+        """Give the last run and the files, after finishing what a run left unfinished."""
+        while True:
+            last = self._last()
+            if last is not None and not self._exists(self._done(last.number)):
+                self.settle(last)
+            files = frozenset(name for name in self._names() if not _is_hidden(name))
+            if self._newest() == (last.number if last else 0):
+                return Content(last, files)
+
+    def holds_table(self) -> bool:
+        """Tell whether this is a Delta table."""
+        return self._exists("_delta_log")
+
+    def stage(self, number: int) -> str:
+        """Name a hidden folder for the files of a run."""
+        return f"{_OURS}/{number}-{uuid.uuid4().hex}"
+
+    def staged(self, stage: str) -> list[str]:
+        """Give the names of the files that Spark left in a hidden folder."""
+        names = (name.removeprefix(f"{stage}/") for name in self._names(stage))
+        return sorted(name for name in names if not _is_hidden(name))
+
+    def record(self, entry: Entry) -> bool:
+        """Make a run happen; False when another has taken its number."""
+        content = json.dumps(asdict(entry), ensure_ascii=False).encode()
+        name = self._entry(entry.number)
+        try:
+            if not isinstance(self._fs, LocalFileSystem):
+                self._fs.pipe_file(self._path(name), content, mode="create")
+                return True
+            part = Path(self._path(f"{entry.stage}/{_ENTRY}"))
+            part.write_bytes(content)
+            Path(self._path(_LEDGER)).mkdir(parents=True, exist_ok=True)
+            # Linking, unlike renaming, fails where the name is taken.
+            os.link(part, self._path(name))
+        except FileExistsError:
+            return False
+        return True
+
+    def settle(self, entry: Entry) -> None:
+        """Move a run's files into place and remove what they replace; done twice, it changes nothing.
+
+        ``_SUCCESS`` is away meanwhile, for readers who wait for it.
+        """
+        self.discard(_SUCCESS)
+        for name in entry.added:
+            # Where it is gone, somebody else has moved it.
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.mv(self._path(f"{entry.stage}/{name}"), self._path(name))
+        for name in entry.removed:
+            self.discard(name)
+        self._fs.pipe_file(self._path(_SUCCESS), b"")
+        self._fs.pipe_file(self._path(self._done(entry.number)), b"")
+        self._tidy(entry.number)
+
+    def discard(self, name: str) -> None:
+        """Remove a file or a folder; one that is not there is no error."""
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm(self._path(name), recursive=True)
+
+    def _last(self) -> Entry | None:
+        number = self._newest()
+        if not number:
+            return None
+        raw = json.loads(self._fs.cat_file(self._path(self._entry(number))))
+        lists = {name: tuple(raw[name]) for name in ("added", "removed", "files")}
+        return Entry(raw["number"], raw["stage"], state=raw["state"], **lists)
+
+    def _newest(self) -> int:
+        return max(self._numbers(), default=0)
+
+    def _numbers(self) -> list[int]:
+        names = (name.rpartition("/")[2] for name in self._names(_LEDGER))
+        return [int(name.removesuffix(_ENTRY)) for name in names if name.endswith(_ENTRY)]
+
+    def _tidy(self, number: int) -> None:
+        """Remove what runs up to this one staged: one that still goes on has lost; and all old entries."""
+        self._fs.invalidate_cache()
+        for path in self._fs.ls(self._path(_OURS), detail=False):
+            name = path.rstrip("/").rpartition("/")[2]
+            if name.partition("-")[0].isdigit() and int(name.partition("-")[0]) <= number:
+                self.discard(f"{_OURS}/{name}")
+        for old in self._numbers():
+            if old <= number - _KEPT:
+                self.discard(self._entry(old))
+                self.discard(self._done(old))
+
+    def _names(self, below: str = "") -> list[str]:
+        self._fs.invalidate_cache()
+        found = self._fs.find(self._path(below) if below else self._root)
+        return [path[len(self._root) + 1 :] for path in found]
+
+    def _exists(self, name: str) -> bool:
+        self._fs.invalidate_cache()
+        return bool(self._fs.exists(self._path(name)))
+
+    def _entry(self, number: int) -> str:
+        return f"{_LEDGER}/{number:08d}{_ENTRY}"
+
+    def _done(self, number: int) -> str:
+        return f"{_LEDGER}/{number:08d}{_DONE}"
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+
+def folder_of(spark: SparkSession, location: str) -> Folder:
+    """Reach a folder with the credentials that Spark's settings have; its environment tells the rest."""
+    if not location.startswith(("s3://", "s3a://")):
+        return Folder(location)
+    told = {ours: spark.conf.get(f"spark.hadoop.fs.s3a.{name}", None) for name, ours in _S3.items()}
+    return Folder(location, {name: value for name, value in told.items() if value})
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(_HIDDEN) for part in name.split("/"))

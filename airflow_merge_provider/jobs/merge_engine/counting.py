@@ -1,0 +1,157 @@
+"""What happened to records and keys, in numbers, and what was wrong with them.
+
+Source: merge_engine spec §12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, functions as F
+
+from airflow_merge_provider.core.merge_engine import refusals
+from airflow_merge_provider.core.merge_engine.columns import is_text
+from airflow_merge_provider.core.merge_engine.plan import Plan
+from airflow_merge_provider.jobs import sql
+from airflow_merge_provider.jobs.merge_engine.records import (
+    ADDS,
+    DELETES,
+    IGNORED,
+    LATE,
+    LONE,
+    POSITION,
+    PROBLEM,
+    STORED,
+    TIE,
+    any_set,
+)
+
+BEFORE = "#before"
+AFTER = "#after"
+CHANGE = "#change"  # +I, +U or -D; null when the row stays as it is
+REMOVED = "#removed"  # where the removal of the key stands in the order, when it is to be remembered
+
+_RECORDS = "#records"
+_RETRACTS = "#retracts"
+_DROPPED = "#dropped"
+_LATE = "#late"
+_TIES = "#ties"
+_NULLS = "#nulls"
+_LONE = "#lone"
+_MISSED = "#missed"
+_PROBLEMS = "problems"
+_BYTES = "bytes"
+_FIXED = 16  # of any value
+_SHOWN = 5
+
+
+def per_key(plan: Plan) -> dict[str, Column]:
+    """Give the aggregates that count the records of a key, by the names of their columns."""
+    fresh = ~sql.column(STORED)
+    taken = fresh & ~sql.column(IGNORED)
+    counters = {
+        _RECORDS: F.count_if(fresh),
+        _RETRACTS: F.count_if(taken & ~sql.column(ADDS)),
+        _DROPPED: F.count_if(sql.column(IGNORED)),
+    }
+    if plan.sequence or plan.groups:
+        counters[_LATE] = F.count_if(sql.column(LATE))
+        counters[_MISSED] = F.count_if(taken & sql.column(DELETES) & (sql.column(LATE) | ~_is_placed(plan)))
+    if plan.sequence:
+        counters[_TIES] = F.count_if(sql.column(TIE))
+        unplaced = [sql.column(name).isNull() for name in plan.sequence]
+        counters[_NULLS] = F.count_if(taken & F.greatest(*unplaced, F.lit(False)))
+    if plan.retracts and not plan.options.ignore_update_before:
+        counters[_LONE] = F.max_by(sql.column(LONE), F.when(fresh, sql.column(POSITION))).cast("bigint")
+    return counters
+
+
+def _is_placed(plan: Plan) -> Column:
+    """Say whether a record has a place in an order other than that of its arrival."""
+    names = [name for group in plan.groups for name in group.order] or list(plan.sequence)
+    return any_set(names)
+
+
+def problem(plan: Plan, alive: Column) -> Iterator[Column]:
+    """Yield what is wrong with the records of a key, in words: one of them, or some of them together."""
+    yield sql.column(PROBLEM)
+    if "tie" in plan.fail_on:
+        yield F.when(sql.column(_TIES) > 0, F.lit(refusals.tie(plan.sequence)))
+    if "lone-update" in plan.fail_on and _LONE in per_key(plan):
+        yield F.when(sql.column(_LONE) > 0, F.lit(refusals.LONE_UPDATE))
+    if "orphan-retract" in plan.fail_on:
+        orphan = (sql.column(_RETRACTS) > 0) & sql.column(BEFORE).isNull() & ~alive
+        yield F.when(orphan, F.lit(refusals.ORPHAN_RETRACT))
+
+
+def counted(plan: Plan, found: DataFrame) -> tuple[dict[str, int], int | None]:
+    """Count what happens, in one action, and the bytes of the rows to write, as far as they can be told.
+
+    :raises DataError: when something is wrong with a record or a result; with the first keys that have it.
+    """
+    change, after, before = sql.column(CHANGE), sql.column(AFTER), sql.column(BEFORE)
+    wanted = {
+        "records": F.sum(sql.column(_RECORDS)),
+        "keys": F.count(F.lit(1)),
+        "inserted": F.count_if(change == "+I"),
+        "updated": F.count_if(change == "+U"),
+        "removed": F.count_if(change == "-D"),
+        "unchanged": F.count_if(change.isNull() & after.isNotNull()),
+        **_oddities(found.columns),
+        _PROBLEMS: F.count(sql.column(PROBLEM)),
+        _BYTES: F.sum(F.when(change.isNotNull(), _size(plan))),
+    }
+    orphaned = (sql.column(_RETRACTS) > 0) & before.isNull() & after.isNull()
+    wanted |= {
+        "orphan_retracts": F.count_if(orphaned),
+        "ignored_retracts": F.sum(sql.column(_DROPPED)),
+    }
+    row = found.agg(*(value.alias(name) for name, value in wanted.items())).collect()[0]
+    counts = {name: int(row[name] or 0) for name in wanted}
+    size = counts.pop(_BYTES)
+    if counts.pop(_PROBLEMS):
+        raise refusals.refused(_problems(plan, found))
+    nested = any(isinstance(column.kind, Mapping) or column.family == "variant" for column in plan.columns)
+    return counts, None if nested else size
+
+
+def _size(plan: Plan) -> Column:
+    """Give about how many bytes a row has; what is nested is left out."""
+    after = sql.column(AFTER)
+    long = [column.name for column in plan.columns if is_text(column.kind) or column.family == "binary"]
+    values = [after[name] if name in plan.values else sql.column(name) for name in long]
+    texts = [F.coalesce(F.octet_length(value), F.lit(0)) for value in values]
+    return reduce(Column.__add__, texts, F.lit(_FIXED * len(plan.columns)))
+
+
+def _oddities(known: list[str]) -> dict[str, Column]:
+    """Count what is no error and may be one upstream, as far as a plan can have it."""
+    changes, all_late = sql.column(CHANGE).isNotNull(), sql.column(_LATE) == sql.column(_RECORDS)
+    made = {
+        _LATE: {"late": F.sum(sql.column(_LATE)), "filled_holes": F.count_if(changes & all_late)},
+        _MISSED: {"missed_deletes": F.sum(F.when(sql.column(AFTER).isNotNull(), sql.column(_MISSED)))},
+        _TIES: {"ties": F.sum(sql.column(_TIES))},
+        _NULLS: {"null_sequence": F.sum(sql.column(_NULLS))},
+        _LONE: {"lone_updates": F.sum(sql.column(_LONE))},
+        REMOVED: {"remembered": F.count(sql.column(REMOVED))},
+    }
+    return {name: count for of, counts in made.items() if of in known for name, count in counts.items()}
+
+
+def _problems(plan: Plan, found: DataFrame) -> list[tuple[str, int, str]]:
+    key = F.to_json(F.struct(*map(sql.column, plan.key)), {"ignoreNullFields": "false"})
+    rows = (
+        found.where(sql.column(PROBLEM).isNotNull())
+        .groupBy(sql.column(PROBLEM))
+        .agg(F.count(F.lit(1)).alias("keys"), F.min(key).alias("key"))
+        .orderBy(F.desc("keys"), sql.column(PROBLEM))
+        .limit(_SHOWN)
+        .collect()
+    )
+    return [(row[PROBLEM], int(row["keys"]), row["key"]) for row in rows]
+
+
+def has_changes(counts: Mapping[str, int]) -> bool:
+    """Say whether anything is to be written."""
+    return any(counts.get(name) for name in ("inserted", "updated", "removed", "remembered"))

@@ -1,0 +1,82 @@
+"""What would a target hold if everything in its sources had been folded: a merge on read, nothing is written.
+
+A source that is only added to is a log of the table. Where it is folded seldom, writing costs nothing but the
+log's own appends, and readers who need the newest rows fold what the last run has not seen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+
+from airflow_merge_provider.core.dataset import Dataset, resolve
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.merge_engine.plan import Plan
+from airflow_merge_provider.jobs import sql, tables
+from airflow_merge_provider.jobs.merge_engine import intake, side_tables
+from airflow_merge_provider.jobs.merge_engine.counting import AFTER
+from airflow_merge_provider.jobs.merge_engine.outcome import outcome
+from airflow_merge_provider.jobs.merge_engine.records import PROBLEM
+from airflow_merge_provider.jobs.merge_engine.source import gained
+from airflow_merge_provider.jobs.tables import Pinned
+
+_CAPABILITY = "merge_engine"
+
+
+def current(spark: SparkSession, target: str, warehouse: str | None = None) -> DataFrame:
+    """Give the rows of a merge engine's target, with what its sources have gained since its last run.
+
+    :raises DataError: when the target is not there or says nothing of its sources; reading the rows fails
+        where a run would refuse a record.
+    """
+    dataset = resolve(target, warehouse, at="target")
+    last = tables.last_run(spark, dataset, _CAPABILITY)
+    if last is None or "configs" not in last.state:
+        message = f"{dataset.uri} does not say what was folded into it"
+        raise DataError.of([Problem("target", "foreign-target", message, "run its task once")])
+    rows = tables.read(spark, Pinned(dataset, last.version))
+    for uri, config in last.state["configs"].items():
+        rows = _folded(spark, dataset, rows, MergeEngineConfig.parse(config), uri, last.state)
+    return rows
+
+
+def _folded(
+    spark: SparkSession,
+    target: Dataset,
+    rows: DataFrame,
+    config: MergeEngineConfig,
+    uri: str,
+    state: Mapping[str, Any],
+) -> DataFrame:
+    """Fold into rows what one source has gained."""
+    named = uri.removeprefix("table:")
+    source = Dataset(named, table=named) if named != uri else Dataset(named, path=uri)
+    taken = gained(spark, config, tables.pin(spark, source), state["sources"][uri])
+    if taken is None:
+        return rows
+    plan = intake.planned_for(config, taken, rows.schema)
+    batch = intake.fitted(config, taken.rows, plan.columns)
+    removed = None
+    if config.tombstone_retention is not None:
+        since = time.time_ns() // 1000 - config.tombstone_retention // timedelta(microseconds=1)
+        place = side_tables.removals_of(target)
+        side = side_tables.look(spark, place, side_tables.REMOVALS, state)
+        removed = side_tables.removed(spark, side, plan, since)
+    found = outcome(plan, batch, rows, removed)
+    problem = sql.column(PROBLEM)
+    right = F.when(problem.isNull(), F.lit(True)).otherwise(F.raise_error(problem).cast("boolean"))
+    after = sql.column(AFTER)
+    values = [sql.column(name) if name in plan.key else after[name].alias(name) for name in plan.names]
+    return _untouched(plan, rows, batch).unionByName(found.where(right & after.isNotNull()).select(*values))
+
+
+def _untouched(plan: Plan, rows: DataFrame, batch: DataFrame) -> DataFrame:
+    keys = batch.select(*map(sql.column, plan.key))
+    pairs = [rows[sql.name(name)].eqNullSafe(keys[sql.name(name)]) for name in plan.key]
+    return rows.join(keys, reduce(Column.__and__, pairs), "left_anti")

@@ -1,0 +1,65 @@
+"""Sets and sketches that are kept as bytes: how unions of them are made, and in which bytes they are written.
+
+Spark unites sketches, and writes them in forms of its own; Apache DataSketches turns these into the compact
+forms that other engines write. Bitmaps are united by CRoaring, whose portable form all libraries share.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import Column, functions as F
+
+_LONGS_WITH_COUNT = 2
+_SAMPLING = slice(12, 16)
+
+
+def united_bitmaps(values: Column) -> Column:
+    """Give the union of a list of rbm32 bitmaps, null for none and where one of them is broken."""
+    return F.udf(_united, "binary", useArrow=True)(values)
+
+
+def compact(function: str, value: Column) -> Column:
+    """Give a sketch in the bytes that other engines write."""
+    return F.udf(_COMPACT[function], "binary", useArrow=True)(value)
+
+
+def _united(values: list[bytes] | None) -> bytes | None:
+    from pyroaring import BitMap  # noqa: PLC0415 - on workers, and only where bitmaps are
+
+    if not values:
+        return None
+    try:
+        return bytes(BitMap.union(*map(BitMap.deserialize, values)).serialize())
+    except (ValueError, IndexError):
+        return None
+
+
+def _compact_hll(value: bytes | None) -> bytes | None:
+    from datasketches import hll_sketch, hll_union, tgt_hll_type  # noqa: PLC0415 - as above
+
+    if value is None:
+        return None
+    sketch = hll_sketch.deserialize(bytes(value))
+    union = hll_union(sketch.lg_config_k)
+    union.update(sketch)
+    return bytes(union.get_result(tgt_hll_type.HLL_4).serialize_compact())
+
+
+def _compact_theta(value: bytes | None) -> bytes | None:
+    from datasketches import compact_theta_sketch  # noqa: PLC0415 - as above
+
+    if value is None:
+        return None
+    written = bytearray(compact_theta_sketch.deserialize(bytes(value)).serialize())
+    if written[0] >= _LONGS_WITH_COUNT:
+        # The probability of sampling, which the C++ library leaves out and the Java one writes.
+        written[_SAMPLING] = struct.pack("<f", 1.0)
+    return bytes(written)
+
+
+_COMPACT: Mapping[str, Callable[[bytes | None], bytes | None]] = {
+    "hll_sketch": _compact_hll,
+    "theta_sketch": _compact_theta,
+}

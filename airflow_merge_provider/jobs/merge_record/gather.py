@@ -1,0 +1,133 @@
+"""How do the lines of many small files get to Spark at once: read here, and handed over as one table.
+
+Spark spends milliseconds on each file that it opens, whatever is in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_merge_provider.jobs.merge_record.containers import is_packed
+from airflow_merge_provider.jobs.merge_record.formats import BLOCK, FILE, POSITION
+from airflow_merge_provider.jobs.merge_record.listing import Waiting
+from airflow_merge_provider.jobs.merge_record.storage import Storage
+
+LINE = "value"
+# Files of this size on average are opened here, as long as together they are not too much for a driver.
+_SMALL = 1 << 20
+_MOST = 256 << 20
+_BATCH = 32 << 20
+_BOM = b"\xef\xbb\xbf"
+# Options of the reader that change what a line is.
+_LINE_OPTIONS = {"linesep", "encoding", "charset", "multiline", "wholetext", "compression"}
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines with the columns of their place; ``names`` is what ``FILE`` calls each URI.
+
+    ``overfull`` are files with a line that goes on after its object, which Spark would not say.
+    """
+
+    table: pa.Table
+    names: dict[str, str]
+    overfull: frozenset[str]
+
+
+def is_worth_it(files: Sequence[Waiting], options: Sequence[str]) -> bool:
+    """Say whether files are small, and read line by line."""
+    size = sum(file.entry.size for file in files)
+    plain = _LINE_OPTIONS.isdisjoint(name.lower() for name in options)
+    return plain and size <= min(_MOST, _SMALL * len(files))
+
+
+def objects(source: Storage, files: Sequence[Waiting]) -> Lines | None:
+    """Gather the lines of files that hold nothing but objects of JSON; others, and packed ones, stay out."""
+    plain = [file for file in files if not is_packed(file.entry.name)]
+    tables: list[pa.Table] = []
+    names: dict[str, str] = {}
+    overfull: set[str] = set()
+    first = 0
+    for batch in _batches(plain):
+        contents = source.for_each(lambda file: source.read(file.entry.name), batch)
+        table, sound, long = _table(batch, contents, first)
+        tables.append(table)
+        names |= sound
+        overfull |= long & sound.keys()
+        first += len(batch)
+    if not names:
+        return None
+    whole = pa.concat_tables(tables)
+    position = pa.array(range(whole.num_rows), pa.int64())
+    block = pa.nulls(whole.num_rows, pa.int64()).fill_null(0)
+    return Lines(
+        whole.append_column(BLOCK, block).append_column(POSITION, position), names, frozenset(overfull)
+    )
+
+
+def _batches(files: Sequence[Waiting]) -> list[list[Waiting]]:
+    batches: list[list[Waiting]] = []
+    room = 0
+    for file in files:
+        if not batches or file.entry.size > room:
+            batches.append([])
+            room = _BATCH
+        batches[-1].append(file)
+        room -= file.entry.size
+    return batches
+
+
+def _table(
+    batch: Sequence[Waiting], contents: Sequence[bytes | None], first: int
+) -> tuple[pa.Table, dict[str, str], set[str]]:
+    """Cut contents into lines, without those of files that have others than objects; name the overfull."""
+    texts = [_text(content) for content in contents]
+    lists = pc.split_pattern(pa.array(texts, pa.string()), "\n")
+    lines, owners = pc.list_flatten(lists), pc.list_parent_indices(lists)
+    trimmed = pc.utf8_trim_whitespace(lines)
+    is_line = pc.not_equal(trimmed, "")
+    wrong = pc.and_(is_line, pc.invert(pc.starts_with(trimmed, "{")))
+    odd = {int(place) for place in pc.unique(owners.filter(wrong)).to_pylist()}
+    odd |= {place for place, text in enumerate(texts) if text is None}
+    mine = pc.and_(is_line, pc.invert(pc.is_in(owners, pa.array(sorted(odd), owners.type))))
+    names = pa.array([str(first + place) for place in range(len(batch))], pa.string())
+    kept: dict[str, Any] = {LINE: lines.filter(mine), FILE: names.take(owners.filter(mine))}
+    sound = {file.uri: str(first + place) for place, file in enumerate(batch) if place not in odd}
+    return pa.table(kept), sound, {batch[place].uri for place in _overfull(trimmed, owners, is_line)}
+
+
+def _overfull(lines: Any, owners: Any, is_line: Any) -> set[int]:
+    """Find lines that do not end with their object, or that may hold two of them and do."""
+    cut = pc.and_(is_line, pc.invert(pc.ends_with(lines, "}")))
+    found = set(pc.unique(owners.filter(cut)).to_pylist())
+    doubtful = pc.and_(is_line, pc.match_substring_regex(lines, r"\}\s*\{"))
+    pairs = zip(lines.filter(doubtful).to_pylist(), owners.filter(doubtful).to_pylist(), strict=True)
+    return found | {owner for line, owner in pairs if _is_two(line)}
+
+
+def _is_two(line: str) -> bool:
+    """Say whether something follows the first value; what is no JSON at all is found by others."""
+    try:
+        _, end = json.JSONDecoder().raw_decode(line)
+    except ValueError:
+        return False
+    return end < len(line)
+
+
+def _text(content: bytes | None) -> str | None:
+    """Read a content whose lines end as Arrow cuts them; None when they may end otherwise."""
+    if content is None:
+        return None
+    content = content.removeprefix(_BOM).replace(b"\r\n", b"\n")
+    if b"\r" in content:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,104 @@
+"""Where do the records of files come from: parsed once and kept for the run, or read again.
+
+Source: merge_record spec §11.7.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, functions as F
+
+from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.jobs.merge_record import formats
+from airflow_merge_provider.jobs.merge_record.formats import FILE, PLACE
+from airflow_merge_provider.jobs.merge_record.gather import Lines
+from airflow_merge_provider.jobs.merge_record.spark_types import spark_schema
+from airflow_merge_provider.jobs.merge_record.spool import Spool
+from airflow_merge_provider.jobs.sql import column
+
+# So many bytes of files are kept once they have been parsed; what is more is parsed again.
+_MOST_KEPT = 1 << 30
+_ONCE = "__merge_once"
+Parse = Callable[[DataFrame], DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Files of one schema in a frame that is in Spark's cache, which may hold files of others, too."""
+
+    uris: frozenset[str]
+    raw: DataFrame
+    parse: Parse
+    is_shared: bool
+
+
+class Records:
+    """The records of the files that a run reads; ``close`` gives Spark's memory back."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.spool = Spool(spark)
+        self._kept: dict[str, list[_Kept]] = {}
+        self._cached: list[DataFrame] = []
+        self._gathered: dict[str, str] = {}
+
+    def cached(self, raw: DataFrame, size: int) -> tuple[DataFrame, bool]:
+        """Keep a frame of files that have so many bytes, unless that is too much; say whether it is kept."""
+        if size > _MOST_KEPT:
+            return raw, False
+        # Spark takes what is cached for every frame that is read alike, also for later files of these names.
+        kept = raw.withColumn(_ONCE, F.lit(uuid.uuid4().hex)).persist()
+        self._cached.append(kept)
+        return kept, True
+
+    def keep(self, key: str, uris: Iterable[str], raw: DataFrame, parse: Parse, *, is_shared: bool) -> None:
+        """Take the records of files of one schema from a cached frame."""
+        self._kept.setdefault(key, []).append(_Kept(frozenset(uris), raw, parse, is_shared))
+
+    def of(self, key: str, schema: Schema, reader: Mapping[str, Any], uris: Iterable[str]) -> DataFrame:
+        """Give the records of files that share a schema, with their place; there may be those of others."""
+        rest = dict.fromkeys(uris)
+        frames = []
+        for kept in self._kept.get(key, ()):
+            mine = [uri for uri in rest if uri in kept.uris]
+            if mine:
+                raw = kept.raw.join(self._names(mine), FILE, "left_semi") if kept.is_shared else kept.raw
+                frames.append(kept.parse(raw))
+                rest = {uri: None for uri in rest if uri not in kept.uris}
+        if rest:
+            places = self.spool.places(rest)
+            frames.append(formats.read(self.spark, reader, spark_schema(schema), places))
+        names = [column(name) for name in (*schema.names, *PLACE)]
+        return reduce(DataFrame.unionByName, (frame.select(*names) for frame in frames))
+
+    def file(self, uri: str) -> str:
+        """Write a file as Spark does in ``FILE``."""
+        return self._gathered.get(uri) or formats.spark_file(self.spool.place(uri))
+
+    def gathered(self, lines: Lines) -> DataFrame:
+        """Hand lines over to Spark, under the names that they have for their files."""
+        self._gathered |= lines.names
+        return self.spark.createDataFrame(lines.table)
+
+    def forget(self) -> None:
+        """Give back what is kept."""
+        for frame in self._cached:
+            frame.unpersist()
+        self._cached.clear()
+        self._kept.clear()
+
+    def close(self) -> None:
+        """Forget everything."""
+        self.forget()
+        self._gathered.clear()
+        self.spool.close()
+
+    def _names(self, uris: Iterable[str]) -> DataFrame:
+        names = pa.array([self.file(uri) for uri in uris], pa.string())
+        return F.broadcast(self.spark.createDataFrame(pa.table({FILE: names})))

@@ -1,0 +1,106 @@
+"""How do files of a store that Spark has no jars for get to Spark and back: by copies on this machine.
+
+Source: merge_record spec §11.5.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
+
+from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.jobs.merge_record.storage import LocalStorage, Storage
+
+# What Hadoop says of a kind of location that it has no jar for.
+_NO_JAR = ("No FileSystem for scheme", "ClassNotFoundException")
+
+
+class Spool:
+    """Copies of the files of a run, for a Spark on this machine; ``close`` removes them."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._reached: dict[str, bool] = {}
+        self._copies: dict[str, LocalStorage] = {}
+        self._places: dict[str, str] = {}
+
+    def bring(self, source: Storage, uris: Iterable[str]) -> None:
+        """Copy files that Spark cannot read where they are; those that are here already stay.
+
+        :raises SetupError: when Spark is on another machine.
+        """
+        if self._reaches(source.location):
+            return
+        copies = self._copies.setdefault(source.location, self._new())
+        names = [uri.removeprefix(f"{source.location}/") for uri in uris if uri not in self._places]
+
+        def fetch(name: str) -> None:
+            with source.open(name) as content:
+                copies.receive(name, content)
+
+        source.for_each(fetch, names)
+        self._places |= {source.uri(name): copies.uri(name) for name in names}
+
+    def place(self, uri: str) -> str:
+        """Say where Spark finds a file."""
+        return self._places.get(uri, uri)
+
+    def places(self, uris: Iterable[str]) -> list[str]:
+        """Say where Spark finds several files."""
+        return [self.place(uri) for uri in uris]
+
+    def folder(self, source: Storage) -> str:
+        """Say where Spark finds the files of a folder, all of which have been brought."""
+        return self._copies[source.location].location if source.location in self._copies else source.location
+
+    def staging(self, target: Storage) -> Storage:
+        """Give a folder that Spark can write, for files that ``take_back`` brings to the target."""
+        return target if self._reaches(target.location) else self._new()
+
+    def take_back(self, staging: Storage, target: Storage, names: Iterable[str]) -> None:
+        """Bring written files to their target, unless they were written there."""
+        if staging is target:
+            return
+        target.for_each(lambda name: staging.move(name, target, name), names)
+
+    def close(self) -> None:
+        """Remove all copies."""
+        if self._folder is not None:
+            self._folder.cleanup()
+        self._folder = None
+        self._copies.clear()
+        self._places.clear()
+
+    def _new(self) -> LocalStorage:
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="merge_record-")
+        return LocalStorage(str(Path(self._folder.name) / uuid.uuid4().hex))
+
+    def _reaches(self, location: str) -> bool:
+        if location.startswith("/"):
+            return True
+        scheme = location.split("://", 1)[0]
+        if scheme not in self._reached:
+            self._reached[scheme] = _knows(self._spark, location)
+            master = self._spark.conf.get("spark.master", "") or ""
+            is_here = not is_remote() and master.startswith("local")
+            if not self._reached[scheme] and not is_here:
+                raise SetupError(
+                    f"Spark has no file system for {scheme}: add the store's jars to it, such as hadoop-aws "
+                    "for s3a, or run Spark on this machine"
+                )
+        return self._reached[scheme]
+
+
+def _knows(spark: SparkSession, location: str) -> bool:
+    """Ask Spark for a place; that nothing is there is an answer, too."""
+    try:
+        spark.read.format("text").load(location).schema  # noqa: B018 - asks for the file system
+    except Exception as error:  # noqa: BLE001 - py4j's, pyspark's and Connect's have no class in common
+        return not any(text in str(error) for text in _NO_JAR)
+    return True

@@ -1,0 +1,156 @@
+"""What do the clusters rest on: the links that each rule gives, and the keys that many entities share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from airflow_merge_provider.core.merge_source.equality import Rule
+from airflow_merge_provider.jobs.merge_source.components import Ends, Entities, Flags, Graph, Numbers
+
+_MOST_RULES = 8
+_MOST_KEYS = 5
+_SHOWN = 3
+_LONGEST = 100
+
+
+class KeyedHub(NamedTuple):
+    """A key by which a rule links ``entities``: its hash, and the numbers of the first of them."""
+
+    rule: Rule
+    hashed: int
+    entities: int
+    holders: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Linked:
+    rule: Rule
+    pairs: int
+    entities: Numbers
+
+
+class Linking(NamedTuple):
+    """A rule with what links by it: on either side (entity, number of the key)."""
+
+    rule: Rule
+    ends: Ends
+
+
+class Evidence:
+    """Watches clusters come to be: told of every rule with the keys that both of its sides have.
+
+    Keys that more than ``most`` entities share link nothing: they are ``over`` the limit. ``links`` and what
+    is ``one_sided`` are kept where somebody needs them.
+    """
+
+    def __init__(
+        self, sources: Sequence[Entities], most: int | None = None, *, keep_links: bool = False
+    ) -> None:
+        self.links: list[Linking] = []
+        self.one_sided: list[dict[str, Any]] = []
+        self._keep_links = keep_links
+        self.over: list[KeyedHub] = []
+        self.largest: list[KeyedHub] = []
+        self._sources = sources
+        self._most = most
+        self._rules: list[_Linked] = []
+
+    def __call__(self, rule: Rule, ends: Ends, shared: Flags) -> Flags:
+        """Take in one rule: (entity, number of the key) on either side, and which keys are on both.
+
+        Gives the keys that link; an entity alone on both sides of a rule is no link, and does no harm.
+        """
+        counts = [np.bincount(keys, minlength=len(shared)) for _, keys in ends]
+        same = rule.left.order == rule.right.order
+        both = _on_both_sides(ends, len(shared)) if rule.left.dataset == rule.right.dataset else 0
+        each = counts[0] if same else counts[0] + counts[1] - both
+        pairs = each * (each - 1) // 2 if same else counts[0] * counts[1] - both
+        if self._most is not None:
+            over = shared & (each > self._most)
+            self.over += self._hubs(rule, ends, over, each)
+            shared = shared & ~over
+        linking = shared & (each > 1)
+        linked = np.concatenate([entities[linking[keys]] for entities, keys in ends])
+        self._rules.append(_Linked(rule, int(pairs[shared].sum()), linked))
+        if self._keep_links:
+            kept = [(entities[linking[keys]], keys[linking[keys]]) for entities, keys in ends]
+            self.links.append(Linking(rule, kept))
+            left, right = (count > 0 for count in counts)
+            alone = {"left": int((left & ~right).sum()), "right": int((right & ~left).sum())}
+            self.one_sided.append({"rule": rule.text, **alone})
+        self.largest += self._hubs(rule, ends, _largest(np.where(shared, each, 0)), each)
+        return shared
+
+    def findings(self, graph: Graph, names: Sequence[str]) -> dict[str, Any]:
+        """Tell of each rule how many pairs of entities it links, and how many clusters rest on it alone.
+
+        ``keys`` are those that link most entities, with some of these; keys of two are none to tell of.
+        """
+        by_rule = {linked.rule.text: _marked(linked, graph) for linked in self._rules}
+        causes = np.sum(list(by_rule.values()), axis=0, dtype=np.int16) if by_rule else np.zeros(0)
+        rules = [
+            {
+                "rule": linked.rule.text[:_LONGEST],
+                "pairs": linked.pairs,
+                "sole": int((by_rule[linked.rule.text] & (causes == 1)).sum()),
+            }
+            for linked in sorted(self._rules, key=lambda each: -each.pairs)
+        ]
+        keys = [
+            {"rule": hub.rule.text[:_LONGEST], "entities": hub.entities, "of": sample(hub, graph, names)}
+            for hub in sorted(self.largest, key=lambda hub: -hub.entities)[:_MOST_KEYS]
+        ]
+        return {"rules": rules[:_MOST_RULES], "keys": keys}
+
+    def _hubs(self, rule: Rule, ends: Ends, chosen: Flags, entities: Numbers) -> list[KeyedHub]:
+        """Describe some keys, those of most entities first."""
+        if not chosen.any():
+            return []
+        hashes: dict[int, int] = {}
+        holders: dict[int, set[int]] = {}
+        for side, (own, keys) in zip((rule.left, rule.right), ends, strict=True):
+            places = np.flatnonzero(chosen[keys])
+            all_hashes = self._sources[side.dataset].keys[side.order][1]
+            for key, entity, hashed in zip(
+                keys[places].tolist(), own[places].tolist(), all_hashes[places].tolist(), strict=True
+            ):
+                hashes[key] = hashed
+                holders.setdefault(key, set()).add(entity)
+        found = [
+            KeyedHub(rule, hashed, int(entities[key]), tuple(sorted(holders[key])[:_SHOWN]))
+            for key, hashed in hashes.items()
+        ]
+        return sorted(found, key=lambda hub: (-hub.entities, hub.holders))
+
+
+def sample(hub: KeyedHub, graph: Graph, names: Sequence[str]) -> list[str]:
+    """Name some of the entities that share a key, as ``dataset/id``."""
+    entities = (graph.entity(number) for number in hub.holders)
+    return [f"{names[offset]}/{id_}" for offset, id_ in entities]
+
+
+def _marked(linked: _Linked, graph: Graph) -> Flags:
+    """Mark the clusters of several entities that a rule links."""
+    marks = np.zeros(graph.count, np.bool_)
+    marks[graph.clusters[linked.entities]] = True
+    return marks & (graph.sizes > 1)
+
+
+def _on_both_sides(ends: Ends, count: int) -> Numbers:
+    """Count, for every key, the entities that have it on both sides."""
+    left, right = (np.unique(entities * count + keys) for entities, keys in ends)
+    found = np.intersect1d(left, right, assume_unique=True)
+    return np.bincount(found % count, minlength=count) if count else np.zeros(0, np.int64)
+
+
+def _largest(entities: Numbers) -> Flags:
+    """Mark the keys that link most entities, if they link more than two."""
+    marks = np.zeros(len(entities), np.bool_)
+    most = min(_MOST_KEYS, len(entities))
+    if most:
+        marks[np.argpartition(entities, len(entities) - most)[-most:]] = True
+    return marks & (entities > 2)  # noqa: PLR2004 - a pair

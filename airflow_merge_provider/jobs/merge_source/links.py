@@ -1,0 +1,39 @@
+"""Which links hold the clusters of a target together: a view over its rows that is never out of date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame, functions as F
+
+from airflow_merge_provider.core import errors
+from airflow_merge_provider.core.merge_source import chain, explanation
+from airflow_merge_provider.jobs.merge_source.past import MEMBERS
+from airflow_merge_provider.jobs.merge_source.shipping import ship
+
+# In the order of the fields: what an Arrow function gives is matched by place.
+COLUMNS = ("output_id", "left", "right", "rule", "key")
+_TYPE = f"array<struct<{', '.join(f'`{name}`: string' for name in COLUMNS)}>>"
+
+
+def links(rows: DataFrame) -> DataFrame:
+    """Give the links of a target's outputs, n - 1 rows for an output of n members.
+
+    ``links(spark.table("golden")).createOrReplaceTempView("golden__links")`` makes the view that SQL asks.
+    Source: merge source spec §10.2.
+    """
+    found = F.udf(_of_output(), _TYPE, useArrow=True)
+    several = rows.where(F.size(MEMBERS) > 1)
+    each = several.select(F.explode(found(F.col("_id"), F.col(MEMBERS))).alias("link"))
+    return each.select(*(F.col("link")[name].alias(name) for name in COLUMNS))
+
+
+def _of_output() -> Callable[[str, list[Any]], list[tuple[str, ...]]]:
+    ship(errors, chain, explanation)
+    linked, names = explanation.linked, COLUMNS
+
+    def of_output(output_id: str, members: list[Any]) -> list[tuple[str, ...]]:
+        return [tuple(row[name] for name in names) for row in linked(output_id, members)]
+
+    return of_output

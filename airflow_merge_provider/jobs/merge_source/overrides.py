@@ -1,0 +1,50 @@
+"""How people's decisions reach the merge: read from their table, and put on the entities that they name."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql import SparkSession, functions as F
+
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_source import overrides as core
+from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, Overrides
+from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.merge_source.sources import ID, Source
+from airflow_merge_provider.jobs.tables import Pinned
+
+_KEYS = pa.list_(pa.string())
+_SCHEMA = pa.schema({ID: pa.string(), SAME_LEFT: _KEYS, SAME_RIGHT: _KEYS})
+
+
+def decided(spark: SparkSession, pinned: Pinned, names: tuple[str, ...], started_at: int) -> Overrides:
+    """Read the decisions that count at the time of a run (microseconds since 1970).
+
+    :raises DataError: when there is no such table, or what it holds are no decisions.
+    """
+    dataset = pinned.dataset
+    if not pinned.exists:
+        raise _wrong("missing", f"dataset {dataset.id!r} does not exist at {dataset.uri}")
+    frame = tables.read(spark, pinned)
+    if missing := [name for name in core.REQUIRED if name not in frame.columns]:
+        raise _wrong("column", f"dataset {dataset.id!r} has no column {', '.join(missing)}")
+    rows = frame.select(*(name for name in core.COLUMNS if name in frame.columns)).toArrow().to_pylist()
+    now = dt.datetime.fromtimestamp(started_at / 1_000_000, dt.UTC)
+    return core.parsed(rows, names, now)
+
+
+def marked(source: Source, overrides: Overrides, names: tuple[str, ...]) -> Source:
+    """Let the entities that are decided to be the same as others share a key with them."""
+    keys = overrides.keys(source.offset, names)
+    if not keys:
+        return source
+    rows = [{ID: id_, SAME_LEFT: left or None, SAME_RIGHT: right or None} for id_, left, right in keys]
+    named = source.frame.sparkSession.createDataFrame(pa.Table.from_pylist(rows, _SCHEMA))
+    return replace(source, frame=source.frame.join(F.broadcast(named), ID, "left"))
+
+
+def _wrong(code: str, message: str) -> DataError:
+    needed = f"it needs {', '.join(core.REQUIRED)}, and may have {', '.join(core.COLUMNS[3:])}"
+    return DataError.of([Problem("overrides", code, message, needed)])

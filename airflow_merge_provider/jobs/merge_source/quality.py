@@ -1,0 +1,144 @@
+"""How good do the clusters look: their sizes, who holds them together alone, and keys without a match."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from airflow_merge_provider.core.merge_source.identity import output_id
+from airflow_merge_provider.jobs.merge_source.components import Graph, Numbers, histogram
+from airflow_merge_provider.jobs.merge_source.evidence import Linking
+from airflow_merge_provider.jobs.merge_source.solving import Solved
+
+ALL, LOOKED_AT = "all", "looked_at"
+_LARGEST = 20
+_COUNTS = ("entities", "deleted", "golden", "merged", "outputs")
+_SIZES = pa.list_(pa.struct({"size": pa.int64(), "clusters": pa.int64()}))
+_NAMED = pa.list_(pa.struct({"id": pa.string(), "size": pa.int64()}))
+_SIDES = pa.list_(pa.struct({"rule": pa.string(), "left": pa.int64(), "right": pa.int64()}))
+_SCHEMA = pa.schema({
+    "target": pa.string(), "run": pa.int64(), "at": pa.timestamp("us", "UTC"), "scope": pa.string(),
+    **dict.fromkeys(_COUNTS, pa.int64()),
+    "cluster_sizes": _SIZES, "largest": _NAMED, "same_dataset": pa.int64(), "bridges": pa.int64(),
+    "one_sided": _SIDES,
+})  # fmt: skip
+
+
+class Run(NamedTuple):
+    """Which run a row is about: its target, its number there, when (microseconds), and what it evaluated."""
+
+    target: str
+    number: int
+    at: int
+    scope: str
+
+
+def metrics_row(run: Run, totals: Mapping[str, int], solved: Solved, identity: str) -> pa.Table:
+    """Give the row of a run; all but the totals is of the clusters that it evaluated.
+
+    ``same_dataset`` counts clusters with several members of one dataset, ``bridges`` entities without which
+    their cluster would fall apart, ``one_sided`` keys that only one side of a rule has.
+    Source: merge source spec §10.8.
+    """
+    found = solved.outcome
+    graph = found.graph
+    row: dict[str, Any] = {
+        "target": run.target,
+        "run": run.number,
+        "at": dt.datetime.fromtimestamp(run.at / 1_000_000, dt.UTC),
+        "scope": run.scope,
+        **{name: totals.get(name) for name in _COUNTS},
+        "cluster_sizes": [{"size": size, "clusters": count} for size, count in histogram(found.live_sizes)],
+        "largest": [
+            {"id": output_id(graph.members(cluster), identity), "size": int(graph.sizes[cluster])}
+            for cluster in _largest(graph)
+        ],
+        "same_dataset": _same_dataset(graph),
+        "bridges": sum(len(each) for each in bridges(graph, solved.evidence.links)),
+        "one_sided": solved.evidence.one_sided,
+    }
+    return pa.Table.from_pylist([row], _SCHEMA)
+
+
+def bridges(graph: Graph, links: Sequence[Linking]) -> Iterator[set[int]]:
+    """Yield, for each cluster of three or more, the entities without which it would fall apart."""
+    neighbours = _neighbours(graph, links)
+    seen: set[int] = set()
+    for start in neighbours:
+        if start not in seen and start < len(graph.clusters):
+            yield {node for node in _cut_points(start, neighbours, seen) if node < len(graph.clusters)}
+
+
+def _largest(graph: Graph) -> list[int]:
+    order = np.lexsort((graph.ranks[graph.firsts], -graph.sizes))[:_LARGEST]
+    return [int(cluster) for cluster in order if graph.sizes[cluster] > 1]
+
+
+def _same_dataset(graph: Graph) -> int:
+    """Count the clusters that have several members of one dataset."""
+    offsets = np.searchsorted(graph.starts, np.arange(len(graph.clusters)), side="right") - 1
+    pairs, counts = np.unique(np.stack([graph.clusters, offsets]), axis=1, return_counts=True)
+    return len(np.unique(pairs[0][counts > 1]))
+
+
+def _neighbours(graph: Graph, links: Sequence[Linking]) -> dict[int, list[int]]:
+    """Give the links of clusters of three or more; a key that several have on both sides is a node.
+
+    Where only one entity has it on a side, that entity alone joins the others.
+    """
+    found: dict[int, list[int]] = defaultdict(list)
+    node = len(graph.clusters)
+    large = graph.sizes > 2  # noqa: PLR2004 - two cannot fall apart into more
+    for link in links:
+        sides = [_by_key(entities, keys, large[graph.clusters]) for entities, keys in link.ends]
+        for key in sides[0].keys() & sides[1].keys():
+            left, right = sides[0][key], sides[1][key]
+            one, others = (left, right) if len(left) == 1 else (right, left)
+            if len(one) > 1:
+                one, others, node = {node}, left | right, node + 1
+            (middle,) = one
+            for other in others - one:
+                found[middle].append(other)
+                found[other].append(middle)
+    return found
+
+
+def _by_key(entities: Numbers, keys: Numbers, wanted: Any) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = defaultdict(set)
+    chosen = wanted[entities]
+    for entity, key in zip(entities[chosen].tolist(), keys[chosen].tolist(), strict=True):
+        found[key].add(entity)
+    return found
+
+
+def _cut_points(root: int, neighbours: dict[int, list[int]], seen: set[int]) -> set[int]:
+    """Find the nodes without which what is linked with the root would fall apart (Tarjan's low links)."""
+    depth = {root: 0}
+    low = {root: 0}
+    found: set[int] = set()
+    branches = 0
+    stack = [(root, -1, iter(neighbours[root]))]
+    while stack:
+        node, parent, rest = stack[-1]
+        for other in rest:
+            if other not in depth:
+                depth[other] = low[other] = len(stack)
+                stack.append((other, node, iter(neighbours[other])))
+                break
+            if other != parent:
+                low[node] = min(low[node], depth[other])
+        else:
+            stack.pop()
+            if parent == root:
+                branches += 1
+            elif parent >= 0 and low[node] >= depth[parent]:
+                found.add(parent)
+            if parent >= 0:
+                low[parent] = min(low[parent], low[node])
+    seen.update(depth)
+    return found | ({root} if branches > 1 else set())

@@ -1,0 +1,92 @@
+"""Which values would link too many entities: found by their hashes, and told by their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, functions as F
+
+from airflow_merge_provider.core.merge_source import refusals
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.refusals import Hub
+from airflow_merge_provider.jobs.merge_source.components import Graph
+from airflow_merge_provider.jobs.merge_source.evidence import Evidence, KeyedHub, sample
+from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
+from airflow_merge_provider.jobs.merge_source.sources import Source
+from airflow_merge_provider.jobs.merge_source.staging import staged
+
+QUARANTINE = "quarantine"
+_MANY = 1000
+_EMPTY = "s:"
+_SCHEMA = pa.schema({
+    "rule": pa.string(), "key": pa.string(), "entities": pa.int64(), "sample": pa.list_(pa.string()),
+})  # fmt: skip
+
+
+def quarantined(
+    graph: Graph,
+    evidence: Evidence,
+    opened: Sequence[tuple[Source, SourceKeys]],
+    config: MergeSourceConfig,
+    seed: int,
+) -> list[Hub]:
+    """Name the values above ``max_key_fanout``, those of most entities first.
+
+    One more pass over the sources finds their texts, and only where there are such values.
+
+    :raises DataError: where ``on_over_merge`` says that they stop the run.
+    """
+    over = sorted(evidence.over, key=lambda hub: -hub.entities)
+    if not over or config.max_key_fanout is None:
+        return []
+    texts = _texts(over, opened, seed)
+    names = config.dataset_ids
+    hubs = [
+        Hub(hub.rule.text, texts.get(hub.hashed), hub.entities, tuple(sample(hub, graph, names)))
+        for hub in over
+    ]
+    if config.on_over_merge == "fail":
+        raise refusals.over_fanout(config.max_key_fanout, hubs)
+    return hubs
+
+
+def warnings(evidence: Evidence, opened: Sequence[tuple[Source, SourceKeys]], seed: int) -> list[str]:
+    """Say where the empty text, which is a value like any other, links a great many entities."""
+    many = [hub for hub in evidence.largest if hub.entities > _MANY]
+    if not many:
+        return []
+    spark = opened[0][0].frame.sparkSession
+    empty = spark.range(1).select(F.xxhash64(F.lit(seed), F.lit(_EMPTY))).collect()[0][0]
+    return [
+        f"the empty text links {hub.entities} entities by {hub.rule.text}: keep it out with filter"
+        for hub in many
+        if hub.hashed == empty
+    ]
+
+
+def rows(hubs: Sequence[Hub]) -> pa.Table:
+    """Give the rows of ``<target>__quarantine``. Source: merge source spec §10.1."""
+    columns = [list(column) for column in zip(*hubs, strict=True)] or [[], [], [], []]
+    return pa.table(
+        [pa.array(column, kind) for column, kind in zip(columns, _SCHEMA.types, strict=True)], _SCHEMA
+    )
+
+
+def _texts(
+    over: Sequence[KeyedHub], opened: Sequence[tuple[Source, SourceKeys]], seed: int
+) -> dict[int, str]:
+    """Find the texts of keys by their hashes; a key that links is on the left side of its rule too."""
+    wanted = {hub.rule.left.order for hub in over}
+    columns: list[DataFrame] = []
+    for source, keys in opened:
+        for side, values in zip(keys.sides, keys.keys, strict=True):
+            if side.order in wanted:
+                listed = values.values if values.many else F.array(values.values)
+                columns.append(source.frame.select(F.explode(listed).alias("text")))
+    hashed = reduce(DataFrame.unionAll, columns).withColumn("hash", F.xxhash64(F.lit(seed), F.col("text")))
+    spark = hashed.sparkSession
+    with staged(spark, pa.table({"hash": pa.array([hub.hashed for hub in over], pa.int64())})) as hashes:
+        found = hashed.join(F.broadcast(hashes), "hash", "left_semi").distinct().collect()
+    return {row["hash"]: row["text"] for row in found}

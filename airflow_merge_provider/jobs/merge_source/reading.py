@@ -1,0 +1,174 @@
+"""What is read of a source to tell who belongs together: ids, who is deleted, hashes of contents and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, functions as F
+
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_source import refusals
+from airflow_merge_provider.core.merge_source.equality import Rule
+from airflow_merge_provider.jobs.merge_source.affected import Look
+from airflow_merge_provider.jobs.merge_source.components import Entities, entities_of
+from airflow_merge_provider.jobs.merge_source.keys import SourceKeys, source_keys
+from airflow_merge_provider.jobs.merge_source.outcome import HASH
+from airflow_merge_provider.jobs.merge_source.sources import CONTENT, DELETED, ID, Source
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a source's thin rows are read: on fast assumptions first, again where the data contradicts them.
+
+    They are that Spark's own expressions can tell every key, and that every entity has one version. From
+    ``position`` on, or all of them, or none where the source is ``known`` to be as it was; ``compared`` asks
+    for hashes of the contents, ``keyed`` for the keys.
+    """
+
+    source: Source
+    seed: int
+    native: bool = True
+    compared: bool = False
+    position: int | None = None
+    known: bool = False
+    keyed: bool = True
+
+    def keys(self, rules: Sequence[Rule]) -> SourceKeys:
+        return source_keys(self.source, rules, native=self.native)
+
+    @property
+    def opened(self) -> Source:
+        """The rows to read now."""
+        return (self.source if self.position is None else self.source.after(self.position)).latest()
+
+    @property
+    def rendered(self) -> Source:
+        """The rows to make outputs of: also those not read now, whose versions nobody has counted."""
+        several = self.source.sequence is not None and (self.known or self.position is not None)
+        return replace(self.source, several=True) if several else self.source
+
+    def corrected(self, thin: pa.Table, entities: Entities) -> Reading | None:
+        """Give the reading to try next; None when this one was right.
+
+        :raises DataError: when there is none left to try.
+        """
+        if self.native and pc.any(thin.column("coded")).as_py():
+            return replace(self, native=False)
+        repeated = entities.repeated()
+        if repeated is None:
+            return None
+        if self.source.several or self.source.sequence is None:
+            raise _two_versions(self.source, *repeated)
+        return replace(self, source=replace(self.source, several=True))
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a reading gave: entities, and how far the source is read now, where that can be told.
+
+    ``short`` says that the source ends before the place that the last run had come to.
+    """
+
+    reading: Reading
+    entities: Entities
+    position: int | None
+    short: bool
+
+    @property
+    def look(self) -> Look:
+        return Look(self.entities, complete=self.reading.position is None and not self.reading.known)
+
+
+def read_thin(readings: Sequence[Reading], rules: Sequence[Rule]) -> list[Read]:
+    """Read the thin rows of all sources in one Spark job, and once more those that turned out to need it."""
+    nothing = Entities.none()
+    done = {each.source.offset: Read(each, nothing, None, short=False) for each in readings if each.known}
+    pending = [each for each in readings if not each.known]
+    while pending:
+        keys = [reading.keys(rules) for reading in pending]
+        frames = [_thin(reading, each) for reading, each in zip(pending, keys, strict=True)]
+        rows = reduce(_together, frames).toArrow()
+        again = []
+        for reading, each in zip(pending, keys, strict=True):
+            thin = rows.filter(pc.equal(rows.column("source"), reading.source.offset))
+            _check_rows(reading.source, thin.column("id"), thin.column("broken"))
+            entities = entities_of(thin, each.sides if reading.keyed else ())
+            corrected = reading.corrected(thin, entities)
+            if corrected is None:
+                done[reading.source.offset] = Read(reading, entities, *_position(reading, thin))
+            else:
+                again.append(corrected)
+        pending = again
+    return [done[reading.source.offset] for reading in readings]
+
+
+def _position(reading: Reading, thin: pa.Table) -> tuple[int | None, bool]:
+    """Tell how far a source is read now, and whether it ends before what was read of it."""
+    last: int | None = pc.max(thin.column("place")).as_py()
+    if reading.position is None or last is not None or reading.source.place is None:
+        return last, False
+    end = reading.source.frame.agg(F.max(reading.source.place)).collect()[0][0]
+    return reading.position, end is None or end < reading.position
+
+
+def _together(left: DataFrame, right: DataFrame) -> DataFrame:
+    return left.unionByName(right, allowMissingColumns=True)
+
+
+def hashed(source: Source, seed: int) -> Source:
+    hashed = F.xxhash64(F.lit(seed), F.lit(source.offset), F.col(ID))
+    return replace(source, frame=source.frame.withColumn(HASH, hashed))
+
+
+def _thin(reading: Reading, keys: SourceKeys) -> DataFrame:
+    """Pick what decides: ids, hashes of ids and keys, and a second hash that betrays collisions."""
+    source, seed = reading.opened, reading.seed
+
+    def hashes() -> Iterator[Column]:
+        first = keys.mapped(lambda key: F.xxhash64(F.lit(seed), key))
+        second = keys.mapped(lambda key: F.hash(key))
+        for number, (key, check) in enumerate(zip(first, second, strict=True)):
+            many = "_list" if keys.keys[number].many else ""
+            yield key.alias(f"key{number}{many}")
+            yield check.alias(f"check{number}{many}")
+
+    never = F.lit(False)
+    return source.frame.select(
+        F.lit(source.offset).alias("source"),
+        F.col(ID).alias("id"),
+        F.col(HASH).alias("hash"),
+        F.col(DELETED).alias("deleted"),
+        (source.content_hash() if reading.compared else F.lit(0).cast("bigint")).alias("content"),
+        (F.lit(None).cast("bigint") if source.place is None else source.place).alias("place"),
+        (never if source.properties is not None else F.col(CONTENT).isNull()).alias("broken"),
+        (never if keys.coded is None else keys.coded).alias("coded"),
+        *(hashes() if reading.keyed else ()),
+    )
+
+
+def _check_rows(source: Source, ids: pa.ChunkedArray, broken: pa.ChunkedArray) -> None:
+    at = f"dataset {source.name!r}"
+    problems = []
+    if wrong := int(pc.sum(broken).as_py() or 0):
+        message = f"{wrong} rows hold no JSON object in their entity column"
+        problems.append(Problem(at, "entity", message, "correct or drop those rows"))
+    without = int(pc.sum(pc.or_(pc.is_null(ids), pc.equal(pc.fill_null(ids, ""), ""))).as_py() or 0) - wrong
+    if without > 0:
+        problems += refusals.without_id(source.name, without).problems
+    if problems:
+        raise DataError.of(problems)
+
+
+def _two_versions(source: Source, id_: str, rows: int) -> DataError:
+    if source.sequence is None:
+        way_out = "one row per id, or sequence_column=… names the column that grows with every version"
+    else:
+        way_out = f"column {source.sequence!r} must differ between the versions of an entity"
+    problem = Problem(
+        f"dataset {source.name!r}", "two-versions", f"entity {id_!r} is in {rows} rows", way_out
+    )
+    return DataError.of([problem])

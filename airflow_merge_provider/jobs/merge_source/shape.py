@@ -1,0 +1,86 @@
+"""What shape has the target: how properties travel to it, and whether its columns can take what comes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql.types import StructType
+
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.survivorship import LATEST, choices
+from airflow_merge_provider.jobs.merge_source.columns import ColumnsContent
+from airflow_merge_provider.jobs.merge_source.content import Content, ListContent, MapContent, TypedContent
+from airflow_merge_provider.jobs.merge_source.sources import Source
+
+# Characters that a column's name may have only where Delta maps names.
+_MAPPED = set(" ,;{}()\n\t=")
+
+
+def content_of(sources: Sequence[Source], config: MergeSourceConfig) -> Content:
+    """Choose how properties travel: as typed columns where that is possible, which is much faster.
+
+    :raises DataError: when a dataset cannot give what the configuration asks for.
+    """
+    chosen, names = choices(config.survivorship), config.dataset_ids
+    if any(each.kind == LATEST for choice in chosen for each in choice.preferences):
+        _check_recency(sources)
+    typed = [source.properties for source in sources if source.properties is not None]
+    if config.values == "columns":
+        _check_typed(sources)
+        return ColumnsContent(typed, chosen, names)
+    if config.strategy == "list":
+        return ListContent(include_internal=config.include_internal_properties)
+    if config.strategy == "default" and len(typed) == len(sources):
+        return TypedContent(typed, chosen, names)
+    return MapContent(compact=config.strategy == "compact", choices=chosen, names=names)
+
+
+def added(rows: StructType, target: StructType) -> list[str]:
+    """Name the columns that the target does not have yet.
+
+    :raises DataError: when a column of the target is of another type, or the target is of another shape.
+    """
+    here = {field.name: field.dataType.simpleString() for field in target}
+    problems = [
+        Problem("target", "type", f"column {field.name!r} is {here[field.name]} and would be {kind}", _ANEW)
+        for field in rows
+        if (kind := field.dataType.simpleString()) != here.get(field.name, kind)
+    ]
+    if ("entity" in here) != ("entity" in rows.names) and not problems:
+        problems = [Problem("values", "shape", "the target was written with values in another shape", _ANEW)]
+    if problems:
+        raise DataError.of(problems)
+    return [name for name in rows.names if name not in here]
+
+
+def properties_for(names: Sequence[str]) -> dict[str, str]:
+    """Give the table properties that names of columns need."""
+    if any(_MAPPED & set(name) for name in names):
+        return {"delta.columnMapping.mode": "name"}
+    return {}
+
+
+_ANEW = "write the target anew with reset=True; its readers have to start over"
+
+
+def _check_typed(sources: Sequence[Source]) -> None:
+    hint = "give it typed columns, or set values to 'entity'"
+    problems = [
+        Problem(f"dataset {source.name!r}", "values", "holds whole entities, which have no columns", hint)
+        for source in sources
+        if source.properties is None
+    ]
+    if problems:
+        raise DataError.of(problems)
+
+
+def _check_recency(sources: Sequence[Source]) -> None:
+    hint = "name a column of whole numbers, dates or timestamps with sequence_column=…"
+    problems = [
+        Problem(f"dataset {source.name!r}", "latest", "survivorship 'latest' finds no time in it", hint)
+        for source in sources
+        if not source.has_recency
+    ]
+    if problems:
+        raise DataError.of(problems)

@@ -1,0 +1,165 @@
+"""What became of the outputs of the past: who took their place, and who goes on under their stable id."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
+from airflow_merge_provider.jobs.merge_source.affected import NOWHERE, Affected
+from airflow_merge_provider.jobs.merge_source.components import Flags, Numbers
+from airflow_merge_provider.jobs.merge_source.difference import Difference
+from airflow_merge_provider.jobs.merge_source.outcome import Outcome
+from airflow_merge_provider.jobs.merge_source.past import Past
+
+LINEAGE = "lineage"
+MERGED, SPLIT, MOVED, DELETED = "merged", "split", "moved", "deleted"
+NUMBER, STABLE, BY = "__merge_number", "__merge_stable", "by"
+
+
+@dataclass(frozen=True)
+class Event:
+    """Live outputs that others took the place of; ``to_ids`` is empty where nothing did."""
+
+    kind: str
+    from_ids: tuple[str, ...]
+    to_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Succession:
+    """The members that outputs of the past (``former``) have in clusters of today (``now``), counted.
+
+    ``ids`` are those of the clusters of today that are rendered, by their numbers in the graph.
+    """
+
+    former: Numbers
+    now: Numbers
+    members: Numbers
+    ids: dict[int, str] = field(repr=False)
+
+    def clusters(self, former: int) -> list[int]:
+        """Give the clusters that members of an output of the past are in now, in their order."""
+        start, end = np.searchsorted(self.former, [former, former + 1])
+        found: list[int] = self.now[start:end].tolist()
+        return found
+
+    def told(self, former: int) -> str | None:
+        """Name the outputs that took the place of one, as a JSON list; None where none did."""
+        ids = [self.ids[cluster] for cluster in self.clusters(former) if cluster in self.ids]
+        return json.dumps(ids, ensure_ascii=False) if ids else None
+
+
+@dataclass(frozen=True)
+class HandedOn:
+    """The difference, with successors of what is no more; stable ids by the places of outputs; and events."""
+
+    difference: Difference
+    stable: pa.Table | None = None
+    next_stable: int | None = None
+    events: Sequence[Event] = ()
+
+
+def succession(found: Outcome, part: Affected, wanted: Flags, ids: Sequence[str]) -> Succession:
+    """Count who has gone where; ``ids`` are those of the ``wanted`` clusters, in their order."""
+    clusters = found.graph.clusters
+    moved = (part.former != NOWHERE) & found.kept[clusters]
+    pairs = np.stack([part.former[moved], clusters[moved]])
+    (former, now), members = np.unique(pairs, axis=1, return_counts=True)
+    by_rank = found.graph.ranks[found.graph.firsts[now]]
+    order = np.lexsort((by_rank, former))
+    known = dict(zip(np.flatnonzero(wanted).tolist(), ids, strict=True))
+    return Succession(former[order], now[order], members[order], known)
+
+
+def stable_ids(found: Outcome, who: Succession, past: Past, wanted: Flags, first: int) -> tuple[Numbers, int]:
+    """Give the stable id of every wanted cluster, and the first one that is free after them.
+
+    An output of the past hands its id on to one cluster: to a live one rather than to a deleted one, to that
+    with most of its members, to the first. A cluster that inherits several keeps the oldest, and one that
+    inherits none gets the next. Source: merge source spec §10.4.
+    """
+    graph = found.graph
+    deleted = graph.deleted[graph.firsts]
+    rank = graph.ranks[graph.firsts]
+    order = np.lexsort((rank[who.now], -who.members, deleted[who.now], who.former))
+    former = who.former[order]
+    heirs = order[np.unique(former, return_index=True)[1]]
+    stable = np.full(graph.count, np.iinfo(np.int64).max)
+    held = past.stable[who.former[heirs]]
+    np.minimum.at(stable, who.now[heirs][held != NOWHERE], held[held != NOWHERE])
+    new = wanted & (stable == np.iinfo(np.int64).max)
+    fresh = np.flatnonzero(new)
+    fresh = fresh[np.argsort(rank[fresh])]
+    stable[fresh] = np.arange(first, first + len(fresh))
+    return stable, first + len(fresh)
+
+
+def events(found: Outcome, who: Succession, past: Past, touched: Flags) -> list[Event]:
+    """Tell what became of the ``touched`` live outputs that are not simply what they were under their id.
+
+    Those that share members with the same outputs of today are told together.
+    Source: merge source spec §10.5.
+    """
+    live = found.live
+    count = found.graph.count
+    nodes = count + len(past.numbers)
+    graph = coo_matrix((np.ones(len(who.now), np.int8), (who.now, count + who.former)), shape=(nodes, nodes))
+    labels = connected_components(graph, directed=False)[1].tolist()
+    groups: dict[int, tuple[list[str], set[str]]] = {}
+    for former in np.flatnonzero(touched & ~past.deleted).tolist():
+        old, new = groups.setdefault(labels[count + former], ([], set()))
+        old.append(past.ids[former].as_py())
+        clusters = (cluster for cluster in who.clusters(former) if live[cluster])
+        new.update(who.ids[cluster] for cluster in clusters if cluster in who.ids)
+    told = [
+        Event(_kind(old, new), tuple(sorted(old)), tuple(sorted(new)))
+        for old, new in groups.values()
+        if set(old) != new
+    ]
+    return sorted(told, key=lambda event: (event.from_ids, event.to_ids))
+
+
+def _kind(old: Collection[str], new: Collection[str]) -> str:
+    if not new:
+        return DELETED
+    if len(new) == 1:
+        return MERGED if len(old) > 1 else MOVED
+    return SPLIT if len(old) == 1 else MOVED
+
+
+def lineage_rows(run: int, told: Sequence[Event]) -> pa.Table:
+    """Give the rows of ``<target>__lineage``."""
+    ids = pa.list_(pa.string())
+    schema = pa.schema({"run": pa.int64(), "kind": pa.string(), "from_ids": ids, "to_ids": ids})
+    return pa.Table.from_pylist([{"run": run, **asdict(each)} for each in told], schema)
+
+
+def handed_on(
+    found: Outcome,
+    part: Affected,
+    past: Past,
+    different: Difference,
+    *,
+    next_stable: int | None,
+    successors: bool,
+) -> HandedOn:
+    """Work out what is asked for: stable ids where ``next_stable`` is one, else who took whose place."""
+    who = succession(found, part, different.wanted, different.ids.to_pylist())
+    stable = None
+    if next_stable is not None:
+        given, next_stable = stable_ids(found, who, past, different.wanted, next_stable)
+        wanted = different.wanted
+        stable = pa.table({NUMBER: found.number[wanted], STABLE: given[wanted]})
+    if not successors:
+        return HandedOn(different, stable, next_stable)
+    places = {number: at for at, number in enumerate(past.numbers.tolist())}
+    retired = different.retired.column("number").to_pylist()
+    by = pa.array([who.told(places[number]) for number in retired], pa.string())
+    different = replace(different, retired=different.retired.append_column(BY, by))
+    return HandedOn(different, stable, next_stable, events(found, who, past, part.touched & ~different.still))

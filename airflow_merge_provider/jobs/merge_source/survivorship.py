@@ -1,0 +1,168 @@
+"""How the values that survive are chosen among the members of a cluster, in Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+
+from pyspark.sql import Column, functions as F
+from pyspark.sql.types import ArrayType, AtomicType, DataType, StringType, VariantType
+
+from airflow_merge_provider.core.merge_source.survivorship import (
+    FIRST,
+    LATEST,
+    LONGEST,
+    MOST_COMMON,
+    MOST_COMPLETE,
+    Choice,
+    Preference,
+)
+from airflow_merge_provider.jobs.merge_source.variants import as_variant
+
+OFFSET = "__merge_offset"
+PICKED, RECENCY, PROVENANCE = "__merge_picked", "__merge_recency", "$provenance"
+# How the value of a property is read of a member, or of a row.
+Read = Callable[[Column, str], Column]
+
+
+class Survivors:
+    """The choices of a run over members that are structs; ``read`` takes a property out of one of them.
+
+    ``kinds`` are the types of the properties; one that has none is a VARIANT. ``names`` are the datasets by
+    their offsets. Properties that no dataset has are chosen by nobody.
+    """
+
+    def __init__(
+        self,
+        choices: Sequence[Choice],
+        read: Read,
+        kinds: Mapping[str, DataType | None],
+        names: Sequence[str],
+    ) -> None:
+        self._read, self._kinds, self._names = read, kinds, names
+        known = [(choice, [name for name in choice.properties if name in kinds]) for choice in choices]
+        self._choices = [(choice, mine) for choice, mine in known if mine]
+
+    @property
+    def by_recency(self) -> bool:
+        """Tell whether a choice asks which member is the latest."""
+        return any(each.kind == LATEST for choice, _ in self._choices for each in choice.preferences)
+
+    @property
+    def properties(self) -> list[str]:
+        """The properties that are chosen."""
+        return [name for _, mine in self._choices for name in mine]
+
+    def picked(self, members: Column) -> list[Column]:
+        """Give for every choice the member that was chosen; NULL where no member has what is asked for."""
+        return [
+            self._best(members, choice, mine).alias(f"{PICKED}{number}")
+            for number, (choice, mine) in enumerate(self._choices)
+        ]
+
+    def values(self) -> dict[str, Column]:
+        """Give the values of what ``picked`` has chosen."""
+        return {
+            name: self.alive(self._read(F.col(f"{PICKED}{number}"), name), name)
+            for number, (_, mine) in enumerate(self._choices)
+            for name in mine
+        }
+
+    def alive(self, value: Column, name: str) -> Column:
+        """Give a value that may survive; a null inside VARIANT is none."""
+        if name not in self.properties or not self._is_variant(name):
+            return value
+        return F.when(~F.is_variant_null(value), value)
+
+    def variants(self) -> dict[str, Column]:
+        """Give the values of what ``picked`` has chosen as VARIANT."""
+        return {
+            name: value if (kind := self._kinds[name]) is None else as_variant(value, kind)
+            for name, value in self.values().items()
+        }
+
+    def origin(self, named: Callable[[Column], Column]) -> Callable[[str], Column]:
+        """Say of a value that survived which member it comes from; ``named`` names a chosen member."""
+        values = self.values()
+        picked = {
+            name: F.col(f"{PICKED}{number}")
+            for number, (_, mine) in enumerate(self._choices)
+            for name in mine
+        }
+        return lambda name: F.when(values[name].isNotNull(), named(picked[name]))
+
+    def _best(self, members: Column, choice: Choice, mine: Sequence[str]) -> Column:
+        def there(member: Column) -> Column:
+            return reduce(Column.__or__, (self._there(member, name) for name in mine))
+
+        candidates = F.filter(members, there)
+
+        def ranked(member: Column, place: Column) -> Column:
+            ranks = [self._rank(each, member, candidates, mine) for each in choice.preferences]
+            named = [rank.alias(f"r{number}") for number, rank in enumerate(ranks) if rank is not None]
+            return F.struct(*named, place.alias("place"))
+
+        best = F.array_min(F.transform(candidates, ranked))
+        return F.get(candidates, best["place"])
+
+    def _rank(
+        self, preference: Preference, member: Column, candidates: Column, mine: Sequence[str]
+    ) -> Column | None:
+        """Give a number that is the smaller the better a member is; candidates stand in their order."""
+        if preference.kind == FIRST:
+            return None
+        if preference.kind == LATEST:
+            return -F.coalesce(member[RECENCY], F.lit(-(2**62)))
+        if preference.kind == MOST_COMPLETE:
+            return -reduce(Column.__add__, (self._there(member, name).cast("int") for name in mine))
+        if preference.kind == MOST_COMMON:
+            own = self._compared(member, mine[0])
+            return -F.size(F.filter(candidates, lambda other: self._compared(other, mine[0]) == own))
+        if preference.kind == LONGEST:
+            return -self._length(member, mine[0])
+        ranks = {self._names.index(name): rank for rank, name in enumerate(preference.datasets)}
+        last = F.lit(len(ranks))
+        return reduce(
+            lambda rest, pair: F.when(member[OFFSET] == pair[0], F.lit(pair[1])).otherwise(rest),
+            ranks.items(),
+            last,
+        )
+
+    def _there(self, member: Column, name: str) -> Column:
+        return self.alive(self._read(member, name), name).isNotNull()
+
+    def _compared(self, member: Column, name: str) -> Column:
+        """Give something that is equal for equal values; maps and VARIANT have no equality of their own."""
+        value = self._read(member, name)
+        return (
+            value
+            if isinstance(self._kinds[name], AtomicType) and not self._is_variant(name)
+            else _json(value)
+        )
+
+    def _length(self, member: Column, name: str) -> Column:
+        """Give the characters of a text, the items of a list, or the characters of another value's JSON."""
+        value, kind = self._read(member, name), self._kinds[name]
+        if isinstance(kind, StringType):
+            return F.length(value)
+        if isinstance(kind, ArrayType):
+            return F.size(value)
+        if self._is_variant(name):
+            return F.length(F.coalesce(F.try_variant_get(value, "$", "string"), F.to_json(value)))
+        return F.length(value.cast("string") if isinstance(kind, AtomicType) else _json(value))
+
+    def _is_variant(self, name: str) -> bool:
+        kind = self._kinds[name]
+        return kind is None or isinstance(kind, VariantType)
+
+
+def said_of(origins: Mapping[str, Column]) -> Column:
+    """Make the map of properties to the members they come from; what comes from nobody is left out."""
+    if not origins:
+        return F.create_map().cast("map<string,string>")
+    pairs = [part for name, origin in origins.items() for part in (F.lit(name), origin)]
+    return F.map_filter(F.create_map(*pairs), lambda _, origin: origin.isNotNull())
+
+
+def _json(value: Column) -> Column:
+    return F.to_json(F.struct(value.alias("v")))

@@ -1,0 +1,139 @@
+"""Who says that the output of a run is populated: its table, by a property.
+
+A table that a run makes is born with it; one that exists gets it after the run's commit, by a commit of its
+own. The property is level-triggered: a run that was killed before it could set it leaves that to the next
+one, which sets it although nothing else has changed. Source: merge_source spec §6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.dataset import Dataset, resolve
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.population import (
+    FLAG,
+    Population,
+    State,
+    output_populated,
+    table_state,
+    waiting_for,
+)
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.jobs import history, sql, tables
+from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.spark_errors import condition
+
+Run = Callable[[SparkSession, JobRequest, Progress], dict[str, Any]]
+
+# Whatever else is wrong with a table, the run itself says so.
+_ABSENT = (*history.NOT_THERE, "DELTA_")
+
+
+def run_flagged(spark: SparkSession, request: JobRequest, progress: Progress, run: Run) -> dict[str, Any]:
+    """Run a job and let its output become populated as the request says; the report tells whether it is.
+
+    :raises DataError: when the source has to be populated and is not; the job has not started then.
+    """
+    wish = request.population
+    if wish is None or request.until != "commit":
+        return run(spark, request, progress)
+    flag = _Flag(spark, wish, resolve(wish.target, request.warehouse, at="target"))
+    was = before = flag.is_set()
+    ready = not _needs_source(wish, was=was) or _source_populated(spark, wish, request.warehouse)
+    if wish.required and not ready:
+        raise _not_yet(wish)
+    if not was and output_populated(wish.set_initial_offset, source_populated=ready, run="started"):
+        was = flag.set()
+    became = output_populated(wish.set_initial_offset, source_populated=ready, run="success")
+    with tables.settings(spark, {tables.BORN_POPULATED: "true" if became else "false"}):
+        report = run(spark, request, progress)
+    if wish.reset and was and not became:
+        was = flag.unset()
+    elif became and not was:
+        was = flag.set()
+    return {**report, "populated": was, **({"became_populated": True} if was and not before else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class _Flag:
+    """The property of one target; ``set`` and ``unset`` say what it is afterwards."""
+
+    spark: SparkSession
+    wish: Population
+    target: Dataset
+
+    def is_set(self) -> bool:
+        properties = _properties(self.spark, self.target)
+        return properties is not None and properties.get(FLAG, "").lower() == "true"
+
+    def set(self) -> bool:
+        """Set the flag of a table that has none; one that does not exist yet cannot carry it."""
+        properties = _properties(self.spark, self.target)
+        if properties is None or properties.get(FLAG) == "true":
+            return properties is not None
+        self.spark.sql(
+            f"ALTER TABLE {sql.table(self.target)} SET TBLPROPERTIES ('{FLAG}' = 'true')"
+        ).collect()
+        return True
+
+    def unset(self) -> bool:
+        words = f"ALTER TABLE {sql.table(self.target)} UNSET TBLPROPERTIES IF EXISTS ('{FLAG}')"
+        self.spark.sql(words).collect()
+        return False
+
+
+def _needs_source(wish: Population, *, was: bool) -> bool:
+    """Say whether the state of the source decides anything: most runs need not look at it."""
+    return wish.required or ((not was or wish.reset) and wish.set_initial_offset == "if-source-populated")
+
+
+def _source_populated(spark: SparkSession, wish: Population, warehouse: str | None) -> bool:
+    """Look at the datasets before the job pins them: what becomes populated later is the next run's."""
+    marked = {resolve(ref, warehouse).uri for ref in wish.marked}
+    state: dict[str, State] = {}
+    datasets = [resolve(ref, warehouse, at="datasets") for ref in wish.datasets]
+    for dataset in datasets:
+        found: State | None = "populated" if dataset.uri in marked else _state(spark, dataset)
+        if found is not None:
+            state[dataset.uri] = found
+    uris = [dataset.uri for dataset in datasets]
+    return not waiting_for(uris, state, ignore_non_existent=wish.ignore_non_existent_datasets)
+
+
+def _state(spark: SparkSession, dataset: Dataset) -> State | None:
+    """Say what a dataset tells of itself; None when it does not exist."""
+    if dataset.format != "delta":
+        return "populated" if tables.pin(spark, dataset).exists else None
+    properties = _properties(spark, dataset)
+    if properties is None:
+        return None
+    return table_state(properties, lambda: _holds_rows(spark, dataset))
+
+
+def _holds_rows(spark: SparkSession, dataset: Dataset) -> bool:
+    counted = tables.records(spark, tables.pin(spark, dataset))
+    if counted is not None:
+        return counted > 0
+    return bool(spark.sql(f"SELECT 1 FROM {sql.table(dataset)} LIMIT 1").collect())
+
+
+def _properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str] | None:
+    """Give the properties of a Delta table; None when there is none."""
+    try:
+        return history.properties(spark, dataset)
+    except AnalysisException as error:
+        if condition(error).startswith(_ABSENT):
+            return None
+        raise
+
+
+def _not_yet(wish: Population) -> DataError:
+    waits = f"the source is not populated yet (it is when {', '.join(map(str, wish.datasets))} are)"
+    hint = "run it again later, or put a DatasetPopulatedSensor in front"
+    return DataError.of([Problem("require_populated_input", "unpopulated", waits, hint)])

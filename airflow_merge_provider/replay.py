@@ -1,0 +1,259 @@
+"""Why does a row of a merge engine's target look as it does: the records of its key, folded once more.
+
+Neither Spark nor Airflow is needed: the target's commits say which sources were folded, how and how far.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cmp_to_key
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.merge_engine.accumulators import comes_before
+from airflow_merge_provider.core.merge_engine.checks import plan as planned
+from airflow_merge_provider.core.merge_engine.columns import columns_of
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.merge_engine.fold import Record
+from airflow_merge_provider.core.merge_engine.plan import Plan
+from airflow_merge_provider.core.merge_engine.trace import Trace, traced
+from airflow_merge_provider.delta_target import opened
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_CAPABILITY = "merge_engine"
+# The run that folded it, the commit that added it, its file, and its row there.
+_Place = tuple[int, int, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A record as it was read: from which commit of which source, its kind, and what it says."""
+
+    source: str
+    version: int
+    row: int
+    kind: str
+    record: Record
+    arrival: tuple[Any, ...] = field(repr=False)
+    dropped: str = ""
+
+    @property
+    def place(self) -> str:
+        """Say where it stands."""
+        return f"{PurePosixPath(self.source).name} version {self.version} row {self.row}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyExplanation:
+    """The records of a key, oldest first, with what each did, and where every value comes from."""
+
+    key: Mapping[str, Any]
+    read: tuple[Read, ...]
+    trace: Trace
+
+    def lines(self) -> Iterator[str]:
+        """Yield the explanation as text; records that an option dropped have no number."""
+        named = ", ".join(f"{name} = {value!r}" for name, value in self.key.items())
+        yield f"{named}: {'a row' if self.trace.alive else 'no row'} from {len(self.read)} records"
+        for each, number, did in self._told():
+            yield f"  record {'-' if number is None else number}  {each.kind}  {each.place}: {did}"
+        for name, source in self.trace.values.items():
+            by = f" (record {', '.join(map(str, source.records))})" if source.records else ""
+            yield f"  {name} = {source.value!r}: {source.why}{by}"
+
+    def as_object(self) -> dict[str, Any]:
+        """Give the explanation as what JSON has."""
+        columns = {
+            name: {"value": source.value, "why": source.why, "records": list(source.records)}
+            for name, source in self.trace.values.items()
+        }
+        records = [
+            {
+                "number": number,
+                "source": each.source,
+                "version": each.version,
+                "row": each.row,
+                "kind": each.kind,
+                "did": did,
+            }
+            for each, number, did in self._told()
+        ]
+        whole = {"key": self.key, "row": self.trace.alive, "columns": columns, "records": records}
+        return dict(json.loads(json.dumps(whole, default=str)))
+
+    def _told(self) -> Iterator[tuple[Read, int | None, str]]:
+        """Yield each record with its number and what it did; those that an option drops were never folded."""
+        folded = iter(enumerate(self.trace.did))
+        for each in self.read:
+            number, did = (None, each.dropped) if each.dropped else next(folded)
+            yield each, number, did
+
+
+def explain_key(
+    target: str, key: str, *, warehouse: str | None = None, version: int | None = None
+) -> KeyExplanation:
+    """Say which records made the row of a key, and which of them gave each column its value.
+
+    ``key`` is the value of the one key column, or a JSON object with the values of several; ``version`` looks
+    at the target as it was then.
+
+    :raises ConfigError: when the target or the key cannot be what they are said to be.
+    :raises DataError: when the target is no merge engine's, or does not say how it was made.
+    """
+    dataset, table = opened(target, warehouse)
+    uri = dataset.uri
+    runs = list(_runs(table, table.version() if version is None else version))
+    if not runs or not runs[-1].get("configs"):
+        message = f"{uri} does not say how it was made: its last commits are no runs of a merge engine"
+        raise DataError.of([Problem("target", "foreign-target", message)])
+    state = runs[-1]
+    columns = columns_of(json.loads(table.schema().to_json())["fields"])
+    plans = {
+        source: planned(MergeEngineConfig.parse(config), columns)
+        for source, config in state["configs"].items()
+    }
+    plan = next(iter(plans.values()))
+    wanted = _key(plan, key)
+    read = [
+        each
+        for source, config in state["configs"].items()
+        for each in _read(source, MergeEngineConfig.parse(config), plans[source], wanted, runs)
+    ]
+    read.sort(key=cmp_to_key(lambda one, other: _compared(plan, one, other)))
+    if not read:
+        raise DataError.of([Problem("key", "unknown", f"the sources of {uri} hold no record of {wanted}")])
+    folded = [each.record for each in read if not each.dropped]
+    found = {name: read[0].record.values[name] for name in plan.key}
+    return KeyExplanation(found, tuple(read), traced(plan, folded))
+
+
+def _runs(table: DeltaTable, version: int) -> Iterator[dict[str, Any]]:
+    """Yield what the runs that wrote a target up to a version have said, oldest first."""
+    for commit in reversed(table.history()):
+        if commit["version"] > version:
+            return
+        words = commit.get("userMetadata") or ""
+        mark = json.loads(words) if words.startswith("{") else {}
+        if mark.get("capability") == _CAPABILITY:
+            yield mark
+
+
+def _key(plan: Plan, text: str) -> dict[str, str]:
+    """Read the values of the key, as texts."""
+    if len(plan.key) == 1 and not text.startswith("{"):
+        return {plan.key[0]: text}
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict) or sorted(given) != sorted(plan.key):
+        hint = "{" + ", ".join(f'"{name}": …' for name in plan.key) + "}"
+        raise ConfigError.of([Problem("key", "value", "must be a JSON object with the key's columns", hint)])
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
+
+
+def _read(
+    uri: str, config: MergeEngineConfig, plan: Plan, key: Mapping[str, str], runs: Sequence[Mapping[str, Any]]
+) -> Iterator[Read]:
+    """Yield the records of a key that a source held when it was folded last."""
+    from deltalake import DeltaTable
+
+    folded = [run["sources"][uri] for run in runs if run["sources"].get(uri) is not None]
+    dataset = DeltaTable(uri, version=folded[-1]).to_pyarrow_dataset()
+    commits = _Commits(uri, folded[-1])
+    for fragment in dataset.get_fragments():
+        rows = fragment.to_table(schema=dataset.schema)
+        places = list(_places(rows, key))
+        version = commits.of(fragment.path) if places else 0
+        run = next((at for at, offset in enumerate(folded) if version <= offset), 0)
+        for row in places:
+            (values,) = rows.slice(row, 1).to_pylist()
+            yield _as_read(uri, config, plan, values, (run, version, fragment.path, row))
+
+
+def _places(rows: Any, key: Mapping[str, str]) -> Iterator[int]:
+    """Yield the places of the rows that have a key, by the texts of its values."""
+    true = {name.casefold(): name for name in rows.column_names}
+    (first, text), *others = [(rows[true[name.casefold()]].cast("string"), key[name]) for name in key]
+    place = first.index(text).as_py()
+    while place >= 0:
+        if all(column[place].as_py() == wanted for column, wanted in others):
+            yield place
+        place = first.index(text, start=place + 1).as_py()
+
+
+def _as_read(
+    uri: str,
+    config: MergeEngineConfig,
+    plan: Plan,
+    values: Mapping[str, Any],
+    place: tuple[int, int, str, int],
+) -> Read:
+    given = {name.casefold(): value for name, value in values.items()}
+    run, version, file, row = place
+    kind_column = config.row_kind_column or plan.options.row_kind_field
+    kind = str(given[kind_column.casefold()]).upper() if kind_column else "+I"
+    clears = given.get((config.clear_column or "").casefold()) or ()
+    words = clears.split(",") if isinstance(clears, str) else clears
+    emptied = frozenset(word.strip().casefold() for word in words if word)
+    record = Record(
+        {name: None if name.casefold() in emptied else given.get(name.casefold()) for name in plan.names},
+        kind in {"+I", "+U"},
+        kind == "-D",
+        clears=emptied,
+    )
+    asked = tuple(given[name.casefold()] for name in config.order_by)
+    return Read(uri, version, row, kind, record, (run, *asked, version, file, row), _dropped(plan, kind))
+
+
+def _dropped(plan: Plan, kind: str) -> str:
+    if plan.options.ignore_delete and kind in {"-U", "-D"}:
+        return "dropped by ignore-delete"
+    if plan.options.ignore_update_before and kind == "-U":
+        return "dropped by ignore-update-before"
+    return ""
+
+
+def _compared(plan: Plan, one: Read, other: Read) -> int:
+    """Order records as the fold does: by their sequence, then by their arrival."""
+    sequences = [[each.record.values[name] for name in plan.sequence] for each in (one, other)]
+    for turned, sign in ((sequences, -1), (sequences[::-1], 1)):
+        if comes_before(zip(*turned, strict=True), descending=plan.options.descending):
+            return sign
+    arrivals = ((one.arrival, other.arrival, -1), (other.arrival, one.arrival, 1))
+    return next((sign for a, b, sign in arrivals if comes_before(zip(a, b, strict=True))), 0)
+
+
+class _Commits:
+    """The versions of a source that added its files."""
+
+    def __init__(self, uri: str, newest: int) -> None:
+        self._uri, self._newest = uri, newest
+        self._files: dict[int, frozenset[str]] = {}
+
+    def of(self, path: str) -> int:
+        """Find the version that added a file: all later ones have it, and no earlier one."""
+        name = PurePosixPath(path).name
+        low, high = 0, self._newest
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if name in self._at(middle) else (middle + 1, high)
+        return low
+
+    def _at(self, version: int) -> frozenset[str]:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        if version not in self._files:
+            try:
+                uris = DeltaTable(self._uri, version=version).file_uris()
+            except DeltaError:
+                # A version that the log has forgotten: what was there then has no commit any more.
+                uris = []
+            self._files[version] = frozenset(PurePosixPath(each).name for each in uris)
+        return self._files[version]

@@ -1,0 +1,158 @@
+"""The sensor that waits until datasets are populated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.sdk import Asset, BaseSensorOperator, Context, PokeReturnValue
+
+from airflow_merge_provider.assets import dataset_asset
+from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem
+from airflow_merge_provider.hooks.population import Sight, look, missing, with_marks
+from airflow_merge_provider.hooks.warehouse import WarehouseHook
+from airflow_merge_provider.operators._arguments import as_text, is_literal, native
+from airflow_merge_provider.operators._spark_job import RefusedArgumentsError
+from airflow_merge_provider.triggers.dataset_populated import DatasetPopulatedTrigger, found
+
+_ANY = "/"
+
+
+class DatasetPopulatedSensor(BaseSensorOperator):
+    """Wait until every dataset is populated: its producer has put everything there that belongs there first.
+
+    The first look is taken on the worker, all others by the triggerer, where waiting costs no slot. Tables
+    are read without a JVM. Returns the version of each dataset, and what makes it populated.
+
+    :param datasets: what is waited for: bare ids, locations, objects with a format, or assets. (templated)
+    :param ignore_non_existent_datasets: whether a dataset that does not exist counts as populated.
+        (templated)
+    :param warehouse: where datasets named by a bare id live; by default the connection says it, then
+        ``[merge] warehouse``. (templated)
+    :param merge_store_conn_id: the connection of the warehouse; it may be missing.
+    :param deferrable: wait in the triggerer; False waits on the worker.
+    """
+
+    template_fields: Sequence[str] = ("datasets", "ignore_non_existent_datasets", "warehouse")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"datasets": "json"}
+    ui_color = "#e3edf9"
+
+    def __init__(
+        self,
+        *,
+        datasets: Sequence[str | Mapping[str, Any] | Asset],
+        ignore_non_existent_datasets: bool | str = True,
+        warehouse: str | None = None,
+        merge_store_conn_id: str = WarehouseHook.default_conn_name,
+        deferrable: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.datasets = as_text(datasets)
+        self.ignore_non_existent_datasets = ignore_non_existent_datasets
+        self.warehouse = warehouse
+        self.merge_store_conn_id = merge_store_conn_id
+        self.deferrable = deferrable
+        literal = is_literal([self.datasets, ignore_non_existent_datasets])
+        problems = self._problems() if literal else []
+        if self.mode == "reschedule":
+            hint = "leave deferrable=True, which takes no slot while it waits either, or use mode='poke'"
+            problems.append(Problem("mode", "value", "'reschedule' can fail a sensor that only waits", hint))
+        if problems:
+            error = ConfigError.of(problems)
+            raise RefusedArgumentsError(error.message, error.problems)
+        self.add_inlets([asset for asset in map(self._asset, _listed(datasets)) if asset])
+
+    def execute(self, context: Context) -> Any:
+        """Look once, then wait in the triggerer; without ``deferrable`` wait here.
+
+        :raises AirflowFailException: when waiting cannot help.
+        """
+        self._render_natively()
+        if not self.deferrable:
+            return super().execute(context)
+        if seen := self.poke(context):
+            return seen.xcom_value
+        return self.defer(
+            trigger=DatasetPopulatedTrigger(
+                datasets=self.datasets,
+                ignore_non_existent_datasets=bool(self.ignore_non_existent_datasets),
+                warehouse=self.warehouse,
+                merge_store_conn_id=self.merge_store_conn_id,
+                poke_interval=self.poke_interval,
+            ),
+            method_name=self.execute_complete.__name__,
+            timeout=timedelta(seconds=self.timeout),
+        )
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
+        """Give what the trigger has seen."""
+        self.log.info("populated: %s", ", ".join(event["datasets"]) or "nothing to wait for")
+        return event["datasets"]
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once, and log what is waited for."""
+        ignore = bool(self.ignore_non_existent_datasets)
+        hook = WarehouseHook(self.merge_store_conn_id, warehouse=self.warehouse)
+        try:
+            sights = look(hook, self.datasets, warehouse=self.warehouse)
+        except MergeError as error:
+            raise AirflowFailException(str(error)) from error
+        sights = with_marks(sights, ignore_non_existent=ignore)
+        sights = [self._by_events(sight, context) for sight in sights]
+        waited = missing(sights, ignore_non_existent=ignore)
+        for sight in waited or sights:
+            self.log.info("%s", sight)
+        if sights and all(sight.state is None for sight in sights) and not waited:
+            self.log.warning("none of the datasets exists: is the warehouse right?")
+        return PokeReturnValue(is_done=not waited, xcom_value=found(sights))
+
+    def _by_events(self, sight: Sight, context: Context) -> Sight:
+        """Believe the last event of a table that only Spark can read."""
+        events = context.get("inlet_events")
+        inlet = next((each for each in self.inlets if getattr(each, "uri", "") == sight.asset.uri), None)
+        if sight.origin != "catalog" or events is None or inlet is None:
+            return sight
+        last = next(iter(events[inlet].ascending(False).limit(1)), None)  # noqa: FBT003 - newest first
+        told: Any = (last and last.extra) or {}
+        if last is None or told.get("populated") is False:
+            return sight
+        return replace(sight, state="populated", origin="event", version=told.get("version"))
+
+    def _render_natively(self) -> None:
+        """Turn rendered text into lists and booleans.
+
+        :raises AirflowFailException: when it names no datasets.
+        """
+        for name in ("datasets", "ignore_non_existent_datasets"):
+            value = getattr(self, name)
+            setattr(self, name, native(value) if isinstance(value, str) else as_text(value))
+        if problems := self._problems():
+            raise AirflowFailException(ConfigError.of(problems).message)
+
+    def _problems(self) -> list[Problem]:
+        problems = []
+        if not isinstance(self.datasets, (list, tuple)):
+            problems.append(Problem("datasets", "value", "must be a list of datasets"))
+        if not isinstance(self.ignore_non_existent_datasets, bool):
+            problems.append(Problem("ignore_non_existent_datasets", "value", "must be a boolean"))
+        for place, ref in enumerate(_listed(self.datasets)):
+            try:
+                resolve(ref, _ANY, at=f"datasets[{place}]")
+            except ConfigError as error:
+                problems += error.problems
+        return problems
+
+    def _asset(self, ref: Any) -> Asset | None:
+        if isinstance(ref, Asset):
+            return ref
+        literal = is_literal(ref) and is_literal(self.warehouse)
+        return dataset_asset(ref, warehouse=self.warehouse) if literal else None
+
+
+def _listed(datasets: Any) -> list[Any]:
+    return list(datasets) if isinstance(datasets, (list, tuple)) else []

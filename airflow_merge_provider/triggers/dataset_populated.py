@@ -1,0 +1,79 @@
+"""Waits in the triggerer until datasets are populated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.hooks.population import Sight, look, missing, with_marks_async
+from airflow_merge_provider.hooks.warehouse import WarehouseHook
+
+
+class DatasetPopulatedTrigger(BaseTrigger):
+    """Fire once every dataset is populated; the arguments are the sensor's.
+
+    A store that cannot be read for a while is no reason to give up: the sensor's timeout is.
+    """
+
+    def __init__(
+        self,
+        *,
+        datasets: Sequence[str | Mapping[str, Any]],
+        ignore_non_existent_datasets: bool = True,
+        warehouse: str | None = None,
+        merge_store_conn_id: str = WarehouseHook.default_conn_name,
+        poke_interval: float = 60.0,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.datasets = list(datasets)
+        self.ignore_non_existent_datasets = ignore_non_existent_datasets
+        self.warehouse = warehouse
+        self.merge_store_conn_id = merge_store_conn_id
+        self.poke_interval = poke_interval
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Give what makes this trigger again in the triggerer."""
+        return (
+            f"{type(self).__module__}.{type(self).__qualname__}",
+            {
+                "datasets": self.datasets,
+                "ignore_non_existent_datasets": self.ignore_non_existent_datasets,
+                "warehouse": self.warehouse,
+                "merge_store_conn_id": self.merge_store_conn_id,
+                "poke_interval": self.poke_interval,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look at the datasets until none is waited for, and say what is."""
+        told = ""
+        while True:
+            try:
+                sights = await self._look()
+                waited = missing(sights, ignore_non_existent=self.ignore_non_existent_datasets)
+                said = "; ".join(map(str, waited))
+            except SetupError as error:
+                sights, said = [], str(error)
+            if not said:
+                yield TriggerEvent({"datasets": found(sights)})  # type: ignore[no-untyped-call]
+                return
+            if said != told:
+                self.log.info("waiting: %s", said)
+                told = said
+            await asyncio.sleep(self.poke_interval)
+
+    async def _look(self) -> list[Sight]:
+        hook = WarehouseHook(self.merge_store_conn_id, warehouse=self.warehouse)
+        await hook.connect()
+        # Files and object stores are read in a thread: other triggers live in this event loop.
+        sights = await asyncio.to_thread(look, hook, self.datasets, warehouse=self.warehouse)
+        return await with_marks_async(sights, ignore_non_existent=self.ignore_non_existent_datasets)
+
+
+def found(sights: Sequence[Sight]) -> dict[str, dict[str, Any]]:
+    """Say of each dataset which version was seen, and what makes it populated."""
+    return {sight.dataset: {"version": sight.version, "origin": sight.origin} for sight in sights}

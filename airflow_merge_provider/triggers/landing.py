@@ -1,0 +1,81 @@
+"""Has a MergeRecord anything to do: new files in its landing folder, or a bin that has expired."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import fsspec
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.landing import Entry, due, listing
+from airflow_merge_provider.core.merge_record.state import STATE_FILE, State, plan_file
+
+
+class LandingTrigger(BaseTrigger):
+    """Wait until a run would do something: for files, for the earliest expiry, or for a plan that was left.
+
+    Folders are read with fsspec, without Spark; an object store's credentials are those of the environment.
+
+    :param config: the arguments of the operator, its places written out as locations.
+    :param poll_interval: seconds between two looks.
+    :param token: the run that waits; when an earlier try of it has done its work, it has only to tell so.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any], poll_interval: float = 60.0, token: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # Airflow's
+        self.config = dict(config)
+        self.poll_interval = poll_interval
+        self.token = token
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Tell Airflow how to make this trigger again."""
+        name = f"{type(self).__module__}.{type(self).__qualname__}"
+        return name, {"config": self.config, "poll_interval": self.poll_interval, "token": self.token}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look now and then; the event says why there is something to do."""
+        while (why := await asyncio.to_thread(self.why)) is None:  # noqa: ASYNC110 - files tell nobody
+            await asyncio.sleep(self.poll_interval)
+        yield TriggerEvent(why)  # type: ignore[no-untyped-call] # Airflow's
+
+    def why(self) -> str | None:
+        """Say why a run would do something, or None; what cannot be read is for the run to tell."""
+        try:
+            return self._due(MergeRecordConfig.parse(self.config), time.time_ns() // 1000)
+        except Exception as error:  # noqa: BLE001 - a trigger that dies tells nobody why
+            return f"it could not be looked: {error}"
+
+    def _due(self, config: MergeRecordConfig, now: int) -> str | None:
+        files, folder = fsspec.core.url_to_fs(str(config.state_path))
+        raw = _json(files, f"{folder}/{STATE_FILE}")
+        state = State() if raw is None else State.of(raw["state"])
+        if raw is not None and self.token and raw["told"].get("token") == self.token:
+            return "an earlier try has done the work"
+        if files.exists(f"{folder}/{plan_file(state.generation + 1)}"):
+            return "a run has left a plan"
+        location = str(config.source)
+        return due(state, listing(_entries(location), location, config, now), now, config)
+
+
+def _entries(location: str) -> list[Entry]:
+    files, folder = fsspec.core.url_to_fs(location)
+    folder = folder.rstrip("/")
+    files.invalidate_cache()
+    if not files.exists(folder):
+        return []
+    found = files.find(folder, detail=True)
+    return [Entry.of(path[len(folder) + 1 :], stat) for path, stat in found.items()]
+
+
+def _json(files: Any, path: str) -> Any:
+    try:
+        return json.loads(files.cat_file(path))
+    except FileNotFoundError:
+        return None

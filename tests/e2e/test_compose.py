@@ -1,0 +1,150 @@
+"""The set-up of the compose file without containers: its very commands, on this machine.
+
+PostgreSQL, a Spark master and a worker, and Airflow's four processes; only names of hosts, ports and folders
+differ.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psycopg2
+import pytest
+import yaml
+from demo import worked_example
+from demo.local_airflow import ALL, HOST, LocalAirflow, free_port
+from demo.tables import entities, entity_lines, write
+
+from airflow_merge_provider.core.child import die_with_parent
+from airflow_merge_provider.jars import spark_home
+
+pytestmark = pytest.mark.scheduler
+
+ROOT = Path(__file__).parents[2]
+SERVICES = yaml.safe_load((ROOT / "docker-compose.yaml").read_text(encoding="utf-8"))["services"]
+PATIENCE = 120.0
+
+
+def until(reached, what: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while not reached():
+        assert time.monotonic() < end, f"{what} is not there in time"
+        time.sleep(0.5)
+
+
+def postgres_binary(name: str) -> str:
+    found = shutil.which(name) or next(map(str, Path("/usr/lib/postgresql").glob(f"*/bin/{name}")), None)
+    if found is None:
+        pytest.skip("PostgreSQL is missing: apt-get install postgresql")
+    return found
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[int]:
+    """Start a PostgreSQL with the user, password and database of the compose file; give its port."""
+    asked = SERVICES["postgres"]["environment"]
+    # Not below pytest's folder, which only its own user may enter; and PostgreSQL refuses to run as root.
+    place, port = Path(tempfile.mkdtemp(prefix="merge-postgres-")), free_port()
+    owner = "postgres" if os.getuid() == 0 else None
+    if owner:
+        shutil.chown(place, owner)
+    secret = place / "password"
+    secret.write_text(asked["POSTGRES_PASSWORD"], encoding="utf-8")
+    secret.chmod(0o644)
+
+    def run(*words: str) -> None:
+        subprocess.run(words, user=owner, cwd=place, check=True, capture_output=True)
+
+    folder = str(place / "data")
+    login = ["-U", asked["POSTGRES_USER"], "-A", "scram-sha-256", f"--pwfile={secret}"]
+    run(postgres_binary("initdb"), "-D", folder, *login)
+    listen = f"-p {port} -k {place} -c listen_addresses={HOST}"
+    control = postgres_binary("pg_ctl")
+    run(control, "-D", folder, "-o", listen, "-l", str(place / "log"), "-w", "start")
+    try:
+        to = {"host": HOST, "port": port, "user": asked["POSTGRES_USER"], "dbname": "postgres"}
+        with contextlib.closing(psycopg2.connect(password=asked["POSTGRES_PASSWORD"], **to)) as connection:
+            connection.autocommit = True
+            connection.cursor().execute(f"CREATE DATABASE {asked['POSTGRES_DB']}")
+        yield port
+    finally:
+        run(control, "-D", folder, "-m", "immediate", "stop")
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
+    """Start Spark's master and worker by the commands of the compose file; give the master's two ports."""
+    place = tmp_path_factory.mktemp("spark")
+    ports = {"7077": free_port(), "8081": free_port(), "8082": free_port()}
+    env = {**os.environ, "SPARK_LOCAL_IP": HOST, "SPARK_WORKER_DIR": str(place / "work")}
+    children = []
+    try:
+        for name in ("spark-master", "spark-worker"):
+            words = [ported(word, ports) for word in SERVICES[name]["command"]]
+            with (place / f"{name}.log").open("wb") as log:
+                words[0] = str(spark_home() / "bin" / words[0])
+                # Also where the tests themselves are killed.
+                settings = {"env": env, "preexec_fn": die_with_parent}
+                children.append(subprocess.Popen(words, stdout=log, stderr=log, **settings))
+            until(lambda: alive(ports["8081"]) >= len(children) - 1, name)
+        until(lambda: alive(ports["8081"]) == 1, "the worker")
+        yield {"master": ports["7077"], "page": ports["8081"]}
+    finally:
+        for child in children:
+            child.terminate()
+        for child in children:
+            child.wait(30)
+
+
+def ported(word: str, ports: dict[str, int]) -> str:
+    """Put this machine's name and free ports where the compose file has its own."""
+    word = word.replace("spark-master", HOST)
+    for written, free in ports.items():
+        word = word.replace(written, str(free))
+    return word
+
+
+def page(port: int) -> dict[str, object]:
+    with contextlib.suppress(httpx.HTTPError, ValueError):
+        return dict(httpx.get(f"http://{HOST}:{port}/json/", trust_env=False).json())
+    return {}
+
+
+def alive(port: int) -> int:
+    return int(str(page(port).get("aliveworkers", -1)))
+
+
+def test_an_example_runs_in_the_set_up_of_the_compose_file(postgres, spark_cluster, tmp_path):
+    """The worked example comes out as printed, and it was the master's application that made it."""
+    asked = SERVICES["airflow-scheduler"]["environment"]
+    spark = asked["AIRFLOW_CONN_SPARK_DEFAULT"].replace("spark-master", HOST)
+    settings = {
+        "AIRFLOW__CORE__EXECUTOR": asked["AIRFLOW__CORE__EXECUTOR"],
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": asked["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].replace(
+            "postgres:5432", f"{HOST}:{postgres}"
+        ),
+        "AIRFLOW_CONN_SPARK_DEFAULT": spark.replace("7077", str(spark_cluster["master"])),
+        "SPARK_LOCAL_IP": HOST,
+    }
+    warehouse = tmp_path / "warehouse"
+    for name in ("A", "B", "C"):
+        write(warehouse / name, getattr(worked_example, name))
+
+    with LocalAirflow(tmp_path / "airflow", warehouse, parts=ALL, settings=settings) as airflow:
+        airflow.wait_until_ready(("example_merge_source",))
+        run = airflow.trigger("example_merge_source")
+        state = airflow.follow("example_merge_source", run, print)
+        reason = "" if state == "success" else airflow.reason("example_merge_source", run)
+
+    assert (state, reason) == ("success", "")
+    assert entity_lines(entities(warehouse / worked_example.TARGET)) == worked_example.EXPECTED
+    until(lambda: bool(page(spark_cluster["page"])["completedapps"]), "the application")

@@ -1,0 +1,169 @@
+"""Datasets that start DAGs, in a real scheduler and triggerer: what is lost, what is repeated, what rests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from demo.local_airflow import ALL, LocalAirflow
+
+pytestmark = pytest.mark.scheduler
+
+DAGS = Path(__file__).parent / "signalling_dags"
+NAMES = ("burst_out", "paused_out", "slow_out", "loop_there", "loop_back", "watched_out", "waiting_out")
+PATIENCE = 180.0
+
+
+class Lake:
+    """The warehouse of one Airflow, what others write there, and what its DAGs did."""
+
+    def __init__(self, airflow: LocalAirflow, warehouse: Path) -> None:
+        self.airflow = airflow
+        self.warehouse = warehouse
+
+    def write(self, dataset: str, value: int) -> None:
+        rows = pa.table({"_id": ["x"], "value": [value]})
+        write_deltalake(self.warehouse / dataset, rows, mode="append")
+
+    def tell(self, dataset: str) -> None:
+        """Send an event, as a loader outside Airflow may."""
+        self.airflow.send("POST", "/assets/events", {"asset_id": self.asset(dataset)["id"]})
+
+    def asset(self, dataset: str) -> dict[str, object]:
+        (found,) = self.airflow.get(f"/assets?uri_pattern=merge://warehouse/{dataset}")["assets"]
+        return dict(found)
+
+    def value(self, dataset: str) -> int | None:
+        place = self.warehouse / dataset
+        if not DeltaTable.is_deltatable(str(place)):
+            return None
+        return max(DeltaTable(place).to_pyarrow_table()["value"].to_pylist())
+
+    def runs(self, dag_id: str) -> list[dict[str, object]]:
+        return list(self.airflow.get(f"/dags/{dag_id}/dagRuns?order_by=id")["dag_runs"])
+
+    def events(self, dataset: str) -> int:
+        return int(self.airflow.get(f"/assets/events?asset_id={self.asset(dataset)['id']}")["total_entries"])
+
+    def until(self, reached) -> None:
+        end = time.monotonic() + PATIENCE
+        while not reached():
+            assert time.monotonic() < end, "nothing happened in time"
+            time.sleep(0.5)
+
+    def rest(self, *dag_ids: str, seconds: float = 8.0) -> None:
+        """Wait until none of these DAGs has run for a while, and all of their runs went well."""
+        still, before = time.monotonic(), None
+        end = still + PATIENCE
+        while time.monotonic() - still < seconds:
+            assert time.monotonic() < end, f"{dag_ids} do not come to rest"
+            now = [(run["dag_run_id"], run["state"]) for each in dag_ids for run in self.runs(each)]
+            if now != before or any(state in {"queued", "running"} for _, state in now):
+                still, before = time.monotonic(), now
+            time.sleep(0.5)
+        assert {state for _, state in before or []} <= {"success"}
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """Give one Airflow for all tests of this file, with scheduler and triggerer."""
+    home = tmp_path_factory.mktemp("signalling")
+    warehouse = home / "warehouse"
+    warehouse.mkdir()
+    with LocalAirflow(home / "airflow", warehouse, parts=ALL, dags=DAGS) as airflow:
+        airflow.wait_until_ready(NAMES)
+        yield Lake(airflow, warehouse)
+
+
+def test_a_burst_of_events_loses_nothing(lake):
+    """Five events at once may make one run, but what is written last is in the output."""
+    for value in range(1, 6):
+        lake.write("burst_a", value)
+        lake.tell("burst_a")
+
+    lake.until(lambda: lake.value("burst_out") == 6)
+    lake.rest("burst_out")
+    assert 1 <= len(lake.runs("burst_out")) <= 5
+
+
+def test_any_input_is_enough_and_a_run_without_changes_tells_nobody(lake):
+    """An event of the other input starts a run too; it finds nothing new, and what follows it runs."""
+    lake.rest("burst_out")
+    runs, told = len(lake.runs("burst_out")), lake.events("burst_out")
+
+    lake.tell("burst_b")
+
+    lake.until(lambda: len(lake.runs("burst_out")) > runs)
+    lake.rest("burst_out")
+    last = lake.runs("burst_out")[-1]["dag_run_id"]
+    states = {
+        each["task_id"]: each["state"]
+        for each in lake.airflow.get(f"/dags/burst_out/dagRuns/{last}/taskInstances")["task_instances"]
+    }
+    assert states == {"wait": "success", "merge": "success", "after": "success"}
+    assert lake.events("burst_out") == told
+
+
+def test_a_paused_consumer_catches_up(lake):
+    """Events during a pause start nothing; the first one after it brings everything."""
+    lake.airflow.send("PATCH", "/dags/paused_out", {"is_paused": True})
+    for value in (1, 2, 3):
+        lake.write("paused_in", value)
+        lake.tell("paused_in")
+    lake.airflow.send("PATCH", "/dags/paused_out", {"is_paused": False})
+    lake.write("paused_in", 4)
+    lake.tell("paused_in")
+
+    lake.until(lambda: lake.value("paused_out") == 5)
+    lake.rest("paused_out")
+
+
+def test_an_event_during_a_run_makes_one_more(lake):
+    """The running run is not disturbed, and what came too late for it is in the next one."""
+    lake.write("slow_in", 1)
+    lake.tell("slow_in")
+    lake.until(lambda: any(run["state"] == "running" for run in lake.runs("slow_out")))
+    time.sleep(2)
+    lake.write("slow_in", 2)
+    lake.tell("slow_in")
+
+    lake.until(lambda: lake.value("slow_out") == 3)
+    lake.rest("slow_out")
+
+
+def test_a_loop_comes_to_rest(lake):
+    """Two pipes that feed each other run until nothing changes any more, and then no more."""
+    lake.write("loop_start", 1)
+    lake.tell("loop_start")
+
+    lake.until(lambda: lake.value("loop_there") == 6)
+    lake.rest("loop_there", "loop_back", seconds=15)
+    assert lake.value("loop_back") == 6
+
+
+def test_a_change_from_outside_starts_a_run(lake):
+    """A watcher sees the new version of a table that nobody told Airflow of."""
+    lake.write("watched_in", 1)
+    lake.until(lambda: lake.value("watched_out") == 2)
+
+    lake.write("watched_in", 5)
+    lake.until(lambda: lake.value("watched_out") == 6)
+    lake.rest("watched_out")
+
+
+def test_a_mark_by_hand_ends_a_wait(lake):
+    """The sensor waits in the triggerer until a person says by REST that the dataset is there."""
+    run = lake.airflow.trigger("waiting_out")
+    path = f"/dags/waiting_out/dagRuns/{run}/taskInstances/wait"
+    lake.until(lambda: lake.airflow.get(path)["state"] == "deferred")
+
+    store = f"/assets/{lake.asset('waiting_in')['id']}/state-store/populated"
+    lake.airflow.send("PUT", store, {"value": {"by": "vera"}})
+
+    lake.until(lambda: lake.airflow.get(path)["state"] == "success")
+    found = lake.airflow.xcom("waiting_out", run, "wait", "return_value")
+    assert found == {"waiting_in": {"version": None, "origin": "mark"}}

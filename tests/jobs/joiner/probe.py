@@ -1,0 +1,26 @@
+"""The joiner's job in a Spark process of its own, stopping at a named moment to wait for being killed.
+
+``MERGE_PROBE`` names a function of ``Folder`` at whose call it stops.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+from airflow_merge_provider.jobs.joiner.folder import Folder
+
+
+def _wait(*_: Any) -> None:
+    print("waiting", flush=True)
+    time.sleep(600)
+
+
+if __name__ == "__main__":
+    from airflow_merge_provider.jobs.entry import main
+
+    if moment := os.environ.get("MERGE_PROBE"):
+        setattr(Folder, moment, _wait)
+    sys.exit(main(sys.argv[1:]))

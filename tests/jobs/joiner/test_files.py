@@ -1,0 +1,230 @@
+"""Files as the target of a join: replaced or added to as a whole, whatever dies and whoever else writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import ConflictError, DataError, JobError
+from airflow_merge_provider.core.joiner.config import JoinerConfig
+from airflow_merge_provider.jobs.formats import spark_format
+from airflow_merge_provider.jobs.joiner.file_target import FileTarget
+from airflow_merge_provider.jobs.joiner.folder import Entry, Folder
+from tests.jobs.joiner.conftest import MakeLake
+from tests.jobs.joiner.lake import PURCHASES, TARGET, Lake
+
+LEFT = [(1, "Alex", 23), (2, "Bob", 24), (2, "Bob", 25), (3, "Cathie", None)]
+INNER = LEFT[:3]
+ONE_MORE = pa.table({"purchase": [27], "customer": [3]})
+SCHEMA = "id long, name string, purchase long"
+OPTIONS = {"csv": {"sep": ";", "emptyValue": '""'}}
+
+
+def visible(join: Lake) -> list[str]:
+    """Give the names that a reader of the folder sees."""
+    return sorted(file.name for file in (join.folder / TARGET).iterdir() if file.name[0] not in "._")
+
+
+def rows(join: Lake, kind: str = "parquet") -> list[tuple[Any, ...]]:
+    reader = join.spark.read.format(spark_format(join.spark, kind)).schema(SCHEMA).option("header", "true")
+    frame = reader.options(**OPTIONS.get(kind, {})).load(str(join.folder / TARGET))
+    return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+
+def target(join: Lake, mode: str = "overwrite") -> FileTarget:
+    config = JoinerConfig.parse({**join.settings, "target_format": "parquet", "write_mode": mode})
+    return FileTarget.find(join.spark, Dataset(TARGET, path=str(join.folder / TARGET)), config)
+
+
+def state(run_id: str) -> dict[str, Any]:
+    return {"token": {"run_id": run_id}, "fingerprint": "", "sources": {}}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json", "avro", "orc"])
+def test_files_of_every_format_are_replaced_as_a_whole(lake: MakeLake, kind: str) -> None:
+    """A second run leaves its own files alone, and one without a change leaves everything."""
+    join = lake(target_format=kind, target_options=OPTIONS.get(kind))
+
+    first = join.run()
+    assert (first["target"]["version"], first["counts"]) == (1, {"records_in": 7, "outputs": 4})
+    assert rows(join, kind) == LEFT
+    before = visible(join)
+    join.write("purchases", ONE_MORE, mode="append")
+    second = join.run()
+
+    assert (second["target"]["version"], second["counts"]["outputs"]) == (2, 4)
+    assert rows(join, kind) == [*INNER, (3, "Cathie", 27)]
+    assert not set(before) & set(visible(join))
+    again = join.run()
+    assert (again["changed"], again["target"]["version"], again["counts"]) == (False, 2, second["counts"])
+
+
+def test_rows_are_added_once_for_each_run(lake: MakeLake) -> None:
+    """A retry reports what its first try has added; and a dry run adds nothing."""
+    join = lake(target_format="parquet", write_mode="append", join_type="innerjoin")
+    join.run("r1")
+    join.write("purchases", ONE_MORE, mode="append")
+
+    assert join.run("r1")["changed"]
+    assert len(rows(join)) == 3
+    assert join.run("r2", until="transform")["counts"]["outputs"] == 4
+    assert join.run("r2")["counts"]["outputs"] == 4
+    assert len(rows(join)) == 3 + 4
+
+
+def test_what_does_not_fit_is_not_added(lake: MakeLake) -> None:
+    """Every difference of columns, types, format and options is told before anything is computed."""
+    join = lake(target_format="parquet", write_mode="append")
+    join.run()
+
+    with pytest.raises(DataError) as refused:
+        join.run(selected_fields="customers.name as id, purchases.customer", target_format="json")
+
+    told = [each.message.partition(": ")[2] for each in refused.value.problems]
+    assert told == [
+        "'customer' is not there",
+        "'id' is long there and string here",
+        "'name' is missing here",
+        "'purchase' is missing here",
+        "the files there are parquet with options {}",
+    ]
+    assert len(rows(join)) == 4
+
+
+def test_a_join_without_rows_leaves_files_with_its_columns(lake: MakeLake) -> None:
+    """Whoever reads them finds the schema."""
+    join = lake(target_format="parquet", join_type="innerjoin")
+    join.write("purchases", PURCHASES.slice(0, 0))
+
+    assert join.run()["counts"] == {"records_in": 3, "outputs": 0}
+    found = join.spark.read.parquet(str(join.folder / TARGET))
+    assert (found.columns, found.collect()) == (["id", "name", "purchase"], [])
+
+
+def test_a_run_that_died_before_it_happened_leaves_nothing(lake: MakeLake, monkeypatch: Any) -> None:
+    """Readers see the files of the run before, and the next run takes away what was staged."""
+    join = lake(target_format="parquet")
+    join.run()
+    before = visible(join)
+    join.write("purchases", ONE_MORE, mode="append")
+    monkeypatch.setattr(Folder, "record", dying)
+    with pytest.raises(KeyboardInterrupt):
+        join.run("r2")
+    monkeypatch.undo()
+    assert visible(join) == before
+
+    assert join.run("r2")["target"]["version"] == 2
+    assert rows(join) == [*INNER, (3, "Cathie", 27)]
+    assert [each.name for each in (join.folder / TARGET / "_merge").iterdir()] == ["ledger"]
+
+
+@pytest.mark.parametrize("moment", ["before", "while", "after"])
+def test_a_run_that_died_after_it_happened_is_finished_by_the_next(
+    lake: MakeLake, monkeypatch: Any, moment: str
+) -> None:
+    """Whatever of its files has been moved, its retry reports it and moves the rest."""
+    join = lake(target_format="parquet")
+    join.run("r1")
+    join.write("purchases", ONE_MORE, mode="append")
+    dies_in = {"before": "settle", "while": "discard", "after": "_tidy"}[moment]
+    monkeypatch.setattr(Folder, dies_in, dying)
+    with pytest.raises(KeyboardInterrupt):
+        join.run("r2")
+    monkeypatch.undo()
+
+    retried = join.run("r2")
+
+    assert (retried["changed"], retried["target"]["version"]) == (True, 2)
+    assert rows(join) == [*INNER, (3, "Cathie", 27)]
+    assert (join.folder / TARGET / "_SUCCESS").exists()
+
+
+def dying(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_of_two_runs_at_once_one_writes(lake: MakeLake) -> None:
+    """The other is told, and of its files nothing is left."""
+    join = lake()
+    mine, other = target(join, "append"), target(join, "append")
+    frame = join.spark.range(3)
+    assert other.write(join.spark, frame, state("other")).version == 1
+
+    with pytest.raises(ConflictError, match="run 1 is taken"):
+        mine.write(join.spark, frame, state("mine"))
+
+    found = target(join)
+    assert (found.state["token"], found.written.outputs) == ({"run_id": "other"}, 3)
+    assert len(visible(join)) == len(found.content.last.files)
+
+
+def test_a_run_whose_staged_files_are_taken_away_says_who_was_first(lake: MakeLake, monkeypatch: Any) -> None:
+    """Spark's own error would be about a missing file; one that nobody caused stays as it is."""
+    join = lake()
+    mine = target(join)
+    monkeypatch.setattr("pyspark.sql.DataFrameWriter.save", failing)
+    with pytest.raises(JobError, match="the disk is full"):
+        mine.write(join.spark, join.spark.range(1), state("mine"))
+    monkeypatch.undo()
+    target(join).write(join.spark, join.spark.range(1), state("other"))
+    monkeypatch.setattr("pyspark.sql.DataFrameWriter.save", failing)
+
+    with pytest.raises(ConflictError, match="run 1 is taken"):
+        mine.write(join.spark, join.spark.range(1), state("mine"))
+
+
+def failing(*_: Any) -> None:
+    raise JobError("the disk is full")
+
+
+def test_files_of_others_are_left_alone(lake: MakeLake) -> None:
+    """A folder that holds any, or that is a table, is no target."""
+    join = lake(target_format="csv")
+    place = join.folder / TARGET
+    place.mkdir()
+    (place / "mine.csv").write_text("kept\n")
+
+    with pytest.raises(DataError, match=r"holds what no join wrote: mine\.csv"):
+        join.run()
+    with pytest.raises(DataError, match="holds what no join wrote: _delta_log"):
+        join.run(target="purchases", inputs={"customers": "customers", "purchases": "customers"})
+    assert (place / "mine.csv").read_text() == "kept\n"
+
+
+def test_files_that_somebody_removed_are_written_again(lake: MakeLake) -> None:
+    """Overwriting makes them anew without a change of the inputs; adding would hide the loss."""
+    join = lake(target_format="parquet")
+    join.run()
+    (lost, *_) = (join.folder / TARGET).glob("part-*")
+    lost.unlink()
+
+    with pytest.raises(DataError, match=f"lacks what earlier runs wrote: {lost.name}"):
+        join.run(write_mode="append")
+    assert join.run()["changed"]
+    assert rows(join) == LEFT
+
+
+def test_the_ledger_stays_short(tmp_path: Path) -> None:
+    """Of a thousand runs the newest are enough."""
+    folder = Folder(str(tmp_path))
+    for _ in range(30):
+        content = folder.content()
+        number = content.last.number + 1 if content.last else 1
+        stage = folder.stage(number)
+        (tmp_path / stage).mkdir(parents=True)
+        (tmp_path / stage / f"part-{number}").touch()
+        entry = entry_of(number, stage, content.files)
+        assert folder.record(entry)
+        folder.settle(entry)
+
+    assert folder.content().files == {"part-30"}
+    assert len(list((tmp_path / "_merge" / "ledger").iterdir())) == 2 * 20
+
+
+def entry_of(number: int, stage: str, before: frozenset[str]) -> Entry:
+    name = f"part-{number}"
+    return Entry(number, stage, (name,), tuple(before), (name,), {})

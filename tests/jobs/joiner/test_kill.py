@@ -1,0 +1,83 @@
+"""A join that is killed at any moment: readers see all of a run or nothing, its retry ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.errors import JobError
+from airflow_merge_provider.launch import JobProcess
+from tests.jobs.joiner import probe
+from tests.jobs.joiner.lake import TARGET, Lake
+
+ROWS = 300_000
+SETTINGS = {
+    "inputs": {"a": "a", "b": "b"},
+    "join_keys": "a.id = b.id",
+    "required_inputs": None,
+    "join_type": "innerjoin",
+    "selected_fields": "a.id, b.note",
+}
+
+
+def test_a_killed_run_is_made_good_by_its_retry(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Into a table while it is written; into files with all staged, and with none of them moved yet."""
+    rows = spark.range(ROWS).selectExpr("id", "sha2(CAST(id AS STRING), 256) AS note")
+    for name in ("a", "b"):
+        rows.write.format("delta").save(str(tmp_path / name))
+    place = tmp_path / TARGET
+
+    table = Lake(spark, tmp_path, **SETTINGS)
+    killed(table, lambda _: any(place.glob("*.parquet")))
+    assert not any((place / "_delta_log").glob("*.json"))
+    assert table.run("r")["counts"]["outputs"] == ROWS
+    assert table.version() == 0
+
+    for moment, runs in (("record", 0), ("settle", 1)):
+        files = Lake(spark, tmp_path, **SETTINGS, target=f"by_{moment}", target_format="parquet")
+        monkeypatch.setenv("MERGE_PROBE", moment)
+        killed(files, lambda lines: "waiting" in lines)
+        assert not any((tmp_path / f"by_{moment}").glob("*.parquet"))
+        assert len(list((tmp_path / f"by_{moment}").glob("_merge/ledger/*.json"))) == runs
+        report = files.run("r")
+        assert (report["changed"], report["target"]["version"]) == (True, 1)
+        assert spark.read.parquet(str(tmp_path / f"by_{moment}")).distinct().count() == ROWS
+
+
+def killed(join: Lake, seen: Callable[[list[str]], bool]) -> None:
+    """Run in a process of its own and kill its Java as soon as something is seen."""
+    lines: list[str] = []
+    process = JobProcess(join.request("r"), script=Path(probe.__file__), on_line=lines.append)
+    ended: list[Any] = []
+
+    def work() -> None:
+        try:
+            ended.append(process.run())
+        except JobError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    until = time.monotonic() + 300
+    while not seen(lines):
+        assert thread.is_alive(), (ended, lines)
+        assert time.monotonic() < until, lines
+        time.sleep(0.001)
+    child = process._child
+    assert child is not None
+    family = [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]
+    os.kill(child.pid, signal.SIGKILL)
+    thread.join(60)
+    assert isinstance(ended[0], JobError)
+    assert psutil.wait_procs(family, timeout=30)[1] == []

@@ -1,0 +1,49 @@
+"""The worked examples of the joiner's page, run as they stand there: every table is what comes out."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+
+from tests.jobs.joiner.conftest import MakeLake
+from tests.unit.test_docs import ROOT, section
+
+PAGE = (ROOT / "docs/operators/joiner.md").read_text(encoding="utf-8")
+TABLE = re.compile(r"((?:^\|[^\n]*\n)+)", re.MULTILINE)
+INPUT = re.compile(r"^`(\w+)`\n\n" + TABLE.pattern, re.MULTILINE)
+EXAMPLE = re.compile(r"```json\n(.*?)```\n\n" + TABLE.pattern, re.MULTILINE | re.DOTALL)
+
+
+def cells(table: str) -> list[list[str]]:
+    """Give the titles and the rows."""
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    return [lines[0], *lines[2:]]
+
+
+def content(table: str) -> pa.Table:
+    titles, *rows = cells(table)
+    values = [[int(cell) if cell.isdigit() else cell for cell in row] for row in rows]
+    return pa.table(dict(zip(titles, map(list, zip(*values, strict=True)), strict=True)))
+
+
+def test_the_worked_examples_give_the_tables_of_the_page(lake: MakeLake, tmp_path: Path) -> None:
+    """Column by column and row by row; the second join of the two in a row reads what the first wrote."""
+    text = section(PAGE, "Worked examples")
+    join = lake(required_inputs=None, selected_fields=None)
+    for name, table in INPUT.findall(text):
+        join.write(name, content(table))
+
+    given = []
+    for arguments, table in EXAMPLE.findall(text):
+        asked = json.loads(arguments)
+        join.run(**asked)
+        titles, *rows = cells(table)
+        written = join.spark.read.format("delta").load(str(tmp_path / asked["target"]))
+        assert written.columns == titles
+        assert sorted([str(cell) for cell in row] for row in written.collect()) == rows
+        given.append(asked["target"])
+
+    assert given == ["everything", "customers_purchases", "customers_purchases_transactions", "chosen"]

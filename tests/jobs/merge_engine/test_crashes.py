@@ -1,0 +1,102 @@
+"""A run that dies at any of its commits, and two runs at once: every record counts once, in all tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider.core.errors import ConflictError
+from airflow_merge_provider.jobs import tables
+from tests.jobs.merge_engine.conftest import MakeStream
+from tests.jobs.merge_engine.stream import Stream
+
+SETTINGS: dict[str, Any] = {
+    "merge_engine": "aggregation",
+    "options": {
+        "fields.v.aggregate-function": "sum",
+        "sequence.field": "s",
+        "aggregation.remove-record-on-delete": "true",
+    },
+    "row_kind_column": "op",
+    "tombstone_retention": 7,
+    "changelog": "log",
+}
+# The commits of a run in their order: the log, the removed keys, the target.
+COMMITS = 3
+
+
+class KilledError(BaseException):
+    """What ends a process here: no handler of the job may catch it."""
+
+
+def killing(commit: Callable[..., Any], place: int, *, before: bool) -> Callable[..., Any]:
+    """Make commits of which one ends the process, before it writes or after it has landed."""
+    made = []
+
+    def commits(*given: Any) -> Any:
+        made.append(given)
+        if len(made) == place and before:
+            raise KilledError
+        landed = commit(*given)
+        if len(made) == place:
+            raise KilledError
+        return landed
+
+    return commits
+
+
+def batch(made: Stream, number: int) -> None:
+    """Write one more: key 0 grows by one, key ``number`` comes and the key before it goes."""
+    keys = [0, number, number - 1] if number > 1 else [0, 1]
+    made.write(
+        {"k": keys, "op": ["+I", "+I", "-D"][: len(keys)], "s": [number] * len(keys), "v": [1] * len(keys)}
+    )
+
+
+def test_a_run_that_dies_at_a_commit_is_made_up_for(
+    stream: MakeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before and after each of its commits and tried again, it leaves what an undisturbed one does."""
+    made = stream(**SETTINGS)
+    batch(made, 1)
+    made.run()
+    for number, (place, before) in enumerate(
+        ((at, b) for at in range(1, COMMITS + 1) for b in (True, False)), 2
+    ):
+        batch(made, number)
+        with monkeypatch.context() as deadly:
+            deadly.setattr(tables, "commit", killing(tables.commit, place, before=before))
+            with pytest.raises(KilledError):
+                made.run(f"run {number}")
+
+        assert made.run(f"run {number}")["changed"] is True
+
+        assert made.rows() == [(0, number, number), (number, number, 1)]
+        changed = [row[:2] for row in made.rows("log", ("k", "_kind")) if row[-1] == number]
+        assert changed == [("+U", 0), ("-U", 0), ("-D", number - 1), ("+I", number)]
+        assert [row[0] for row in made.rows("state__removed")] == list(range(1, number))
+
+
+def test_the_second_of_two_runs_at_once_loses(stream: MakeStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It writes nothing, may be tried again, and finds then that there is nothing left to do."""
+    made = stream(merge_engine="aggregation", options={"fields.v.aggregate-function": "sum"})
+    made.write({"k": [1], "v": [1]})
+    made.run()
+    made.write({"k": [1], "v": [5]})
+    merge = tables.merge
+
+    def overtaken(*given: Any) -> None:
+        monkeypatch.setattr(tables, "merge", merge)
+        made.run("first")
+        merge(*given)
+
+    monkeypatch.setattr(tables, "merge", overtaken)
+
+    with pytest.raises(ConflictError) as lost:
+        made.run("second")
+
+    assert lost.value.retryable
+    assert made.rows() == [(1, 6)]
+    assert made.run("second")["changed"] is False

@@ -1,0 +1,96 @@
+"""Why a row looks as it does: read without Spark from what runs have committed."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from airflow_merge_provider.cli import main
+from airflow_merge_provider.core.errors import ConfigError, DataError
+from airflow_merge_provider.replay import explain_key
+from tests.jobs.merge_engine.conftest import MakeStream
+
+
+def test_every_value_has_the_record_that_gave_it(stream: MakeStream) -> None:
+    """Groups, functions and columns outside groups; late records and those without a value say why not."""
+    options = {
+        "fields.g.sequence-group": "a,total",
+        "fields.total.aggregate-function": "sum",
+    }
+    made = stream(merge_engine="partial-update", options=options, row_kind_column="op")
+    made.write(
+        {"k": [1, 2], "op": ["+I"] * 2, "g": [5, 1], "a": ["x", "y"], "total": [10, 1], "free": ["f", "f"]}
+    )
+    made.run()
+    made.write(
+        {"k": [1], "op": ["+U"], "g": [3], "a": ["late"], "total": [7], "free": pa.nulls(1, pa.string())}
+    )
+    made.write({"k": [1], "op": ["+U"], "g": [9], "a": ["z"], "total": [1], "free": ["new"]})
+    made.run()
+
+    found = explain_key("state", "1", warehouse=str(made.folder))
+
+    assert found.trace.alive
+    assert {name: (each.value, each.records) for name, each in found.trace.values.items()} == {
+        "g": (9, (2,)), "a": ("z", (2,)), "total": (18, (0, 1, 2)), "free": ("new", (2,)),
+    }  # fmt: skip
+    assert list(found.lines()) == [
+        "k = 1: a row from 3 records",
+        "  record 0  +I  changes version 0 row 0: set free, a, total, g",
+        "  record 1  +U  changes version 1 row 0: set total",
+        "  record 2  +U  changes version 2 row 0: set free, a, total, g",
+        "  g = 9: the newest record of the group g (record 2)",
+        "  a = 'z': the newest record of the group g (record 2)",
+        "  total = 18: sum over 3 records of the group g (record 0, 1, 2)",
+        "  free = 'new': the newest value that is not null (record 2)",
+    ]
+
+
+def test_the_command_line_explains(stream: MakeStream, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same as lines, and as JSON for programs."""
+    made = stream()
+    made.write({"k": [1, 1], "v": ["a", "b"]})
+    made.run()
+    place = ["--warehouse", str(made.folder)]
+
+    codes = [main(["explain", "state", "1", *place]), main(["explain", "state", "1", "--json", *place])]
+
+    lines, told = capsys.readouterr().out.split("{", 1)
+    assert codes == [0, 0]
+    assert "  v = 'b': the newest record (record 1)\n" in lines
+    assert json.loads("{" + told)["columns"]["v"]["records"] == [1]
+
+
+def test_a_removed_row_is_explained_too(stream: MakeStream) -> None:
+    """Late records lose to the removal, dropped ones are said to be; keys of several columns are JSON."""
+    made = stream(
+        primary_key=["k", "day"],
+        options={"sequence.field": "s", "ignore-update-before": True},
+        row_kind_column="op",
+    )
+    made.write(
+        {
+            "k": [1] * 4,
+            "day": ["mon"] * 4,
+            "op": ["+I", "-U", "-D", "+I"],
+            "s": [1, 2, 9, 3],
+            "v": [1, 1, 1, 2],
+        }
+    )
+    made.run()
+
+    found = explain_key("state", '{"k": 1, "day": "mon"}', warehouse=str(made.folder)).as_object()
+
+    assert found["row"] is False
+    assert [(each["kind"], each["did"]) for each in found["records"]] == [
+        ("+I", "lost to record 2"), ("-U", "dropped by ignore-update-before"),
+        ("+I", "lost to record 2"), ("-D", "removed the row"),
+    ]  # fmt: skip
+    with pytest.raises(DataError, match="hold no record of"):
+        explain_key("state", '{"k": 7, "day": "mon"}', warehouse=str(made.folder))
+    with pytest.raises(ConfigError, match="must be a JSON object with the key's columns"):
+        explain_key("state", "1", warehouse=str(made.folder))
+    with pytest.raises(DataError, match="does not say how it was made"):
+        explain_key("changes", "1", warehouse=str(made.folder))

@@ -1,0 +1,71 @@
+"""Which lines are handed over to Spark as they are, and which files are left to its own reader."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from airflow_merge_provider.jobs.merge_record.gather import LINE, is_worth_it, objects
+from airflow_merge_provider.jobs.merge_record.listing import Waiting
+from airflow_merge_provider.jobs.merge_record.storage import LocalStorage
+
+
+def gathered(tmp_path, contents):
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    source = LocalStorage(str(tmp_path))
+    files = [Waiting(entry, source.uri(entry.name), {}) for entry in source.files()]
+    return source, sorted(files, key=lambda file: file.entry.name)
+
+
+def test_lines_keep_their_order_and_their_file(tmp_path):
+    """Blank ones are none; a mark at the beginning and ends of another system are no part of a line."""
+    contents = {"a": b'{"id":1}\n\n {"id":2}  \n', "b": b"", "c": b'\xef\xbb\xbf{"id":3}\r\n{"id":4}'}
+    source, files = gathered(tmp_path, contents)
+
+    lines = objects(source, files)
+
+    places = {uri.rpartition("/")[2]: name for uri, name in lines.names.items()}
+    a, c = places["a"], places["c"]
+    rows = [(row["__merge_file"], row[LINE].strip()) for row in lines.table.to_pylist()]
+    assert rows == [(a, '{"id":1}'), (a, '{"id":2}'), (c, '{"id":3}'), (c, '{"id":4}')]
+    assert set(places) == {"a", "b", "c"}
+
+
+def test_files_that_only_sparks_reader_understands_are_left_to_it(tmp_path):
+    """Arrays, other encodings, other ends of lines, and packed ones."""
+    contents = {
+        "array": b'[{"id":1}]\n',
+        "latin": b'{"v":"\xe9"}\n',
+        "mac": b'{"id":1}\r{"id":2}',
+        "x.gz": b"{}",
+    }
+    source, files = gathered(tmp_path, {**contents, "plain": b'{"id":1}\n'})
+
+    lines = objects(source, files)
+
+    assert [uri.rpartition("/")[2] for uri in lines.names] == ["plain"]
+    assert lines.table.num_rows == 1
+
+
+def test_a_line_that_goes_on_after_its_object_is_found(tmp_path):
+    """Spark would read the first object and say nothing; braces in texts and lists are none of these."""
+    contents = {
+        "two": b'{"id":1}{"id":2}\n', "rest": b'{"id":1} x\n', "text": b'{"v":"}{"}\n',
+        "list": b'{"l":[{"a":1}, {"a":2}]}\n', "cut": b'{"id": \n',
+    }  # fmt: skip
+    source, files = gathered(tmp_path, contents)
+
+    found = objects(source, files).overfull
+
+    assert sorted(uri.rpartition("/")[2] for uri in found) == ["cut", "rest", "two"]
+
+
+def test_large_files_and_options_of_lines_are_sparks_matter(tmp_path):
+    """It splits the large ones, and knows the options."""
+    _, files = gathered(tmp_path, {"a": b"{}", "b": b"{}"})
+
+    large = replace(files[0], entry=replace(files[0].entry, size=3 << 20))
+
+    assert is_worth_it(files, ["allowComments"])
+    assert not is_worth_it([large, files[1]], [])
+    assert not is_worth_it(files, ["lineSep"])

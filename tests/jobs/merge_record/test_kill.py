@@ -1,0 +1,70 @@
+"""Runs whose process is killed: a child dies by SIGKILL at a step, and the next one brings all to its end."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.jobs.merge_record.landing import Landing
+from tests.jobs.merge_record.test_crash import landing
+
+ROOT = Path(__file__).parents[3]
+# Runs in a process of its own, and ends it at the change that is asked for; -1 is never.
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+from airflow_merge_provider.jobs.merge_record.storage import LocalStorage
+from tests.jobs.merge_record.landing import Landing
+
+left = int(sys.argv[2])
+
+class Mortal(LocalStorage):
+    pass
+
+def dying(name):
+    whole = getattr(LocalStorage, name)
+    def change(self, *given):
+        global left
+        done = whole(self, *given)
+        if "lease" not in str(given[0]):
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return done
+    return change
+
+for name in ("write", "create", "put_beside", "delete", "move"):
+    setattr(Mortal, name, dying(name))
+Landing(
+    Path(sys.argv[1]), min_records=2, max_records=2, correlation_attribute_name="k",
+    attribute_sources=["sidecar"],
+).run(run_id="r", opened=Mortal)
+"""
+
+
+def child(root: Path, change: int) -> int:
+    command = [sys.executable, "-c", CHILD, str(root), str(change)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode in {0, -signal.SIGKILL}, ended.stderr
+    return ended.returncode
+
+
+@pytest.mark.e2e
+def test_a_process_that_is_killed_is_finished_by_the_next(tmp_path):
+    """Plan, staging, output, manifest, moves, ledger, state: the same files with the same bytes."""
+    whole = landing(tmp_path / "whole")
+    assert child(whole.root, -1) == 0
+    (tmp_path / "whole").rename(tmp_path / "kept")
+    expected = Landing(tmp_path / "kept").everything()
+
+    for change in (1, 3, 5, 8, 11, 14, 18):
+        tried = landing(tmp_path / "whole")
+        assert child(tried.root, change) == -signal.SIGKILL, change
+        assert (tried.root / "state" / "lease.json").exists()
+        assert child(tried.root, -1) == 0
+        assert tried.everything() == expected, change
+        (tmp_path / "whole").rename(tmp_path / f"tried-{change}")

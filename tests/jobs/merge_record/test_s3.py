@@ -1,0 +1,60 @@
+"""Whole runs over a local S3 server, where its libraries are installed (``s3fs`` and ``moto[server]``)."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from airflow_merge_provider.jobs.merge_record.storage import storage
+from tests.jobs.merge_record.test_stores import merged, put, run
+
+s3fs = pytest.importorskip("s3fs", reason="s3fs wants an older python-dateutil than Airflow's constraints")
+server = pytest.importorskip("moto.server", reason="moto wants an older python-dateutil, too")
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """Start a server with one bucket and point every S3 library of this process at it."""
+    running = server.ThreadedMotoServer(port=0)
+    running.start()
+    host, port = running.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    # fsspec keeps clients, with the address of the server before.
+    s3fs.S3FileSystem.clear_instance_cache()
+    place = storage(f"s3://bucket-{uuid.uuid4().hex}/lake")
+    place.fs.mkdir(place.path("").split("/")[0])
+    yield place.location
+    running.stop()
+
+
+def test_a_name_is_created_once_on_s3(bucket):
+    """Lease, plan and manifests stand on it."""
+    state = storage(f"{bucket}/state")
+
+    assert state.create("lease.json", b"first") is True
+    assert state.create("lease.json", b"second") is False
+    assert state.read("lease.json") == b"first"
+
+
+@pytest.mark.spark
+def test_bins_of_several_runs_are_merged_on_s3(lean, bucket):
+    """State, plan, manifest, ledger, lease, originals and failures: every record once."""
+    put(bucket, "k=1/a b.json", {"id": 1}, {"id": 2})
+    put(bucket, "k=2/b.json", {"id": 3})
+    storage(f"{bucket}/source").write("bad.json", b"no record\n")
+    settings = {"min_records": 2, "correlation_attribute_name": "k"}
+    first = run(lean, bucket, **settings)
+    put(bucket, "k=2/c.json", {"id": 4})
+
+    second = run(lean, bucket, 2, **settings)
+
+    assert (first["counts"]["merged"], first["counts"]["failed"], second["counts"]["merged"]) == (1, 1, 1)
+    assert merged(bucket) == [[1, 2], [3, 4]]
+    assert storage(f"{bucket}/source").files() == []
+    assert storage(f"{bucket}/failure").exists("bad.json")
+    kept = {entry.name.split("/")[0] for entry in storage(f"{bucket}/state").files()}
+    assert kept == {"state.json", "manifests", "ledger"}

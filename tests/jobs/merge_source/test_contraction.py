@@ -1,0 +1,103 @@
+"""Clusters contracted by Spark: those of the driver's memory, on graphs of every shape and in whole runs."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.merge_source.equality import Rule
+from airflow_merge_provider.jobs.merge_source.components import connected
+from airflow_merge_provider.jobs.merge_source.contraction import CHECK, ENTITY, KEY, SIDE, contracted
+from airflow_merge_provider.jobs.merge_source.intake import KEYS_ON_DRIVER
+from tests.jobs.merge_source.pipe import JSON, Pipe
+from tests.jobs.merge_source.test_components import Workload, random_workload, side
+
+EDGES = 100
+
+
+def shapes() -> Workload:
+    """Make a chain, a star, a clique and many pairs, all in one dataset."""
+    rules = [Rule(side(0, "x"), side(0, "y")), Rule(side(0, "z"), side(0, "z"))]
+    workload = Workload([2_000], rules)
+    (x, y, z) = (workload.keys[side(0, name).order] for name in "xyz")
+    places = random.Random(5).sample(range(2_000), 2_000)  # noqa: S311 - a workload
+    chain, star, clique, pairs = places[:400], places[400:900], places[900:930], places[930:1_400]
+    for key, (one, other) in enumerate(pairwise(chain)):
+        x[one].add(key)
+        y[other].add(key)
+    for place in star:
+        z[place].add(10_000)
+    for number, (one, other) in enumerate((one, other) for one in clique for other in clique if one != other):
+        x[one].add(20_000 + number)
+        y[other].add(20_000 + number)
+    for number, (one, other) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
+        z[one].add(30_000 + number)
+        z[other].add(30_000 + number)
+    return workload
+
+
+def in_spark(spark: SparkSession, workload: Workload) -> tuple[list[int], list[int]]:
+    """Give the cluster of every entity, by the driver and by Spark."""
+    sources = workload.sources()
+    numbers = {order: at for at, order in enumerate(workload.keys)}
+    rows: dict[str, list[int]] = {SIDE: [], KEY: [], CHECK: [], ENTITY: []}
+    for source in sources:
+        for order, (places, hashes, checks) in source.keys.items():
+            rows[SIDE] += [numbers[order]] * len(places)
+            rows[KEY] += hashes.tolist()
+            rows[CHECK] += checks.tolist()
+            rows[ENTITY] += source.hashes[places].tolist()
+    kinds = {SIDE: pa.int32(), KEY: pa.int64(), CHECK: pa.int64(), ENTITY: pa.int64()}
+    keys = spark.createDataFrame(pa.table({name: pa.array(rows[name], kind) for name, kind in kinds.items()}))
+    graph = contracted(spark, sources, keys, workload.rules, numbers, EDGES)
+    return connected(sources, workload.rules).clusters.tolist(), graph.clusters.tolist()
+
+
+def partition(clusters: list[int]) -> set[frozenset[int]]:
+    """See clusters as sets of entities, however they are numbered."""
+    members: dict[int, set[int]] = {}
+    for entity, cluster in enumerate(clusters):
+        members.setdefault(cluster, set()).add(entity)
+    return {frozenset(each) for each in members.values()}
+
+
+def test_chains_stars_and_cliques_contract_to_their_clusters(lean: SparkSession) -> None:
+    """With room for 100 edges, several rounds in Spark give what one solve in memory gives."""
+    mine, theirs = in_spark(lean, shapes())
+
+    assert partition(theirs) == partition(mine)
+    assert sorted({len(each) for each in partition(theirs)}) == [1, 2, 30, 400, 500]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_rules_connect_alike(lean: SparkSession, seed: int) -> None:
+    """Rules within and across datasets, keys on one side only, deleted entities: the same clusters."""
+    mine, theirs = in_spark(lean, random_workload(seed))
+
+    assert partition(theirs) == partition(mine)
+
+
+def test_a_run_writes_the_same_where_spark_connects(lean: SparkSession, tmp_path: Path) -> None:
+    """A first run and a full refresh write what they write where the keys fit into memory."""
+    written = []
+    for limit in ("0", "1000"):
+        merge = Pipe(lean, tmp_path / limit, datasets=["A a", "B b"], equality=[["eq", "a.x", "b.x"]])
+        lean.conf.set(KEYS_ON_DRIVER, limit)
+        try:
+            merge.write_json("A", [{"_id": "a1", "x": 1}, {"_id": "a2", "x": [1, 2]}, {"_id": "a3"}])
+            merge.write_json("B", [{"_id": "b1", "x": 2}, {"_id": "b2", "x": "2"}])
+            merge.run(**JSON)
+            first = merge.news()
+            merge.write_json("B", [{"_id": "b1", "x": 3}])
+            merge.run(**JSON, full_refresh=True)
+            written.append([first, merge.news()])
+        finally:
+            lean.conf.unset(KEYS_ON_DRIVER)
+
+    assert written[0] == written[1]
+    assert [entity["_id"] for entity in written[0][0]] == ["0|a1", "0|a2|1|b1", "0|a3", "1|b2"]

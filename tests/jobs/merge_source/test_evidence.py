@@ -1,0 +1,87 @@
+"""What clusters rest on, counted on random graphs against a look at all pairs; no Spark."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from airflow_merge_provider.core.merge_source.equality import Rule
+from airflow_merge_provider.jobs.merge_source.components import connected
+from airflow_merge_provider.jobs.merge_source.evidence import Evidence
+from tests.jobs.merge_source.test_components import Workload, side
+
+RULES = (
+    Rule(side(0, "x"), side(1, "x")),
+    Rule(side(0, "x"), side(0, "y")),
+    Rule(side(1, "y"), side(1, "y")),
+    Rule(side(1, "x"), side(2, "x")),
+)
+
+
+def drawn(seed: int) -> Workload:
+    draw = random.Random(seed)  # noqa: S311 - a workload, no secret
+    work = Workload([draw.randint(0, 6) for _ in range(3)], RULES)
+    for of_entities in work.keys.values():
+        for held in of_entities:
+            held |= {draw.randint(0, 8) for _ in range(draw.choice((0, 1, 1, 2)))}
+    return work
+
+
+def pairs_by_key(work: Workload, rule: Rule) -> dict[int, set[frozenset[tuple[int, int]]]]:
+    """Give for every key the pairs of entities that have it on the two sides."""
+    found: dict[int, set[frozenset[tuple[int, int]]]] = {}
+    for one, left in enumerate(work.keys[rule.left.order]):
+        for other, right in enumerate(work.keys[rule.right.order]):
+            pair = frozenset({(rule.left.dataset, one), (rule.right.dataset, other)})
+            for key in left & right if len(pair) == 2 else ():
+                found.setdefault(key, set()).add(pair)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rules_and_keys_are_counted_as_all_pairs_say(seed: int) -> None:
+    """Pairs by rule, clusters that one rule alone explains, and the keys of most entities."""
+    work = drawn(seed)
+    sources = work.sources()
+    evidence = Evidence(sources)
+    graph = connected(sources, RULES, evidence)
+
+    found = evidence.findings(graph, ["A", "B", "C"])
+
+    by_rule = {rule.text: pairs_by_key(work, rule) for rule in RULES}
+    clusters = [cluster for cluster in work.expected() if len(cluster) > 1]
+    causes = [
+        {
+            text
+            for text, keys in by_rule.items()
+            if any(pair <= cluster for pairs in keys.values() for pair in pairs)
+        }
+        for cluster in clusters
+    ]
+    for told in found["rules"]:
+        pairs = by_rule[told["rule"]]
+        if told["rule"] != RULES[1].text:
+            assert told["pairs"] == sum(map(len, pairs.values()))
+        assert told["sole"] == causes.count({told["rule"]})
+    sizes = sorted(
+        (len(frozenset().union(*pairs)) for keys in by_rule.values() for pairs in keys.values()), reverse=True
+    )
+    assert [told["entities"] for told in found["keys"]] == [size for size in sizes if size > 2][:5]
+
+
+def test_a_key_is_told_with_some_of_its_entities() -> None:
+    """The first ones by their numbers, named by dataset and id; a key of two is not worth a line."""
+    work = Workload([3, 1, 1], RULES)
+    for held in (*work.keys[RULES[0].left.order], *work.keys[RULES[0].right.order]):
+        held.add(7)
+    work.keys[RULES[3].left.order][0].add(9)
+    work.keys[RULES[3].right.order][0].add(9)
+    sources = work.sources()
+    evidence = Evidence(sources)
+    graph = connected(sources, RULES, evidence)
+
+    found = evidence.findings(graph, ["A", "B", "C"])
+
+    assert found["keys"] == [{"rule": RULES[0].text, "entities": 4, "of": ["A/e0", "A/e1", "A/e2"]}]
+    assert [(told["pairs"], told["sole"]) for told in found["rules"]][:1] == [(3, 0)]

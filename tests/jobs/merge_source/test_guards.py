@@ -1,0 +1,113 @@
+"""What stops a run before it writes: too much change, and values that link too many entities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider.core.errors import DataError, RiskError
+from tests.jobs.delta_log import commits
+from tests.jobs.merge_source.conftest import MakePipe
+from tests.jobs.merge_source.pipe import Pipe, table
+
+RULE: dict[str, Any] = {"equality": [["eq", "a.x", "b.x"]]}
+
+
+def merging(pipe: MakePipe, **settings: Any) -> Pipe:
+    """Make a pipe whose target has four outputs, one of two entities."""
+    made = pipe("AB", **{**RULE, **settings})
+    made.write("A", table({"_id": ["a1", "a2", "a3", "a4"], "x": [1, 2, 3, 4], "_updated": [1, 2, 3, 4]}))
+    made.write("B", table({"_id": ["b1"], "x": [1], "_updated": [1]}))
+    made.run("first", max_change_ratio=0.0)
+    return made
+
+
+def test_a_run_that_changes_too_much_writes_nothing(pipe: MakePipe) -> None:
+    """Two rows of four go and one comes: the run tells so; with a higher limit the same run passes."""
+    made = merging(pipe)
+    made.write("A", table({"_id": ["a2"], "x": [1], "_updated": [5]}))
+
+    dry = made.run("dry", until="transform", max_change_ratio=0.5)
+    with pytest.raises(RiskError, match=r"3 rows where 4 stood, 0.75 of them; the limit is 0.5") as refused:
+        made.run("second", max_change_ratio=0.5)
+
+    assert made.version() == 0
+    assert dry["warnings"][0].startswith("max_change_ratio: the run would write 3 rows")
+    assert refused.value.report["counts"] == dry["counts"]
+    assert made.run("second", max_change_ratio=0.75)["changed"] is True
+    assert made.version() == 1
+
+
+def test_a_run_that_changes_nothing_is_never_stopped(pipe: MakePipe) -> None:
+    """Also a full refresh passes a limit of nothing as long as nothing differs."""
+    made = merging(pipe)
+
+    assert made.run("second", full_refresh=True, max_change_ratio=0.0)["changed"] is False
+
+
+def crowd(pipe: MakePipe) -> Pipe:
+    """Make inputs where one value, N/A, links four entities, and another one two."""
+    made = pipe("AB", **RULE)
+    made.write(
+        "A",
+        table({"_id": ["a1", "a2", "a3", "a4"], "x": ["N/A", "N/A", "N/A", "k"], "_updated": [1, 2, 3, 4]}),
+    )
+    made.write("B", table({"_id": ["b1", "b2"], "x": ["N/A", "k"], "_updated": [1, 2]}))
+    return made
+
+
+def quarantine(made: Pipe) -> list[dict[str, Any]]:
+    version = commits(made.target)[-1]["run"]["beside"]["quarantine"]
+    rows = made.spark.read.format("delta").option("versionAsOf", version).load(f"{made.target}__quarantine")
+    return [row.asDict() for row in rows.collect()]
+
+
+def test_a_value_that_links_too_many_is_named(pipe: MakePipe) -> None:
+    """The run stops with the value, its rule and some of the entities; exactly the limit is allowed."""
+    made = crowd(pipe)
+
+    with pytest.raises(
+        DataError, match=r'the value "N/A" of a.x = b.x links 4 entities, the limit is 3 \(first: A/a1'
+    ):
+        made.run(max_key_fanout=3)
+
+    assert made.version() is None
+    assert made.run(max_key_fanout=4)["counts"]["merged"] == 2
+
+
+def test_values_in_quarantine_link_nothing_until_few_have_them(pipe: MakePipe) -> None:
+    """Each run compares everything while there are any: when holders leave, the rest is linked again."""
+    made = crowd(pipe)
+    settings = {"max_key_fanout": 2, "on_over_merge": "quarantine"}
+
+    report = made.run("first", **settings)
+
+    assert made.clusters() == [["a1"], ["a2"], ["a3"], ["a4", "b2"], ["b1"]]
+    worst = {"rule": "a.x = b.x", "key": "s:N/A", "entities": 4}
+    assert report["quarantined"] == {"keys": 1, "largest": [worst]}
+    assert quarantine(made) == [{**worst, "sample": ["A/a1", "A/a2", "A/a3"]}]
+
+    made.write("A", table({"_id": ["a1"], "x": ["other"], "_updated": [5]}))
+    made.run("second", **settings)
+    assert quarantine(made)[0]["entities"] == 3
+    made.write("A", table({"_id": ["a2"], "x": ["other"], "_updated": [6]}))
+    made.news()
+    dry = made.run("dry", until="transform", **settings)
+    report = made.run("third", **settings)
+
+    assert dry["counts"] == report["counts"]
+    assert quarantine(made) == []
+    assert [row["_id"] for row in made.news()] == ["0|a3", "1|b1", "0|a2", "0|a3|1|b1"]
+    assert made.run("full", full_refresh=True, **settings)["changed"] is False
+
+
+def test_an_empty_text_that_links_a_thousand_is_told(pipe: MakePipe) -> None:
+    """It is a value like any other, and mostly not meant: a warning, no refusal."""
+    made = pipe("AB", **RULE)
+    made.write("A", table({"_id": [f"a{number}" for number in range(1001)], "x": [""] * 1001}))
+    made.write("B", table({"_id": ["b1"], "x": [""]}))
+
+    report = made.run(until="transform")
+
+    assert report["warnings"] == ["the empty text links 1002 entities by a.x = b.x: keep it out with filter"]

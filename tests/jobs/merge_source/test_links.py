@@ -1,0 +1,26 @@
+"""The view of links over a target, beside what is said of it without Spark."""
+
+from __future__ import annotations
+
+from airflow_merge_provider.explain import links as links_on_disk
+from airflow_merge_provider.jobs.merge_source.links import links
+from tests.jobs.merge_source.conftest import MakePipe
+from tests.jobs.merge_source.pipe import table
+
+
+def test_the_view_has_the_links_of_every_output(pipe: MakePipe) -> None:
+    """It follows the target, has n - 1 rows for n members, and no JVM is needed to see the same."""
+    made = pipe("AB", equality=[["eq", "a.x", "b.x"], ["eq", "a.y", "a.y"]])
+    made.write("A", table({"_id": ["a1", "a2", "a3"], "x": [1, 2, 3], "y": ["p", "p", "q"]}))
+    made.write("B", table({"_id": ["b1", "b2"], "x": [1, 9]}))
+    made.run()
+
+    rows = links(made.spark.read.format("delta").load(str(made.target))).collect()
+
+    found = sorted(tuple(row) for row in rows)
+    cluster = "0|a1|0|a2|1|b1"
+    assert found == [
+        (cluster, "A/a1", "A/a2", "a.y = a.y", "s:p"),
+        (cluster, "A/a1", "B/b1", "a.x = b.x", "n:1"),
+    ]
+    assert sorted(tuple(row.values()) for row in links_on_disk(str(made.target))) == found

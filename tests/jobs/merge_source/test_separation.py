@@ -1,0 +1,146 @@
+"""Where clusters are cut, on random graphs against a look at all ways to cut; no Spark."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import product
+
+import pytest
+
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.merge_source.equality import Rule, Side
+from airflow_merge_provider.core.merge_source.expressions import Path
+from airflow_merge_provider.core.merge_source.identity import Member
+from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, Pair
+from airflow_merge_provider.jobs.merge_source.components import connected
+from airflow_merge_provider.jobs.merge_source.evidence import Evidence
+from airflow_merge_provider.jobs.merge_source.separation import separated
+from tests.jobs.merge_source.test_components import Workload, side
+
+RULES = (Rule(side(0, "x"), side(1, "x")), Rule(side(0, "y"), side(0, "y")), Rule(side(0, "z"), side(1, "w")))
+DECIDED = Rule(
+    Side(0, "override(A)", Path("", (SAME_LEFT,))), Side(1, "override(B)", Path("", (SAME_RIGHT,)))
+)
+Entity = tuple[int, int]
+
+
+def member(dataset: int, place: int) -> Member:
+    return Member(dataset, f"e{place}")
+
+
+def cut(work: Workload, different: list[Pair]) -> tuple[set[frozenset[Entity]], int]:
+    """Give the clusters after the cuts, and how many pairs were cut apart."""
+    sources = work.sources()
+    evidence = Evidence(sources, keep_links=True)
+    found = separated(connected(sources, work.rules, evidence), evidence.links, different, ["A", "B"])
+    clusters: dict[int, set[Entity]] = {}
+    for number, cluster in enumerate(found.graph.clusters.tolist()):
+        dataset, id_ = found.graph.entity(number)
+        clusters.setdefault(cluster, set()).add((dataset, int(id_[1:])))
+    assert sorted(clusters) == list(range(found.graph.count))
+    return {frozenset(cluster) for cluster in clusters.values()}, len(found.cut)
+
+
+def strengths(work: Workload) -> Counter[frozenset[Entity]]:
+    """Count the values that each pair of entities shares."""
+    found: Counter[frozenset[Entity]] = Counter()
+    for rule in work.rules:
+        left, right = work.keys[rule.left.order], work.keys[rule.right.order]
+        once = rule.left.order == rule.right.order
+        for one, other in product(range(len(left)), range(len(right))):
+            pair = frozenset({(rule.left.dataset, one), (rule.right.dataset, other)})
+            if len(pair) == 2 and (not once or one < other):
+                found[pair] += len(left[one] & right[other])
+    return found
+
+
+def best_sides(
+    work: Workload, cluster: frozenset[Entity], one: Entity, other: Entity
+) -> list[frozenset[Entity]]:
+    """Give every side of the first entity that cuts through the fewest values."""
+    strong = strengths(work)
+    rest = sorted(cluster - {one, other})
+    ways: dict[frozenset[Entity], int] = {}
+    for chosen in product((False, True), repeat=len(rest)):
+        near = frozenset({one, *(entity for entity, taken in zip(rest, chosen, strict=True) if taken)})
+        ways[near] = sum(count for pair, count in strong.items() if pair <= cluster and len(pair & near) == 1)
+    least = min(ways.values())
+    return [near for near, through in ways.items() if through == least]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_pair_is_cut_apart_through_the_fewest_values(seed: int) -> None:
+    """One best way is taken, several are refused, and other clusters stay as they are."""
+    draw = random.Random(seed)  # noqa: S311 - a workload, no secret
+    work = Workload([draw.randint(2, 4), draw.randint(2, 4)], RULES)
+    for of_entities in work.keys.values():
+        for held in of_entities:
+            held |= {draw.randint(0, 3) for _ in range(draw.choice((0, 1, 1, 2)))}
+    before = work.expected()
+    cluster = max(before, key=lambda each: (len(each), sorted(each)))
+    if len(cluster) < 2:
+        return
+    one, other = draw.sample(sorted(cluster), 2)
+    best = best_sides(work, cluster, one, other)
+    different = [(member(*one), member(*other))]
+
+    if len(best) > 1:
+        with pytest.raises(DataError, match="there are several ways to cut them apart"):
+            cut(work, different)
+        return
+    assert cut(work, different) == ((before - {cluster}) | {best[0], cluster - best[0]}, 1)
+
+
+def pairs(*linked: tuple[int, int]) -> Workload:
+    """Make three entities on either side, with one value for each linked pair."""
+    work = Workload([3, 3], (RULES[0], DECIDED))
+    for value, (one, other) in enumerate(linked):
+        work.keys[RULES[0].left.order][one].add(value)
+        work.keys[RULES[0].right.order][other].add(value)
+    return work
+
+
+def test_a_decision_settles_where_to_cut() -> None:
+    """B/e0 is as near to A/e0 as to A/e1, until somebody says whose it is."""
+    work = pairs((0, 0), (1, 0))
+    different = [(member(0, 0), member(0, 1))]
+    with pytest.raises(DataError, match="A/e0 and A/e1 are decided to be different, and there are several"):
+        cut(work, different)
+
+    work.keys[DECIDED.left.order][1].add(99)
+    work.keys[DECIDED.right.order][0].add(99)
+
+    clusters, count = cut(work, different)
+    assert count == 1
+    assert frozenset({(0, 1), (1, 0)}) in clusters
+
+
+def test_decisions_that_contradict_each_other_are_refused() -> None:
+    """What others are decided to be the same as cannot be cut."""
+    work = Workload([3, 3], (RULES[0], DECIDED))
+    for one in (0, 1):
+        work.keys[DECIDED.left.order][one].add(7)
+    work.keys[DECIDED.right.order][0].add(7)
+
+    with pytest.raises(DataError, match="A/e0 and A/e1 are decided to be different, and other"):
+        cut(work, [(member(0, 0), member(0, 1))])
+
+
+def test_pairs_that_are_not_one_anyway_are_left_alone() -> None:
+    """Nothing is cut for them, nor for entities that do not exist."""
+    work = pairs((0, 0), (1, 1))
+
+    clusters, count = cut(work, [(member(0, 0), member(1, 1)), (member(0, 0), member(1, 9))])
+
+    assert (clusters, count) == (work.expected(), 0)
+
+
+def test_several_pairs_of_one_cluster_are_cut_one_after_the_other() -> None:
+    """A second decision may be fulfilled by the first cut already."""
+    work = pairs((0, 0), (0, 0), (1, 0), (1, 1), (1, 1))
+
+    clusters, count = cut(work, [(member(0, 0), member(0, 1)), (member(1, 0), member(1, 1))])
+
+    assert count == 1
+    assert {frozenset({(0, 0), (1, 0)}), frozenset({(0, 1), (1, 1)})} <= clusters

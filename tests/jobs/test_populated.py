@@ -1,0 +1,139 @@
+"""When the table of a run says that it is populated: after the commit, once, and repaired by later runs."""
+
+from __future__ import annotations
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.population import Population
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.jobs.populated import run_flagged
+from airflow_merge_provider.jobs.progress import Progress
+from tests.jobs import probe
+from tests.tables import FLAGGED, OURS, table
+
+
+@pytest.fixture
+def flagged(spark, tmp_path):
+    """Run the probe over a source that this package writes, and give its report."""
+
+    def give(mode="if-source-populated", run="r1", job=probe.run, **wish):
+        request = probe.request(str(tmp_path / "source"), str(tmp_path / "target"), run)
+        asked = {"target": str(tmp_path / "target"), "datasets": (str(tmp_path / "source"),), **wish}
+        population = Population(set_initial_offset=mode, **asked)
+        return run_flagged(spark, request.model_copy(update={"population": population}), Progress(), job)
+
+    return give
+
+
+def make_source(tmp_path, properties=OURS):
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    write_deltalake(tmp_path / "source", pa.table({"id": [1], "amount": [2]}))
+    set_properties(tmp_path / "source", properties)
+
+
+def set_properties(place, properties):
+    DeltaTable(place).alter.set_table_properties(properties, raise_if_not_exists=False)
+
+
+def flag(tmp_path):
+    return DeltaTable(tmp_path / "target").metadata().configuration.get("merge.populated")
+
+
+def quiet(spark, request, progress):
+    return {"changed": False}
+
+
+def test_the_flag_follows_the_source(flagged, tmp_path):
+    """Not before the source is populated; then by the next run, even if that finds nothing new, and once."""
+    make_source(tmp_path)
+
+    assert flagged()["populated"] is False
+    assert flag(tmp_path) is None
+    set_properties(tmp_path / "source", FLAGGED)
+    report = flagged(run="r2", job=quiet)
+    assert (report["populated"], report["became_populated"], flag(tmp_path)) == (True, True, "true")
+    version = DeltaTable(tmp_path / "target").version()
+    assert flagged(run="r3", job=quiet) == {"changed": False, "populated": True}
+    assert DeltaTable(tmp_path / "target").version() == version
+
+
+def test_tables_of_others_files_and_marks_count_as_they_do_for_the_sensor(flagged, tmp_path):
+    """Rows, files and marks by hand make a source populated; an empty table does not."""
+    make_source(tmp_path)
+    table(tmp_path / "empty", rows=0)
+    table(tmp_path / "full")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "1.json").write_text("{}")
+    full, empty = str(tmp_path / "full"), str(tmp_path / "empty")
+    files = {"dataset": str(tmp_path / "files"), "format": "json"}
+    nothing = str(tmp_path / "nothing")
+
+    assert flagged(datasets=(full, files, empty))["populated"] is False
+    assert flagged(datasets=(nothing,), ignore_non_existent_datasets=False, job=quiet)["populated"] is False
+    assert flagged(datasets=(full, files, empty, nothing), marked=(empty,), job=quiet)["populated"] is True
+
+
+def test_a_run_that_needs_a_populated_source_does_not_start(flagged, tmp_path):
+    """Nothing is read or written then."""
+    make_source(tmp_path)
+
+    with pytest.raises(DataError, match="not populated yet"):
+        flagged(required=True)
+
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize(
+    ("mode", "failed", "done"),
+    [
+        ("never", None, None),
+        ("always", None, "true"),
+        ("initially", "true", "true"),
+        ("onload", "true", "true"),
+    ],
+)
+def test_the_mode_decides_how_far_a_run_has_to_come(flagged, tmp_path, mode, failed, done):
+    """Of an output that exists: a run that fails, and one that ends well."""
+    make_source(tmp_path)
+    flagged("never")
+
+    def fails(spark, request, progress):
+        raise DataError("the source is not to be trusted")
+
+    with pytest.raises(DataError):
+        flagged(mode, run="r2", job=fails)
+    assert flag(tmp_path) == failed
+    flagged(mode, run="r3", job=quiet)
+    assert flag(tmp_path) == done
+
+
+def test_a_reset_decides_anew(flagged, tmp_path):
+    """Its source is not populated any more, so the output is not either."""
+    make_source(tmp_path, FLAGGED)
+    assert flagged()["populated"] is True
+    set_properties(tmp_path / "source", {"merge.populated": "false"})
+
+    assert flagged(run="r2", job=quiet)["populated"] is True
+    assert flagged(run="r3", job=quiet, reset=True)["populated"] is False
+
+    assert flag(tmp_path) is None
+
+
+def test_a_dry_run_sets_nothing(spark, tmp_path):
+    """It stops before the commit, and before the flag."""
+    population = Population(target=str(tmp_path / "target"), set_initial_offset="always")
+    request = probe.request("s", "t").model_copy(update={"population": population, "until": "transform"})
+
+    assert run_flagged(spark, request, Progress(), quiet) == {"changed": False}
+
+
+def test_the_request_file_carries_it():
+    """The Spark side reads what the Airflow side wrote."""
+    population = Population(target="t", datasets=("A", {"dataset": "B", "format": "json"}))
+    request = probe.request("s", "t").model_copy(update={"population": population})
+
+    assert JobRequest.model_validate_json(request.model_dump_json()) == request

@@ -1,0 +1,19 @@
+"""Small Delta tables as others, and as this package, leave them: written without a JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+FLAGGED = {"merge.capability": "joiner", "merge.populated": "true"}
+OURS = {"merge.capability": "joiner"}
+
+
+def table(place: Path, rows: int = 1, properties: dict[str, str] | None = None) -> str:
+    """Make a table with some rows and properties, and give its place."""
+    write_deltalake(place, pa.table({"_id": pa.array(map(str, range(rows)), pa.string())}), mode="append")
+    if properties:
+        DeltaTable(place).alter.set_table_properties(properties, raise_if_not_exists=False)
+    return str(place)

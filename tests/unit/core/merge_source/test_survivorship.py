@@ -1,0 +1,54 @@
+"""Which rules of survivorship there are, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_merge_provider.core.merge_source.survivorship import Choice, Preference, choices, problems
+
+DATASETS = ["crm", "erp"]
+
+
+def test_every_form_of_a_rule_is_read():
+    """A word, a preference, a list of both, and a group whose properties go together."""
+    raw = {
+        "email": ["most_common", {"prefer": ["erp"]}],
+        "address": {"group": ["street", "zip"], "rule": "most_complete"},
+        "seats": {"group": ["a", "b"]},
+    }
+
+    assert list(problems(raw, DATASETS)) == []
+    assert choices(raw) == (
+        Choice(("a", "b"), (Preference("first"),)),
+        Choice(("email",), (Preference("most_common"), Preference("prefer", ("erp",)))),
+        Choice(("street", "zip"), (Preference("most_complete"),)),
+    )
+    assert choices(None) == ()
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        ({"x": "newest"}, "survivorship.x: unknown rule 'newest'"),
+        ({"x": "frist"}, "survivorship.x: unknown rule 'frist' (did you mean 'first'?)"),
+        ({"x": ["first", 3]}, "survivorship.x[1]: 3 is no rule"),
+        ({"x": []}, "survivorship.x: must name at least one rule"),
+        ({"x": "most_complete"}, "survivorship.x: unknown rule 'most_complete'"),
+        ({"x": {"prefer": "crm"}}, "survivorship.x.prefer: must be a list of datasets"),
+        ({"x": {"prefer": ["crn"]}}, "survivorship.x.prefer: 'crn' is not listed in datasets"),
+        ({"g": {"group": ["x"]}}, "survivorship.g.group: must be a list of at least two properties"),
+        ({"g": {"group": ["x", "y"], "rule": "longest"}}, "survivorship.g: unknown rule 'longest'"),
+        (
+            {"g": {"group": ["x", "y"], "rules": 1}},
+            "survivorship.g: unknown key 'rules' (did you mean 'rule'",
+        ),
+        ({"g": {"group": ["x", "y"]}, "y": "first"}, "survivorship.y: property 'y' has a rule already"),
+        ({"_x": "first"}, "survivorship._x: '_x' is no property that is merged"),
+        ({"$ids": "first"}, "survivorship.$ids: '$ids' is no property that is merged"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(raw, said):
+    """One mistake gives one problem."""
+    (found,) = map(str, problems(raw, DATASETS))
+
+    assert found.startswith(said)

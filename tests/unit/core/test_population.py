@@ -1,0 +1,54 @@
+"""What the flag of an output depends on, taken from the configurations of all operators."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from airflow_merge_provider.capabilities import CAPABILITIES
+from airflow_merge_provider.core.population import population, waiting_for
+
+MERGE = {"version": 2, "target": "golden", "datasets": ["A a", "B b"], "equality": []}
+
+
+def taken(job, raw, **options):
+    capability = CAPABILITIES[job]
+    config = capability.config.parse(raw)
+    return population(
+        config, capability.references(config), set_initial_offset="if-source-populated", **options
+    )
+
+
+def test_a_merge_source_depends_on_its_initial_datasets():
+    """All its datasets, unless some are named; what is marked by hand goes along."""
+    everything = taken("merge_source", MERGE, marked=["B"])
+    some = taken("merge_source", {**MERGE, "initial_datasets": ["B"], "ignore_non_existent_datasets": False})
+
+    assert (everything.target, everything.datasets, everything.marked) == ("golden", ("A", "B"), ("B",))
+    assert (some.datasets, some.ignore_non_existent_datasets) == (("B",), False)
+
+
+def test_other_operators_depend_on_all_they_read():
+    """Change logs, unmatched rows and other things that are written do not count."""
+    keys = "a.id = b.id"
+    join = {"inputs": {"a": "A", "b": "B"}, "target": "both", "join_keys": keys, "unmatched": "left_over"}
+    join["join_type"] = "innerjoin"
+    engine = {"source": "S", "target": "T", "primary_key": ["id"], "changelog": "log"}
+    engine["merge_engine"] = "deduplicate"
+
+    assert taken("joiner", join).datasets == ("A", "B")
+    assert taken("merge_engine", engine).datasets == ("S",)
+
+
+def test_files_carry_no_flag():
+    """A target that is no Delta table counts as soon as it is there."""
+    files = SimpleNamespace(target="both", target_format="parquet")
+    folders = SimpleNamespace(merged="merged", state_path="state")
+
+    for config in (files, folders):
+        assert population(config, {"target": "both"}, set_initial_offset="always") is None
+
+
+def test_a_dataset_is_waited_for_once():
+    """Those that do not exist only on request."""
+    assert waiting_for(["A", "B"], {"A": "populated"}) == ()
+    assert waiting_for(["A", "B"], {"A": "populated"}, ignore_non_existent=False) == ("B",)

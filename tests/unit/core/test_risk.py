@@ -1,0 +1,69 @@
+"""How much a run may change before it stops."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from airflow_merge_provider.core.errors import RiskError
+from airflow_merge_provider.core.protocol import JobFailure
+from airflow_merge_provider.core.risk import Risk, problems
+from airflow_merge_provider.jobs.entry import failure
+
+
+def test_a_run_above_the_limit_stops_and_tells_what_it_would_do():
+    """The error names rows, share and limit, and has the report for whoever must judge it."""
+    with pytest.raises(RiskError, match=r"30 rows where 100 stood, 0.3 of them; the limit is 0.2") as refused:
+        Risk(30, 100).check(0.2, {"counts": {"written": 30}})
+
+    assert refused.value.report == {"counts": {"written": 30}, "change_ratio": 0.3}
+    assert not refused.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("changed", "before", "limit"),
+    [(20, 100, 0.2), (30, 100, None), (30, 0, 0.0), (0, 100, 0.0), (150, 100, 1.5)],
+    ids=["at the limit", "no limit", "first rows", "nothing changes", "more than there were"],
+)
+def test_a_run_within_the_limit_goes_on(changed, before, limit):
+    """A limit is what may still be written; where nothing stands, nothing can be lost."""
+    Risk(changed, before).check(limit, {})
+
+    assert Risk(changed, before).warnings(limit) == []
+
+
+@given(st.integers(0, 10**9), st.integers(1, 10**9))
+def test_what_a_person_has_seen_may_be_written(changed, before):
+    """The share that a report shows, taken as the limit, lets the same run pass."""
+    risk = Risk(changed, before)
+
+    risk.check(risk.ratio, {})
+
+
+def test_the_error_crosses_the_process_with_its_report():
+    """What the job says about the run reaches the operator."""
+    try:
+        Risk(2, 1).check(0.5, {"counts": {"written": 2}})
+    except RiskError as error:
+        sent = failure(error).model_dump_json()
+
+    again = JobFailure.model_validate_json(sent).error()
+
+    assert isinstance(again, RiskError)
+    assert again.report == {"counts": {"written": 2}, "change_ratio": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("limit", "on_risk", "paths"),
+    [
+        (-0.1, "fail", ["max_change_ratio"]),
+        (True, "fail", ["max_change_ratio"]),
+        ("much", "stop", ["max_change_ratio", "on_risk"]),
+        (None, "ask", ["on_risk"]),
+        (0, "ask", []),
+        (None, "fail", []),
+    ],
+)
+def test_arguments_are_checked_together(limit, on_risk, paths):
+    """Both problems at once; to ask needs to know from where on."""
+    assert [problem.path for problem in problems(limit, on_risk)] == paths

@@ -1,0 +1,130 @@
+"""What an operator does when a run would change too much: fail, or ask and go on with the answer."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import TaskAwaitingInput
+from airflow.sdk.execution_time import hitl
+from airflow.sdk.execution_time.context import OutletEventAccessors
+
+from airflow_merge_provider.core.errors import ConfigError, RiskError
+from airflow_merge_provider.core.protocol import JobResult
+from airflow_merge_provider.core.risk import Risk
+from airflow_merge_provider.jobs.entry import failure
+from airflow_merge_provider.operators import _spark_job
+from airflow_merge_provider.operators.joiner import JoinerOperator
+from airflow_merge_provider.operators.merge_source import MergeSourceOperator
+from tests.fakes import REPORT, FakeSparkJobHook
+
+RULES = {"datasets": ["crm c", "erp e"], "equality": [["eq", "c.email", "e.mail"]], "warehouse": "/lake"}
+YES = {"chosen_options": ["Apply"], "responded_by_user": {"id": "7", "name": "ada"}, "timedout": False}
+
+
+def merge(**kwargs):
+    return MergeSourceOperator(**{"task_id": "merge", "target": "golden", **RULES, **kwargs})
+
+
+def risky():
+    try:
+        Risk(30, 100).check(0.2, {"target": {"dataset": "golden"}, "counts": {"written": 30}})
+    except RiskError as error:
+        return failure(error)
+
+
+@pytest.fixture
+def answering(monkeypatch):
+    """Put an answer in Spark's place, and give the requests and a context."""
+
+    def install(answer):
+        fake = FakeSparkJobHook.answering(answer)
+        monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
+        task = SimpleNamespace(
+            id="ti", dag_id="d", run_id="r", task_id="merge", map_index=-1, xcom_push=lambda key, value: None
+        )
+        return fake, {"ti": task, "run_id": "r", "outlet_events": OutletEventAccessors()}
+
+    return install
+
+
+def test_a_risky_run_fails_by_default(answering):
+    """Trying again cannot help; the limit has reached the job."""
+    fake, context = answering(risky())
+
+    with pytest.raises(AirflowFailException, match="30 rows where 100 stood"):
+        merge(max_change_ratio=0.2).execute(context)
+
+    assert fake.requests[0].max_change_ratio == 0.2
+
+
+def test_a_person_is_asked_with_the_figures(answering, monkeypatch):
+    """The task waits without a process; no answer in time is a no."""
+    _, context = answering(risky())
+    asked = {}
+    monkeypatch.setattr(hitl, "upsert_hitl_detail", asked.update)
+    task = merge(max_change_ratio=0.2, on_risk="ask", execution_timeout=timedelta(hours=1))
+
+    with pytest.raises(TaskAwaitingInput) as waiting:
+        task.execute(context)
+
+    assert asked["options"] == ["Apply", "Reject"]
+    assert asked["defaults"] == ["Reject"]
+    assert asked["subject"].startswith("golden: the run would write 30 rows")
+    assert "| counts: written | 30 |" in asked["body"]
+    assert waiting.value.method_name == "after_review"
+    assert waiting.value.kwargs == {"reviewed": {"ratio": 0.3}}
+    assert waiting.value.timeout == timedelta(hours=1)
+
+
+def test_a_yes_lets_the_run_write_what_was_seen(answering):
+    """The new limit is the share that the person saw, and the report says who it was."""
+    fake, context = answering(JobResult(report=REPORT))
+
+    report = merge(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, {"ratio": 0.3})
+
+    assert fake.requests[0].max_change_ratio == 0.3
+    assert report["approved_by"] == "ada"
+
+
+def test_a_run_that_has_grown_meanwhile_is_asked_about_again(answering, monkeypatch):
+    """A yes is no leave for more than was shown."""
+    _, context = answering(risky())
+    monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **_: None)
+
+    with pytest.raises(TaskAwaitingInput):
+        merge(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, {"ratio": 0.25})
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {**YES, "chosen_options": ["Reject"]},
+        {"chosen_options": ["Reject"], "timedout": True},
+        {"error": "no response", "error_type": "timeout"},
+    ],
+    ids=["no", "no answer", "no default"],
+)
+def test_a_no_writes_nothing_and_emits_nothing(answering, event):
+    """The task is skipped; Spark is not started."""
+    fake, context = answering(JobResult(report=REPORT))
+
+    with pytest.raises(AirflowSkipException, match="nothing was written"):
+        merge(max_change_ratio=0.2, on_risk="ask").after_review(context, event, {"ratio": 0.3})
+
+    assert fake.requests == []
+
+
+def test_an_operator_without_the_guard_refuses_it():
+    """An argument without effect would be a promise not kept."""
+    with pytest.raises(ConfigError, match="max_change_ratio: cannot be asked for yet by this operator"):
+        JoinerOperator(
+            task_id="join",
+            inputs=["a", "b"],
+            join_keys="a.x = b.x",
+            target="t",
+            warehouse="/lake",
+            max_change_ratio=0.1,
+        )

@@ -1,0 +1,121 @@
+"""Whether the compose file and its image are right, as far as that can be seen without building them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from airflow_merge_provider.jars import spark_home
+
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "docker-compose.yaml"
+COMPOSE = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+SERVICES = COMPOSE["services"]
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+CONSTRAINTS = dict(
+    line.split("==") for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
+)
+AIRFLOW = [name for name in SERVICES if name.startswith("airflow-")]
+SETTINGS = SERVICES["airflow-scheduler"]["environment"]
+
+
+def valid(file: Path) -> bool:
+    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(file)]
+    return subprocess.run(check, capture_output=True, check=False).returncode == 0
+
+
+def test_it_is_valid_by_the_compose_specification(tmp_path):
+    """And a misspelt condition is not."""
+    wrong = tmp_path / "docker-compose.yaml"
+    wrong.write_text(FILE.read_text(encoding="utf-8").replace("service_healthy", "service_healty"))
+
+    assert valid(FILE)
+    assert not valid(wrong)
+
+
+def test_whatever_is_named_is_there():
+    """Services that others wait for, those that are to be healthy, and volumes."""
+    for service in SERVICES.values():
+        for name, wait in (service.get("depends_on") or {}).items():
+            assert name in SERVICES
+            assert wait["condition"] != "service_healthy" or "healthcheck" in SERVICES[name]
+        for volume in service.get("volumes", []):
+            source = volume.partition(":")[0]
+            assert (ROOT / source).is_dir() if source.startswith(".") else source in COMPOSE["volumes"]
+
+
+def test_airflow_has_its_four_processes_and_every_command_exists():
+    """Each command is one that Airflow knows; tasks start after the server they talk to."""
+    from airflow.cli.cli_config import core_commands
+
+    known = {command.name for command in core_commands}
+    assert {SERVICES[name]["command"][0] for name in AIRFLOW} - known == set()
+    assert [SERVICES[f"airflow-{name}"]["command"] for name in ("api-server", "scheduler")]
+    for name in ("scheduler", "dag-processor", "triggerer"):
+        assert SERVICES[f"airflow-{name}"]["command"] == [name]
+        assert SERVICES[f"airflow-{name}"]["depends_on"]["airflow-api-server"]
+
+
+def test_every_setting_is_one_of_airflow():
+    """A misspelt setting would be ignored."""
+    from airflow.configuration import conf
+
+    for name in SETTINGS:
+        if found := re.fullmatch(r"AIRFLOW__(\w+?)__(\w+)", name):
+            section, option = found[1].lower(), found[2].lower()
+            assert option in conf.configuration_description[section]["options"] or section == "merge", name
+
+
+def test_the_spark_connection_is_the_master_of_this_file(monkeypatch):
+    """The stock hook resolves it to the master, in client mode."""
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+    assert json.loads(SETTINGS["AIRFLOW_CONN_SPARK_DEFAULT"])["conn_type"] == "spark"
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", SETTINGS["AIRFLOW_CONN_SPARK_DEFAULT"])
+
+    where = SparkSubmitHook()._connection
+
+    assert (where["master"], where["deploy_mode"]) == ("spark://spark-master:7077", "client")
+    assert SERVICES["spark-worker"]["command"][-1] == where["master"]
+
+
+@pytest.mark.parametrize("name", ["spark-master", "spark-worker"])
+def test_sparks_commands_are_those_of_the_package(name):
+    """The launcher comes with pyspark, and its jars have the class."""
+    launcher, main = SERVICES[name]["command"][:2]
+
+    assert (spark_home() / "bin" / launcher).is_file()
+    assert main.startswith("org.apache.spark.deploy.")
+
+
+def test_the_versions_are_those_that_are_tested():
+    """Those of constraints.txt, in the image's name, its arguments and their defaults."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    airflow, spark = CONSTRAINTS["apache-airflow"], CONSTRAINTS["pyspark"]
+    build = SERVICES["airflow-scheduler"]["build"]["args"]
+
+    assert build == {"AIRFLOW_VERSION": airflow, "SPARK_VERSION": spark}
+    assert f"ARG AIRFLOW_VERSION={airflow}" in DOCKERFILE
+    assert f"ARG SPARK_VERSION={spark}" in DOCKERFILE
+    assert f":{airflow}-spark{spark}" in SERVICES["spark-worker"]["image"]
+    assert f"pyspark=={spark}" in project["optional-dependencies"]["spark"]
+
+
+def test_the_image_holds_what_it_copies_and_owns_what_is_mounted():
+    """Volumes that are new belong to the folder's owner; what is copied is let into the build."""
+    let_in = (ROOT / ".dockerignore").read_text(encoding="utf-8")
+    for line in re.findall(r"^COPY --chown=airflow:0 (.+) \S+$", DOCKERFILE, re.MULTILINE):
+        for name in line.split():
+            assert (ROOT / name).exists()
+            assert f"!{name}" in let_in
+    mounted = {volume.split(":")[1] for name in AIRFLOW for volume in SERVICES[name]["volumes"]}
+    made = set(re.findall(r"/\S+", re.search(r"mkdir -p (.+?) \\", DOCKERFILE)[1]))
+    of_airflow = {"/opt/airflow/dags", "/opt/airflow/logs"}  # of the image below
+    assert mounted - made - of_airflow == set()

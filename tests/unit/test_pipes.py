@@ -1,0 +1,199 @@
+"""What DAG a pipe becomes, and what a folder of pipes says when one of them is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+
+import pytest
+from airflow.sdk import AssetAny, AssetOrTimeSchedule, CronTriggerTimetable, DeltaTriggerTimetable
+
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.pipes import load_pipes, pipe_dag
+
+SOURCE = {
+    "type": "merge",
+    "version": 2,
+    "datasets": ["crm c", "erp e"],
+    "equality": [["eq", "c.email", "e.mail"]],
+}
+
+
+def pipe(name="people", pump=None, **changes):
+    source = {**SOURCE, **changes.pop("source", {})}
+    return {"_id": name, "type": "pipe", "source": source, "pump": pump or {}, **changes}
+
+
+def problems(refused):
+    return {problem.path: str(problem) for problem in refused.value.problems}
+
+
+def test_a_pipe_becomes_a_sensor_and_a_merge():
+    """The DAG has the pipe's name; the merge waits for its inputs and writes the dataset of the sink."""
+    dag = pipe_dag(pipe(sink={"type": "dataset", "dataset": "golden", "set_initial_offset": "always"}))
+
+    merge = dag.get_task("merge")
+    assert dag.dag_id == "people"
+    assert (dag.max_active_runs, dag.catchup) == (1, False)
+    assert merge.upstream_task_ids == {"wait"}
+    assert dag.get_task("wait").datasets == ["crm", "erp"]
+    assert (merge.target, merge.set_initial_offset) == ("golden", "always")
+    assert [asset.uri for asset in merge.outlets] == ["merge://warehouse/golden"]
+
+
+@pytest.mark.parametrize(
+    ("source", "waited"),
+    [
+        ({"initial_datasets": ["erp"], "ignore_non_existent_datasets": False}, (["erp"], False)),
+        ({"initial_datasets": []}, None),
+    ],
+)
+def test_the_sensor_waits_for_the_initial_datasets(source, waited):
+    """Without any there is nothing to wait for, and no sensor."""
+    dag = pipe_dag(pipe(source=source))
+
+    wait = dag.task_dict.get("wait")
+
+    assert waited == (wait and (wait.datasets, wait.ignore_non_existent_datasets))
+
+
+@pytest.mark.parametrize(
+    ("pump", "signals", "kind"),
+    [
+        ({}, None, type(None)),
+        ({}, True, AssetAny),
+        ({"schedule_interval": 600}, None, DeltaTriggerTimetable),
+        ({"schedule_interval": 600}, True, AssetOrTimeSchedule),
+        ({"cron_expression": "0 3 * * *"}, False, CronTriggerTimetable),
+        ({"cron_expression": "0 3 * * *", "mode": "manual"}, True, type(None)),
+    ],
+)
+def test_the_schedule_is_by_time_or_by_inputs_or_both(pump, signals, kind):
+    """Any input is enough for a run: a list of assets would wait for all of them."""
+    dag = pipe_dag(pipe(pump=pump, source={"supports_signalling": signals}))
+
+    found = dag.schedule
+    assert isinstance(found, kind)
+    if kind is AssetOrTimeSchedule:
+        assert isinstance(found.asset_condition, AssetAny)
+        assert found.timetable.delta == timedelta(seconds=600)
+
+
+@pytest.mark.parametrize(("interval", "signalled"), [(119, False), (120, True)])
+def test_the_global_setting_leaves_short_intervals_alone(interval, signalled):
+    """An interval below two minutes would see the change soon enough."""
+    dag = pipe_dag(pipe(pump={"schedule_interval": interval}), use_signalling_internally=True)
+
+    assert isinstance(dag.schedule, AssetOrTimeSchedule) is signalled
+
+
+def test_other_operators_are_pipes_too():
+    """The type of the source names the operator, everything else in it are its arguments."""
+    source = {"type": "upsert", "source": "orders_extract", "primary_key": "id", "supports_signalling": True}
+
+    dag = pipe_dag({"_id": "orders", "source": source}, operator_args={"warehouse": "/lake"})
+
+    merge = dag.get_task("merge")
+    assert (type(merge).__name__, merge.source, merge.target) == (
+        "UpsertOperator",
+        "orders_extract",
+        "orders",
+    )
+    assert isinstance(dag.schedule, AssetAny)
+    assert dag.get_task("wait").warehouse == merge.warehouse == "/lake"
+
+
+def test_arguments_of_the_dag_win():
+    """What Airflow wants to know beyond the pipe is given beside it."""
+    dag = pipe_dag(pipe(), tags=["mine"], max_active_runs=2)
+
+    assert (dag.tags, dag.max_active_runs) == ({"mine"}, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "message"),
+    [
+        ({"_id": "a b"}, "_id", "it names a DAG"),
+        ({"transform": {"type": "dtl"}}, "transform", "in a pipe of its own"),
+        ({"pumpp": {}}, "pumpp", "did you mean 'pump'"),
+        ({"source": {"type": "mergee"}}, "source.type", "did you mean 'merge'"),
+        ({"source": {"datasets": ["crm"]}}, "source.datasets[0]", "expected '<dataset> <alias>'"),
+        ({"source": {"equality_set": []}}, "source.equality_set", "did you mean 'equality_sets'"),
+        ({"source": {"datasets": ["{{ x }} c"]}}, "source.datasets[0]", "a pipe has no templates"),
+        ({"sink": {"dataset": "a b"}}, "sink.dataset", "names no dataset"),
+        ({"sink": {"set_initial_offset": "soon"}}, "sink.set_initial_offset", "must be"),
+        ({"pump": {"schedule_interval": 0}}, "pump.schedule_interval", "seconds above 0"),
+        ({"pump": {"cron_expression": "* *"}}, "pump.cron_expression", "five fields"),
+        ({"pump": {"cron_expression": "@daily", "schedule_interval": 9}}, "pump", "keep one of them"),
+        ({"pump": {"cron_expresion": "@daily"}}, "pump.cron_expresion", "did you mean 'cron_expression'"),
+    ],
+)
+def test_a_wrong_pipe_says_where_and_what_to_do(changes, path, message):
+    """Each problem stands at its path in the pipe."""
+    with pytest.raises(ConfigError) as refused:
+        pipe_dag({**pipe(), **changes, "source": {**SOURCE, **changes.get("source", {})}})
+
+    assert message in problems(refused)[path]
+
+
+def test_what_is_wrong_in_and_around_the_source_is_said_at_once():
+    """A wrong pump hides no wrong rule."""
+    with pytest.raises(ConfigError) as refused:
+        pipe_dag(pipe(pump={"schedule_interval": -1}, source={"equality": "c.x = e.x"}))
+
+    assert set(problems(refused)) == {"pump.schedule_interval", "source.equality"}
+
+
+def test_what_other_sources_lack_is_said_at_once():
+    """A misspelt argument and a missing one are two problems."""
+    with pytest.raises(ConfigError) as refused:
+        pipe_dag({"_id": "orders", "source": {"type": "upsert", "source": "x", "primary_keys": "id"}})
+
+    assert problems(refused) == {
+        "source.primary_keys": (
+            "source.primary_keys: unknown property 'primary_keys' (did you mean 'primary_key'?)"
+        ),
+        "source.primary_key": "source.primary_key: is required",
+    }
+
+
+def test_a_folder_holds_json_and_yaml(tmp_path):
+    """One pipe per file or a list of them; other files are left alone."""
+    (tmp_path / "one.json").write_text(json.dumps(pipe("one")))
+    (tmp_path / "more.json").write_text(json.dumps([pipe("two"), pipe("three")]))
+    (tmp_path / "four.yaml").write_text(
+        "_id: four\nsource:\n  type: merge\n  version: 2\n  datasets: [crm c, erp e]\n"
+        "  equality:\n    - [eq, c.email, e.mail]\npump:\n  schedule_interval: 600\n"
+    )
+    (tmp_path / "README.md").write_text("not a pipe")
+
+    dags = load_pipes(tmp_path)
+
+    assert sorted(dags) == ["four", "one", "three", "two"]
+    assert isinstance(dags["four"].schedule, DeltaTriggerTimetable)
+
+
+def test_a_broken_folder_names_every_file_path_and_remedy(tmp_path):
+    """All files are looked at before anything is refused."""
+    (tmp_path / "comma.json").write_text('{"_id": "x", "source": {"datasets": ["a a",]}}')
+    (tmp_path / "list.json").write_text(json.dumps([pipe("one"), pipe("two", transform=[])]))
+    (tmp_path / "tabs.yml").write_text("_id: x\n\tsource: y")
+    (tmp_path / "twice.json").write_text(json.dumps(pipe("one")))
+    (tmp_path / "words.json").write_text('"people"')
+
+    with pytest.raises(ConfigError) as refused:
+        load_pipes(tmp_path)
+
+    found = [str(problem).removeprefix(f"{tmp_path}/") for problem in refused.value.problems]
+    assert re.match(r"comma.json: line 1: is not JSON: .*comma before the closing bracket", found[0])
+    assert found[1].startswith("list.json[1]: transform: ")
+    assert found[2].startswith("tabs.yml: cannot be read: ")
+    assert found[3] == "twice.json: _id: 'one' is in list.json already (rename one of them)"
+    assert found[4].startswith("words.json: must be an object")
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    """A wrong name is no empty folder."""
+    with pytest.raises(ConfigError, match="is no folder"):
+        load_pipes(tmp_path / "nothing")

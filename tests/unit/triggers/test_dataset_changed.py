@@ -1,0 +1,97 @@
+"""What a watcher tells of a table that others write, and what it remembers."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+
+import pytest
+
+from airflow_merge_provider.triggers.dataset_changed import DatasetChangedTrigger
+from tests.tables import table
+
+
+class Store(dict):
+    """Stands in for the state store that the triggerer injects."""
+
+    async def aget(self, key):
+        return self.get(key)
+
+    async def aset(self, key, value):
+        self[key] = value
+
+
+@pytest.fixture(autouse=True)
+def no_connection(monkeypatch):
+    async def connect(self):
+        self.__dict__["_connection"] = None
+
+    monkeypatch.setattr("airflow_merge_provider.hooks.warehouse.WarehouseHook.connect", connect)
+
+
+@pytest.fixture
+def watch(tmp_path):
+    """Take some events of one watcher; before each, something is done to the table."""
+
+    def take(store, *deeds):
+        async def run():
+            trigger = DatasetChangedTrigger(dataset="crm", warehouse=str(tmp_path), poke_interval=0.01)
+            trigger.asset_state_store = store
+            events, found = trigger.run(), []
+            for deed in deeds:
+                waiting = asyncio.ensure_future(anext(events))
+                await asyncio.sleep(0.05)
+                deed()
+                try:
+                    found.append((await asyncio.wait_for(waiting, 0.5)).payload["version"])
+                except TimeoutError:
+                    found.append(None)
+                    break
+            return found
+
+        return asyncio.run(run())
+
+    return take
+
+
+def nothing():
+    pass
+
+
+def test_it_is_made_again_from_what_it_serialises():
+    """Two tables have two triggers, the same table has one."""
+    trigger = DatasetChangedTrigger(dataset="crm", poke_interval=5.0)
+
+    path, arguments = trigger.serialize()
+    module, _, name = path.rpartition(".")
+
+    assert getattr(importlib.import_module(module), name)(**arguments).serialize() == (path, arguments)
+    assert arguments["dataset"] == "crm"
+
+
+def test_every_new_version_is_an_event(watch, tmp_path):
+    """A table that appears, and one that grows; nothing where nothing happens."""
+
+    def grow():
+        table(tmp_path / "crm")
+
+    assert watch(Store(), grow, grow, nothing) == [0, 1, None]
+
+
+def test_a_restart_goes_on_where_it_was(watch, tmp_path):
+    """What was told is not told again; what changed meanwhile is."""
+    table(tmp_path / "crm")
+    store = Store()
+
+    assert watch(store, nothing, nothing) == [0, None]
+    assert store == {"watched_version": 0}
+    assert watch(store, nothing) == [None]
+    table(tmp_path / "crm")
+    assert watch(store, nothing) == [1]
+
+
+def test_a_table_that_was_made_anew_is_a_change(watch, tmp_path):
+    """Its version is lower than the one before."""
+    table(tmp_path / "crm")
+
+    assert watch(Store(watched_version=7), nothing) == [0]

@@ -1,0 +1,102 @@
+"""The trigger by itself: what it is made of, what it waits for, and what does not stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+
+import pytest
+
+from airflow_merge_provider.hooks import population
+from airflow_merge_provider.triggers.dataset_populated import DatasetPopulatedTrigger
+from tests.tables import FLAGGED, table
+
+
+@pytest.fixture
+def marks(monkeypatch):
+    """Stand in for the state store of assets, which only a triggerer can reach."""
+    marked: set[str] = set()
+
+    async def is_marked(asset):
+        return asset.uri in marked
+
+    monkeypatch.setattr(population, "is_marked_async", is_marked)
+    return marked
+
+
+def waiting(tmp_path, *datasets, **options):
+    return DatasetPopulatedTrigger(
+        datasets=datasets,
+        warehouse=str(tmp_path),
+        ignore_non_existent_datasets=False,
+        **{"poke_interval": 0.01, **options},
+    )
+
+
+async def first(trigger, then=None):
+    """Give the trigger's first event; ``then`` happens once it waits."""
+    events = trigger.run()
+    answer = asyncio.ensure_future(anext(events))
+    await asyncio.sleep(0.05)
+    assert then is None or not answer.done()
+    if then:
+        then()
+    return (await asyncio.wait_for(answer, 10)).payload
+
+
+@pytest.fixture(autouse=True)
+def no_connection(monkeypatch):
+    async def connect(self):
+        self.__dict__["_connection"] = None
+
+    monkeypatch.setattr("airflow_merge_provider.hooks.warehouse.WarehouseHook.connect", connect)
+
+
+def test_it_is_made_again_from_what_it_serialises():
+    """A triggerer that restarts goes on with the same trigger."""
+    trigger = DatasetPopulatedTrigger(datasets=["A", {"dataset": "B", "format": "json"}], warehouse="/lake")
+
+    path, arguments = trigger.serialize()
+    module, _, name = path.rpartition(".")
+    again = getattr(importlib.import_module(module), name)(**arguments)
+
+    assert again.serialize() == (path, arguments)
+
+
+def test_it_fires_at_once_when_nothing_is_waited_for(tmp_path, marks):
+    """The event names the version of each dataset, and why it counts."""
+    table(tmp_path / "flagged", properties=FLAGGED)
+
+    found = asyncio.run(first(waiting(tmp_path, "flagged")))
+
+    assert found == {"datasets": {"flagged": {"version": 1, "origin": "flag"}}}
+
+
+def test_it_fires_when_the_table_comes(tmp_path, marks):
+    """It waits for a table that does not exist yet."""
+    found = asyncio.run(first(waiting(tmp_path, "late"), lambda: table(tmp_path / "late")))
+
+    assert found["datasets"]["late"] == {"version": 0, "origin": "rows"}
+
+
+def test_it_fires_when_a_person_marks_the_dataset(tmp_path, marks):
+    """A mark counts for a dataset that is not there."""
+    mark = f"file://{tmp_path}/elsewhere"
+
+    found = asyncio.run(first(waiting(tmp_path, "elsewhere"), lambda: marks.add(mark)))
+
+    assert found["datasets"]["elsewhere"] == {"version": None, "origin": "mark"}
+
+
+def test_a_store_that_cannot_be_read_is_asked_again(tmp_path, marks):
+    """A folder that nobody may look into for a while ends no wait."""
+    place = tmp_path / "late"
+    place.write_text("no folder")
+
+    def mend():
+        place.unlink()
+        table(place)
+
+    found = asyncio.run(first(waiting(tmp_path, "late"), mend))
+
+    assert found["datasets"]["late"]["origin"] == "rows"
