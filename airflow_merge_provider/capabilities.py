@@ -40,16 +40,12 @@ def _merge_record_references(config: merge_record.MergeRecordConfig) -> dict[str
     return {name: place for name, place in named.items() if place is not None}
 
 
-def _merge_load_references(config: merge_load.AnyLoad) -> dict[str, Any]:
-    return {"source": config.source, "target": config.target}
-
-
 CAPABILITIES = {
     "joiner": Capability(joiner.JoinerConfig, joiner.from_stage, joiner.references, joiner.warnings),
     "merge_engine": Capability(
         merge_engine.MergeEngineConfig, dict, merge_engine.references, engine_checks.warnings
     ),
-    "merge_load": Capability(merge_load.MergeLoadConfig, dict, _merge_load_references, merge_load.warnings),
+    "merge_load": Capability(merge_load.MergeLoadConfig, dict, merge_load.references, merge_load.warnings),
     "merge_record": Capability(
         merge_record.MergeRecordConfig, dict, _merge_record_references, merge_record.warnings
     ),

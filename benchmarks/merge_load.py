@@ -11,6 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,10 @@ from benchmarks import rows
 from benchmarks.measure import OUT, Way, in_turns, size_of, write_results
 from benchmarks.peers import load_peers
 
-GOALS = {"scd2": {"ours / DuckDB": 1.25, "ours / textbook": 0.25}, "upsert": {"ours / delta-rs": 1.5}}
+GOALS = {
+    "scd2": {"ours / DuckDB": 1.25, "ours / textbook": 0.25, "ours, changes / ours": 0.4},
+    "by key": {"ours / delta-rs": 1.5, "delete-insert / delta-rs": 1.5, "insert-only / ours": 0.6},
+}
 _DAYS = ("2024-01-01", "2024-01-02", "2024-01-03")
 
 
@@ -77,46 +81,69 @@ def _scd2(spark: SparkSession, folder: Path, size: int, rounds: int) -> int:
         shutil.copy(folder / "stored.duckdb", folder / "target.duckdb")
         return _timed(lambda: load_peers.duckdb_scd2(folder / "target.duckdb", day, file))
 
+    _load(spark, folder, {**asked, "source": _parquet(files[0][1]), "boundary_timestamp": _DAYS[0],
+                          "target": "followed", "mode": "changes"})  # fmt: skip
+    pq.write_table(rows.batch(size, max(size // 100, 10), 6), folder / "changes.parquet")
+
+    def changes() -> Mapping[str, Any]:
+        _copy(folder / "followed", folder / "changed")
+        source = _parquet(folder / "changes.parquet")
+        asked_now = {**asked, "source": source, "boundary_timestamp": day, "target": "changed"}
+        return _load(spark, folder, {**asked_now, "mode": "changes"})
+
     def textbook() -> Mapping[str, Any]:
         _copy(folder / "plain", folder / "textbook")
         return _timed(lambda: load_peers.textbook_scd2(spark, folder / "textbook", day, file))
 
-    ways = [Way("ours", ours), Way("DuckDB", peer), Way("textbook", textbook)]
+    ways = [
+        Way("ours", ours),
+        Way("DuckDB", peer),
+        Way("ours, changes", changes),
+        Way("textbook", textbook),
+    ]
     in_turns(ways, rounds)
     load_peers.duckdb_rows(folder / "target.duckdb", folder / "duckdb.parquet")
     mine = spark.read.format("delta").load(str(folder / "target")).drop("_row_hash")
     wrong = _different(mine, spark.read.parquet(str(folder / "duckdb.parquet")))
     wrong += _different(mine, spark.read.format("delta").load(str(folder / "textbook")))
-    return _told("load_scd2", size, ways, ("ours / DuckDB", "ours / textbook"), wrong, GOALS["scd2"])
+    return _told("load_scd2", size, ways, wrong, GOALS["scd2"])
 
 
-def _upsert(spark: SparkSession, folder: Path, size: int, rounds: int) -> int:
-    """Load a hundredth of the stored rows, a tenth of it new."""
+def _by_key(spark: SparkSession, folder: Path, size: int, rounds: int, *, part: int) -> int:
+    """Load a part of the stored rows, a tenth of it new."""
     rows.write(folder / "first", rows.table(np.arange(size), 1))
-    content = rows.batch(size, max(size // 100, 10), 2)
+    content = rows.batch(size, max(size // part, 10), 2)
     pq.write_table(content, folder / "batch.parquet")
-    asked = {"strategy": "upsert", "primary_key": "id", "target": "stored"}
-    _load(spark, folder, {**asked, "source": "first"})
-    insert_only = {"variant": "insert-only"}
+    upsert = {"strategy": "upsert", "primary_key": "id"}
+    replaced = {"strategy": "delete-insert", "primary_key": "id"}
+    _load(spark, folder, {**upsert, "target": "stored", "source": "first"})
 
-    def ours(**more: Any) -> Mapping[str, Any]:
-        _copy(folder / "stored", folder / "target")
-        source = _parquet(folder / "batch.parquet")
-        return _load(spark, folder, {**asked, "source": source, "target": "target", **more})
+    def ours(asked: Mapping[str, Any], target: str) -> Mapping[str, Any]:
+        _copy(folder / "stored", folder / target)
+        return _load(spark, folder, {**asked, "source": _parquet(folder / "batch.parquet"), "target": target})
 
     def peer() -> Mapping[str, Any]:
         _copy(folder / "first", folder / "deltars")
         return _timed(lambda: load_peers.deltars_upsert(folder / "deltars", content))
 
-    ways = [Way("ours insert-only", lambda: ours(**insert_only)), Way("ours", ours), Way("delta-rs", peer)]
+    ways = [
+        Way("insert-only", lambda: ours({**upsert, "variant": "insert-only"}, "inserted")),
+        Way("ours", lambda: ours(upsert, "target")),
+        Way("delete-insert", lambda: ours(replaced, "replaced")),
+        Way("delta-rs", peer),
+    ]
     in_turns(ways, rounds)
-    mine = spark.read.format("delta").load(str(folder / "target"))
-    wrong = _different(mine, spark.read.format("delta").load(str(folder / "deltars")))
-    names = ("ours insert-only / ours", "ours / delta-rs")
-    return _told("load_upsert", size, ways, names, wrong, GOALS["upsert"])
+    theirs = spark.read.format("delta").load(str(folder / "deltars"))
+    mine = [spark.read.format("delta").load(str(folder / name)) for name in ("target", "replaced")]
+    wrong = sum(_different(each, theirs) for each in mine)
+    return _told(f"load_by_key_{part}", size, ways, wrong, GOALS["by key"])
 
 
-SUITES: dict[str, Callable[[SparkSession, Path, int, int], int]] = {"scd2": _scd2, "upsert": _upsert}
+SUITES: dict[str, Callable[[SparkSession, Path, int, int], int]] = {
+    "scd2": _scd2,
+    "by_key_100": partial(_by_key, part=100),
+    "by_key_10": partial(_by_key, part=10),
+}
 
 
 def _load(spark: SparkSession, folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -167,13 +194,11 @@ def _different(mine: DataFrame, theirs: DataFrame) -> int:
     return mine.exceptAll(theirs).count() + theirs.exceptAll(mine).count()
 
 
-def _told(
-    suite: str, size: int, ways: list[Way], names: tuple[str, str], wrong: int, goals: Mapping[str, float]
-) -> int:
-    """Write and print the figures."""
+def _told(suite: str, size: int, ways: list[Way], wrong: int, goals: Mapping[str, float]) -> int:
+    """Write and print the figures, with the ratios for which there are goals."""
     figures = {way.name: way.figures()["median"] for way in ways}
     ratios = {}
-    for name in names:
+    for name in goals:
         one, _, other = name.partition(" / ")
         ratios[name] = round(figures[one] / figures[other], 2)
     facts = {"rows_that_differ": wrong, "goals": dict(goals)}

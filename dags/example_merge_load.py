@@ -1,11 +1,11 @@
-"""Three ways to load a table: the history of airports, the flights of a day, the changes of planes."""
+"""Ways to load tables: the history of airports, the flights of a day, changes of planes, events by type."""
 
 from __future__ import annotations
 
 from airflow.sdk import DAG
 
 from airflow_merge_provider.operators.delete_insert import DeleteInsertOperator
-from airflow_merge_provider.operators.scd2 import Scd2Operator
+from airflow_merge_provider.operators.scd2 import Scd2CheckOperator, Scd2Operator
 from airflow_merge_provider.operators.upsert import UpsertOperator
 
 with DAG(
@@ -16,7 +16,7 @@ with DAG(
     doc_md=__doc__,
 ) as dag:
     # Each snapshot of all airports may come late or twice: the history is that of the ordered run.
-    Scd2Operator(
+    history = Scd2Operator(
         task_id="airport_history",
         source="airports_snapshot",
         target="airports_history",
@@ -25,6 +25,7 @@ with DAG(
         current_column="is_current",
         max_close_ratio=0.1,
     )
+    history >> Scd2CheckOperator(task_id="is_a_history", target="airports_history")
 
     # A day that is loaded again leaves one copy of its flights.
     DeleteInsertOperator(
@@ -42,6 +43,16 @@ with DAG(
         primary_key="tailnum",
         dedup_sort={"changed_at": "desc"},
         hard_delete="is_deleted",
+    )
+
+    # Each type of event has a table of its own, events/departed and so on, its list of notes one beside it.
+    UpsertOperator(
+        task_id="events_by_type",
+        source="flight_events",
+        target="events",
+        primary_key="event_id",
+        dispatch_by="type",
+        nested="tables",
     )
 
 if __name__ == "__main__":

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from airflow_merge_provider.core.merge_load.config import AnyLoad, warnings
+from airflow.sdk import Asset
+
+from airflow_merge_provider.core.merge_load.config import AnyConfig, references, warnings
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
 
+_COMMON = (
+    "source",
+    "target",
+    "source_filter",
+    "hard_delete",
+    "dedup_sort",
+    "on_empty",
+    "nested",
+    "schema_evolution",
+    "dispatch_by",
+)
 
-class MergeLoadOperator(SparkJobOperator):
-    """Load a source into a target; a subclass names the strategy and takes its arguments."""
+
+class LoadJobOperator(SparkJobOperator):
+    """Run the job of merge loads; a subclass names the strategy."""
 
     job = "merge_load"
     strategy: ClassVar[str]
@@ -22,12 +37,61 @@ class MergeLoadOperator(SparkJobOperator):
         "dedup_sort": "json",
     }
 
-    def references(self, config: AnyLoad) -> dict[str, Any]:
-        return {"source": config.source, "target": config.target}
+    def references(self, config: AnyConfig) -> dict[str, Any]:
+        return references(config)
 
-    def warnings(self, config: AnyLoad) -> list[str]:
+    def warnings(self, config: AnyConfig) -> list[str]:
         return warnings(config)
 
     def _checked(self) -> tuple[Config, dict[str, Any]]:
         config, given = super()._checked()
         return config, {"strategy": self.strategy, **given}
+
+
+class MergeLoadOperator(LoadJobOperator):
+    """Load a source into a target; a subclass names the strategy and takes its arguments.
+
+    A subclass sets its own arguments after these and ends its constructor with ``self._declare``.
+
+    :param source: the dataset to load: a bare id, a catalog table, a location, an ``Asset``, or
+        ``{"dataset": …, "format": "parquet"}`` for plain files. (templated)
+    :param target: the Delta table to write. (templated)
+    :param source_filter: a SQL condition; only rows that fulfil it are loaded. (templated)
+    :param hard_delete: the column that flags deleted rows. (templated)
+    :param dedup_sort: which of several rows with one key counts, as ``{"column": "desc"}``. (templated)
+    :param on_empty: what a load without rows does: ``error``, ``skip`` or ``apply``. (templated)
+    :param nested: ``columns``: lists stay in their columns; ``tables``: each has a table of its own beside
+        the target. (templated)
+    :param schema_evolution: ``add`` new columns, ``error`` or ``ignore``. (templated)
+    :param dispatch_by: the column whose value names the table of a row, inside the target. (templated)
+    """
+
+    def __init__(
+        self,
+        *,
+        source: str | Mapping[str, Any] | Asset,
+        target: str | Asset,
+        source_filter: str | None = None,
+        hard_delete: str | None = None,
+        dedup_sort: Mapping[str, str] | None = None,
+        on_empty: str | None = None,
+        nested: str = "columns",
+        schema_evolution: str = "add",
+        dispatch_by: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.source = source
+        self.target = target
+        self.source_filter = source_filter
+        self.hard_delete = hard_delete
+        self.dedup_sort = dedup_sort
+        self.on_empty = on_empty
+        self.nested = nested
+        self.schema_evolution = schema_evolution
+        self.dispatch_by = dispatch_by
+
+
+def fields(*own: str) -> tuple[str, ...]:
+    """Name the arguments that make the configuration: those of every load, and a strategy's own."""
+    return (*_COMMON, *own)

@@ -1,4 +1,4 @@
-"""The operator that keeps the history of rows, with the time for which each version is valid."""
+"""The operators that keep the history of rows, with the time for which each version is valid, or check it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from typing import Any
 
 from airflow.sdk import Asset, Context
 
-from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
-from airflow_merge_provider.operators._merge_load import MergeLoadOperator
+from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
+from airflow_merge_provider.core.merge_load.scd2 import Scd2Config, is_time
+from airflow_merge_provider.operators._merge_load import LoadJobOperator, MergeLoadOperator, fields
 
 
 class Scd2Operator(MergeLoadOperator):
     """Keep every version of rows: what changed or is gone is closed, what is new is opened.
 
-    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated.
+    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated; ``MergeLoadOperator`` has the
+    arguments that all merge loads take.
 
-    :param source: the dataset to load: a bare id, a catalog table, a location, an ``Asset``, or
-        ``{"dataset": …, "format": "parquet"}`` for plain files.
-    :param target: the Delta table to write.
     :param boundary_timestamp: when the loaded rows begin and absent ones end; by default the end of the
         run's data interval, else the time for which the run was made, the same in every try.
     :param active_record_timestamp: the end of versions that are valid now; NULL by default.
@@ -27,39 +26,33 @@ class Scd2Operator(MergeLoadOperator):
     :param row_version_column_name: the column that alone says whether a row has changed.
     :param merge_key: rows end only where the load has other rows with their values here.
     :param destination_scope: a SQL condition; absent rows end only inside it.
-    :param source_filter: a SQL condition; only rows that fulfil it are loaded.
     :param natural_key: the column or columns that identify a thing, whose states are then one history; the
-        arguments down to ``max_close_ratio`` need it.
+        arguments below need it.
     :param mode: ``snapshot``: absent keys are deleted; ``changes``: absent keys stay as they are.
     :param scope: where a snapshot deletes absent keys: a list of columns, or a SQL condition.
-    :param effective_from: changes: the column that says since when a row holds.
+    :param effective_from: since when rows hold: a time, or for changes the column that says it.
     :param track: the columns whose change begins a version; by default all.
     :param track_except: the columns whose change begins no version.
     :param overwrite: the columns that are overwritten in the valid version.
-    :param on_delete: ``close`` the version of a deleted key, or ``ignore`` the deletion.
+    :param sequence_by: the column or columns whose highest values decide between rows of one key and time.
+    :param on_delete: ``close`` the version of a deleted key, ``ignore`` the deletion, ``mark`` it by one more
+        version, or ``purge`` all versions of the key.
     :param current_column: the name of a boolean column to add for valid versions.
+    :param deleted_column: the name of the boolean column that ``mark`` adds.
     :param surrogate_key_column: the name of a column to add that identifies a version.
     :param on_late: a load older than what is stored: ``error``, or ``repair`` the history.
     :param max_close_ratio: the largest part of the valid versions that may end without a successor.
-    :param hard_delete: the column that flags deleted rows.
-    :param dedup_sort: which of several rows with one key counts, as ``{"column": "desc"}``.
-    :param on_empty: what a load without rows does: ``error``, ``skip`` or ``apply``.
-    :param nested: ``columns``: lists stay in their columns.
-    :param schema_evolution: ``add`` new columns, ``error`` or ``ignore``.
     """
 
     strategy = "scd2"
     config_class = Scd2Config
-    config_fields = (
-        "source",
-        "target",
+    config_fields = fields(
         "boundary_timestamp",
         "active_record_timestamp",
         "validity_column_names",
         "row_version_column_name",
         "merge_key",
         "destination_scope",
-        "source_filter",
         "natural_key",
         "mode",
         "scope",
@@ -67,60 +60,48 @@ class Scd2Operator(MergeLoadOperator):
         "track",
         "track_except",
         "overwrite",
+        "sequence_by",
         "on_delete",
         "current_column",
+        "deleted_column",
         "surrogate_key_column",
         "on_late",
         "max_close_ratio",
-        "hard_delete",
-        "dedup_sort",
-        "on_empty",
-        "nested",
-        "schema_evolution",
     )
     template_fields: Sequence[str] = (*config_fields, *MergeLoadOperator.template_fields)
 
     def __init__(
         self,
         *,
-        source: str | Mapping[str, Any] | Asset,
-        target: str | Asset,
         boundary_timestamp: Any = None,
         active_record_timestamp: Any = None,
         validity_column_names: Sequence[str] = ("valid_from", "valid_to"),
         row_version_column_name: str | None = None,
         merge_key: str | Sequence[str] | None = None,
         destination_scope: str | None = None,
-        source_filter: str | None = None,
         natural_key: str | Sequence[str] | None = None,
         mode: str = "snapshot",
         scope: str | Sequence[str] | None = None,
-        effective_from: str | None = None,
+        effective_from: Any = None,
         track: str | Sequence[str] | None = None,
         track_except: str | Sequence[str] | None = None,
         overwrite: str | Sequence[str] | None = None,
+        sequence_by: str | Sequence[str] | None = None,
         on_delete: str = "close",
         current_column: str | None = None,
+        deleted_column: str | None = None,
         surrogate_key_column: str | None = None,
         on_late: str = "error",
         max_close_ratio: float | str | None = None,
-        hard_delete: str | None = None,
-        dedup_sort: Mapping[str, str] | None = None,
-        on_empty: str | None = None,
-        nested: str = "columns",
-        schema_evolution: str = "add",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.source = source
-        self.target = target
         self.boundary_timestamp = boundary_timestamp
         self.active_record_timestamp = active_record_timestamp
         self.validity_column_names = validity_column_names
         self.row_version_column_name = row_version_column_name
         self.merge_key = merge_key
         self.destination_scope = destination_scope
-        self.source_filter = source_filter
         self.natural_key = natural_key
         self.mode = mode
         self.scope = scope
@@ -128,23 +109,53 @@ class Scd2Operator(MergeLoadOperator):
         self.track = track
         self.track_except = track_except
         self.overwrite = overwrite
+        self.sequence_by = sequence_by
         self.on_delete = on_delete
         self.current_column = current_column
+        self.deleted_column = deleted_column
         self.surrogate_key_column = surrogate_key_column
         self.on_late = on_late
         self.max_close_ratio = max_close_ratio
-        self.hard_delete = hard_delete
-        self.dedup_sort = dedup_sort
-        self.on_empty = on_empty
-        self.nested = nested
-        self.schema_evolution = schema_evolution
-        self._declare(target, [source])
+        self._declare(self.target, [self.source])
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the job; the time for which it counts is the run's when none is given."""
-        if self.boundary_timestamp is None:
+        if self.boundary_timestamp is None and not is_time(self.effective_from):
             self.boundary_timestamp = time_of(context)
         return super().execute(context)
+
+
+class Scd2CheckOperator(LoadJobOperator):
+    """Fail when a history is none: versions that overlap, are empty, repeat each other or contradict a flag.
+
+    It reads the table that ``Scd2Operator`` has written and knows its columns from there; it writes nothing.
+
+    :param target: the history to check. (templated)
+    :param source: the newest snapshot, whose keys have to be those of the valid versions. (templated)
+    :param source_filter: a SQL condition; only rows of the source that fulfil it were loaded. (templated)
+    """
+
+    strategy = "scd2-check"
+    config_class = Scd2CheckConfig
+    config_fields = ("target", "source", "source_filter")
+    template_fields: Sequence[str] = (*config_fields, *LoadJobOperator.template_fields)
+
+    def __init__(
+        self,
+        *,
+        target: str | Asset,
+        source: str | Mapping[str, Any] | Asset | None = None,
+        source_filter: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**{"emit_asset": False, **kwargs})
+        self.target = target
+        self.source = source
+        self.source_filter = source_filter
+        self._declare(None, [target, source])
+
+    def _population(self, config: Any, marked: Sequence[str] = ()) -> None:
+        """Leave the flag of the history to those who write it."""
 
 
 def time_of(context: Mapping[str, Any]) -> str | None:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.merge_load.config import load_config
+from airflow_merge_provider.core.merge_load.load import LIST_INDEX, PARENT_ID, ROOT_ID, ROW_ID
 from airflow_merge_provider.core.merge_load.moments import moment
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
@@ -21,6 +22,7 @@ from airflow_merge_provider.jobs.merge_load.job import run
 from airflow_merge_provider.jobs.progress import Progress
 
 TARGET = "t"
+_OURS = (HASH_COLUMN, ROW_ID, PARENT_ID, ROOT_ID, LIST_INDEX)
 _TYPES = {
     "bigint": pa.int64(),
     "text": pa.string(),
@@ -45,6 +47,8 @@ def _loads(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> I
         error = None
         try:
             config = settings(vector["strategy"], options, load)
+            if _has_lists(vector):
+                config["nested"] = "tables"
             config["source"] = f"source_{number}"
             load_config(config)
             _write(
@@ -122,12 +126,22 @@ def _array(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
     return pa.array(values, kind)
 
 
+def _has_lists(vector: Mapping[str, Any]) -> bool:
+    """Tell whether rows hold lists, which are tables in dlt."""
+    rows = (row for load in vector["loads"] for row in load.get("rows") or ())
+    return any(isinstance(value, list) for row in rows for value in row.values())
+
+
 def _tables(spark: SparkSession, warehouse: Path) -> dict[str, list[dict[str, Any]]]:
-    """Give all rows of the target without the columns that are the load's own."""
-    if not (warehouse / TARGET / "_delta_log").exists():
-        return {}
-    rows: DataFrame = spark.read.format("delta").load(str(warehouse / TARGET)).drop(HASH_COLUMN)
-    return {TARGET: [_shown(row.asDict(recursive=True)) for row in rows.collect()]}
+    """Give all rows of the target and its lists without the columns that are the load's own."""
+    found = {}
+    for place in sorted(warehouse.glob(f"{TARGET}*/_delta_log")):
+        name = place.parent.name
+        if (name != TARGET and not name.startswith(f"{TARGET}__")) or name == f"{TARGET}__times":
+            continue
+        rows: DataFrame = spark.read.format("delta").load(str(place.parent)).drop(*_OURS)
+        found[name] = [_shown(row.asDict(recursive=True)) for row in rows.collect()]
+    return found
 
 
 def _shown(value: Any) -> Any:

@@ -11,16 +11,20 @@ from pydantic import TypeAdapter
 
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
 from airflow_merge_provider.core.merge_load import keyed, scd2
+from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.keyed import DeleteInsertConfig, UpsertConfig
 from airflow_merge_provider.core.merge_load.load import LoadConfig
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
+from airflow_merge_provider.core.model import Config
 
-STRATEGIES: dict[str, type[LoadConfig]] = {
+STRATEGIES: dict[str, type[Config]] = {
     "delete-insert": DeleteInsertConfig,
     "upsert": UpsertConfig,
     "scd2": Scd2Config,
+    "scd2-check": Scd2CheckConfig,
 }
 AnyLoad = DeleteInsertConfig | UpsertConfig | Scd2Config
+AnyConfig = AnyLoad | Scd2CheckConfig
 
 
 class MergeLoadConfig(LoadConfig):
@@ -28,15 +32,15 @@ class MergeLoadConfig(LoadConfig):
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Self:
-        return load_config(raw)  # type: ignore[return-value]  # one of the three, each a LoadConfig
+        return load_config(raw)  # type: ignore[return-value]  # what the strategy asks for
 
     @classmethod
     def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        return TypeAdapter(AnyLoad).json_schema(*args, **kwargs)
+        return TypeAdapter(AnyConfig).json_schema(*args, **kwargs)
 
 
-def load_config(raw: Mapping[str, Any]) -> AnyLoad:
-    """Check a load; delete-insert when no strategy is given.
+def load_config(raw: Mapping[str, Any]) -> AnyConfig:
+    """Check a load, or the check of a history; delete-insert when no strategy is given.
 
     :raises ConfigError: with every problem.
     """
@@ -45,12 +49,20 @@ def load_config(raw: Mapping[str, Any]) -> AnyLoad:
         hint = did_you_mean(str(strategy), STRATEGIES) or f"known: {', '.join(STRATEGIES)}"
         raise ConfigError.of([Problem("strategy", "unknown", f"unknown strategy {strategy!r}", hint)])
     config = STRATEGIES[strategy].parse(raw)
-    assert isinstance(config, DeleteInsertConfig | UpsertConfig | Scd2Config)  # noqa: S101 - narrows the type
+    assert isinstance(config, AnyConfig)  # noqa: S101 - narrows the type
     return config
 
 
-def warnings(config: AnyLoad) -> list[str]:
+def references(config: AnyConfig) -> dict[str, Any]:
+    """Give every dataset that a configuration names, by the path that errors name."""
+    named = {"source": config.source, "target": config.target}
+    return {path: ref for path, ref in named.items() if ref is not None}
+
+
+def warnings(config: AnyConfig) -> list[str]:
     """Say what is allowed and probably not meant."""
+    if isinstance(config, Scd2CheckConfig):
+        return []
     return scd2.warnings(config) if isinstance(config, Scd2Config) else keyed.warnings(config)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from airflow_merge_provider.core.errors import Problem
-from airflow_merge_provider.core.merge_load.load import Column, Columns, Condition, LoadConfig
+from airflow_merge_provider.core.merge_load.load import Column, Columns, Condition, LoadConfig, both_sorts
 
 
 class DeleteInsertConfig(LoadConfig):
@@ -70,6 +70,11 @@ class UpsertConfig(LoadConfig):
     destination_scope: Condition = Field(
         None, description="cdc: a SQL condition on the target; absent rows are deleted only inside it."
     )
+    sequence_by: Columns = Field(
+        None,
+        description="The columns that order the states of a record: of several rows the highest counts, and "
+        "a row that is lower than the stored one does nothing.",
+    )
 
     @property
     def absence_deletes(self) -> bool:
@@ -80,6 +85,7 @@ class UpsertConfig(LoadConfig):
         yield from super().rules(known)
         if "primary_key" in known and known["primary_key"] is None:
             yield Problem("primary_key", "missing", "is required", "name the columns that identify a record")
+        yield from both_sorts(known)
         variant = known.get("variant")
         if variant in {"upsert", "insert-only"} and known.get("destination_scope") is not None:
             hint = "use variant='cdc' to delete rows that are absent from the load"

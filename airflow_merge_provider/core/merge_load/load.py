@@ -12,7 +12,7 @@ from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.merge_load.conditions import condition
 from airflow_merge_provider.core.model import Config
 
-PLANNED = "cannot be asked for yet"
+ROW_ID, PARENT_ID, ROOT_ID, LIST_INDEX = "_row_id", "_parent_id", "_root_id", "_list_index"
 
 
 def _columns(value: Any) -> tuple[str, ...] | None:
@@ -46,9 +46,10 @@ def _dedup_sort(value: Any) -> dict[str, str] | None:
     return dict(value)
 
 
-def _source(value: Any) -> Any:
-    if not isinstance(value, str | Mapping):
-        raise ValueError("must be a dataset")  # noqa: TRY004 - pydantic collects value errors only
+def dataset_ref(value: Any) -> Any:
+    """Take what can name a dataset; None is left to the field."""
+    if value is not None and not isinstance(value, str | Mapping):
+        raise ValueError("must be a dataset")
     return value
 
 
@@ -68,7 +69,7 @@ Condition = Annotated[str | None, BeforeValidator(_condition)]
 class LoadConfig(Config):
     """The part of a merge load that all strategies share. Source: merge_load spec §2."""
 
-    source: Annotated[str | dict[str, Any], BeforeValidator(_source)] = Field(
+    source: Annotated[str | dict[str, Any], BeforeValidator(dataset_ref)] = Field(
         description="The dataset that holds the rows to load."
     )
     target: Annotated[str, Field(min_length=1)] = Field(description="The Delta table that the run writes.")
@@ -88,10 +89,15 @@ class LoadConfig(Config):
         "delete or close rows, else skip.",
     )
     nested: Literal["columns", "tables"] = Field(
-        "columns", description="Lists stay columns; tables for each of them are planned."
+        "columns",
+        description="Lists stay in their columns, or each list has a table of its own beside the target.",
     )
     schema_evolution: Literal["add", "error", "ignore"] = Field(
         "add", description="What happens to columns of the source that the target does not have."
+    )
+    dispatch_by: Column = Field(
+        None,
+        description="The column whose value names the table of a row; the target is then where these lie.",
     )
 
     @property
@@ -116,11 +122,16 @@ class LoadConfig(Config):
     def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
         for path in ("source", "target"):
             if path in known:
-                yield from _reference_problems(known[path], path)
+                yield from reference_problems(known[path], path)
         if known.get("target") is not None and known.get("target") == known.get("source"):
             yield Problem("target", "target", "is the source of the load", "choose another target")
-        if known.get("nested") == "tables":
-            yield Problem("nested", "planned", f"tables {PLANNED}", "leave lists in their columns")
+
+
+def both_sorts(known: Mapping[str, Any]) -> Iterator[Problem]:
+    """Refuse two answers to the question which of several rows counts."""
+    if known.get("sequence_by") is not None and known.get("dedup_sort") is not None:
+        hint = "sequence_by takes the highest and refuses ties, dedup_sort takes the first to arrive of them"
+        yield Problem("sequence_by", "twice", "stands beside dedup_sort", hint)
 
 
 def columns_of(*named: Iterable[str] | str | None) -> tuple[str, ...]:
@@ -135,7 +146,8 @@ def columns_of(*named: Iterable[str] | str | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _reference_problems(ref: Any, path: str) -> Iterator[Problem]:
+def reference_problems(ref: Any, path: str) -> Iterator[Problem]:
+    """Say why a reference names no dataset."""
     try:
         resolve(ref, "/", at=path)
     except ConfigError as error:

@@ -10,15 +10,25 @@ from pydantic import BeforeValidator, Field
 
 from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.merge_load.conditions import condition
-from airflow_merge_provider.core.merge_load.load import PLANNED, Column, Columns, Condition, LoadConfig
+from airflow_merge_provider.core.merge_load.load import (
+    ROW_ID,
+    Column,
+    Columns,
+    Condition,
+    LoadConfig,
+    both_sorts,
+)
 from airflow_merge_provider.core.merge_load.moments import moment
 
 HASH_COLUMN = "_row_hash"
+DELETED_COLUMN = "is_deleted"
+# What stands in the place of a row's hash where a version says that there is no row.
+DELETED_HASH = "deleted"
 
 # Arguments that need to know which rows are states of one thing.
 _OF_KEYS = (
-    "mode", "scope", "effective_from", "track", "track_except", "overwrite", "on_delete", "current_column",
-    "surrogate_key_column", "on_late", "max_close_ratio",
+    "mode", "scope", "effective_from", "track", "track_except", "overwrite", "sequence_by", "on_delete",
+    "current_column", "deleted_column", "surrogate_key_column", "on_late", "max_close_ratio",
 )  # fmt: skip
 _WITHOUT_KEYS = {
     "merge_key": "use mode='changes' to keep absent keys, or scope to close them in some groups only",
@@ -28,6 +38,26 @@ _WITHOUT_KEYS = {
 
 def _moment(value: Any) -> datetime | None:
     return None if value is None else moment(value)
+
+
+def time_or_column(value: Any) -> datetime | str | None:
+    """Tell a time from the name of a column that holds times."""
+    if value is None:
+        return None
+    try:
+        return moment(value)
+    except ValueError:
+        if isinstance(value, str) and value.strip():
+            return value
+        raise ValueError("must be a time, or the name of a column with times") from None
+
+
+def is_time(value: Any) -> bool:
+    """Tell whether an argument that may name a column says a time instead."""
+    try:
+        return value is not None and isinstance(time_or_column(value), datetime)
+    except ValueError:
+        return False
 
 
 def _validity(value: Any) -> tuple[str, str]:
@@ -93,19 +123,29 @@ class Scd2Config(LoadConfig):
         None,
         description="Where a snapshot deletes absent keys: columns whose values it has, or a SQL condition.",
     )
-    effective_from: Column = Field(
-        None, description="changes: the column that says since when a row holds; else boundary_timestamp."
+    effective_from: Annotated[datetime | str | None, BeforeValidator(time_or_column)] = Field(
+        None,
+        description="Since when rows hold: a time for all of them, or for changes the column that says it; "
+        "else boundary_timestamp.",
     )
     track: Columns = Field(None, description="The columns whose change begins a version; all when not given.")
     track_except: Columns = Field(None, description="The columns whose change begins no version.")
     overwrite: Columns = Field(
         None, description="The columns that are overwritten in the valid version instead of beginning one."
     )
-    on_delete: Literal["close", "ignore"] = Field(
-        "close", description="Whether the valid version of a deleted key ends."
+    sequence_by: Columns = Field(
+        None, description="The columns whose highest values decide between rows of one key and time."
+    )
+    on_delete: Literal["close", "ignore", "mark", "purge"] = Field(
+        "close",
+        description="What becomes of a deleted key: its valid version ends, nothing, its valid version ends "
+        "and one that is marked as deleted begins, or all its versions go.",
     )
     current_column: Column = Field(
         None, description="The name of a column to add that is true for valid versions."
+    )
+    deleted_column: Column = Field(
+        None, description="mark: the name of the column that is true for deletions; is_deleted if not given."
     )
     surrogate_key_column: Column = Field(
         None, description="The name of a column to add that identifies a version, the same in every rebuild."
@@ -128,6 +168,21 @@ class Scd2Config(LoadConfig):
         return self.validity_column_names[1]
 
     @property
+    def time_column(self) -> str | None:
+        """The column that says since when a row holds."""
+        return self.effective_from if isinstance(self.effective_from, str) else None
+
+    @property
+    def time_given(self) -> datetime | None:
+        """The time since when all rows hold, where the configuration says it."""
+        return self.effective_from if isinstance(self.effective_from, datetime) else self.boundary_timestamp
+
+    @property
+    def mark_column(self) -> str | None:
+        """The column that is true for versions that say that their key is deleted."""
+        return (self.deleted_column or DELETED_COLUMN) if self.on_delete == "mark" else None
+
+    @property
     def absence_deletes(self) -> bool:
         if self.natural_key is not None:
             return (
@@ -138,7 +193,7 @@ class Scd2Config(LoadConfig):
     @property
     def added_columns(self) -> tuple[str, ...]:
         """The columns that the target has beside those of the source."""
-        optional = (self.current_column, self.surrogate_key_column)
+        optional = (self.current_column, self.mark_column, self.surrogate_key_column)
         return (*self.validity_column_names, *(name for name in optional if name), HASH_COLUMN)
 
     @classmethod
@@ -184,8 +239,12 @@ def shape(config: Scd2Config) -> dict[str, Any]:
         "track_except": sorted(config.track_except or ()),
         "overwrite": sorted(config.overwrite or ()),
         "current_column": config.current_column,
+        "deleted_column": config.mark_column,
         "surrogate_key_column": config.surrogate_key_column,
         "on_late": config.on_late if config.natural_key else None,
+        # Columns may be other ones from load to load; what a condition was true for is only known for itself.
+        "scope": config.scope if config.on_late == "repair" and isinstance(config.scope, str) else None,
+        "nested": config.nested,
     }
 
 
@@ -200,7 +259,12 @@ def _key_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
     for name, hint in _WITHOUT_KEYS.items():
         if known.get(name) is not None:
             yield Problem(name, "natural-key", "has no meaning with natural_key", hint)
+    yield from both_sorts(known)
     yield from _mode_problems(known)
+    yield from _late_problems(known)
+    if known.get("deleted_column") is not None and known.get("on_delete", "mark") != "mark":
+        hint = "ask for on_delete='mark', or leave it out"
+        yield Problem("deleted_column", "on_delete", "has no meaning without on_delete 'mark'", hint)
     yield from _tracking_problems(known)
 
 
@@ -212,16 +276,25 @@ def _mode_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
     if mode == "changes" and known.get("max_close_ratio") is not None:
         hint = "changes end only what they flag: leave max_close_ratio out"
         yield Problem("max_close_ratio", "mode", "has no meaning with mode 'changes'", hint)
-    if mode == "snapshot" and known.get("effective_from") is not None:
-        hint = "a snapshot has one time, boundary_timestamp; rows with times of their own are changes"
-        yield Problem("effective_from", "mode", "has no meaning with mode 'snapshot'", hint)
-    if mode == "snapshot" and known.get("on_late") == "repair":
-        if known.get("scope") is not None:
-            hint = "repair snapshots of whole tables, or load changes"
-            yield Problem("on_late", "planned", f"'repair' beside scope {PLANNED}", hint)
-        if known.get("on_delete") == "ignore":
-            hint = "load what is there as changes"
-            yield Problem("on_late", "on_delete", "'repair' of snapshots needs the deletes", hint)
+    if mode == "snapshot" and isinstance(known.get("effective_from"), str):
+        hint = "a snapshot has one time: give that, or load rows with times of their own as changes"
+        yield Problem("effective_from", "mode", "names a column, which mode 'snapshot' has no use for", hint)
+
+
+def _late_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
+    if isinstance(known.get("effective_from"), datetime) and known.get("boundary_timestamp") is not None:
+        yield Problem("effective_from", "twice", "stands beside boundary_timestamp", "give one of the two")
+    if known.get("on_late") != "repair":
+        return
+    if known.get("on_delete") == "purge":
+        hint = "what is purged cannot be put in its place: use on_late='error'"
+        yield Problem("on_late", "on_delete", "'repair' has no meaning with on_delete 'purge'", hint)
+    if known.get("on_delete") == "ignore" and known.get("mode") == "snapshot":
+        yield Problem("on_late", "on_delete", "'repair' of snapshots needs the deletes", "load changes")
+    scope = known.get("scope")
+    if isinstance(scope, str) and "{staging_table}" in scope:
+        hint = "use conditions on the target's own columns, or a list of columns"
+        yield Problem("on_late", "scope", "'repair' needs a scope that does not change with the load", hint)
 
 
 def _tracking_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
@@ -244,9 +317,10 @@ def _name_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
     """Refuse a column that would be added under the name of another one."""
     validity = known.get("validity_column_names") or ()
     taken = {name.lower(): "validity_column_names" for name in validity}
-    taken[HASH_COLUMN] = "the hash of the row"
-    for option in ("current_column", "surrogate_key_column"):
-        name = known.get(option)
+    taken |= {HASH_COLUMN: "the hash of the row", ROW_ID: "the key of the row"}
+    marks = known.get("on_delete") == "mark"
+    for option in ("current_column", "deleted_column", "surrogate_key_column"):
+        name = known.get(option) or (DELETED_COLUMN if marks and option == "deleted_column" else None)
         if name is None:
             continue
         if name.lower() in taken:

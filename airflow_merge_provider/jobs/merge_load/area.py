@@ -8,12 +8,13 @@ from pyspark.sql import DataFrame, functions as F
 
 from airflow_merge_provider.core.merge_load.conditions import filled
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
-from airflow_merge_provider.jobs.merge_load.columns import fulfilling, refer
+from airflow_merge_provider.jobs.merge_load.columns import Layout, content_hash, fulfilling, refer
 from airflow_merge_provider.jobs.sql import column
 
-INSIDE = f"{PREFIX}inside"
+INSIDE, AREA = f"{PREFIX}inside", f"{PREFIX}area"
 _TARGET = "target_table"
 _LOADED = "merge_load_staging"
+EVERYWHERE = ""
 
 
 class Limited(Protocol):
@@ -29,15 +30,21 @@ class Limited(Protocol):
 def marked(stored: DataFrame, loaded: DataFrame, config: Limited) -> DataFrame:
     """Say of each stored row whether it is ``INSIDE``; a scope comes before groups. Source: spec §6.1."""
     if config.destination_scope is not None:
-        inside = in_scope(stored, loaded, config.destination_scope)
-        rest = in_scope(stored, loaded, f"NOT coalesce({config.destination_scope}, false)")
-        inside, rest = inside.withColumn(INSIDE, F.lit(True)), rest.withColumn(INSIDE, F.lit(False))
-        return inside.unionByName(rest)
+        return _marked_by(stored, loaded, config.destination_scope)
     if config.merge_key is not None:
         groups = loaded.select(*refer(config.merge_key)).distinct().withColumn(INSIDE, F.lit(True))
         found = stored.join(groups, list(config.merge_key), "left")
         return found.withColumn(INSIDE, F.coalesce(column(INSIDE), F.lit(False)))
     return stored.withColumn(INSIDE, F.lit(True))
+
+
+def named(rows: DataFrame, layout: Layout, config: Limited) -> DataFrame:
+    """Say in which ``AREA`` each row lies: the whole table, its group, the scope, or (NULL) none."""
+    if config.destination_scope is not None:
+        inside = F.when(column(INSIDE), F.lit(EVERYWHERE)).alias(AREA)
+        return _marked_by(rows, rows, config.destination_scope).select(*refer(rows.columns), inside)
+    area = F.lit(EVERYWHERE) if config.merge_key is None else content_hash(layout.of(config.merge_key))
+    return rows.withColumn(AREA, area)
 
 
 def within(stored: DataFrame, loaded: DataFrame, config: Limited) -> DataFrame:
@@ -48,5 +55,20 @@ def within(stored: DataFrame, loaded: DataFrame, config: Limited) -> DataFrame:
 def in_scope(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFrame:
     """Give the stored rows that fulfil a condition of the user's."""
     loaded.createOrReplaceTempView(_LOADED)
-    text = filled(condition, table=_TARGET, staging_table=_LOADED)
-    return fulfilling(stored.alias(_TARGET), text, "destination_scope")
+    return fulfilling(stored.alias(_TARGET), _text(condition), "destination_scope")
+
+
+def _marked_by(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFrame:
+    """Mark the rows that fulfil a condition; one that looks at the load too can only filter them."""
+    inside = in_scope(stored, loaded, condition)
+    if "{staging_table}" not in condition:
+        holds = F.coalesce(F.expr(_text(condition)), F.lit(False))
+        return stored.alias(_TARGET).withColumn(INSIDE, holds)
+    rest = in_scope(stored, loaded, f"NOT coalesce({condition}, false)")
+    marks = ((inside, True), (rest, False))
+    one, other = (rows.withColumn(INSIDE, F.lit(mark)) for rows, mark in marks)
+    return one.unionByName(other)
+
+
+def _text(condition: str) -> str:
+    return filled(condition, table=_TARGET, staging_table=_LOADED)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
+from airflow_merge_provider.core.merge_load.scd2 import DELETED_HASH
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX, union
 from airflow_merge_provider.jobs.merge_load.columns import refer
 from airflow_merge_provider.jobs.sql import column
@@ -20,15 +21,21 @@ from airflow_merge_provider.jobs.sql import column
 TIME = f"{PREFIX}time"
 STATE = f"{PREFIX}state"
 _SAYS = f"{PREFIX}says"
-_STORED, _LOADED = f"{PREFIX}stored", f"{PREFIX}loaded"
+_STORED, _LOADED, _ENDED = f"{PREFIX}stored", f"{PREFIX}loaded", f"{PREFIX}ended"
 _CARRIED, _LATEST, _LAST_STORED = f"{PREFIX}carried", f"{PREFIX}latest", f"{PREFIX}last_stored"
 _BEGINS, _FIRST, _END = f"{PREFIX}begins", f"{PREFIX}first", f"{PREFIX}end"
+_HASHED, _GONE, _PURGED = f"{PREFIX}hashed", f"{PREFIX}gone", f"{PREFIX}purged"
+_LATEST_LIVE = f"{PREFIX}latest_live"
 IS_LATE = f"{PREFIX}is_late"
 
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """Which columns say what: the key, the validity of stored versions, the state's hash and its columns."""
+    """Which columns say what: the key, the validity of stored versions, the state's hash and its columns.
+
+    ``mark`` is the column that is true for versions that say that there is nothing; without it nothing is
+    no version. ``purges`` says that a deletion takes what was before it along.
+    """
 
     keys: Sequence[str]
     valid_from: str
@@ -36,6 +43,8 @@ class Naming:
     hashed: str
     columns: Sequence[str]
     overwritten: Sequence[str] = ()
+    mark: str | None = None
+    purges: bool = False
 
     @property
     def state(self) -> Column:
@@ -46,7 +55,8 @@ class Naming:
 def stored_events(versions: DataFrame, naming: Naming, active: Column) -> DataFrame:
     """Take versions apart: a state where each begins, none where it ends."""
     keys = refer(naming.keys)
-    begins = versions.select(*keys, column(naming.valid_from).alias(TIME), naming.state.alias(STATE))
+    state = naming.state if naming.mark is None else F.when(~column(naming.mark), naming.state)
+    begins = versions.select(*keys, column(naming.valid_from).alias(TIME), state.alias(STATE))
     ends = versions.where(~active).select(*keys, column(naming.valid_to).alias(TIME))
     return union([begins, ends]).withColumn(_SAYS, F.lit(_STORED))
 
@@ -67,6 +77,11 @@ def pins(times: DataFrame, naming: Naming) -> DataFrame:
     return times.select(*refer(naming.keys), TIME, F.lit(None).cast("string").alias(_SAYS))
 
 
+def endings(times: DataFrame, naming: Naming) -> DataFrame:
+    """Give times at which a load saw that a key was not where the state before would have it."""
+    return times.select(*refer(naming.keys), TIME, F.lit(_ENDED).alias(_SAYS))
+
+
 def chained(events: Sequence[DataFrame], naming: Naming, until: Column) -> DataFrame:
     """Chain events to versions: one row per state that lasts, with its columns and its validity.
 
@@ -76,22 +91,40 @@ def chained(events: Sequence[DataFrame], naming: Naming, until: Column) -> DataF
     """
     seen = _with_states(_times(union(events), naming), naming)
     keys = refer(naming.keys)
-    in_order = Window.partitionBy(*keys).orderBy(TIME)
-    hashed = column(STATE)[naming.hashed]
+    by_key = Window.partitionBy(*keys)
+    in_order = by_key.orderBy(TIME)
+    seen = seen.withColumn(IS_LATE, F.max(IS_LATE).over(by_key))
+    if naming.purges:
+        deleted = F.when(column(_LOADED) & column(STATE).isNull(), column(TIME))
+        seen = seen.withColumn(_PURGED, F.max(deleted).over(by_key))
+        seen = seen.where(column(_PURGED).isNull() | (column(TIME) > column(_PURGED)) | column(IS_LATE))
+    seen = _marked(seen, naming)
+    hashed = column(_HASHED)
     seen = seen.withColumn(_BEGINS, ~hashed.eqNullSafe(F.lag(hashed).over(in_order)))
-    late = F.max(IS_LATE).over(Window.partitionBy(*keys))
     # A first row that begins nothing has no state: its time is no end of another one.
-    seen = seen.withColumn(IS_LATE, late).withColumn(_FIRST, F.row_number().over(in_order) == 1)
+    seen = seen.withColumn(_FIRST, F.row_number().over(in_order) == 1)
     lasting = seen.where(column(_BEGINS) | (column(IS_LATE) & column(_FIRST)))
-    ends = F.lead(TIME).over(in_order)
-    lasting = lasting.withColumn(_END, ends)
-    told = lasting.where(column(STATE).isNotNull() | (column(IS_LATE) & column(_FIRST)))
+    lasting = lasting.withColumn(_END, F.lead(TIME).over(in_order))
+    told = lasting.where(column(_HASHED).isNotNull() | (column(IS_LATE) & column(_FIRST)))
     return told.select(
-        *[_current(name, naming).alias(name) for name in (*naming.columns, naming.hashed)],
+        *[_current(name, naming).alias(name) for name in naming.columns],
+        column(_HASHED).alias(naming.hashed),
         column(TIME).alias(naming.valid_from),
         F.coalesce(column(_END), until).alias(naming.valid_to),
+        *([] if naming.mark is None else [column(_GONE).alias(naming.mark)]),
         IS_LATE,
     )
+
+
+def _marked(seen: DataFrame, naming: Naming) -> DataFrame:
+    """Give each time the hash of its state; where deletions are marked, nothing is a state of its own."""
+    if naming.mark is None:
+        return seen.withColumn(_HASHED, column(STATE)[naming.hashed])
+    last = F.last(STATE, ignorenulls=True).over(Window.partitionBy(*refer(naming.keys)).orderBy(TIME))
+    gone = column(STATE).isNull() & last.isNotNull()
+    seen = seen.withColumns({_GONE: gone, _LATEST_LIVE: last})
+    hashed = F.when(column(_GONE), F.lit(DELETED_HASH)).otherwise(column(STATE)[naming.hashed])
+    return seen.withColumns({_HASHED: hashed, STATE: F.coalesce(column(STATE), column(_LATEST_LIVE))})
 
 
 def _times(events: DataFrame, naming: Naming) -> DataFrame:
@@ -101,6 +134,7 @@ def _times(events: DataFrame, naming: Naming) -> DataFrame:
         says = F.coalesce(column(_SAYS) == side, F.lit(False))
         found.append(F.max(says).alias(side))
         found.append(F.first(F.when(says, column(STATE)), ignorenulls=True).alias(f"{side}_state"))
+    found.append(F.max(F.coalesce(column(_SAYS) == _ENDED, F.lit(False))).alias(_ENDED))
     return events.groupBy(*refer(naming.keys), TIME).agg(*found)
 
 
@@ -116,7 +150,7 @@ def _with_states(times: DataFrame, naming: Naming) -> DataFrame:
     carried, loaded = column(_CARRIED), column(f"{_LOADED}_state")
     equal = loaded[naming.hashed].eqNullSafe(carried[naming.hashed])
     # A state that is stored under the very same time stays, with its columns that are not tracked.
-    state = F.when(column(_LOADED) & ~(column(_STORED) & equal), loaded).otherwise(carried)
+    state = F.when(column(_LOADED) & ~(column(_STORED) & equal), loaded).when(~column(_ENDED), carried)
     late = column(_LOADED) & ~equal & F.coalesce(column(TIME) < column(_LAST_STORED), F.lit(False))
     newest = F.when(column(_LOADED) & loaded.isNotNull(), loaded).otherwise(carried)
     whole = in_order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
@@ -128,4 +162,7 @@ def _current(name: str, naming: Naming) -> Column:
     own = column(STATE)[name]
     if name not in naming.overwritten:
         return own
-    return F.when(column(_END).isNull(), column(_LATEST)[name]).otherwise(own)
+    valid = column(_END).isNull()
+    return F.when(valid if naming.mark is None else valid & ~column(_GONE), column(_LATEST)[name]).otherwise(
+        own
+    )

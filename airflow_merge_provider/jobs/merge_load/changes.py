@@ -12,6 +12,7 @@ from pyspark.sql.types import StructField
 
 from airflow_merge_provider.jobs import sql
 from airflow_merge_provider.jobs.merge_load.columns import comparable, comparable_text, refer
+from airflow_merge_provider.jobs.sql import column
 
 PREFIX = "__merge_"
 ACTION = f"{PREFIX}action"
@@ -28,24 +29,37 @@ Remembers = Literal["never", "unchanged", "always"]
 class Changes:
     """Rows with an action each, all columns of the target, and what finds the stored rows they mean.
 
-    ``address`` are the columns that find stored rows; inserts find none. Each row says what it
-    counts as in the report, and for how many; ``updated`` are the columns that updates set, all when empty;
-    ``held`` are the frames that the rows come from and that may be let go with them. ``times`` are what a
-    history has to remember, always or when nothing has changed.
+    ``address`` are the columns that find stored rows, never NULL unless they are ``nullable``; inserts find
+    none. Each row says what it counts as in the report, and for how many. ``updated`` are the columns that
+    updates set, all when empty. ``only`` is a condition on the target t that all stored rows fulfil that are
+    meant: it tells Delta which files it may leave alone. ``times`` are what a history has to remember, always
+    or when nothing has changed.
     """
 
     rows: DataFrame
     address: Sequence[StructField]
     columns: Sequence[str]
     updated: Sequence[str] = ()
-    held: Sequence[DataFrame] = ()
+    only: str | None = None
+    nullable: bool = False
     times: DataFrame | None = None
     remembers: Remembers = "never"
 
     @property
+    def written(self) -> DataFrame:
+        """The rows that are inserted or take the place of stored ones."""
+        return self.rows.where(column(ACTION) == INSERT if self.updated else column(ACTION) != DELETE)
+
+    @property
     def condition(self) -> str:
         """The condition of the MERGE."""
-        return " AND ".join([f"s.{sql.name(ACTION)} <> '{INSERT}'", *map(_same, self.address)])
+        only = [] if self.only is None else [f"({self.only})"]
+        return " AND ".join([f"s.{sql.name(ACTION)} <> '{INSERT}'", *only, *map(self._same, self.address)])
+
+    def _same(self, address: StructField) -> str:
+        """Write the equality of one address column in SQL."""
+        equal = "<=>" if self.nullable else "="
+        return f"{comparable_text(address, 't')} {equal} {comparable_text(address, 's')}"
 
     @property
     def clauses(self) -> list[str]:
@@ -98,11 +112,6 @@ def differing(fields: Sequence[StructField], one: str, other: str) -> Column:
     """Tell whether two aliased frames differ in any of the columns."""
     pairs = [~comparable(field, one).eqNullSafe(comparable(field, other)) for field in fields]
     return reduce(Column.__or__, pairs, F.lit(False))
-
-
-def _same(address: StructField) -> str:
-    """Write the equality of one address column in SQL."""
-    return f"{comparable_text(address, 't')} <=> {comparable_text(address, 's')}"
 
 
 def _value(given: Column | str | None) -> Column:

@@ -99,7 +99,7 @@ def content_hash(fields: Sequence[StructField]) -> Column:
     """
     parts: list[Column] = []
     for field in sorted(fields, key=lambda each: each.name):
-        value = comparable(field)
+        value = F.expr(_hashable_text(field))
         # Spark's hash passes NULLs over: what follows each name says to which column a value belongs.
         parts += [F.when(value.isNotNull(), F.lit(_mark(field.name))), value]
     halves = [F.lpad(F.hex(F.xxhash64(F.lit(seed), *parts)), 16, "0") for seed in (1, 2)]
@@ -118,6 +118,13 @@ def comparable_text(field: StructField, alias: str | None = None) -> str:
     if isinstance(kind, MapType) and not _has_no_equality(kind.keyType, kind.valueType):
         return f"array_sort(map_entries({value}))"
     return f"to_json({value})" if _has_no_equality(kind) else value
+
+
+def _hashable_text(field: StructField) -> str:
+    """Write a value in a form whose NULLs count inside it as well: Spark's hash passes over all of them."""
+    text = comparable_text(field)
+    is_json = text.startswith("to_json(") or not isinstance(field.dataType, ArrayType | MapType | StructType)
+    return text if is_json else f"to_json({text})"
 
 
 def refer(names: Iterable[str], alias: str | None = None) -> list[Column]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
+from pyspark.sql import Column, DataFrame, Window, functions as F
 from pyspark.sql.types import BooleanType, StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.conditions import filled
 from airflow_merge_provider.core.merge_load.load import LoadConfig
-from airflow_merge_provider.jobs import tables
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
 from airflow_merge_provider.jobs.merge_load.columns import (
     Layout,
@@ -24,13 +24,14 @@ from airflow_merge_provider.jobs.merge_load.columns import (
     require,
 )
 from airflow_merge_provider.jobs.sql import column
-from airflow_merge_provider.jobs.tables import Pinned
 
 CONTENT = f"{PREFIX}content"
 TRACKED = f"{PREFIX}tracked"
 FLAGGED = f"{PREFIX}flagged"
 ARRIVAL = f"{PREFIX}arrival"
 SOURCE = "staging_table"
+# As many rows are brought to every task instead of being shuffled with what is stored.
+SMALL = 200_000
 _FILE_ORDER = ("file_modification_time", "file_path", "file_block_start")
 
 
@@ -39,30 +40,38 @@ class Wanted:
     """What a strategy needs to know of its rows.
 
     ``required`` columns must be in the source; ``keys`` hold no NULL; ``unique`` are the columns of which
-    each value stays once, none when all rows stay; ``ranked`` says that the best of several rows counts,
-    where else several different rows are an error; ``tracked`` picks the columns of a second hash.
+    each value stays once, none when all rows stay. Of several rows with one value the highest by ``sequence``
+    counts, or with ``ranked`` the best by the configured sort; without either, different rows are an error.
+    ``tracked`` picks the columns of a second hash. A ``lazy`` strategy compares rows before they are counted
+    or checked, because it needs few of them.
     """
 
     required: Sequence[str] = ()
     keys: Sequence[str] = ()
     unique: Sequence[str] = ()
     ranked: bool = False
+    sequence: Sequence[str] = ()
     tracked: Callable[[Sequence[str]], Sequence[str]] | None = None
+    lazy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """The rows to load, held in memory as long as the run lasts.
+    """The rows to load.
 
     ``rows`` are one of each key, ``every`` are all that passed the filter: a row that does not count still
-    says which keys and groups were loaded. Beside the target's columns they have ``CONTENT``, a hash, and
-    ``FLAGGED``, whether they delete.
+    says which keys and groups were loaded; they are the same as long as nothing is ``checked``. Beside the
+    target's columns they have ``CONTENT``, a hash, and ``FLAGGED``, whether they delete.
     """
 
     rows: DataFrame
     every: DataFrame
     layout: Layout
-    loaded: int
+    wanted: Wanted
+    config: LoadConfig
+    name: str
+    loaded: int = 0
+    flagged: int = 0
     duplicates: int = 0
     said: tuple[str, ...] = ()
 
@@ -76,32 +85,105 @@ class Intake:
         """The rows that do not delete, with the target's columns alone."""
         return self.live.select(*map(column, self.layout.names))
 
+    def near(self, keys: Sequence[str]) -> DataFrame:
+        """Give the keys of the rows, to be brought to what is stored where there are few."""
+        found = self.rows.select(*map(column, keys))
+        return F.broadcast(found) if self.loaded < SMALL else found
 
-@contextmanager
+    @property
+    def missing(self) -> Column:
+        """Tell whether a row has a NULL in a key."""
+        return reduce(Column.__or__, [column(key).isNull() for key in self.wanted.keys], F.lit(False))
+
+    def checked(self) -> Intake:
+        """Count rows and keys in one job, and leave one row of each key.
+
+        :raises DataError: when keys or duplicates are not as they must be.
+        """
+        wanted = self.wanted
+        groups = self.rows.groupBy(*map(column, wanted.unique)).agg(
+            F.count("*").alias("n"),
+            F.count_if(self.missing).alias("missing"),
+            F.count_if(FLAGGED).alias("flagged"),
+        )
+        counted = groups.select(
+            F.coalesce(F.sum("n"), F.lit(0)).alias("rows"),
+            F.coalesce(F.sum("missing"), F.lit(0)).alias("missing"),
+            F.coalesce(F.sum("flagged"), F.lit(0)).alias("flagged"),
+            F.coalesce(F.sum(F.col("n") - 1), F.lit(0)).alias("more"),
+        ).collect()[0]
+        self.require_keys(int(counted["missing"]))
+        more = int(counted["more"]) if wanted.unique else 0
+        found = replace(self, loaded=int(counted["rows"]), flagged=int(counted["flagged"]), duplicates=more)
+        return replace(found, rows=self._one_each()) if more else found
+
+    def _one_each(self) -> DataFrame:
+        """Give one row of each key."""
+        wanted = self.wanted
+        if wanted.sequence:
+            self._require_one_content(self._ranked(F.rank()))
+        elif not wanted.ranked:
+            self._require_one_content(self.rows)
+            return self.rows.dropDuplicates(list(wanted.unique))
+        return self._ranked(F.row_number())
+
+    def require_keys(self, missing: int) -> None:
+        """Refuse rows with a NULL in a key.
+
+        :raises DataError: when there are any.
+        """
+        if missing:
+            named = ", ".join(self.wanted.keys)
+            hint = "filter them out with source_filter, or repair the step that writes them"
+            message = f"{self.name} has {missing} rows with a NULL in {named}"
+            raise DataError.of([Problem(named, "null-key", message, hint)])
+
+    def _require_one_content(self, rows: DataFrame) -> None:
+        unique = [column(key) for key in self.wanted.unique]
+        contents = rows.groupBy(*unique).agg((F.min(CONTENT) != F.max(CONTENT)).alias("differ"))
+        differ = contents.where(F.col("differ")).count()
+        if differ:
+            named, best = ", ".join(self.wanted.unique), " and the highest " + ", ".join(self.wanted.sequence)
+            what = named + (best if self.wanted.sequence else "")
+            message = f"{self.name} has {differ} values of {what} with several different rows"
+            hint = 'say which one counts with dedup_sort={"column": "desc"}, or make the rows unique upstream'
+            raise DataError.of([Problem(named, "duplicates", message, hint)])
+
+    def _ranked(self, place: Column) -> DataFrame:
+        """Leave the first row, or rows, of each key: by sequence or sort column, then by arrival."""
+        order = [column(name).desc_nulls_last() for name in self.wanted.sequence]
+        if not order:
+            order = [F.col(ARRIVAL).asc(), F.col(CONTENT).asc()]
+        if self.config.sort is not None and not self.wanted.sequence:
+            by, highest = column(self.config.sort[0]), self.config.sort[1]
+            order.insert(0, by.desc_nulls_last() if highest else by.asc_nulls_last())
+        name = f"{PREFIX}place"
+        by_key = Window.partitionBy(*map(column, self.wanted.unique)).orderBy(*order)
+        return self.rows.withColumn(name, place.over(by_key)).where(F.col(name) == 1).drop(name)
+
+
 def take_in(
-    spark: SparkSession,
-    pinned: Pinned,
+    source: DataFrame,
+    dataset: str,
     config: LoadConfig,
     wanted: Wanted,
+    *,
     stored: StructType | None,
     added: Sequence[str],
-) -> Iterator[Intake]:
-    """Read the source once, and give its rows as long as the block lasts.
+    held: ExitStack,
+) -> Intake:
+    """Read the source, once where its rows are needed at once; ``held`` lets them go.
 
     :raises DataError: when columns, keys or duplicates are not as they must be.
     """
-    source = tables.read(spark, pinned)
-    name = f"the source {pinned.dataset.id}"
+    name = f"the source {dataset}"
     sort = (config.sort[0],) if config.sort and wanted.ranked else ()
-    require(source, (*wanted.required, *sort), name)
+    require(source, (*wanted.required, *wanted.sequence, *sort), name)
     reserved = [each for each in source.columns if each.startswith(PREFIX)]
     if reserved:
         raise DataError.of([Problem(reserved[0], "column", f"{name} has a reserved column", "rename it")])
-    if config.source_filter is not None:
-        text = filled(config.source_filter, table=SOURCE, staging_table=SOURCE)
-        source = fulfilling(source.alias(SOURCE), text, "source_filter")
-    columns = layout(source.schema, stored, added, config.schema_evolution, pinned.dataset.id)
-    held = source.select(
+    columns = layout(source.schema, stored, added, config.schema_evolution, dataset)
+    rows = source.select(
         *aligned(source, columns),
         _flagged(source, config.hard_delete).alias(FLAGGED),
         *([_arrival(source).alias(ARRIVAL)] if wanted.ranked else []),
@@ -109,67 +191,33 @@ def take_in(
     hashes = {CONTENT: content_hash(columns.fields)}
     if wanted.tracked is not None:
         hashes[TRACKED] = content_hash(columns.of(wanted.tracked(columns.names)))
-    held = held.withColumns(hashes).persist()
-    try:
-        said = _said(source, config, name)
-        yield _checked(Intake(held, held, columns, 0, said=said), wanted, config, name)
-    finally:
-        held.unpersist()
+    rows = rows.withColumns(hashes)
+    found = Intake(rows, rows, columns, wanted, config, name, said=_said(source, config, name))
+    if wanted.lazy:
+        return found
+    if stored is not None:
+        # They are compared and written: a first load is only written.
+        rows = keep(rows, held)
+        found = replace(found, rows=rows, every=rows)
+    return found.checked()
 
 
-def _checked(taken: Intake, wanted: Wanted, config: LoadConfig, name: str) -> Intake:
-    """Count rows and keys in one job, and leave one row of each key."""
-    keys = [column(key) for key in wanted.keys]
-    unique = [column(key) for key in wanted.unique]
-    missing = [key.isNull() for key in keys] or [F.lit(False)]
-    first = missing[0]
-    for more in missing[1:]:
-        first = first | more
-    groups = taken.rows.groupBy(*unique).agg(
-        F.count("*").alias("n"),
-        F.count_if(first).alias("missing"),
-        (F.min(CONTENT) != F.max(CONTENT)).alias("differ"),
-    )
-    counted = groups.select(
-        F.coalesce(F.sum("n"), F.lit(0)).alias("rows"),
-        F.coalesce(F.sum("missing"), F.lit(0)).alias("missing"),
-        F.count_if(F.col("n") > 1).alias("twice"),
-        F.count_if(F.col("differ")).alias("differ"),
-        F.coalesce(F.sum(F.col("n") - 1), F.lit(0)).alias("more"),
-    ).collect()[0]
-    problems = []
-    if counted["missing"]:
-        named = ", ".join(wanted.keys)
-        hint = "filter them out with source_filter, or repair the step that writes them"
-        problems.append(
-            Problem(named, "null-key", f"{name} has {counted['missing']} rows with a NULL in {named}", hint)
-        )
-    if wanted.unique and not wanted.ranked and counted["differ"]:
-        named = ", ".join(wanted.unique)
-        message = f"{name} has {counted['differ']} values of {named} with several different rows"
-        hint = 'say which one counts with dedup_sort={"column": "desc"}, or make the rows unique upstream'
-        problems.append(Problem(named, "duplicates", message, hint))
-    if problems:
-        raise DataError.of(problems)
-    loaded = int(counted["rows"])
-    if not wanted.unique or not counted["twice"]:
-        return replace(taken, loaded=loaded)
-    return replace(
-        taken, rows=_one_each(taken.rows, wanted, config), loaded=loaded, duplicates=int(counted["more"])
-    )
+def keep(rows: DataFrame, held: ExitStack) -> DataFrame:
+    """Keep rows that are computed once and used more than once, until ``held`` lets them go."""
+    kept = rows.persist()
+    held.callback(kept.unpersist)
+    return kept
 
 
-def _one_each(rows: DataFrame, wanted: Wanted, config: LoadConfig) -> DataFrame:
-    """Leave one row of each key: the first by the sort column, then by arrival."""
-    if not wanted.ranked:
-        return rows.dropDuplicates(list(wanted.unique))
-    order = [F.col(ARRIVAL).asc(), F.col(CONTENT).asc()]
-    if config.sort is not None:
-        by, highest = column(config.sort[0]), config.sort[1]
-        order.insert(0, by.desc_nulls_last() if highest else by.asc_nulls_last())
-    place = f"{PREFIX}place"
-    ranked = F.row_number().over(Window.partitionBy(*map(column, wanted.unique)).orderBy(*order))
-    return rows.withColumn(place, ranked).where(F.col(place) == 1).drop(place)
+def filtered(source: DataFrame, condition: str | None) -> DataFrame:
+    """Give the rows of the source that count at all.
+
+    :raises DataError: when the condition is none on its columns.
+    """
+    if condition is None:
+        return source
+    text = filled(condition, table=SOURCE, staging_table=SOURCE)
+    return fulfilling(source.alias(SOURCE), text, "source_filter")
 
 
 def _said(source: DataFrame, config: LoadConfig, name: str) -> tuple[str, ...]:

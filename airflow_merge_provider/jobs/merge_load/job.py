@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -12,18 +12,22 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.config import AnyLoad, load_config, signature, warnings
 from airflow_merge_provider.core.merge_load.moments import from_micros
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs import tables
-from airflow_merge_provider.jobs.merge_load.history import ENDED, VALID
-from airflow_merge_provider.jobs.merge_load.intake import take_in
+from airflow_merge_provider.jobs.merge_load import dispatch, invariants, nested
+from airflow_merge_provider.jobs.merge_load.history import LATE
+from airflow_merge_provider.jobs.merge_load.intake import SMALL, Intake, filtered, take_in
 from airflow_merge_provider.jobs.merge_load.memory import Memory
+from airflow_merge_provider.jobs.merge_load.nested import Nested
+from airflow_merge_provider.jobs.merge_load.snapshot import ENDED, VALID
 from airflow_merge_provider.jobs.merge_load.strategies import Strategy, require_shape, strategy_of
-from airflow_merge_provider.jobs.merge_load.versions import LATE
-from airflow_merge_provider.jobs.merge_load.writing import CAPABILITY, Weighed, weighed, write
+from airflow_merge_provider.jobs.merge_load.writing import CAPABILITY, Weighed, write
 from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.sql import column
 from airflow_merge_provider.jobs.tables import LastRun, Pinned
 
 _MOST_WARNINGS = 5
@@ -38,19 +42,31 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     """
     config = load_config(request.config)
     target = resolve(config.target, request.warehouse, at="target")
+    if isinstance(config, Scd2CheckConfig):
+        return invariants.run(spark, request, config, target, progress)
     source = resolve(config.source, request.warehouse, at="source")
     with progress.step("look"):
-        last = tables.last_run(spark, target, CAPABILITY)
         pinned = tables.pin(spark, source)
-    found = _Run(spark, request, progress, config, target, pinned, last)
-    if last is not None and found.is_retry(last):
-        return found.report(version=last.run_version, counts=last.state.get("counts"), changed=True)
-    return found.report() if request.until == "plan" else found.load()
+    one = _Run(spark, request, progress, config, target, pinned)
+    return one.done() if config.dispatch_by is None else _dispatched(one)
+
+
+def _dispatched(run: _Run) -> dict[str, Any]:
+    """Run once for each table that the rows name, in the order of their names."""
+    with run.progress.step("dispatch"):
+        parts = dispatch.parts(run.spark, run.pinned, run.config, run.target)
+    if not parts and run.request.until != "plan":
+        _skips(run.config, run.pinned.dataset)
+    reports = {name: replace(run, target=dataset, part=name).done() for name, dataset in parts.items()}
+    return dispatch.report(reports, run.request, run.target, run.pinned, run.progress)
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One run: what is asked for, and what it found before it read anything."""
+    """One run: what is asked for, and what it found before it read anything.
+
+    ``part`` is the value of the rows that are dispatched to this target.
+    """
 
     spark: SparkSession
     request: JobRequest
@@ -58,7 +74,8 @@ class _Run:
     config: AnyLoad
     target: Dataset
     pinned: Pinned
-    last: LastRun | None
+    last: LastRun | None = None
+    part: str | None = None
 
     @property
     def state(self) -> dict[str, Any]:
@@ -72,8 +89,25 @@ class _Run:
     @property
     def boundary(self) -> datetime:
         """When a load without a time of its own holds."""
-        given = getattr(self.config, "boundary_timestamp", None)
+        given = self.config.time_given if isinstance(self.config, Scd2Config) else None
         return given or from_micros(self.request.started_at)
+
+    def done(self) -> dict[str, Any]:
+        """Look at the target, and run unless this very run has committed in a try before."""
+        with self.progress.step("look"):
+            last = tables.last_run(self.spark, self.target, CAPABILITY)
+        run = replace(self, last=last)
+        if last is not None and run.is_retry(last):
+            return run.again(last)
+        return run.report() if self.request.until == "plan" else run.loaded()
+
+    def again(self, last: LastRun) -> dict[str, Any]:
+        """Report what a try before has committed; it may have left elements of rows that are no more."""
+        lists = last.state.get("nested", ()) if self.request.until == "commit" else ()
+        cleared = self._cleared(lists)
+        nested_in = {tail: {"deleted": count} for tail, count in cleared.items()}
+        counts = last.state.get("counts")
+        return self.report(version=last.run_version, counts=counts, changed=True, nested=nested_in)
 
     def is_retry(self, last: LastRun) -> bool:
         """Tell whether the last commit is this very run's, of a try before."""
@@ -81,31 +115,50 @@ class _Run:
             last.state.get(name) == value for name, value in self.state.items()
         )
 
-    def load(self) -> dict[str, Any]:
+    def loaded(self) -> dict[str, Any]:
         """Read, compare, write."""
+        config = self.config
         memory = Memory.of(self.spark, self.target)
-        strategy = strategy_of(self.config, self.boundary, memory)
+        strategy = strategy_of(config, self.boundary, memory)
         stored = self._stored(strategy)
         schema = None if stored is None else stored.schema
         with ExitStack() as held:
             with self.progress.step("read"):
-                reading = take_in(
-                    self.spark, self.pinned, self.config, strategy.wanted, schema, strategy.added
+                source = filtered(tables.read(self.spark, self.pinned), config.source_filter)
+                if self.part is not None:
+                    source = source.where(column(str(config.dispatch_by)).cast("string") == self.part)
+                lists = Nested.of(source, config) if config.nested == "tables" else None
+                rows = source if lists is None else lists.rows
+                name = self.pinned.dataset.id
+                taken = take_in(
+                    rows, name, config, strategy.wanted, stored=schema, added=strategy.added, held=held
                 )
-                taken = held.enter_context(reading)
-            if not taken.loaded and _skips(self.config, self.pinned.dataset):
+            if not strategy.wanted.lazy and not taken.loaded and _skips(config, self.pinned.dataset):
                 return self.report(counts={"loaded": 0})
-            with self.progress.step("compare"):
-                found = held.enter_context(weighed(strategy.changes(taken, stored)))
-            _require_in_time(found, self.config, self.boundary, self.target)
-            _require_few_endings(found, self.config)
-            counts = {name: found.counts.get(name, 0) for name in strategy.kinds}
-            counts = {"loaded": taken.loaded, "duplicates": taken.duplicates, **counts}
+            with self.progress.step("compare"), self._planning(taken):
+                found = strategy.found(taken, stored, held)
+            if not found.loaded and _skips(config, self.pinned.dataset):
+                return self.report(counts={"loaded": 0})
+            _require_in_time(found, config, self.boundary, self.target)
+            _require_few_endings(found, config)
+            counts = {kind: found.counts.get(kind, 0) for kind in strategy.kinds}
+            counts = {"loaded": found.loaded, "duplicates": found.duplicates, **counts}
             changed = not found.empty or stored is None
-            version = None
-            if self.request.until == "commit":
-                version = self._written(found, counts, strategy, memory, changed=changed)
-            return self.report(taken.said, version=version, counts=counts, changed=changed)
+            if self.request.until != "commit":
+                return self.report(taken.said, counts=counts, changed=changed)
+            return self._written(found, counts, strategy, memory, taken, lists)
+
+    @contextmanager
+    def _planning(self, taken: Intake) -> Iterator[None]:
+        """Plan the joins of few rows once: planning anew after each stage costs more than it brings.
+
+        A lazy strategy counts rows while they are joined. A plan that is made anew may leave out a side that
+        turned out to be empty, and what was to be counted there with it: Spark then waits for the count.
+        """
+        once = taken.wanted.lazy or taken.loaded < SMALL
+        conf = {"spark.sql.adaptive.enabled": "false"} if once and self.last is not None else {}
+        with tables.settings(self.spark, conf):
+            yield
 
     def report(
         self,
@@ -114,11 +167,13 @@ class _Run:
         version: int | None = None,
         counts: Mapping[str, int] | None = None,
         changed: bool = False,
+        nested: Mapping[str, Mapping[str, int]] | None = None,
     ) -> dict[str, Any]:
         """Put the report together; ``version`` is the one that was written."""
         before = self.last.version if self.last else None
         at = before if version is None else version
         target, source = self.target, self.pinned.dataset
+        tables_of_lists = {f"{target.id}{tail}": dict(each) for tail, each in (nested or {}).items()}
         return {
             "job": self.request.job,
             "changed": changed and self.request.until == "commit",
@@ -126,6 +181,7 @@ class _Run:
             "target": {"dataset": target.id, "uri": target.uri, "version": at},
             "sources": {source.id: {"uri": source.uri, "version": self.pinned.version}},
             "counts": dict(counts or {}),
+            **({"nested": tables_of_lists} if tables_of_lists else {}),
             "seconds": dict(self.progress.seconds),
             "warnings": [*warnings(self.config), *said][:_MOST_WARNINGS],
         }
@@ -136,6 +192,7 @@ class _Run:
             return None
         stored = tables.read(self.spark, Pinned(self.target, self.last.version))
         require_shape(stored.schema, strategy, self.target.id)
+        nested.require_form(stored.schema, self.config, self.target.id)
         return stored
 
     def _written(
@@ -144,21 +201,45 @@ class _Run:
         counts: Mapping[str, int],
         strategy: Strategy,
         memory: Memory,
-        *,
-        changed: bool,
-    ) -> int | None:
+        taken: Intake,
+        lists: Nested | None,
+    ) -> dict[str, Any]:
         """Remember what has to be, then make the run's one commit, if there is anything to write."""
         anew = self.last is None or self.request.full_refresh
+        changed = not found.empty or anew
         times, remembers = found.changes.times, found.changes.remembers
+        needed = remembers == "always" or (remembers == "unchanged" and not changed)
         if times is not None:
-            memory.keep(times, anew=anew, needed=remembers == "always" or not changed)
-        if not changed:
-            return None
-        with self.progress.step("write"):
-            state = {**self.state, "counts": counts}
-            shape = strategy.shape
-            committed = write(self.spark, self.target, self.last, found, state, anew=anew, shape=shape)
-        return committed.version
+            memory.keep(times, anew=anew, needed=needed)
+        known = tuple(self.last.state.get("nested", ())) if self.last else ()
+        added: dict[str, int] = {}
+        version = None
+        if changed:
+            with self.progress.step("write"):
+                added = {} if lists is None else self._added(lists, found)
+                tails = {"nested": sorted({*known, *added})} if {*known, *added} else {}
+                state = {**self.state, "counts": counts, **tails}
+                committed = write(
+                    self.spark, self.target, self.last, found, state, anew=anew, shape=strategy.shape
+                )
+                version = committed.version
+        cleared = self._cleared({*known, *added}) if lists is not None else {}
+        in_lists = {
+            tail: {"inserted": added.get(tail, 0), "deleted": cleared.get(tail, 0)}
+            for tail in sorted({*added, *cleared})
+        }
+        return self.report(taken.said, version=version, counts=counts, changed=changed, nested=in_lists)
+
+    def _added(self, lists: Nested, found: Weighed) -> dict[str, int]:
+        """Write the elements of the rows that are about to be written."""
+        return {
+            tail: nested.add(self.spark, self.target, tail, elements, self.config.schema_evolution)
+            for tail, elements in lists.elements(found.changes.written)
+        }
+
+    def _cleared(self, tails: Iterable[str]) -> dict[str, int]:
+        """Delete the elements of rows that are no more."""
+        return {tail: nested.clear(self.spark, self.target, tail) for tail in tails}
 
 
 def _skips(config: AnyLoad, source: Dataset) -> bool:

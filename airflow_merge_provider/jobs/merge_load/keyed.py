@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.types import StructField
 
@@ -22,6 +24,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
 )
 from airflow_merge_provider.jobs.merge_load.columns import refer
 from airflow_merge_provider.jobs.merge_load.intake import FLAGGED, Intake, Wanted
+from airflow_merge_provider.jobs.merge_load.writing import Weighed, all_new, of_load
 
 _FOUND = f"{PREFIX}found"
 _COUNTED_AS = {INSERT: "inserted", UPDATE: "updated", DELETE: "deleted"}
@@ -37,21 +40,28 @@ def wanted(config: UpsertConfig) -> Wanted:
         keys=columns_of(keys, groups),
         unique=keys,
         ranked=config.dedup_sort is not None,
+        sequence=config.sequence_by or (),
     )
 
 
-def changes(taken: Intake, stored: DataFrame | None, config: UpsertConfig) -> Changes:
-    """Compare the load with what is stored. Source: merge_load spec §5.
+def found(taken: Intake, stored: DataFrame | None, config: UpsertConfig, held: ExitStack) -> Weighed:
+    """Compare the load with what is stored, and weigh what differs."""
+    if stored is None:
+        return all_new(taken, taken.plain, taken.layout.names, "inserted", held)
+    return of_load(taken, changes(taken, stored, config), held)
+
+
+def changes(taken: Intake, stored: DataFrame, config: UpsertConfig) -> Changes:
+    """Compare the load with what is stored. Source: merge_load spec §5, §9.6.
 
     A flagged row without a match is never inserted; insert-only never touches what is stored.
     """
     keys = config.primary_key or ()
     names = taken.layout.names
-    if stored is None:
-        return Changes(acting(taken.plain, INSERT, "inserted"), (), names)
     address = taken.layout.of(keys)
     if config.variant == "insert-only":
-        new = taken.plain.join(stored, list(keys), "left_anti")
+        met = stored.join(taken.near(keys), list(keys), "left_semi").select(*refer(keys))
+        new = taken.plain.join(met, list(keys), "left_anti")
         return Changes(acting(new.select(*refer(names)), INSERT, "inserted"), address, names)
     rows = [_inserts_and_updates(taken, stored, config)]
     if config.variant == "cdc":
@@ -64,16 +74,23 @@ def _inserts_and_updates(taken: Intake, stored: DataFrame, config: UpsertConfig)
     keys = list(config.primary_key or ())
     compared = _compared(taken, config)
     # The stored side is cut to the load's keys first: that join has a small right side, which is broadcast.
-    met = stored.join(taken.rows.select(*refer(keys)), keys, "left_semi")
-    held = columns_of(keys, [field.name for field in compared if field.name in stored.columns])
+    met = stored.join(taken.near(keys), keys, "left_semi")
+    needed = columns_of(keys, config.sequence_by, (field.name for field in compared))
+    held = [name for name in needed if name in stored.columns]
     met = met.select(*refer(held)).withColumn(_FOUND, F.lit(True))
     for name in taken.layout.new:
         met = met.withColumn(name, F.lit(None).cast(taken.rows.schema[name].dataType))
     pairs = taken.rows.alias("s").join(met.alias("t"), same(keys, "s", "t"), "left")
     found, flagged = F.col(f"t.{_FOUND}").isNotNull(), F.col(f"s.{FLAGGED}")
     changed = differing(compared, "s", "t") if config.skip_unchanged_rows else F.lit(True)
+    older = F.lit(False)
+    if config.sequence_by is not None:
+        # NULL is the lowest of all, on both sides.
+        loaded, known = (F.struct(*refer(config.sequence_by, side)) for side in ("s", "t"))
+        older = found & (loaded < known)
     action = (
-        F.when(found & flagged, F.lit(DELETE))
+        F.when(older, F.lit(None))
+        .when(found & flagged, F.lit(DELETE))
         .when(found & changed, F.lit(UPDATE))
         .when(~found & ~flagged, F.lit(INSERT))
     )

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs import sql, tables
+from airflow_merge_provider.jobs.spark_errors import condition
 
 _SUFFIX = "__times"
 _WRITER = "merge_load_times"
+_NOT_THERE = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "DELTA_MISSING", "DELTA_PATH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +37,23 @@ class Memory:
 
     def recall(self) -> DataFrame | None:
         """Give what is remembered; None when nothing is."""
-        pinned = tables.pin(self.spark, self.dataset)
-        return tables.read(self.spark, pinned) if pinned.exists else None
+        try:
+            found = self.spark.table(sql.table(self.dataset))
+            found.schema  # noqa: B018 - lets Spark look for the table now
+        except AnalysisException as error:
+            if condition(error).startswith(_NOT_THERE):
+                return None
+            raise
+        return found
 
     def keep(self, times: DataFrame, *, anew: bool, needed: bool) -> None:
         """Remember times where they are needed; ``anew`` drops those of a history that is no more."""
+        if not anew and not needed:
+            return
         exists = tables.pin(self.spark, self.dataset).exists
         if exists and anew:
             tables.overwrite(self.dataset, times)
         elif needed and not exists:
             tables.create_as(self.dataset, times, _WRITER)
-        elif needed and not times.isEmpty():
+        elif needed:
             tables.append(self.dataset, times)

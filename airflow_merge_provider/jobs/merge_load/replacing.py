@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from pyspark.sql import DataFrame, functions as F
 
 from airflow_merge_provider.core.merge_load.keyed import DeleteInsertConfig
@@ -18,7 +20,8 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     union,
 )
 from airflow_merge_provider.jobs.merge_load.columns import content_hash, refer
-from airflow_merge_provider.jobs.merge_load.intake import CONTENT, Intake, Wanted
+from airflow_merge_provider.jobs.merge_load.intake import CONTENT, SMALL, Intake, Wanted
+from airflow_merge_provider.jobs.merge_load.writing import Weighed, all_new, of_load
 from airflow_merge_provider.jobs.sql import column
 
 _STORED, _LOADED = f"{PREFIX}stored", f"{PREFIX}loaded"
@@ -32,14 +35,18 @@ def wanted(config: DeleteInsertConfig) -> Wanted:
     return Wanted(required=keys, keys=keys, unique=unique, ranked=bool(unique))
 
 
-def changes(taken: Intake, stored: DataFrame | None, config: DeleteInsertConfig) -> Changes:
+def found(taken: Intake, stored: DataFrame | None, config: DeleteInsertConfig, held: ExitStack) -> Weighed:
+    """Compare what is to be replaced with the load, and weigh what differs."""
+    if stored is None or config.appends:
+        return all_new(taken, taken.plain, taken.layout.names, "inserted", held)
+    return of_load(taken, changes(taken, stored, config), held)
+
+
+def changes(taken: Intake, stored: DataFrame, config: DeleteInsertConfig) -> Changes:
     """Compare what is to be replaced with what replaces it. Source: merge_load spec §4.
 
     Rows that are on both sides, equally often, are left alone.
     """
-    names = taken.layout.names
-    if stored is None or config.appends:
-        return Changes(acting(taken.plain, INSERT, "inserted"), (), names)
     gone = _replaced(_with_new_columns(stored, taken), taken, config)
     gone = gone.withColumn(CONTENT, content_hash(taken.layout.fields))
     if config.merge_key is None and config.destination_scope is None:
@@ -60,6 +67,7 @@ def _replaced(stored: DataFrame, taken: Intake, config: DeleteInsertConfig) -> D
     for keys in (config.primary_key, config.merge_key):
         if keys is not None:
             loaded = taken.every.select(*refer(keys)).distinct()
+            loaded = F.broadcast(loaded) if taken.loaded < SMALL else loaded
             found.append(rest.join(loaded, list(keys), "left_semi"))
             rest = rest.join(loaded, list(keys), "left_anti")
     return union(found)
@@ -95,4 +103,4 @@ def _by_content(taken: Intake, gone: DataFrame) -> Changes:
     deleted = acting(deleted, DELETE, "deleted").withColumn(WEIGHT, column(_STORED))
     inserted = acting(taken.live.join(counts.where(column(_LOADED) > 0), CONTENT), INSERT, "inserted")
     rows = union([each.select(*refer((*names, *MARKS))) for each in (inserted, deleted)])
-    return Changes(rows, taken.layout.fields, names)
+    return Changes(rows, taken.layout.fields, names, nullable=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -15,11 +15,17 @@ from airflow_merge_provider.core.merge_load.config import AnyLoad
 from airflow_merge_provider.core.merge_load.keyed import DeleteInsertConfig, UpsertConfig
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, shape
 from airflow_merge_provider.jobs.merge_load import history, keyed, replacing, versions
-from airflow_merge_provider.jobs.merge_load.changes import Changes
 from airflow_merge_provider.jobs.merge_load.history import History
 from airflow_merge_provider.jobs.merge_load.intake import Intake, Wanted
 from airflow_merge_provider.jobs.merge_load.memory import Memory
-from airflow_merge_provider.jobs.merge_load.writing import Shape, shape_of
+from airflow_merge_provider.jobs.merge_load.snapshot import Snapshot
+from airflow_merge_provider.jobs.merge_load.writing import Shape, Weighed, of_load, shape_of
+
+_BY_KEY = ("inserted", "updated", "deleted")
+_BY_VERSION = ("opened", "closed", "reopened", "removed")
+
+
+Found = Callable[[Intake, DataFrame | None, ExitStack], Weighed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,7 @@ class Strategy:
     """What a run does with its rows."""
 
     wanted: Wanted
-    changes: Callable[[Intake, DataFrame | None], Changes]
+    found: Found
     kinds: Sequence[str]
     added: Sequence[str] = ()
     shape: Shape | None = None
@@ -39,25 +45,30 @@ def strategy_of(config: AnyLoad, boundary: datetime, memory: Memory) -> Strategy
     ``boundary`` is when a load without a time of its own holds, ``memory`` what the target's history knows.
     """
     if isinstance(config, DeleteInsertConfig):
-        change = partial(replacing.changes, config=config)
-        return Strategy(replacing.wanted(config), change, ("inserted", "updated", "deleted"))
+
+        def replaced(taken: Intake, stored: DataFrame | None, held: ExitStack) -> Weighed:
+            return replacing.found(taken, stored, config, held)
+
+        return Strategy(replacing.wanted(config), replaced, _BY_KEY)
     if isinstance(config, UpsertConfig):
-        change = partial(keyed.changes, config=config)
-        return Strategy(keyed.wanted(config), change, ("inserted", "updated", "deleted"))
+
+        def by_key(taken: Intake, stored: DataFrame | None, held: ExitStack) -> Weighed:
+            return keyed.found(taken, stored, config, held)
+
+        return Strategy(keyed.wanted(config), by_key, _BY_KEY)
     rests_on = Shape(HASH_COLUMN, shape(config))
-    if config.natural_key is not None:
+    if config.natural_key is None:
 
-        def change_history(taken: Intake, stored: DataFrame | None) -> Changes:
-            return History(taken, stored, config, boundary, memory).changes()
+        def by_version(taken: Intake, stored: DataFrame | None, held: ExitStack) -> Weighed:
+            return versions.found(taken, stored, config, boundary, held)
 
-        return Strategy(history.wanted(config), change_history, history.KINDS, config.added_columns, rests_on)
-    return Strategy(
-        versions.wanted(config),
-        partial(versions.changes, config=config, boundary=boundary),
-        ("opened", "closed", "reopened", "removed"),
-        config.added_columns,
-        rests_on,
-    )
+        return Strategy(versions.wanted(config), by_version, _BY_VERSION, config.added_columns, rests_on)
+
+    def in_history(taken: Intake, stored: DataFrame | None, held: ExitStack) -> Weighed:
+        into = History(taken, stored, config, boundary, memory, held)
+        return Snapshot(into).found() if config.mode == "snapshot" else of_load(taken, into.changes(), held)
+
+    return Strategy(history.wanted(config), in_history, history.KINDS, config.added_columns, rests_on)
 
 
 def require_shape(stored: StructType, strategy: Strategy, target: str) -> None:

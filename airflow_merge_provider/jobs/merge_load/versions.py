@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 
@@ -23,12 +24,13 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     union,
 )
 from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer
-from airflow_merge_provider.jobs.merge_load.intake import CONTENT, TRACKED, Intake, Wanted
+from airflow_merge_provider.jobs.merge_load.history import LATE
+from airflow_merge_provider.jobs.merge_load.intake import CONTENT, TRACKED, Intake, Wanted, keep
+from airflow_merge_provider.jobs.merge_load.writing import Weighed, all_new, weighed
 from airflow_merge_provider.jobs.sql import column
 
-LATE = "late"
 _ACTIONS = {"opened": INSERT, LATE: NOTHING, "removed": DELETE, "closed": UPDATE, "reopened": UPDATE}
-_LOADED = f"{PREFIX}loaded"
+_LOADED, _MISSING = f"{PREFIX}loaded", f"{PREFIX}missing"
 
 
 def wanted(config: Scd2Config) -> Wanted:
@@ -41,28 +43,48 @@ def wanted(config: Scd2Config) -> Wanted:
         keys=keys,
         unique=columns_of(version or CONTENT),
         tracked=lambda names: names if version is None else (version,),
+        lazy=True,
     )
 
 
-def changes(taken: Intake, stored: DataFrame | None, config: Scd2Config, boundary: datetime) -> Changes:
+def found(
+    taken: Intake, stored: DataFrame | None, config: Scd2Config, boundary: datetime, held: ExitStack
+) -> Weighed:
     """Close what the load does not have any more, and open what it has anew. Source: merge_load spec §6.
 
     What the same boundary had opened is removed instead of closed, and what it had closed is opened again:
     so a repeated load replaces what it did before, and no version is empty.
     """
-    new = _opened(taken, config, boundary)
     names = (*taken.layout.names, *config.added_columns)
     if stored is None:
-        return Changes(acting(new, INSERT, "opened"), (), names)
+        # A flagged row is one more version here.
+        taken = replace(taken.checked(), flagged=0)
+        return all_new(taken, _opened(taken, config, boundary), names, "opened", held)
+    loaded = taken.rows.groupBy(column(TRACKED).alias(HASH_COLUMN)).agg(
+        F.count(F.lit(1)).alias(_LOADED), F.count_if(taken.missing).alias(_MISSING)
+    )
+    loaded = keep(loaded, held)
+    counted = loaded.agg(
+        F.coalesce(F.sum(_LOADED), F.lit(0)).alias("rows"),
+        F.count(F.lit(1)).alias("versions"),
+        F.coalesce(F.sum(_MISSING), F.lit(0)).alias("missing"),
+    ).collect()[0]
+    taken.require_keys(counted["missing"])
     thin = [*config.validity_column_names, HASH_COLUMN]
     seen = marked(stored, taken.every, config).where(_matters(config, boundary)).select(*refer(thin), INSIDE)
-    loaded = new.select(HASH_COLUMN, F.lit(True).alias(_LOADED))
-    actions = _actions(seen.join(loaded, HASH_COLUMN, "full_outer"), config, boundary).persist()
-    opened = new.join(actions.where(column(ACTION) == INSERT).select(HASH_COLUMN), HASH_COLUMN)
-    rows = [acting(opened, INSERT, "opened"), actions.where(column(ACTION) != INSERT)]
+    pairs = seen.join(loaded.drop(_MISSING), HASH_COLUMN, "full_outer")
+    actions = weighed(Changes(_actions(pairs, config, boundary), (), names), held)
+    rows = actions.changes.rows
+    there = replace(taken, rows=taken.rows.limit(0))
+    if actions.inserts:
+        new = rows.where(column(ACTION) == INSERT).select(column(HASH_COLUMN).alias(TRACKED))
+        there = replace(taken, rows=keep(taken.rows.join(new, TRACKED, "left_semi"), held)).checked()
+    opened = acting(_opened(there, config, boundary), INSERT, "opened")
+    parts = [opened, rows.where(column(ACTION) != INSERT)]
     address = [stored.schema[HASH_COLUMN], stored.schema[config.valid_from]]
-    found = Changes(union(rows), address, names, updated=(config.valid_to,))
-    return replace(found, held=(actions,))
+    changes = Changes(union(parts), address, names, updated=(config.valid_to,))
+    duplicates = counted["rows"] - counted["versions"]
+    return replace(actions, changes=changes, loaded=counted["rows"], duplicates=duplicates)
 
 
 def _opened(taken: Intake, config: Scd2Config, boundary: datetime) -> DataFrame:

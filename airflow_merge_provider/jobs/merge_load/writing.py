@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark.sql import SparkSession, functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.jobs import sql, tables
-from airflow_merge_provider.jobs.merge_load.changes import ACTION, COUNTED, INSERT, NOTHING, WEIGHT, Changes
+from airflow_merge_provider.jobs.merge_load.changes import (
+    ACTION,
+    COUNTED,
+    INSERT,
+    NOTHING,
+    WEIGHT,
+    Changes,
+    acting,
+)
 from airflow_merge_provider.jobs.merge_load.columns import refer
+from airflow_merge_provider.jobs.merge_load.intake import SMALL, Intake, keep
 from airflow_merge_provider.jobs.tables import Committed, LastRun
 
 CAPABILITY = "merge_load"
 SHAPE = "merge.load"
-
-# Planning a small MERGE anew after each of its stages costs more than it brings.
-_SMALL = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +40,14 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """Changes that have been computed, with how many of each kind there are."""
+    """Changes with how many of each kind there are, and how many rows were loaded for them."""
 
     changes: Changes
-    counts: Mapping[str, int]
-    inserts: int
-    others: int
+    counts: Mapping[str, int] = field(default_factory=dict)
+    inserts: int = 0
+    others: int = 0
+    loaded: int = 0
+    duplicates: int = 0
 
     @property
     def empty(self) -> bool:
@@ -47,22 +55,31 @@ class Weighed:
         return self.inserts + self.others == 0
 
 
-@contextmanager
-def weighed(changes: Changes) -> Iterator[Weighed]:
-    """Compute changes once, and give them with their counts as long as the block lasts."""
-    rows = changes.rows.persist()
-    try:
-        found = rows.groupBy(ACTION, COUNTED).agg(F.count("*").alias("n"), F.sum(WEIGHT).alias("w")).collect()
-        counts: dict[str, int] = {}
-        for row in found:
-            if row[COUNTED] is not None:
-                counts[row[COUNTED]] = counts.get(row[COUNTED], 0) + int(row["w"])
-        inserts = sum(row["n"] for row in found if row[ACTION] == INSERT)
-        others = sum(row["n"] for row in found if row[ACTION] not in {INSERT, NOTHING})
-        yield Weighed(replace(changes, rows=rows), counts, inserts, others)
-    finally:
-        for frame in (rows, *changes.held):
-            frame.unpersist()
+def weighed(changes: Changes, held: ExitStack) -> Weighed:
+    """Compute changes once, count them, and keep them until ``held`` lets them go."""
+    rows = keep(changes.rows, held)
+    found = rows.groupBy(ACTION, COUNTED).agg(F.count("*").alias("n"), F.sum(WEIGHT).alias("w")).collect()
+    counts: dict[str, int] = {}
+    for row in found:
+        if row[COUNTED] is not None:
+            counts[row[COUNTED]] = counts.get(row[COUNTED], 0) + int(row["w"])
+    inserts = sum(row["n"] for row in found if row[ACTION] == INSERT)
+    others = sum(row["n"] for row in found if row[ACTION] not in {INSERT, NOTHING})
+    return Weighed(replace(changes, rows=rows), counts, inserts, others)
+
+
+def of_load(taken: Intake, changes: Changes, held: ExitStack) -> Weighed:
+    """Weigh what a load that was checked changes."""
+    return replace(weighed(changes, held), loaded=taken.loaded, duplicates=taken.duplicates)
+
+
+def all_new(taken: Intake, rows: DataFrame, names: Sequence[str], kind: str, held: ExitStack) -> Weighed:
+    """Give a load whose rows are all inserted; only where some do not count do they have to be computed."""
+    changes = Changes(acting(rows, INSERT, kind), (), names)
+    if taken.duplicates:
+        return of_load(taken, changes, held)
+    new = taken.loaded - taken.flagged
+    return Weighed(changes, {kind: new}, inserts=new, loaded=taken.loaded)
 
 
 def write(
@@ -96,7 +113,8 @@ def write(
             tables.merge(spark, target, changes.rows, changes.condition, changes.clauses)
 
     settings = {"spark.databricks.delta.schema.autoMerge.enabled": "true"}
-    if found.inserts + found.others < _SMALL:
+    if found.inserts + found.others < SMALL:
+        # Planning a small MERGE anew after each of its stages costs more than it brings.
         settings["spark.sql.adaptive.enabled"] = "false"
     with tables.settings(spark, settings):
         return tables.commit(spark, target, CAPABILITY, last, state, one_statement)

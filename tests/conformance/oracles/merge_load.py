@@ -31,6 +31,37 @@ def snapshots(loads: Iterable[tuple[Any, Mapping[Any, Any]]]) -> dict[Any, list[
     return {key: history({at: rows.get(key) for at, rows in newest.items()}) for key in keys}
 
 
+def scoped(loads: Iterable[tuple[Any, Mapping[Any, tuple[Any, ...]]]]) -> dict[Any, list[Version]]:
+    """Give the history of every key where a snapshot deletes in the groups alone of which it has rows.
+
+    The first value of a state is its group.
+    """
+    newest, now = dict(loads), {}
+    states: dict[Any, dict[Any, Any]] = {}
+    for at in sorted(newest):
+        groups = {state[0] for state in newest[at].values()}
+        absent = [key for key, state in now.items() if state[0] in groups and key not in newest[at]]
+        for key in absent:
+            del now[key]
+            states[key][at] = None
+        for key, state in newest[at].items():
+            now[key] = state
+            states.setdefault(key, {})[at] = state
+    return {key: history(known) for key, known in states.items()}
+
+
+def marked(versions: Iterable[Version]) -> list[Version]:
+    """Fill the times without a state by versions of the last one that say that it is deleted."""
+    found: list[Version] = []
+    for begin, end, state in versions:
+        if found and found[-1][1] != begin:
+            found.append((found[-1][1], begin, (*found[-1][2][:-1], True)))
+        found.append((begin, end, (*state, False)))
+    if found and found[-1][1] is not None:
+        found.append((found[-1][1], None, (*found[-1][2][:-1], True)))
+    return found
+
+
 def changes(loads: Iterable[Iterable[tuple[Any, Any, Any]]]) -> dict[Any, list[Version]]:
     """Give the history of every key from events (key, time, state): of each time the last one counts."""
     states: dict[Any, dict[Any, Any]] = {}

@@ -19,6 +19,15 @@ from airflow_merge_provider.jobs.progress import Progress
 Rows = Sequence[Mapping[str, Any]]
 
 
+class Killed(BaseException):
+    """The end of a process: nothing catches it."""
+
+
+def killed(*args: Any, **more: Any) -> Any:
+    """Stand in for a step before which the process ends."""
+    raise Killed
+
+
 class Loads:
     """A target and the loads that go into it."""
 
@@ -51,6 +60,17 @@ class Loads:
         assert len(json.dumps(report)) < 4096
         return report
 
+    def check(self, **more: Any) -> dict[str, Any]:
+        """Check that the target is a history."""
+        request = JobRequest(
+            job="merge_load",
+            config={"strategy": "scd2-check", "target": "t", **more},
+            run=RunToken(dag_id="tests", run_id="check", task_id="check"),
+            warehouse=str(self.folder),
+            started_at=0,
+        )
+        return run(self.spark, request, Progress(out=str))
+
     def write(self, rows: Rows | pa.Table, name: str = "s") -> None:
         """Write the source anew."""
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist([dict(row) for row in rows])
@@ -61,6 +81,14 @@ class Loads:
         frame = self.spark.read.format("delta").load(str(self.target)).drop("_row_hash")
         found = [row.asDict(recursive=True) for row in (frame.select(*names) if names else frame).collect()]
         return ordered({k: v for k, v in row.items() if v is not None} for row in found)
+
+    def rows_of(self, tail: str) -> list[dict[str, Any]]:
+        """Give what stands in a table beside or inside the target, by the order of what it holds."""
+        found = self.spark.read.format("delta").load(f"{self.target}{tail}").collect()
+        rows = [{k: v for k, v in row.asDict(recursive=True).items() if v is not None} for row in found]
+        return sorted(
+            rows, key=lambda row: [str(row.get(name)) for name in ("_root_id", "_list_index", "id")]
+        )
 
     def version(self) -> int | None:
         """Give the target's version, None when there is none."""

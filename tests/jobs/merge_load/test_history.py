@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.jobs.merge_load import job
 from tests.jobs.merge_load.conftest import MakeLoads
+from tests.jobs.merge_load.loads import Killed, killed
 
 FIRST = [{"nk": 1, "c": "a", "u": 1}, {"nk": 2, "c": "b", "u": 1}]
 
@@ -131,3 +133,106 @@ def test_versions_of_rows_are_replaced_by_a_load_of_the_same_time(loads: MakeLoa
     assert made.history("c") == {"a": [(1, None, ())], "b": [(1, 2, ())], "y": [(2, None, ())]}
     with pytest.raises(DataError, match="older than"):
         made.load([{"c": "q"}], **on(1))
+
+
+def test_deletions_are_marked_by_a_version_that_says_so(loads: MakeLoads) -> None:
+    """It has the last values, lasts until the key returns, and is not repeated by the next snapshot."""
+    made = loads("scd2", natural_key="nk", on_delete="mark", current_column="now")
+    made.load(FIRST, **on(1))
+    report = made.load(FIRST[:1], **on(2))
+    again = made.load(FIRST[:1], **on(3))
+    made.load(FIRST, **on(4))
+
+    assert (report["counts"]["opened"], report["counts"]["closed"], again["changed"]) == (1, 1, False)
+    assert made.history("nk", "c", "is_deleted", "now") == {
+        1: [(1, None, ("a", False, True))],
+        2: [(1, 2, ("b", False, False)), (2, 4, ("b", True, False)), (4, None, ("b", False, True))],
+    }
+    assert made.check(source="s")["counts"]["versions"] == 4
+
+
+@pytest.mark.parametrize("mode", ["snapshot", "changes"])
+def test_purged_keys_leave_nothing(mode: str, loads: MakeLoads) -> None:
+    """All versions of a deleted key go; one that returns begins anew."""
+    made = loads("scd2", natural_key="nk", on_delete="purge", mode=mode, hard_delete="gone")
+    made.load([{**row, "gone": False} for row in FIRST], **on(1))
+    made.load([{"nk": 1, "c": "a2", "u": 1, "gone": False}, {**FIRST[1], "gone": False}], **on(2))
+
+    report = made.load([{"nk": 1, "c": "a2", "u": 1, "gone": True}, {**FIRST[1], "gone": False}], **on(3))
+
+    assert report["counts"]["removed"] == 2
+    assert made.history("nk", "c") == {2: [(1, None, ("b",))]}
+    made.load([{**FIRST[0], "gone": False}, {**FIRST[1], "gone": False}], **on(4))
+    assert made.history("nk", "c")[1] == [(4, None, ("a",))]
+
+
+def test_the_highest_of_several_rows_counts_and_ties_are_refused(loads: MakeLoads) -> None:
+    """NULL is the lowest; a time in effective_from is that of the load."""
+    made = loads("scd2", natural_key="nk", sequence_by=["s", "p"], effective_from="2024-01-01")
+    rows = [(1, None, 9, "null"), (1, 2, 1, "low"), (1, 2, 3, "high"), (2, 1, 1, "same"), (2, 1, 1, "same")]
+    report = made.load([dict(zip(("nk", "s", "p", "c"), row, strict=True)) for row in rows])
+
+    assert report["counts"]["duplicates"] == 3
+    assert made.history("nk", "c") == {1: [(1, None, ("high",))], 2: [(1, None, ("same",))]}
+    with pytest.raises(DataError, match="1 values of nk and the highest s, p with several"):
+        made.load([{"nk": 2, "s": 5, "p": 5, "c": c} for c in "xy"], effective_from="2024-01-02")
+
+
+def test_several_rows_of_one_key_are_seen_in_a_snapshot_too(loads: MakeLoads) -> None:
+    """Identical ones are one; of different ones one may be what is stored, and it is still an error."""
+    made = loads("scd2", natural_key="nk")
+    made.load(FIRST, **on(1))
+
+    same = made.load([*FIRST, FIRST[0], FIRST[0]], **on(2))
+    with pytest.raises(DataError, match="1 values of nk with several different rows"):
+        made.load([*FIRST, {**FIRST[0], "c": "z"}], **on(3))
+    with pytest.raises(DataError, match="1 rows with a NULL in nk"):
+        made.load([*FIRST, {"nk": None, "c": "z", "u": 1}], **on(3))
+    chosen = made.load([*FIRST, {**FIRST[0], "c": "z", "u": 0}], dedup_sort={"u": "desc"}, **on(3))
+
+    assert (same["counts"]["loaded"], same["counts"]["duplicates"]) == (4, 2)
+    assert (same["changed"], chosen["changed"]) == (False, False)
+
+
+def test_a_check_finds_what_is_wrong_in_a_history(loads: MakeLoads) -> None:
+    """All that does not hold is named at once; a table that is no history cannot be checked."""
+    made = loads("scd2", natural_key="nk", current_column="now", surrogate_key_column="sk")
+    made.load([*FIRST, {"nk": 3, "c": "c", "u": 1}], **on(1))
+    made.load([{**FIRST[0], "c": "a2"}, FIRST[1], {"nk": 3, "c": "c", "u": 1}], **on(3))
+    assert made.check(source="s")["counts"]["keys"] == 3
+    name = f"delta.`{made.target}`"
+    for change in (
+        "valid_to = TIMESTAMP '2024-01-04' WHERE nk = 1 AND valid_to IS NOT NULL",
+        "now = false, sk = 'twice' WHERE nk = 2",
+        "sk = 'twice' WHERE nk = 3",
+    ):
+        made.spark.sql(f"UPDATE {name} SET {change}")
+
+    with pytest.raises(DataError) as found:
+        made.check(source="s", source_filter="nk <> 3")
+    assert {problem.code for problem in found.value.problems} == {
+        "overlapping", "wrongly_current", "surrogates_twice", "not_loaded",
+    }  # fmt: skip
+    with pytest.raises(DataError, match="is no history of versions"):
+        made.check(target="s")
+
+
+def test_a_run_that_is_killed_before_its_commit_spoils_no_history(
+    loads: MakeLoads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time is remembered already; a late load between, and the next try, end in the ordered history."""
+    made = loads("scd2", natural_key="nk", on_late="repair")
+    made.load(FIRST, **on(1))
+    third = [{"nk": 1, "c": "z", "u": 1}]
+    with monkeypatch.context() as patched:
+        patched.setattr(job, "write", killed)
+        with pytest.raises(Killed):
+            made.load(third, **on(3))
+
+    made.load([{"nk": 1, "c": "y", "u": 1}, FIRST[1]], **on(2))
+    made.load(third, **on(3))
+
+    assert made.history("nk", "c") == {
+        1: [(1, 2, ("a",)), (2, 3, ("y",)), (3, None, ("z",))],
+        2: [(1, 3, ("b",))],
+    }

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conformance.oracles import merge_load as oracle
 from tests.jobs.merge_load.conftest import MakeLoads
-from tests.jobs.merge_load.loads import ordered
+from tests.jobs.merge_load.loads import Loads, ordered
 
 # Each key is a case of its own; a longer run is asked for by a number of seeds.
 SEEDS = range(int(os.environ.get("MERGE_LOAD_SEEDS", "1")))
@@ -23,11 +23,14 @@ def at(number: int) -> str:
     return f"2024-01-{number:02d}"
 
 
+@pytest.mark.parametrize("on_delete", ["close", "mark"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_snapshots_in_any_order_give_the_history_of_the_ordered_run(seed: int, loads: MakeLoads) -> None:
+def test_snapshots_in_any_order_give_the_history_of_the_ordered_run(
+    seed: int, on_delete: str, loads: MakeLoads
+) -> None:
     """Late, repeated and restated snapshots end in the history that the last ones loaded make in order."""
-    random = Random(seed)
-    made = loads("scd2", natural_key="nk", on_late="repair", on_empty="apply")
+    random = Random(f"{seed}{on_delete}")
+    made = loads("scd2", natural_key="nk", on_late="repair", on_empty="apply", on_delete=on_delete)
     days = random.sample(range(1, 28), 3)
     days += [random.choice(days)]
     said: list[tuple[int, dict[int, Any]]] = []
@@ -36,17 +39,42 @@ def test_snapshots_in_any_order_give_the_history_of_the_ordered_run(seed: int, l
         said.append((number, rows))
         made.load([{"nk": key, "c": state[0]} for key, state in rows.items()], boundary_timestamp=at(number))
 
-    expected = {key: versions for key, versions in oracle.snapshots(said).items() if versions}
-    assert made.history("nk", "c") == expected
+    expect(made, oracle.snapshots(said), on_delete)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_changes_in_any_order_give_the_history_of_the_ordered_run(seed: int, loads: MakeLoads) -> None:
-    """Events and deletions of each key may come in any order, and more than once."""
+def test_snapshots_of_groups_in_any_order_give_the_history_of_the_ordered_run(
+    seed: int, loads: MakeLoads
+) -> None:
+    """Each group has its own times, and keys move between them."""
     random = Random(seed)
+    made = loads("scd2", natural_key="nk", on_late="repair", scope=["g"])
+    days = random.sample(range(1, 28), 5)
+    said: list[tuple[int, dict[int, Any]]] = []
+    for number in days:
+        groups = random.sample("xyz", random.randint(1, 2))
+        rows = {
+            key: (random.choice(groups), random.choice("ab")) for key in KEYS if random.random() < 0.5
+        } or {0: (groups[0], "a")}
+        said.append((number, rows))
+        content = [{"nk": key, "g": group, "c": c} for key, (group, c) in rows.items()]
+        made.load(content, boundary_timestamp=at(number))
+
+    found = made.history("nk", "g", "c")
+    assert found == {key: versions for key, versions in oracle.scoped(said).items() if versions}
+
+
+@pytest.mark.parametrize("on_delete", ["close", "mark"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_changes_in_any_order_give_the_history_of_the_ordered_run(
+    seed: int, on_delete: str, loads: MakeLoads
+) -> None:
+    """Events and deletions of each key may come in any order, and more than once."""
+    random = Random(f"{seed}{on_delete}")
     made = loads(
-        "scd2", natural_key="nk", mode="changes", on_late="repair", effective_from="at", hard_delete="gone"
-    )
+        "scd2", natural_key="nk", mode="changes", on_late="repair", effective_from="at", hard_delete="gone",
+        on_delete=on_delete,
+    )  # fmt: skip
     said = []
     for _ in range(3):
         events = {
@@ -62,8 +90,18 @@ def test_changes_in_any_order_give_the_history_of_the_ordered_run(seed: int, loa
             ]
         )
 
-    expected = {key: versions for key, versions in oracle.changes(said).items() if versions}
-    assert made.history("nk", "c") == expected
+    expect(made, oracle.changes(said), on_delete)
+
+
+def expect(made: Loads, versions: dict[Any, list[Any]], on_delete: str) -> None:
+    """Compare histories; where deletions are marked, they are versions too. It is a history at all."""
+    expected = {key: each for key, each in versions.items() if each}
+    if on_delete == "mark":
+        expected = {key: oracle.marked(each) for key, each in expected.items()}
+        assert made.history("nk", "c", "is_deleted") == expected
+    else:
+        assert made.history("nk", "c") == expected
+    made.check()
 
 
 def oracle_time(number: int) -> Any:

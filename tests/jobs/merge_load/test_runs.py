@@ -206,3 +206,24 @@ def test_columns_may_have_any_name(strategy: str, settings: dict[str, Any], load
 
     assert {row["select"] for row in made.rows()} >= {1, 3}
     assert {row["x`y"] for row in made.rows()} >= {"o'k", "n"}
+
+
+def test_a_row_that_is_older_than_the_stored_one_does_nothing(loads: MakeLoads) -> None:
+    """Neither an update nor a deletion that comes late undoes a newer state; NULL is the oldest."""
+    made = loads("upsert", **KEY, sequence_by="s", hard_delete="gone")
+    made.load(
+        [{"id": key, "s": s, "v": "a", "gone": False} for key, s in ((1, 5), (2, 5), (3, None), (4, 5))]
+    )
+
+    report = made.load(
+        [
+            {"id": 1, "s": 4, "v": "late", "gone": False},
+            {"id": 2, "s": 3, "v": "late", "gone": True},
+            {"id": 3, "s": 1, "v": "new", "gone": False},
+            {"id": 4, "s": 5, "v": "restated", "gone": False},
+            {"id": 4, "s": None, "v": "null", "gone": True},
+        ]
+    )
+
+    assert {name: report["counts"][name] for name in ("updated", "deleted")} == {"updated": 2, "deleted": 0}
+    assert [row["v"] for row in made.rows("v", "id")] == ["a", "a", "new", "restated"]

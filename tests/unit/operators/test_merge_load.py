@@ -14,7 +14,7 @@ from airflow_merge_provider.core.merge_load.config import load_config
 from airflow_merge_provider.core.protocol import JobResult
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators.delete_insert import DeleteInsertOperator
-from airflow_merge_provider.operators.scd2 import Scd2Operator
+from airflow_merge_provider.operators.scd2 import Scd2CheckOperator, Scd2Operator
 from airflow_merge_provider.operators.upsert import UpsertOperator
 from tests.fakes import REPORT, FakeSparkJobHook
 
@@ -71,13 +71,43 @@ def test_a_load_counts_for_the_time_of_its_run(context, at, monkeypatch):
     assert load_config(request.config).boundary_timestamp == at
 
 
-def test_a_time_that_is_given_stays(monkeypatch):
-    """The data interval does not override what the user says."""
-    task = make(Scd2Operator, boundary_timestamp="2024-01-01")
+@pytest.mark.parametrize(
+    "given", [{"boundary_timestamp": "2024-01-01"}, {"natural_key": "id", "effective_from": "2024-01-01"}]
+)
+def test_a_time_that_is_given_stays(given, monkeypatch):
+    """The data interval does not override what the user says, in whichever argument."""
+    request = request_of(make(Scd2Operator, **given), monkeypatch, data_interval_end=END)
 
-    request = request_of(task, monkeypatch, data_interval_end=END)
+    assert load_config(request.config).time_given == datetime(2024, 1, 1, tzinfo=UTC)
 
-    assert request.config["boundary_timestamp"] == "2024-01-01"
+
+def test_a_check_reads_a_history_and_updates_no_asset(monkeypatch):
+    """Its source is optional; what it reads are inlets."""
+    task = Scd2CheckOperator(task_id="check", target="t", source="s", warehouse="/lake")
+
+    request = request_of(task, monkeypatch)
+
+    assert (request.job, request.config) == (
+        "merge_load",
+        {"strategy": "scd2-check", "target": "t", "source": "s"},
+    )
+    assert [asset.uri for asset in task.inlets] == ["file:///lake/t", "file:///lake/s"]
+    assert task.outlets == []
+
+
+@pytest.mark.parametrize("operator", [UpsertOperator, DeleteInsertOperator, Scd2Operator])
+def test_arguments_of_all_loads_reach_the_job(operator, monkeypatch):
+    """They are templated like the others, and part of the configuration."""
+    own = {"primary_key": "id"} if operator is not Scd2Operator else {"natural_key": "id"}
+    common = {
+        "source_filter": "a = 1", "hard_delete": "gone", "dedup_sort": {"a": "asc"}, "on_empty": "skip",
+        "nested": "tables", "schema_evolution": "error", "dispatch_by": "type",
+    }  # fmt: skip
+
+    request = request_of(make(operator, **own, **common), monkeypatch, data_interval_end=END)
+
+    assert {name: request.config[name] for name in common} == common
+    assert set(common) <= set(operator.template_fields)
 
 
 def test_literal_arguments_are_checked_when_the_dag_is_parsed():

@@ -66,6 +66,13 @@ def test_what_is_about_keys_needs_the_key(name):
         ({"destination_scope": "a = 1"}, "destination_scope"),
         ({"mode": "changes", "scope": ["a"]}, "scope"),
         ({"effective_from": "at"}, "effective_from"),
+        ({"effective_from": "2024-01-01", "boundary_timestamp": "2024-01-01"}, "effective_from"),
+        ({"sequence_by": "s", "dedup_sort": {"s": "desc"}}, "sequence_by"),
+        ({"deleted_column": "gone"}, "deleted_column"),
+        ({"on_delete": "mark", "deleted_column": "valid_to"}, "deleted_column"),
+        ({"on_delete": "mark", "current_column": "is_deleted"}, "deleted_column"),
+        ({"on_late": "repair", "on_delete": "purge"}, "on_late"),
+        ({"on_late": "repair", "scope": "d IN (SELECT d FROM {staging_table})"}, "on_late"),
         ({"mode": "changes", "max_close_ratio": 0.1}, "max_close_ratio"),
         ({"on_late": "repair", "on_delete": "ignore"}, "on_late"),
         ({"row_version_column_name": "v", "track": "c"}, "track"),
@@ -89,6 +96,23 @@ def test_a_boundary_is_a_moment_in_utc():
     found = {load_config({**SCD2, "boundary_timestamp": form}).boundary_timestamp for form in forms}
 
     assert found == {datetime(2024, 3, 1, tzinfo=UTC)}
+
+
+def test_the_time_of_rows_is_a_moment_or_a_column():
+    """A text that is a moment is one; any other text names the column with the times."""
+    one = load_config({**HISTORY, "effective_from": "2024-03-01"})
+    each = load_config({**HISTORY, "mode": "changes", "effective_from": "updated_at"})
+
+    assert (one.time_given, one.time_column) == (datetime(2024, 3, 1, tzinfo=UTC), None)
+    assert (each.time_given, each.time_column) == (None, "updated_at")
+
+
+def test_a_check_needs_no_more_than_the_history():
+    """What its columns mean stands in the table."""
+    check = load_config({"strategy": "scd2-check", "target": "t"})
+
+    assert check.source is None
+    assert "source_filter" in problems({"strategy": "scd2-check", "target": "t", "source_filter": "a = 1"})
 
 
 @pytest.mark.parametrize("form", ["", "soon", "12:30", True, [], "P1D", float("inf")])
@@ -159,5 +183,5 @@ def test_the_schema_describes_every_strategy():
     schema = MergeLoadConfig.model_json_schema()
 
     assert {one["$ref"].rpartition("/")[2] for one in schema["anyOf"]} == {
-        "DeleteInsertConfig", "UpsertConfig", "Scd2Config",
+        "DeleteInsertConfig", "UpsertConfig", "Scd2Config", "Scd2CheckConfig",
     }  # fmt: skip

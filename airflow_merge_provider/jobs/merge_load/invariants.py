@@ -1,0 +1,149 @@
+"""Whether a history is one: what must hold in it, counted where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
+
+from airflow_merge_provider.core.dataset import Dataset, resolve
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_load.check import INVARIANTS, Scd2CheckConfig
+from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.merge_load.changes import PREFIX
+from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer, require
+from airflow_merge_provider.jobs.merge_load.intake import filtered
+from airflow_merge_provider.jobs.merge_load.writing import shape_of
+from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.sql import column
+
+_BEGIN, _END, _ACTIVE, _DELETED = (f"{PREFIX}{each}" for each in ("begin", "end", "active", "deleted"))
+_CURRENT, _SURROGATE, _LAST_END, _LAST_HASH = (
+    f"{PREFIX}{each}" for each in ("current", "surrogate", "last_end", "last_hash")
+)
+
+
+def run(
+    spark: SparkSession, request: JobRequest, config: Scd2CheckConfig, target: Dataset, progress: Progress
+) -> dict[str, Any]:
+    """Check a history. Source: merge_load spec §9.5.
+
+    :raises DataError: with everything that does not hold, or when the target is no history.
+    """
+    with progress.step("look"):
+        pinned = tables.pin(spark, target)
+        stored = tables.read(spark, pinned)
+        history = _History.of(stored, target)
+    with progress.step("check"):
+        counts = history.counts()
+        if config.source is not None:
+            source = tables.pin(spark, resolve(config.source, request.warehouse, at="source"))
+            rows = filtered(tables.read(spark, source), config.source_filter)
+            counts |= history.against(rows, f"the source {source.dataset.id}")
+    problems = [
+        Problem(target.id, name, f"has {counts[name]} {words}", "load it anew, or repair what wrote it")
+        for name, words in INVARIANTS.items()
+        if counts.get(name)
+    ]
+    if problems:
+        raise DataError.of(problems)
+    return {
+        "job": request.job,
+        "changed": False,
+        "dry_run": False,
+        "target": {"dataset": target.id, "uri": target.uri, "version": pinned.version},
+        "sources": {},
+        "counts": counts,
+        "seconds": dict(progress.seconds),
+        "warnings": [],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _History:
+    """The versions of a table, with the names that its shape gives."""
+
+    versions: DataFrame
+    keys: tuple[str, ...]
+    has_natural_key: bool
+
+    @classmethod
+    def of(cls, stored: DataFrame, target: Dataset) -> _History:
+        shape = shape_of(stored.schema, HASH_COLUMN)
+        if shape is None:
+            message = "is no history of versions that this package wrote"
+            raise DataError.of([Problem(target.id, "shape", message, "name the target of an SCD2 load")])
+        begin, end = shape["validity_column_names"]
+        keys = tuple(shape["natural_key"]) or (HASH_COLUMN,)
+        thin = stored.select(
+            *refer(keys),
+            *([] if HASH_COLUMN in keys else refer([HASH_COLUMN])),
+            column(begin).alias(_BEGIN),
+            column(end).alias(_END),
+            _active(end, shape).alias(_ACTIVE),
+            _named(shape, "deleted_column", "boolean", _DELETED),
+            _named(shape, "current_column", "boolean", _CURRENT),
+            _named(shape, "surrogate_key_column", "string", _SURROGATE),
+        )
+        return cls(thin, keys, bool(shape["natural_key"]))
+
+    def counts(self) -> dict[str, int]:
+        """Count the versions, the keys, and what does not hold of them."""
+        in_order = Window.partitionBy(*refer(self.keys)).orderBy(_BEGIN, F.col(_END).asc_nulls_last())
+        seen = self.versions.withColumns(
+            {
+                _LAST_END: F.lag(F.when(~column(_ACTIVE), column(_END))).over(in_order),
+                _LAST_HASH: F.lag(HASH_COLUMN).over(in_order),
+                f"{PREFIX}place": F.row_number().over(in_order),
+            }
+        )
+        later = column(f"{PREFIX}place") > 1
+        last_end, begin, end = column(_LAST_END), column(_BEGIN), column(_END)
+        repeats = (last_end == begin) & (column(_LAST_HASH) == column(HASH_COLUMN))
+        current = column(_CURRENT)
+        by_key = seen.groupBy(*refer(self.keys)).agg(
+            F.count(F.lit(1)).alias("versions"),
+            F.count_if(begin.isNull() | (~column(_ACTIVE) & (end <= begin))).alias("empty"),
+            F.count_if(later & (last_end.isNull() | (last_end > begin))).alias("overlapping"),
+            F.count_if(column(_ACTIVE)).alias("active"),
+            F.count_if(current.isNotNull() & ~current.eqNullSafe(column(_ACTIVE))).alias("wrongly_current"),
+            F.count_if(repeats & F.lit(self.has_natural_key)).alias("repeated"),
+        )
+        summed = ("versions", "empty", "overlapping", "wrongly_current", "repeated")
+        found = by_key.agg(
+            F.count(F.lit(1)).alias("keys"),
+            F.count_if(F.col("active") > 1).alias("valid_twice"),
+            *[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in summed],
+        ).collect()[0]
+        surrogates = self.versions.groupBy(_SURROGATE).count()
+        twice = surrogates.where(column(_SURROGATE).isNotNull() & (F.col("count") > 1)).count()
+        return {name: int(value) for name, value in found.asDict().items()} | {"surrogates_twice": twice}
+
+    def against(self, rows: DataFrame, name: str) -> dict[str, int]:
+        """Compare the keys of valid versions with those of a snapshot."""
+        require(rows, self.keys, name)
+        there = rows.select(*refer(self.keys)).distinct()
+        deleted = F.coalesce(column(_DELETED), F.lit(False))
+        valid = self.versions.where(column(_ACTIVE) & ~deleted).select(*refer(self.keys)).distinct()
+        keys = list(self.keys)
+        return {
+            "not_valid": there.join(valid, keys, "left_anti").count(),
+            "not_loaded": valid.join(there, keys, "left_anti").count(),
+        }
+
+
+def _active(end: str, shape: Mapping[str, Any]) -> Column:
+    at = shape["active_record_timestamp"]
+    if at is None:
+        return column(end).isNull()
+    return column(end).isNull() | (column(end) == moment_column(datetime.fromisoformat(at)))
+
+
+def _named(shape: Mapping[str, Any], option: str, kind: str, alias: str) -> Column:
+    name = shape.get(option)
+    return (F.lit(None).cast(kind) if name is None else column(name)).alias(alias)

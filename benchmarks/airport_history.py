@@ -1,0 +1,119 @@
+"""Five releases of real airports as snapshots, in order and shuffled with one of them twice: equal histories.
+
+``python -m benchmarks.airport_history [--seed N]`` fetches the releases with pip into ``benchmarks/out``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from datetime import datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.core.spark_conf import session_conf
+from airflow_merge_provider.jars import delta_jars
+from airflow_merge_provider.jobs.merge_load.job import run
+from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.session import local_session
+from benchmarks.measure import OUT
+
+# The version of a release is its day.
+RELEASES = ("20240415", "20241001", "20250523", "20250909", "20260905")
+_HISTORY = {"strategy": "scd2", "natural_key": "icao", "current_column": "is_current"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="of the shuffled order (1)")
+    chosen = parser.parse_args()
+    folder = OUT / "data" / "airport_history"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for release in RELEASES:
+        pq.write_table(_airports(release), folder / f"{release}.parquet")
+    spark = local_session(session_conf(local=True, jars=delta_jars(), user={}))
+    shuffled = list(RELEASES)
+    random = Random(chosen.seed)  # noqa: S311 - an order, not a secret
+    random.shuffle(shuffled)
+    shuffled.insert(random.randrange(len(shuffled)), random.choice(shuffled))
+    orders = {"ordered": list(RELEASES), "shuffled": shuffled}
+    for target, releases in orders.items():
+        for release in releases:
+            _told(target, release, _load(spark, folder, target, release))
+        check = {"strategy": "scd2-check", "target": target, "source": _file(folder, RELEASES[-1])}
+        print(f"{target}: {json.dumps(_job(spark, folder, check)['counts'])}")
+    different = _different(*(spark.read.format("delta").load(str(folder / target)) for target in orders))
+    print(f"versions that only one of the histories has: {different}")
+    spark.stop()
+    return 1 if different else 0
+
+
+def _airports(release: str) -> pa.Table:
+    """Give the airports of a release: its wheel holds them as text."""
+    place = OUT / "wheels"
+    wheel = next(place.glob(f"airportsdata-{release}-*.whl"), None)
+    if wheel is None:
+        asked = [f"airportsdata=={release}", "--no-deps", "--no-binary=:none:", "-d", str(place)]
+        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", *asked], check=True)
+        wheel = next(place.glob(f"airportsdata-{release}-*.whl"))
+    with zipfile.ZipFile(wheel) as files:
+        text = files.read("airportsdata/airports.csv").decode("utf-8")
+    rows = [row for row in csv.DictReader(io.StringIO(text)) if row["icao"]]
+    return pa.Table.from_pylist(rows)
+
+
+def _file(folder: Path, release: str) -> dict[str, str]:
+    return {"dataset": str(folder / f"{release}.parquet"), "format": "parquet"}
+
+
+def _load(spark: SparkSession, folder: Path, target: str, release: str) -> dict[str, Any]:
+    at = datetime.strptime(release, "%Y%m%d").date().isoformat()  # noqa: DTZ007 - a day
+    return _job(
+        spark,
+        folder,
+        {
+            **_HISTORY,
+            "source": _file(folder, release),
+            "target": target,
+            "boundary_timestamp": at,
+            "on_late": "repair",
+        },
+    )
+
+
+def _job(spark: SparkSession, folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    request = JobRequest(
+        job="merge_load",
+        config=config,
+        run=RunToken(dag_id="show", run_id=str(datetime.now().timestamp()), task_id="load"),  # noqa: DTZ005
+        warehouse=str(folder),
+        started_at=0,
+    )
+    return run(spark, request, Progress(out=lambda _: None))
+
+
+def _told(target: str, release: str, report: dict[str, Any]) -> None:
+    seconds = sum(report["seconds"].values())
+    print(f"{target} {release}: {json.dumps(report['counts'])} in {seconds:.1f} s", flush=True)
+
+
+def _different(one: DataFrame, other: DataFrame) -> int:
+    other = other.select(*one.columns)
+    return one.exceptAll(other).count() + other.exceptAll(one).count()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

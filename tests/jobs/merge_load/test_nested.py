@@ -1,0 +1,132 @@
+"""What becomes of lists that have tables of their own, also when a run ends before its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.jobs.merge_load import job
+from tests.jobs.merge_load.conftest import MakeLoads
+from tests.jobs.merge_load.loads import Killed, Loads, killed
+
+KEY = {"primary_key": "id", "nested": "tables"}
+FIRST = [
+    {"id": 1, "v": "a", "kids": [{"k": "x", "g": [1, 2]}, {"k": "y", "g": []}]},
+    {"id": 2, "v": "b", "kids": [{"k": "z", "g": [3]}]},
+]
+
+
+def joined(made: Loads) -> set[tuple[Any, ...]]:
+    """Give root, child and grandchild as a reader sees them who joins the tables by their keys."""
+    frames = {tail: made.spark.read.format("delta").load(f"{made.target}{tail}") for tail in ("", "__kids")}
+    root, kids = frames[""], frames["__kids"]
+    found = root.join(kids, root["_row_id"] == kids["_root_id"]).select("id", "k", kids["_list_index"])
+    return {tuple(row) for row in found.collect()}
+
+
+def test_lists_become_tables_that_are_linked_to_their_row(loads: MakeLoads) -> None:
+    """Every element knows its row, its parent and its place; the target has no lists."""
+    made = loads("upsert", **KEY)
+    report = made.load(FIRST)
+
+    (root,) = [row for row in made.rows() if row["id"] == 1]
+    kids = [row for row in made.rows_of("__kids") if row["_root_id"] == root["_row_id"]]
+    grand = [row for row in made.rows_of("__kids__g") if row["_root_id"] == root["_row_id"]]
+    assert set(root) == {"id", "v", "_row_id"}
+    assert [(row["_list_index"], row["k"], row["_parent_id"] == root["_row_id"]) for row in kids] == [
+        (0, "x", True), (1, "y", True),
+    ]  # fmt: skip
+    assert [(row["_list_index"], row["value"], row["_parent_id"]) for row in grand] == [
+        (0, 1, kids[0]["_row_id"]), (1, 2, kids[0]["_row_id"]),
+    ]  # fmt: skip
+    assert report["nested"] == {
+        "t__kids": {"inserted": 3, "deleted": 0},
+        "t__kids__g": {"inserted": 3, "deleted": 0},
+    }
+
+
+def test_only_elements_of_changed_lists_are_written(loads: MakeLoads) -> None:
+    """A change beside the lists leaves their tables alone; a load with the same lists changes nothing."""
+    made = loads("upsert", **KEY)
+    made.load(FIRST)
+
+    beside = made.load([{**FIRST[0], "v": "A"}])
+    again = made.load()
+    without = made.load([{"id": 1, "v": "A"}])
+
+    assert beside["counts"]["updated"] == 1
+    assert not any(sum(each.values()) for each in beside["nested"].values())
+    assert not again["changed"]
+    assert without["nested"]["t__kids"] == {"inserted": 0, "deleted": 2}
+    assert joined(made) == {(2, "z", 0)}
+
+
+@pytest.mark.parametrize("step", ["before the commit", "after the commit"])
+def test_a_killed_run_leaves_no_element_without_its_row(
+    step: str, loads: MakeLoads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever joins the tables sees the state before or the one after; the next try ends what was begun."""
+    made = loads("upsert", **KEY)
+    made.load(FIRST)
+    before = joined(made)
+    second = [{"id": 1, "v": "a", "kids": [{"k": "n", "g": [9]}]}]
+
+    with monkeypatch.context() as patched:
+        if step == "before the commit":
+            patched.setattr(job, "write", killed)
+        else:
+            patched.setattr(job.nested, "clear", killed)
+        with pytest.raises(Killed):
+            made.load(second, run_id="second")
+    after = {(1, "n", 0), (2, "z", 0)}
+    assert joined(made) == (before if step == "before the commit" else after)
+    made.load(run_id="second")
+
+    assert joined(made) == after
+    assert sorted(row["k"] for row in made.rows_of("__kids")) == ["n", "z"]
+    assert sorted(row["value"] for row in made.rows_of("__kids__g")) == [3, 9]
+
+
+def test_versions_have_the_elements_with_which_they_began(loads: MakeLoads) -> None:
+    """A history keeps the lists of ended versions; a changed list begins a version."""
+    made = loads("scd2", natural_key="id", nested="tables")
+    made.load(FIRST, boundary_timestamp="2024-01-01")
+    second = [{**FIRST[0], "kids": [{"k": "n", "g": [9]}]}, FIRST[1]]
+    made.load(second, boundary_timestamp="2024-01-02")
+
+    history = {key: [(start, end) for start, end, _ in each] for key, each in made.history("id").items()}
+    assert history == {1: [(1, 2), (2, None)], 2: [(1, None)]}
+    assert joined(made) == {(1, "x", 0), (1, "y", 1), (1, "n", 0), (2, "z", 0)}
+
+
+def test_lists_do_not_move_between_columns_and_tables(loads: MakeLoads) -> None:
+    """A target has one form, and names that the tables need are not those of the source."""
+    made = loads("upsert", primary_key="id")
+    made.load(FIRST)
+
+    with pytest.raises(DataError, match="written with nested='columns'"):
+        made.load(nested="tables")
+    with pytest.raises(DataError, match="'_root_id', which tables of lists need"):
+        made.load([{"id": 1, "_root_id": 1}], nested="tables")
+    made.load(FIRST, nested="tables", full_refresh=True)
+    assert len(joined(made)) == 3
+
+
+def test_values_inside_lists_and_structs_count_by_their_place(loads: MakeLoads) -> None:
+    """A NULL that changes its place, or its name, is a change."""
+    made = loads("scd2", natural_key="id")
+    kind = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+    rows = {"id": [1, 2], "l": [["x", None], ["y"]], "s": [{"a": 1}, {"a": 1}]}
+
+    def table(**more: Any) -> pa.Table:
+        values = {**rows, **more}
+        columns = {"id": pa.int64(), "l": pa.list_(pa.string()), "s": kind}
+        return pa.table({name: pa.array(values[name], each) for name, each in columns.items()})
+
+    made.load(table(), boundary_timestamp="2024-01-01")
+    moved = table(l=[[None, "x"], ["y"]], s=[{"a": 1}, {"b": 1}])
+
+    assert made.load(moved, boundary_timestamp="2024-01-02")["counts"]["closed"] == 2
