@@ -16,7 +16,14 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.moments import from_micros, micros
 from airflow_merge_provider.core.merge_load.scd2 import DELETED_HASH, HASH_COLUMN
 from airflow_merge_provider.jobs.merge_load.area import AREA, EVERYWHERE, INSIDE, marked, named
-from airflow_merge_provider.jobs.merge_load.chain import TIME, absences, endings, pins, stored_events
+from airflow_merge_provider.jobs.merge_load.chain import (
+    TIME,
+    absences,
+    endings,
+    loaded_events,
+    pins,
+    stored_events,
+)
 from airflow_merge_provider.jobs.merge_load.changes import (
     DELETE,
     INSERT,
@@ -36,7 +43,7 @@ from airflow_merge_provider.jobs.sql import column, name
 ENDED, VALID = "ended", "valid"
 _CAME, _LIVE, _STORED, _LOADED = (f"{PREFIX}{each}" for each in ("came", "live", "stored", "loaded"))
 _ACTIVE, _COVERS, _MISSING = (f"{PREFIX}{each}" for each in ("active", "covers", "missing"))
-_OWN, _OTHER, _NEXT = (f"{PREFIX}{each}" for each in ("own", "other", "next"))
+_OWN, _OTHER, _NEXT, _ENDS = (f"{PREFIX}{each}" for each in ("own", "other", "next", "ends"))
 _FAR = datetime(9999, 12, 31, tzinfo=UTC)
 
 
@@ -294,10 +301,37 @@ class Snapshot:
         return history.difference(events, met)
 
     def _until_next(self, keys: DataFrame, there: Intake, met: DataFrame) -> list[DataFrame]:
-        """Say until when a late snapshot holds for each key: until its area was seen the next time.
+        """Say until when a late snapshot holds for each key.
 
-        What was stored then holds again if the stored state lay in the area that was seen; if only the late
-        one did, its key was not there any more. Source: merge_load spec §9.3.
+        It holds until a stored version begins, or until the area of the stored state was seen while that
+        state was there, for then it was confirmed. Where the area of the late state was seen before, the key
+        was not there any more. An end of the stored state because its own area was seen without it says
+        nothing about the late state in another one. Source: merge_load spec §9.3.
+        """
+        naming = self.history.naming
+        each = keys.select(*self._names)
+        for frame in self._next_times(there, met):
+            each = each.join(frame, self._keys, "left")
+        far = moment_column(_FAR)
+        own, ends = F.coalesce(column(_OWN), far), F.coalesce(column(_ENDS), far)
+        was_there = column(f"{_OTHER}_there").isNotNull()
+        confirmed = F.when(column(_OTHER) < ends, column(_OTHER))
+        until = F.least(F.coalesce(confirmed, far), F.coalesce(column(_NEXT), far))
+        pinned = each.select(*self._names, F.when(was_there, confirmed).otherwise(column(_OWN)).alias(TIME))
+        ended = each.where(was_there & (own < until)).select(*self._names, column(_OWN).alias(TIME))
+        lasting = each.where(was_there & (ends < F.least(own, until)))
+        lasting = lasting.select(*self._names, column(_ENDS).alias(TIME))
+        again = there.live.drop(TIME).join(lasting, self._keys)
+        return [
+            pins(pinned.where(column(TIME).isNotNull()), naming),
+            endings(ended, naming),
+            loaded_events(again, naming, F.lit(False)),
+        ]
+
+    def _next_times(self, there: Intake, met: DataFrame) -> list[DataFrame]:
+        """Give for each key when a late and a stored state could have been missed, and when they give way.
+
+        That is: when the area of either was seen next, when the stored state ends, and when the next begins.
         """
         history, naming, layout = self.history, self.history.naming, self.history.taken.layout
         seen = history.memory.recall()
@@ -314,19 +348,11 @@ class Snapshot:
                 *self._names, column(_NEXT).alias(alias), F.lit(True).alias(f"{alias}_there")
             )
 
-        own, other = next_of(there.live, _OWN), next_of(met.where(covers), _OTHER)
-        after = [F.when(at > self._now, at) for at in (begins, F.when(~history.active(), ends))]
-        events = met.groupBy(*refer(naming.keys)).agg(F.min(F.least(*after)).alias(_NEXT))
-        each = keys.select(*self._names)
-        for frame in (own, other, events):
-            each = each.join(frame, self._keys, "left")
-        was_there = column(f"{_OTHER}_there").isNotNull()
-        again = F.when(was_there, column(_OTHER)).otherwise(column(_OWN))
-        far = moment_column(_FAR)
-        until = F.least(F.coalesce(column(_OTHER), far), F.coalesce(column(_NEXT), far))
-        pinned = each.select(*self._names, again.alias(TIME)).where(column(TIME).isNotNull())
-        ended = each.where(was_there & (column(_OWN) < until)).select(*self._names, column(_OWN).alias(TIME))
-        return [pins(pinned, naming), endings(ended, naming)]
+        times = met.groupBy(*self._names).agg(
+            F.min(F.when(begins > self._now, begins)).alias(_NEXT),
+            F.max(F.when(covers & ~history.active(), ends)).alias(_ENDS),
+        )
+        return [next_of(there.live, _OWN), next_of(met.where(covers), _OTHER), times]
 
     def _remembering(self, found: Weighed, rows: DataFrame, *, known: bool) -> Weighed:
         """Say what there is to remember of a snapshot: its time, unless it shows in the history anyway."""

@@ -110,7 +110,7 @@ def test_lists_do_not_move_between_columns_and_tables(loads: MakeLoads) -> None:
     with pytest.raises(DataError, match="written with nested='columns'"):
         made.load(nested="tables")
     with pytest.raises(DataError, match="'_root_id', which tables of lists need"):
-        made.load([{"id": 1, "_root_id": 1}], nested="tables")
+        made.load([{"id": 1, "_root_id": 1}], nested="tables", target="u")
     made.load(FIRST, nested="tables", full_refresh=True)
     assert len(joined(made)) == 3
 
