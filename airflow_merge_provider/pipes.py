@@ -30,6 +30,7 @@ from airflow_merge_provider.core.pipe.config import PipeConfig
 from airflow_merge_provider.core.pipe.files import SUFFIXES, pipes_in
 from airflow_merge_provider.core.pipe.schedule import Schedule, schedule
 from airflow_merge_provider.core.population import DEFAULT_OFFSET
+from airflow_merge_provider.operators._arguments import own_parameters
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
 from airflow_merge_provider.operators.merge_source import MergeSourceOperator
 from airflow_merge_provider.sensors.dataset_populated import DatasetPopulatedSensor
@@ -189,7 +190,7 @@ def _check_names(arguments: Mapping[str, Any], kind: type[SparkJobOperator], out
         for name in arguments
         if name not in known
     ]
-    parameters = inspect.signature(kind.__init__).parameters
+    parameters = own_parameters(kind, SparkJobOperator)
     problems += [
         Problem(name, "missing", "is required")
         for name in known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,16 @@ from airflow.sdk import Asset
 from airflow_merge_provider.assets import dataset_text
 
 _WORDS = {"true": True, "false": False, "none": None, "null": None, "": None}
+
+
+def own_parameters(kind: type, base: type) -> dict[str, inspect.Parameter]:
+    """Give the arguments of an operator and of the classes between it and a base, not those of the base."""
+    between = kind.__mro__[: kind.__mro__.index(base)]
+    found: dict[str, inspect.Parameter] = {}
+    for each in reversed(between):
+        if "__init__" in vars(each):
+            found |= inspect.signature(vars(each)["__init__"]).parameters
+    return {name: found[name] for name in found if name not in {"self", "kwargs"}}
 
 
 def is_literal(value: Any) -> bool:

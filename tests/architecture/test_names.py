@@ -19,6 +19,8 @@ from airflow_merge_provider.operators import (
     scd2,
     upsert,
 )
+from airflow_merge_provider.operators._arguments import own_parameters
+from airflow_merge_provider.operators._spark_job import SparkJobOperator
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "airflow_merge_provider"
@@ -64,10 +66,10 @@ def test_a_job_has_the_same_name_on_both_sides(operator):
 def test_every_argument_is_documented_and_has_the_default_of_the_configuration(operator):
     """The docstring names each argument; a default stands in two places but is one."""
     fields = operator.config_class.model_fields
-    for name, parameter in inspect.signature(operator.__init__).parameters.items():
-        if name in {"self", "kwargs"}:
-            continue
-        assert f":param {name}:" in operator.__doc__, name
+    classes = operator.__mro__[: operator.__mro__.index(SparkJobOperator)]
+    documented = "".join(each.__doc__ or "" for each in classes)
+    for name, parameter in own_parameters(operator, SparkJobOperator).items():
+        assert f":param {name}:" in documented, name
         if parameter.default is not inspect.Parameter.empty and name not in WAITING:
             assert parameter.default == fields[name].get_default(call_default_factory=True), name
 
@@ -75,7 +77,7 @@ def test_every_argument_is_documented_and_has_the_default_of_the_configuration(o
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_argument_of_the_configuration_reaches_the_job(operator):
     """No argument is taken and then forgotten."""
-    arguments = set(inspect.signature(operator.__init__).parameters) - {"self", "kwargs"} - WAITING
+    arguments = set(own_parameters(operator, SparkJobOperator)) - WAITING
     assert arguments == set(operator.config_fields)
     assert arguments <= set(operator.template_fields)
 
