@@ -162,9 +162,13 @@ def _read(
 ) -> Iterator[Read]:
     """Yield the records of a key that a source held when it was folded last."""
     from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
 
     folded = [run["sources"][uri] for run in runs if run["sources"].get(uri) is not None]
-    dataset = DeltaTable(uri, version=folded[-1]).to_pyarrow_dataset()
+    try:
+        dataset = DeltaTable(uri, version=folded[-1]).to_pyarrow_dataset()
+    except DeltaError as error:
+        raise DataError(f"{uri} cannot be read here at version {folded[-1]}: {error}") from None
     commits = _Commits(uri, folded[-1])
     for fragment in dataset.get_fragments():
         rows = fragment.to_table(schema=dataset.schema)

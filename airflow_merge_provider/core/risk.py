@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 from airflow_merge_provider.core.errors import Problem, RiskError
@@ -24,12 +24,13 @@ class Risk:
     @property
     def ratio(self) -> float:
         """The share of rows that change; above 1 where more are written than there were."""
-        # Rounded up: a run that may write this share may write these rows.
-        return math.ceil(self.changed / max(self.before, 1) * _STEPS) / _STEPS
+        # Rounded up, in integers: a run that may write this share may write these rows.
+        return -(-self.changed * _STEPS // max(self.before, 1)) / _STEPS
 
     def exceeds(self, limit: float) -> bool:
         """Tell whether the run would change too much; a target without rows has nothing to lose."""
-        return self.before > 0 and self.changed > limit * self.before
+        # The limit as it was written: 4722.4112 times 625 is less in binary.
+        return self.before > 0 and self.changed > Decimal(repr(limit)) * self.before
 
     def says(self, limit: float) -> str:
         """Say in words what the run would do beside what it may."""
@@ -54,7 +55,8 @@ class Risk:
 def problems(limit: Any, on_risk: Any) -> list[Problem]:
     """Refuse a limit that is no share, and a word that is no way to go on."""
     found = []
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int | float) or limit < 0):
+    is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+    if limit is not None and not (is_number and limit >= 0):
         found.append(Problem(LIMIT, "value", "must be a number >= 0", "0.2 allows a fifth of the rows"))
     if on_risk not in ("fail", "ask"):
         found.append(Problem(ON_RISK, "value", "must be 'fail' or 'ask'"))

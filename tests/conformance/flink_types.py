@@ -31,7 +31,9 @@ def column(name: str, text: str) -> dict[str, Any]:
     kind, nullable = text.strip(), True
     if kind.upper().endswith("NOT NULL"):
         kind, nullable = kind[: -len("NOT NULL")].strip(), False
-    metadata = {"__CHAR_VARCHAR_TYPE_STRING": kind.lower()} if re.match(r"(VAR)?CHAR\(", kind) else {}
+    # Spark knows no bytes of fixed length: they are marked as its texts of fixed length are.
+    sized = re.match(r"((VAR)?CHAR|BINARY)\(", kind)
+    metadata = {"__CHAR_VARCHAR_TYPE_STRING": kind.lower()} if sized else {}
     return {"name": name, "type": spark_type(kind), "nullable": nullable, "metadata": metadata}
 
 

@@ -41,6 +41,11 @@ def _is(*families: str) -> Callable[[Any], bool]:
     return lambda kind: family(kind) in families
 
 
+def _bytes(kind: Any) -> bool:
+    """Tell bytes of any length; a schema may come from where they have a fixed one."""
+    return bool(kind == "binary")
+
+
 def _rows(kind: Any) -> bool:
     return family(kind) == "array" and family(element_of(kind)) == "struct"
 
@@ -73,11 +78,11 @@ FUNCTIONS: Mapping[str, Function] = {
     ),
     "nested_update": Function("ARRAY<STRUCT>", _rows, retracts=True, options=_NESTED),
     "nested_partial_update": Function("ARRAY<STRUCT>", _rows, options=_NESTED[:2]),
-    "hll_sketch": Function("BINARY", _is("binary")),
-    "theta_sketch": Function("BINARY", _is("binary")),
-    "rbm32": Function("BINARY", _is("binary")),
+    "hll_sketch": Function("BINARY", _bytes),
+    "theta_sketch": Function("BINARY", _bytes),
+    "rbm32": Function("BINARY", _bytes),
     "rbm64": Function(
-        "BINARY", _is("binary"), unavailable="the bytes of rbm64 are a format of the Java library alone"
+        "BINARY", _bytes, unavailable="the bytes of rbm64 are a format of the Java library alone"
     ),
     "primary-key": Function("any type", _any, retracts=True),
 }

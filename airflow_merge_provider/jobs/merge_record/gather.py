@@ -22,6 +22,8 @@ LINE = "value"
 # Files of this size on average are opened here, as long as together they are not too much for a driver.
 _SMALL = 1 << 20
 _MOST = 256 << 20
+# What a Spark on another machine is sent with its plan.
+_MOST_SENT = 16 << 20
 _BATCH = 32 << 20
 _BOM = b"\xef\xbb\xbf"
 # Options of the reader that change what a line is.
@@ -40,11 +42,11 @@ class Lines:
     overfull: frozenset[str]
 
 
-def is_worth_it(files: Sequence[Waiting], options: Sequence[str]) -> bool:
+def is_worth_it(files: Sequence[Waiting], options: Sequence[str], *, is_near: bool) -> bool:
     """Say whether files are small, and read line by line."""
     size = sum(file.entry.size for file in files)
     plain = _LINE_OPTIONS.isdisjoint(name.lower() for name in options)
-    return plain and size <= min(_MOST, _SMALL * len(files))
+    return plain and size <= min(_MOST if is_near else _MOST_SENT, _SMALL * len(files))
 
 
 def objects(source: Storage, files: Sequence[Waiting]) -> Lines | None:

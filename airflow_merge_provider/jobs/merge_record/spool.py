@@ -37,7 +37,7 @@ class Spool:
         """
         if self._reaches(source.location):
             return
-        copies = self._copies.setdefault(source.location, self._new())
+        copies = self._copies.setdefault(source.location, self.new())
         names = [uri.removeprefix(f"{source.location}/") for uri in uris if uri not in self._places]
 
         def fetch(name: str) -> None:
@@ -61,13 +61,23 @@ class Spool:
 
     def staging(self, target: Storage) -> Storage:
         """Give a folder that Spark can write, for files that ``take_back`` brings to the target."""
-        return target if self._reaches(target.location) else self._new()
+        return target if self._reaches(target.location) else self.new()
 
     def take_back(self, staging: Storage, target: Storage, names: Iterable[str]) -> None:
         """Bring written files to their target, unless they were written there."""
         if staging is target:
             return
         target.for_each(lambda name: staging.move(name, target, name), names)
+
+    def is_near(self) -> bool:
+        """Say whether Spark reads the disk of this machine."""
+        master = self._spark.conf.get("spark.master", "") or ""
+        return not is_remote() and master.startswith("local")
+
+    def new(self) -> LocalStorage:
+        """Give a new folder, which is there until ``close``."""
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="merge_record-")
+        return LocalStorage(str(Path(self._folder.name) / uuid.uuid4().hex))
 
     def close(self) -> None:
         """Remove all copies."""
@@ -77,19 +87,13 @@ class Spool:
         self._copies.clear()
         self._places.clear()
 
-    def _new(self) -> LocalStorage:
-        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="merge_record-")
-        return LocalStorage(str(Path(self._folder.name) / uuid.uuid4().hex))
-
     def _reaches(self, location: str) -> bool:
         if location.startswith("/"):
             return True
         scheme = location.split("://", 1)[0]
         if scheme not in self._reached:
             self._reached[scheme] = _knows(self._spark, location)
-            master = self._spark.conf.get("spark.master", "") or ""
-            is_here = not is_remote() and master.startswith("local")
-            if not self._reached[scheme] and not is_here:
+            if not self._reached[scheme] and not self.is_near():
                 raise SetupError(
                     f"Spark has no file system for {scheme}: add the store's jars to it, such as hadoop-aws "
                     "for s3a, or run Spark on this machine"

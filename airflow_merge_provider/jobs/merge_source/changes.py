@@ -97,7 +97,8 @@ def write(spark: SparkSession, target: Dataset, found: Changes, *, new_columns: 
     """Fold the changes into the target with one MERGE, which may add columns to it."""
     every = [sql.name(each) for each in found.rows.columns if each != SILENT]
     given = ", ".join(f"s.{each}" for each in every)
-    assigned = ", ".join(f"t.{each} = s.{each}" for each in every)
+    # Without the side in front: only so may a column be one that the target does not have yet.
+    assigned = ", ".join(f"{each} = s.{each}" for each in every)
     clauses = [
         f"WHEN MATCHED AND s.{SILENT} THEN UPDATE SET t.{MEMBERS} = s.{MEMBERS}",
         f"WHEN MATCHED THEN UPDATE SET {assigned}",

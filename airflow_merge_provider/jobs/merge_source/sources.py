@@ -205,7 +205,11 @@ def _entities(
 ) -> Source:
     """Take a system field from the table's own column where there is one, else from inside the entity."""
     whole = "__merge_whole"
-    frame = frame.withColumn(whole, F.try_variant_get(F.col(ENTITY), "$", "map<string,variant>"))
+    # What a merge source says of an id that is no more: a row without an entity.
+    is_no_more = _flag(frame, config.deleted_column) & F.col(ENTITY).isNull()
+    nothing = F.create_map().cast("map<string,variant>")
+    content = F.try_variant_get(F.col(ENTITY), "$", "map<string,variant>")
+    frame = frame.withColumn(whole, F.when(is_no_more, nothing).otherwise(content))
 
     def inside(field: str) -> Column:
         return F.col(whole)[F.lit(field)]
@@ -227,7 +231,7 @@ def _entities(
             OWN_IDS: _ids_column(frame) if IDS in frame.columns else own_ids,
             OWN_REPLACED: flag(REPLACED),
             CONTENT: properties_map(F.col(whole)),
-            TEXT: F.to_json(F.col(ENTITY)),
+            TEXT: F.coalesce(F.to_json(F.col(ENTITY)), F.lit("{}")),
         }
     ).drop(whole)
     return Source(offset, name, frame, None, sequence)

@@ -112,7 +112,7 @@ watched = dataset_asset(
     ],
 )
 with DAG("watched_out", schedule=watched, catchup=False, max_active_runs=1) as from_outside:
-    UpsertOperator(task_id="merge", source="watched_in", target="watched_out", primary_key="_id")
+    UpsertOperator(task_id="merge", source=watched, target="watched_out", primary_key="_id")
 
 # Waits for what nobody has loaded yet.
 waiting = pipe_dag(

@@ -202,7 +202,9 @@ def test_ten_bins_of_one_schema_are_one_write(lean, tmp_path, monkeypatch):
 
     saved = []
     save = writing._save
-    monkeypatch.setattr(writing, "_save", lambda *given: saved.append(given) or save(*given))
+    monkeypatch.setattr(
+        writing, "_save", lambda *given, **named: saved.append(given) or save(*given, **named)
+    )
     made = Landing(tmp_path, lean, correlation_attribute_name="k", max_bins="unlimited")
     for number in range(30):
         made.records(f"{number}.json", {"id": number}, k=str(number % 10))

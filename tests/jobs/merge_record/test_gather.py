@@ -66,6 +66,6 @@ def test_large_files_and_options_of_lines_are_sparks_matter(tmp_path):
 
     large = replace(files[0], entry=replace(files[0].entry, size=3 << 20))
 
-    assert is_worth_it(files, ["allowComments"])
-    assert not is_worth_it([large, files[1]], [])
-    assert not is_worth_it(files, ["lineSep"])
+    assert is_worth_it(files, ["allowComments"], is_near=True)
+    assert not is_worth_it([large, files[1]], [], is_near=True)
+    assert not is_worth_it(files, ["lineSep"], is_near=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from airflow_merge_provider.core.errors import RiskError
 from airflow_merge_provider.core.protocol import JobFailure
@@ -33,6 +33,7 @@ def test_a_run_within_the_limit_goes_on(changed, before, limit):
 
 
 @given(st.integers(0, 10**9), st.integers(1, 10**9))
+@example(2951507, 625)
 def test_what_a_person_has_seen_may_be_written(changed, before):
     """The share that a report shows, taken as the limit, lets the same run pass."""
     risk = Risk(changed, before)

@@ -40,9 +40,17 @@ def calls(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]
         function = FUNCTIONS[name]
         most = function.least + 2 if function.most is None else function.most
         args = st.lists(inner, min_size=function.least, max_size=most).map(tuple)
+        if name == "replace":
+            args = args.filter(_can_replace)
         return st.builds(Call, st.just(name), args)
 
     return st.sampled_from([*FUNCTIONS, *ITEM_FUNCTIONS]).flatmap(call)
+
+
+def _can_replace(args: tuple[Expression, ...]) -> bool:
+    """Tell whether arguments are those of one of the two forms: an object of replacements has no third."""
+    by_object = isinstance(args[0], Constant) and isinstance(args[0].value, dict)
+    return len(args) == 2 if by_object else len(args) == 3
 
 
 EXPRESSIONS: st.SearchStrategy[Expression] = st.recursive(PATHS | CONSTANTS, calls, max_leaves=5)
