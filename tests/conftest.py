@@ -47,6 +47,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Give the one session of this process, with the settings of a local run."""
     from airflow_merge_provider.jobs.session import local_session
+    from tests.conformance.lean import awake
 
     place = tmp_path_factory.mktemp("spark")
     user = {
@@ -58,7 +59,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
         ),
     }
-    session = local_session(submit_conf(user, local=True))
+    session = awake(local_session(submit_conf(user, local=True)))
     yield session
     session.stop()
 

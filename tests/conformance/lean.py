@@ -19,4 +19,10 @@ def lean_session(spark: SparkSession) -> SparkSession:
     session = spark.newSession()
     for name, value in _SETTINGS.items():
         session.conf.set(name, value)
+    return awake(session)
+
+
+def awake(session: SparkSession) -> SparkSession:
+    """Let Delta's catalog meet its session: it keeps the one that is active when it is first asked."""
+    session.sql("SHOW NAMESPACES").collect()
     return session
