@@ -114,12 +114,16 @@ def test_a_paused_consumer_catches_up(lake):
     for value in (1, 2, 3):
         lake.write("paused_in", value)
         lake.tell("paused_in")
+    # Longer than the scheduler takes to start a run of an event.
+    time.sleep(5)
+    assert not any(run["state"] in {"running", "success"} for run in lake.runs("paused_out"))
     lake.airflow.send("PATCH", "/dags/paused_out", {"is_paused": False})
     lake.write("paused_in", 4)
     lake.tell("paused_in")
 
     lake.until(lambda: lake.value("paused_out") == 5)
     lake.rest("paused_out")
+    assert lake.value("paused_out") == 5
 
 
 def test_an_event_during_a_run_makes_one_more(lake):
@@ -133,6 +137,8 @@ def test_an_event_during_a_run_makes_one_more(lake):
 
     lake.until(lambda: lake.value("slow_out") == 3)
     lake.rest("slow_out")
+    assert len(lake.runs("slow_out")) == 2
+    assert lake.value("slow_out") == 3
 
 
 def test_a_loop_comes_to_rest(lake):
@@ -153,6 +159,7 @@ def test_a_change_from_outside_starts_a_run(lake):
     lake.write("watched_in", 5)
     lake.until(lambda: lake.value("watched_out") == 6)
     lake.rest("watched_out")
+    assert lake.value("watched_out") == 6
 
 
 def test_a_mark_by_hand_ends_a_wait(lake):
