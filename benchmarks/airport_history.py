@@ -23,12 +23,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.spark_conf import session_conf
-from airflow_merge_provider.jars import delta_jars
 from airflow_merge_provider.jobs.merge_load.job import run
 from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.session import local_session
-from benchmarks.measure import OUT
+from benchmarks.measure import OUT, warm_session
 
 # The version of a release is its day.
 RELEASES = ("20240415", "20241001", "20250523", "20250909", "20260905")
@@ -44,7 +41,7 @@ def main() -> int:
     folder.mkdir(parents=True)
     for release in RELEASES:
         pq.write_table(_airports(release), folder / f"{release}.parquet")
-    spark = local_session(session_conf(local=True, jars=delta_jars(), user={}))
+    spark = warm_session()
     shuffled = list(RELEASES)
     random = Random(chosen.seed)  # noqa: S311 - an order, not a secret
     random.shuffle(shuffled)

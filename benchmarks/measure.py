@@ -8,14 +8,21 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.class_archive import long_lived
+from airflow_merge_provider.core.spark_conf import session_conf
+from airflow_merge_provider.jars import delta_jars
+from airflow_merge_provider.jobs.session import local_session
 
 OUT = Path(__file__).parent / "out"
+_SETTLED = 1.0
 
 
 @dataclass
@@ -42,6 +49,11 @@ class Way:
         }
 
 
+def warm_session(**conf: str) -> SparkSession:
+    """Start Spark as a Connect server of this machine does: for many jobs, with the settings of one."""
+    return local_session(long_lived(session_conf(local=True, jars=delta_jars(), user=conf)))
+
+
 def in_turns(ways: list[Way], rounds: int) -> None:
     """Run every way once a round, one after the other, so that a slow minute slows all of them."""
     for number in range(rounds + 1):
@@ -65,7 +77,10 @@ def _peak() -> Iterator[list[int]]:
 
     def watch() -> None:
         while not stop.wait(0.2):
-            peak[0] = max(peak[0], sum(each.memory_info().rss for each in _family()))
+            # One that has just been forked still shows its parent's memory.
+            settled = [each for each in _family() if time.time() - each.create_time() > _SETTLED]
+            with suppress(psutil.Error):
+                peak[0] = max(peak[0], sum(each.memory_info().rss for each in settled))
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()

@@ -23,13 +23,10 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyspark.sql import SparkSession, functions as F
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.spark_conf import session_conf
-from airflow_merge_provider.jars import delta_jars
 from airflow_merge_provider.jobs.merge_engine.job import run
 from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.session import local_session
 from benchmarks.changes import COLUMNS, TEXTS, VALUES, batch, states, write_table
-from benchmarks.measure import OUT, Way, in_turns, write_results
+from benchmarks.measure import OUT, Way, in_turns, warm_session, write_results
 
 SUITE = "merge_engine"
 GOAL = 1.15
@@ -177,7 +174,7 @@ def main() -> int:
     parser.add_argument("--changes", type=int, default=100_000, help="records of a batch (100000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up (3)")
     chosen = parser.parse_args()
-    spark = local_session(session_conf(local=True, jars=delta_jars(), user={}))
+    spark = warm_session()
     engines = ENGINES if chosen.engine == "all" else [chosen.engine]
     same = [measured(spark, chosen, engine) for engine in engines]
     spark.stop()

@@ -21,13 +21,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.spark_conf import session_conf
-from airflow_merge_provider.jars import delta_jars
 from airflow_merge_provider.jobs.merge_load.job import run
 from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.session import local_session
 from benchmarks import rows
-from benchmarks.measure import OUT, Way, in_turns, size_of, write_results
+from benchmarks.measure import OUT, Way, in_turns, size_of, warm_session, write_results
 from benchmarks.peers import load_peers
 
 GOALS = {
@@ -43,7 +40,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up (3)")
     parser.add_argument("--suite", choices=sorted(SUITES), help="one task instead of all")
     chosen = parser.parse_args()
-    spark = local_session(session_conf(local=True, jars=delta_jars(), user={}))
+    spark = warm_session()
     wrong = 0
     for name in [chosen.suite] if chosen.suite else sorted(SUITES):
         folder = OUT / "data" / f"load_{name}_{chosen.size}"

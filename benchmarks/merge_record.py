@@ -21,12 +21,9 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.spark_conf import session_conf
-from airflow_merge_provider.jars import delta_jars
 from airflow_merge_provider.jobs.merge_record.job import run
 from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.session import local_session
-from benchmarks.measure import OUT, Way, in_turns, write_results
+from benchmarks.measure import OUT, Way, in_turns, warm_session, write_results
 
 SUITE = "merge_record"
 # Against reading and writing for 10 000 files of 100 records, against reading and shuffling for 50 groups.
@@ -51,7 +48,7 @@ def main() -> int:
         / ("weather" if chosen.weather else f"files-{chosen.files}-{chosen.records}-{chosen.groups}")
     )
     truth = _written(folder / "kept", files)
-    spark = local_session(session_conf(local=True, jars=delta_jars(), user={}))
+    spark = warm_session()
     ways = [
         Way("ours", lambda: _ours(spark, folder)),
         Way("Spark reads and writes", lambda: _plain(spark, folder)),

@@ -19,13 +19,10 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.spark_conf import session_conf
-from airflow_merge_provider.jars import delta_jars
 from airflow_merge_provider.jobs.merge_source.job import run
 from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.session import local_session
 from benchmarks import entities
-from benchmarks.measure import OUT, Way, in_turns, size_of, write_results
+from benchmarks.measure import OUT, Way, in_turns, size_of, warm_session, write_results
 
 SUITE = "merge_source"
 GOAL = {1_000_000: 0.5, 5_000_000: 0.2}
@@ -39,7 +36,7 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=2, help="rounds after the one that warms up (2)")
     chosen = parser.parse_args()
-    spark = local_session(session_conf(local=True, jars=delta_jars(), user={"spark.driver.memory": "4g"}))
+    spark = warm_session(**{"spark.driver.memory": "4g"})
     places = {count: _prepared(spark, chosen.size, count) for count in chosen.changes}
     full = Way("full run", lambda: _full(spark, places[max(places)]))
     later = [

@@ -19,13 +19,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.core.spark_conf import session_conf
-from airflow_merge_provider.jars import delta_jars
 from airflow_merge_provider.jobs.merge_source.job import run
 from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.session import local_session
 from benchmarks import entities
-from benchmarks.measure import OUT, Way, in_turns, size_of, write_results
+from benchmarks.measure import OUT, Way, in_turns, size_of, warm_session, write_results
 from benchmarks.peers.duckdb_merge import PROPERTIES
 
 SUITE = "merge_source_first_run"
@@ -39,7 +36,7 @@ def main() -> int:
     chosen = parser.parse_args()
     folder = OUT / "data" / f"{chosen.size}"
     clusters = entities.write(folder, chosen.size)
-    spark = local_session(session_conf(local=True, jars=delta_jars(), user={}))
+    spark = warm_session()
     target, file, floor = folder / "target", folder / "duckdb.parquet", folder / "floor"
     ways = [
         Way("ours", lambda: _ours(spark, folder, target)),

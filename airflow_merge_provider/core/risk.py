@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from airflow_merge_provider.core.errors import Problem, RiskError
 
@@ -16,10 +16,19 @@ LIMIT, ON_RISK = "max_change_ratio", "on_risk"
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """What a run is about to do: write ``changed`` rows (new, other, deleted ones) where ``before`` stood."""
+    """What a run is about to do: write ``changed`` rows (new, other, deleted ones) where ``before`` stood.
+
+    Of a table that is written anew, ``after`` is how many rows it will have, and ``changed`` the difference.
+    """
 
     changed: int
     before: int
+    after: int | None = None
+
+    @classmethod
+    def anew(cls, after: int, before: int) -> Self:
+        """Weigh a run that writes all rows anew: it is as large as what it adds or takes away."""
+        return cls(abs(after - before), before, after)
 
     @property
     def ratio(self) -> float:
@@ -34,8 +43,11 @@ class Risk:
 
     def says(self, limit: float) -> str:
         """Say in words what the run would do beside what it may."""
-        share = f"{self.changed} rows where {self.before} stood, {self.ratio:g} of them"
-        return f"the run would write {share}; the limit is {limit:g}"
+        does = f"the run would write {self.changed}"
+        share = f"{self.ratio:g} of them"
+        if self.after is not None:
+            does, share = f"the run would leave {self.after}", f"a change by {share}"
+        return f"{does} rows where {self.before} stood, {share}; the limit is {limit:g}"
 
     def warnings(self, limit: float | None) -> list[str]:
         """Say of a dry run that it would have been stopped."""

@@ -46,6 +46,28 @@ class Commit(NamedTuple):
 Commits = list[Commit]
 
 
+class Newest(NamedTuple):
+    """The newest version of a table, and the id that it was given when it was made."""
+
+    version: int
+    table_id: str
+
+
+def newest(spark: SparkSession, dataset: Dataset) -> Newest | None:
+    """Find a table's newest version; None when there is no table.
+
+    :raises DataError: when there is something else than a Delta table.
+    """
+    found = asked(spark, dataset, lambda table: Newest(table.version(), str(table.metadata().id)))
+    if found is not None:
+        return found
+    history = _commits(spark, dataset, 1)
+    if not history:
+        return None
+    detail = spark.sql(f"DESCRIBE DETAIL {sql.table(dataset)}").collect()[0]
+    return Newest(history[0].version, detail["id"])
+
+
 def commits(spark: SparkSession, dataset: Dataset, limit: int | None) -> Commits:
     """Give the commits, newest first; nothing when there is no table.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +28,7 @@ from airflow_merge_provider.jobs.history import (
     Commit,
     Commits,
     commits,
+    newest,
     properties,
     rows_at,
     transaction,
@@ -45,10 +46,14 @@ _VERSION_MASK = (1 << 48) - 1
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """A dataset at one version; None means that it does not exist."""
+    """A dataset at one version; None means that it does not exist.
+
+    ``table_id`` tells a Delta table from another one that was made anew in its place.
+    """
 
     dataset: Dataset
     version: int | None
+    table_id: str | None = None
 
     @property
     def exists(self) -> bool:
@@ -90,8 +95,17 @@ def pin(spark: SparkSession, dataset: Dataset) -> Pinned:
     """
     if dataset.format != "delta":
         return Pinned(dataset, _files_version(spark, dataset))
-    history = commits(spark, dataset, 1)
-    return Pinned(dataset, history[0].version if history else None)
+    found = newest(spark, dataset)
+    return Pinned(dataset, None) if found is None else Pinned(dataset, *found)
+
+
+def seen(pinned: Iterable[Pinned]) -> dict[str, Any]:
+    """Give what a run's state says of the datasets that it read: by location their versions and their ids."""
+    found = list(pinned)
+    return {
+        "sources": {each.dataset.uri: each.version for each in found},
+        "tables": {each.dataset.uri: each.table_id for each in found if each.table_id is not None},
+    }
 
 
 def read(spark: SparkSession, pinned: Pinned) -> DataFrame:
@@ -110,6 +124,20 @@ def read(spark: SparkSession, pinned: Pinned) -> DataFrame:
         return spark.table(sql.table(dataset))
     reader = spark.read.format(spark_format(spark, dataset.format))
     return reader.options(**dataset.options).load(dataset.path)
+
+
+def feed(spark: SparkSession, dataset: Dataset, first: int, last: int) -> DataFrame:
+    """Give the rows that commits changed, from the change data feed, which the table must have kept."""
+    reader = spark.read.option("readChangeFeed", "true")
+    reader = reader.option("startingVersion", first).option("endingVersion", last)
+    if dataset.table is not None:
+        return reader.table(sql.table(dataset))
+    return reader.format("delta").load(dataset.path)
+
+
+def keeps_feed(spark: SparkSession, dataset: Dataset) -> bool:
+    """Tell whether a table keeps a change data feed from now on."""
+    return properties(spark, dataset).get("delta.enableChangeDataFeed", "false").lower() == "true"
 
 
 def records(spark: SparkSession, pinned: Pinned) -> int | None:

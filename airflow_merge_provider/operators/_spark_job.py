@@ -60,7 +60,7 @@ class SparkJobOperator(BaseOperator):
     job: ClassVar[Job]
     config_class: ClassVar[type[Config]]
     config_fields: ClassVar[tuple[str, ...]]
-    guarded: ClassVar[bool] = False  # whether the job counts what it changes before it commits
+    guarded: ClassVar[bool] = True  # whether the job changes rows, which it counts before it commits
 
     template_fields: Sequence[str] = (
         "warehouse",
@@ -256,8 +256,8 @@ class SparkJobOperator(BaseOperator):
         ]
         problems += risk.problems(self.max_change_ratio, self.on_risk)
         if self.max_change_ratio is not None and not self.guarded:
-            message = "cannot be asked for yet by this operator"
-            problems.append(Problem(risk.LIMIT, "planned", message, "leave it out"))
+            message = "does not apply: this operator changes no rows"
+            problems.append(Problem(risk.LIMIT, "alone", message, "leave it out"))
         conf: Any = self.conf
         if conf is not None and not isinstance(conf, Mapping):
             problems.append(Problem("conf", "value", "must be an object of Spark settings"))

@@ -68,6 +68,7 @@ class MergeRecordOperator(SparkJobOperator):
     """
 
     job = "merge_record"
+    guarded = False
     config_class = MergeRecordConfig
     config_fields = (
         "source",

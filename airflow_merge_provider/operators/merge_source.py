@@ -51,7 +51,8 @@ class MergeSourceOperator(SparkJobOperator):
     :param metrics: the dataset that gets a row on the quality of the clusters for each run.
     :param values: ``entity`` (one VARIANT) or ``columns`` (lists of all members' values, by property).
     :param survivorship: which one value survives, by property or group of properties.
-    :param change_detection: ``auto``, ``sequence`` or ``hash``: how a run finds what has changed.
+    :param change_detection: ``auto``, ``sequence``, ``change_feed`` or ``hash``: how a run finds what has
+        changed.
     :param id_column: the column of the datasets that holds the id.
     :param deleted_column: the column that says that an entity is deleted.
     :param sequence_column: the column that grows with every version of an entity.
@@ -60,7 +61,6 @@ class MergeSourceOperator(SparkJobOperator):
 
     job = "merge_source"
     config_class = MergeSourceConfig
-    guarded = True
     config_fields = (
         "target",
         "datasets",

@@ -136,6 +136,7 @@ class Scd2CheckOperator(LoadJobOperator):
     """
 
     strategy = "scd2-check"
+    guarded = False
     config_class = Scd2CheckConfig
     config_fields = ("target", "source", "source_filter")
     template_fields: Sequence[str] = (*config_fields, *LoadJobOperator.template_fields)

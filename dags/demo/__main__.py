@@ -22,6 +22,7 @@ from demo.tables import entities, entity_lines
 Reports = dict[str, dict[str, Any]]
 
 WORKED, GOLDEN = "example_merge_source", "example_golden_airports"
+PIPELINE = "example_pipeline"
 HOME = Path(__file__).resolve().parents[2] / ".demo"
 _TASK = "merge"
 _PORT = 8080
@@ -136,10 +137,11 @@ def _tell_seconds(reports: Reports) -> None:
 def _ui(home: Path) -> None:
     with LocalAirflow(home / "airflow", _warehouse(home), parts=ALL, port=free_port(_PORT)) as airflow:
         say("Airflow starts")
-        airflow.wait_until_ready((WORKED, GOLDEN))
+        airflow.wait_until_ready((WORKED, GOLDEN, PIPELINE))
         tell()
         tell(f"Airflow: {airflow.url} (no login, this machine only; Ctrl-C stops)")
         tell(f"A merge report: {airflow.url}/dags/{GOLDEN}, then a run, its task, the tab Merge report")
+        tell(f"A pipeline to start: {airflow.url}/dags/{PIPELINE}, then Trigger; five more DAGs follow it")
         airflow.watch()
 
 

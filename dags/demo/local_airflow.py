@@ -102,12 +102,13 @@ class LocalAirflow:
                 raise JobError(f"Airflow was not ready after {_START_SECONDS:.0f} s, see {self.home}/*.log")
             time.sleep(_POLL_SECONDS)
 
-    def trigger(self, dag_id: str) -> str:
-        """Start a run of a DAG and give its id.
+    def trigger(self, dag_id: str, params: Mapping[str, Any] | None = None) -> str:
+        """Start a run of a DAG, with values for its params, and give its id.
 
         :raises JobError: when Airflow refuses.
         """
-        return str(self.send("POST", f"/dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"])
+        asked = {"logical_date": None, "conf": dict(params or {})}
+        return str(self.send("POST", f"/dags/{dag_id}/dagRuns", asked)["dag_run_id"])
 
     def send(self, method: str, path: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """Ask the REST API to change something, and give its answer.

@@ -101,12 +101,6 @@ def _sets_mode(value: Any) -> Any:
     return "neighbours" if value == "adjacent" else value
 
 
-def _detection(value: Any) -> Any:
-    if value == "change_feed":
-        raise ValueError("'change_feed' cannot be asked for yet")
-    return value
-
-
 Fixed = Annotated[bool, BeforeValidator(_always_true)]
 Name = Annotated[str, Field(min_length=1)]
 
@@ -173,7 +167,7 @@ class MergeSourceConfig(Config):
         default=False,
         description="Whether the target is written anew; its readers have to start over.",
     )
-    change_detection: Annotated[Literal["auto", "sequence", "hash"], BeforeValidator(_detection)] = Field(
+    change_detection: Literal["auto", "sequence", "change_feed", "hash"] = Field(
         "auto",
         description="How a run finds what has changed: by sequence_column where there is one, or by content.",
     )

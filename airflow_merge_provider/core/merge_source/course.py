@@ -16,7 +16,7 @@ Course = Literal["anew", "everything", "changes", "nothing"]
 def course(
     config: MergeSourceConfig,
     before: Mapping[str, Any] | None,
-    sources: Mapping[str, int | None],
+    seen: Mapping[str, Any],
     *,
     full_refresh: bool,
     decided: str = "",
@@ -25,8 +25,8 @@ def course(
 
     ``anew`` writes the target as if there were none, ``everything`` compares the whole result with it,
     ``changes`` evaluates what a change can reach, and ``nothing`` is left where no source has a new version.
-    ``before`` is what the last run left (empty where its commit has aged out), ``sources`` are the versions
-    by location, ``decided`` is the mark of the decisions that count now. Source: merge source spec §5.6.
+    ``before`` is what the last run left (empty where its commit has aged out), ``seen`` what this one would
+    leave of the datasets, ``decided`` the mark of the decisions that count now. Source: spec §5.6.
 
     :raises ConfigError: when version 1 would have to move a dataset.
     :raises DataError: when the configuration is another one and ``on_config_change`` says ``fail``.
@@ -47,7 +47,7 @@ def course(
         return "everything", []
     if before.get("decided", "") != decided:
         return "everything", []
-    if dict(before.get("sources", {})) == dict(sources):
+    if all(before.get(what) == seen[what] for what in ("sources", "tables")):
         return "nothing", []
     return _open(before), []
 

@@ -69,6 +69,13 @@ class FileTarget(Target):
         if problems:
             raise DataError.of(problems)
 
+    def standing(self, spark: SparkSession) -> int:
+        last = self.content.last
+        if last is None or not last.files:
+            return 0
+        reader = spark.read.format(spark_format(spark, last.state["format"])).options(**last.state["options"])
+        return reader.load([self.folder.uri(name) for name in last.files]).count()
+
     def write(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> Written:
         last = self.content.last
         number = last.number + 1 if last else 1

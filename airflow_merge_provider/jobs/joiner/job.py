@@ -17,7 +17,8 @@ from airflow_merge_provider.core.joiner.config import JoinerConfig, warnings
 from airflow_merge_provider.core.joiner.fingerprint import signature
 from airflow_merge_provider.core.joiner.plan import JoinPlan, output_schema, plan
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.core.risk import Risk
+from airflow_merge_provider.jobs import guard, tables
 from airflow_merge_provider.jobs.joiner.counting import check_unique, records_in
 from airflow_merge_provider.jobs.joiner.file_target import FileTarget
 from airflow_merge_provider.jobs.joiner.report import report
@@ -89,7 +90,7 @@ def _run(
     state = {
         "token": request.run.model_dump(),
         "fingerprint": signature(config),
-        "sources": {each.dataset.uri: each.version for each in pinned.values()},
+        **tables.seen(pinned.values()),
     }
 
     def told(**found: Any) -> dict[str, Any]:
@@ -108,9 +109,31 @@ def _run(
         state["records_in"] = records_in(join.frames)
     if request.until == "transform":
         done = _tried(join, beside, progress)
+        said += guard.passed(request, target.dataset, lambda: _risk(spark, target, done["outputs"]), done)
     else:
+        _require_little_change(spark, request, join, target, progress)
         done = _written(spark, join, target, beside, state, progress)
     return told(changed=True, plan=join.plan, records_in=state["records_in"], **done)
+
+
+def _require_little_change(
+    spark: SparkSession, request: JobRequest, join: Join, target: Target, progress: Progress
+) -> None:
+    """Join once more than otherwise where there is a limit: nobody knows before how many rows come out.
+
+    :raises RiskError: when they are too many, or too few.
+    """
+    if request.max_change_ratio is None:
+        return
+    with progress.step("count outputs"):
+        counts = {"outputs": join.rows.count()}
+        risk = _risk(spark, target, counts["outputs"])
+    guard.passed(request, target.dataset, lambda: risk, {"counts": counts})
+
+
+def _risk(spark: SparkSession, target: Target, outputs: int) -> Risk:
+    before = target.standing(spark)
+    return Risk(outputs, before) if target.append else Risk.anew(outputs, before)
 
 
 def _tried(join: Join, beside: Unmatched | None, progress: Progress) -> dict[str, Any]:

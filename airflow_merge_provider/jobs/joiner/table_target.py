@@ -54,6 +54,9 @@ class TableTarget(Target):
         if problems:
             raise DataError.of(problems)
 
+    def standing(self, spark: SparkSession) -> int:
+        return tables.read(spark, Pinned(self.dataset, self.last.version)).count() if self.last else 0
+
     def write(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> Written:
         def write() -> None:
             if self.last is None:

@@ -47,7 +47,7 @@ class Target(ABC):
         if not self.state:
             return None
         own = self.state.get("token") == state["token"]
-        same = all(self.state.get(key) == state[key] for key in ("fingerprint", "sources"))
+        same = all(self.state.get(key) == state[key] for key in ("fingerprint", "sources", "tables"))
         if not (same and self.is_whole() and not full_refresh) and not (own and self.append):
             return None
         kept = {name: self.state.get(name) for name in _KEPT}
@@ -63,6 +63,10 @@ class Target(ABC):
 
         :raises DataError: with every such column.
         """
+
+    @abstractmethod
+    def standing(self, spark: SparkSession) -> int:
+        """Count the rows that are there; 0 where no run has written yet."""
 
     @abstractmethod
     def write(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> Written:

@@ -17,7 +17,8 @@ from airflow_merge_provider.core.merge_engine.checks import warnings
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan, explain
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.jobs import sql, tables
+from airflow_merge_provider.core.risk import Risk
+from airflow_merge_provider.jobs import guard, sql, tables
 from airflow_merge_provider.jobs.merge_engine import counting, intake, outcome, side_tables
 from airflow_merge_provider.jobs.merge_engine.report import forms, report
 from airflow_merge_provider.jobs.merge_engine.side_tables import SideTable
@@ -143,6 +144,11 @@ class _Run:
         if seen.last.number and seen.last.run_version is None and self._config.incremental:
             message = f"{self._target.uri} has forgotten how far its source was folded"
             raise _refused("source", message, "run once with full_refresh=True")
+        known = seen.state.get("tables", {}).get(seen.source.dataset.uri)
+        if known not in (None, seen.source.table_id) and self._config.incremental:
+            uri = seen.source.dataset.uri
+            message = f"what {uri} has gained cannot be told: it was made anew since it was folded"
+            raise _refused("source", message, "run once with full_refresh=True, or with incremental=False")
         problems = list(continuity.breaks(seen.state.get("fixed", {}), continuity.fixed(self._config)))
         if problems:
             raise ConfigError.of(problems)
@@ -179,6 +185,7 @@ class _Run:
         counts = told["counts"]
         # An empty first run makes the table all the same: it says how far the source was folded.
         needed = counting.has_changes(counts) or seen.last is None or self._request.full_refresh
+        self._said += guard.passed(self._request, self._target, lambda: self._risk(seen, counts), told)
         if not needed or self._request.until == "transform":
             version = seen.last.run_version if seen.last else None
             return self._told(seen, changed=needed, version=version, found=told)
@@ -191,6 +198,15 @@ class _Run:
             with self._progress.step("compact"):
                 version, told = self._compacted(committed, state, told)
         return self._told(seen, changed=True, version=version, found=told)
+
+    def _risk(self, seen: _Seen, counts: Mapping[str, int]) -> Risk:
+        """Weigh the run against the rows that stand in the target."""
+        if seen.last is None:
+            return Risk(0, 0)
+        before = tables.read(self._spark, Pinned(self._target, seen.last.version)).count()
+        if self._request.full_refresh:
+            return Risk.anew(counts["inserted"], before)
+        return Risk(sum(counts[kind] for kind in ("inserted", "updated", "removed")), before)
 
     def _storage(self, seen: _Seen, counts: Mapping[str, int]) -> dict[str, int]:
         anew = seen.last is None or self._request.full_refresh
@@ -234,7 +250,7 @@ class _Run:
         return {
             "token": self._request.run.model_dump(),
             "fixed": continuity.fixed(self._config),
-            "sources": {**before.get("sources", {}), seen.source.dataset.uri: seen.source.version},
+            **{what: {**before.get(what, {}), **found} for what, found in tables.seen([seen.source]).items()},
             "configs": {**before.get("configs", {}), seen.source.dataset.uri: self._request.config},
             "batches": batches[-_REMEMBERED_BATCHES:],
             "beside": dict(before.get("beside", {})),

@@ -177,9 +177,7 @@ def _changed(
     """Read what commits changed from the change data feed."""
     dataset = pinned.dataset
     _require_feed(spark, config, pinned, versions[0])
-    reader = spark.read.option("readChangeFeed", "true").option("startingVersion", versions[0])
-    reader = reader.option("endingVersion", versions[-1])
-    feed = reader.table(sql.table(dataset)) if dataset.table else reader.format("delta").load(dataset.path)
+    feed = tables.feed(spark, dataset, versions[0], versions[-1])
     kinds: list[Any] = [F.lit(word) for pair in _FEED_KINDS.items() for word in pair]
     kind = F.create_map(*kinds)[F.col("_change_type")].alias(KIND)
     arrival = _arrival(config, F.col("_commit_version"), F.lit(""), F.lit(0).cast("bigint"))
@@ -194,9 +192,7 @@ _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 def _require_feed(spark: SparkSession, config: MergeEngineConfig, pinned: Pinned, version: int) -> None:
     if config.row_kind_column is not None or config.table_options.row_kind_field is not None:
         raise _untold(pinned, f"changed rows in version {version}, and its rows have kinds of their own")
-    rows = spark.sql(f"SHOW TBLPROPERTIES {sql.table(pinned.dataset)}").collect()
-    on = {row["key"]: row["value"] for row in rows}.get("delta.enableChangeDataFeed", "false")
-    if on.lower() != "true":
+    if not tables.keeps_feed(spark, pinned.dataset):
         raise DataError.of(
             [
                 Problem(

@@ -17,7 +17,8 @@ from airflow_merge_provider.core.merge_load.config import AnyLoad, load_config, 
 from airflow_merge_provider.core.merge_load.moments import from_micros
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.core.risk import Risk
+from airflow_merge_provider.jobs import guard, tables
 from airflow_merge_provider.jobs.merge_load import dispatch, invariants, nested
 from airflow_merge_provider.jobs.merge_load.history import LATE
 from airflow_merge_provider.jobs.merge_load.intake import SMALL, Intake, filtered, take_in
@@ -144,9 +145,19 @@ class _Run:
             counts = {kind: found.counts.get(kind, 0) for kind in strategy.kinds}
             counts = {"loaded": found.loaded, "duplicates": found.duplicates, **counts}
             changed = not found.empty or stored is None
+            said = guard.passed(self.request, self.target, lambda: self._risk(found), {"counts": counts})
             if self.request.until != "commit":
-                return self.report(taken.said, counts=counts, changed=changed)
+                return self.report([*said, *taken.said], counts=counts, changed=changed)
             return self._written(found, counts, strategy, memory, taken, lists)
+
+    def _risk(self, found: Weighed) -> Risk:
+        """Weigh the run against the rows that stand in the target."""
+        if self.last is None:
+            return Risk(0, 0)
+        before = tables.read(self.spark, Pinned(self.target, self.last.version)).count()
+        if self.request.full_refresh:
+            return Risk.anew(found.inserts, before)
+        return Risk(found.inserts + found.others, before)
 
     @contextmanager
     def _planning(self, taken: Intake) -> Iterator[None]:

@@ -7,7 +7,7 @@ changed entity has one of its keys now: one step, no fixpoint. Source: merge sou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,10 +19,11 @@ NOWHERE = -1
 
 @dataclass(frozen=True)
 class Look:
-    """What was read of one source: its entities, and whether those are all it has."""
+    """What was read of one source: its entities, whether those are all it has, and who else is no more."""
 
     entities: Entities
     complete: bool
+    gone: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,8 @@ class _Match:
         read[known] = True
         altered = np.zeros(len(past.hashes), np.bool_)
         altered[place[there & differs]] = True
-        return _Match(place, differs, read, altered, ~read & look.complete)
+        gone = ~read if look.complete else np.isin(past.hashes, look.gone)
+        return _Match(place, differs, read, altered, gone)
 
     def part(
         self, now: Entities, past: Entities, outputs: Numbers, touched: Flags

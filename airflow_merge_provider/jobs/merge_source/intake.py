@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
@@ -25,6 +25,7 @@ from airflow_merge_provider.jobs.merge_source.components import (
 )
 from airflow_merge_provider.jobs.merge_source.contraction import contracted, key_rows
 from airflow_merge_provider.jobs.merge_source.difference import Difference, difference
+from airflow_merge_provider.jobs.merge_source.feed import fed, require_feeds
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH, Outcome
 from airflow_merge_provider.jobs.merge_source.overrides import marked
@@ -58,16 +59,17 @@ class LookAgainError(Exception):
 class Before:
     """What a run compares itself with: the target's rows, and how far the last run had read each dataset.
 
-    ``positions`` are by the names of datasets, ``versions`` by their locations; with ``everything`` they are
-    not used. ``evaluated`` names the datasets whose keys Spark's own expressions could not tell. ``outputs``
-    is about how many rows there are, None where nobody knows at once; ``next_stable`` is the first stable id
-    that is free.
+    ``positions`` are by the names of datasets, ``versions`` and ``tables`` (the ids of Delta tables) by their
+    locations; with ``everything`` they are not used. ``evaluated`` names the datasets whose keys Spark's own
+    expressions could not tell. ``outputs`` is about how many rows there are, None where nobody knows at once;
+    ``next_stable`` is the first stable id that is free.
     """
 
     rows: DataFrame
     outputs: int | None
     positions: Mapping[str, int]
     versions: Mapping[str, int | None]
+    tables: Mapping[str, str]
     evaluated: Sequence[str]
     everything: bool
     same_rules: bool
@@ -132,15 +134,25 @@ def take_in(
     names = config.dataset_ids
     rules = (*planned_rules(config), *overrides.rules(names))
     offsets = {name: offset for offset, name in enumerate(names)}
-    sources = [opened(tables.read(spark, each), offsets[each.dataset.id], config) for each in pinned]
-    sources = [marked(source, overrides, names) for source in sources]
+
+    def see(rows: DataFrame, offset: int) -> Source:
+        return marked(opened(rows, offset, config), overrides, names)
+
+    sources = [see(tables.read(spark, each), offsets[each.dataset.id]) for each in pinned]
     if config.change_detection == "sequence":
         _check_places(sources)
-    moved = {each.dataset.id for each in pinned if _has_moved(each, before)}
+    if config.change_detection == "change_feed":
+        require_feeds(spark, pinned)
     whole = before is None or before.everything
     for seed in _SEEDS:
         try:
-            readings = [_reading(hashed(each, seed), seed, before, moved, config) for each in sources]
+            readings = [
+                _reading(each, hashed(source, seed), seed, before, config)
+                for each, source in zip(pinned, sources, strict=True)
+            ]
+            if config.change_detection == "change_feed":
+                read_feed = partial(_fed, spark, before=before, see=see)
+                readings = list(map(read_feed, pinned, readings))
             if whole and _may_contract(config, overrides) and _has_many_keys(spark, sources, pinned, rules):
                 readings = [replace(each, keyed=False) for each in readings]
             return _connected(spark, readings, rules, config, progress, before, overrides=overrides)
@@ -159,13 +171,6 @@ def _check_places(sources: Sequence[Source]) -> None:
     ]
     if problems:
         raise DataError.of(problems)
-
-
-def _has_moved(pinned: Pinned, before: Before | None) -> bool:
-    """Tell whether a dataset has another version than the last run saw."""
-    if before is None or before.everything:
-        return True
-    return before.versions.get(pinned.dataset.uri, _NEVER) != pinned.version
 
 
 def _connected(
@@ -270,6 +275,7 @@ def _past(
     if few or before.everything or any(each.look.complete or each.short for each in read):
         return remembered(before.rows, names, rules, seed, None)
     hashes = [part for each in read for part in each.entities.every_hash]
+    hashes += [each.look.gone for each in read]
     reaching = pa.table({REACHED: np.concatenate([np.empty(0, np.int64), *hashes])})
     with staged(spark, reaching) as rows:
         return remembered(before.rows, names, rules, seed, rows)
@@ -287,6 +293,7 @@ def _compared(
     for each in read:
         if each.short:
             _check_end(each, past, rules)
+        _check_fed(each, past)
     looks = _looks(read, config, complete=before.everything)
     part = affected(looks, past, everything=before.everything)
     found = solve(part.sources)
@@ -314,16 +321,52 @@ def _looks(read: Sequence[Read], config: MergeSourceConfig, *, complete: bool) -
 
 
 def _reading(
-    source: Source, seed: int, before: Before | None, moved: Container[str], config: MergeSourceConfig
+    pinned: Pinned, source: Source, seed: int, before: Before | None, config: MergeSourceConfig
 ) -> Reading:
     """Read a source from where the last run ended, if that can be told; not at all if it is as it was."""
     if before is None:
         return Reading(source, seed)
-    native = source.name not in before.evaluated
-    by_place = not before.everything and source.place is not None and config.change_detection != "hash"
-    position = before.positions.get(source.name) if by_place else None
-    known = source.name not in moved
-    return Reading(source, seed, native=native, compared=True, position=position, known=known)
+    whole = Reading(source, seed, native=source.name not in before.evaluated, compared=True)
+    uri = pinned.dataset.uri
+    if before.everything or before.tables.get(uri) != pinned.table_id:
+        # Of a table that was made anew nothing is known, whatever its version is.
+        return whole
+    if before.versions.get(uri, _NEVER) == pinned.version:
+        return replace(whole, known=True)
+    by_place = source.place is not None and config.change_detection in ("auto", "sequence")
+    return replace(whole, position=before.positions.get(source.name) if by_place else None)
+
+
+def _fed(
+    spark: SparkSession,
+    pinned: Pinned,
+    reading: Reading,
+    *,
+    before: Before | None,
+    see: Callable[[DataFrame, int], Source],
+) -> Reading:
+    """Read what the commits since the last run touched, where the table is the same and still tells it."""
+    uri, source = pinned.dataset.uri, reading.source
+    if before is None or before.everything or reading.known or before.tables.get(uri) != pinned.table_id:
+        return reading
+    since = before.versions.get(uri)
+    if since is None:
+        return reading
+
+    def opened_rows(rows: DataFrame) -> Source:
+        return hashed(see(rows, source.offset), reading.seed)
+
+    return replace(reading, fed=fed(spark, pinned, since, source, opened_rows))
+
+
+def _check_fed(read: Read, past: Past) -> None:
+    """See that the feed speaks of entities with one row each; only a look at all rows finds the others.
+
+    :raises LookAgainError: when it does not.
+    """
+    source, changes = read.reading.source, read.reading.fed
+    if changes is not None and not changes.is_plain(past.entities[source.offset].hashes):
+        raise LookAgainError(f"dataset {source.name!r} has entities in several rows: everything is compared")
 
 
 def _check_end(read: Read, past: Past, rules: Sequence[Rule]) -> None:

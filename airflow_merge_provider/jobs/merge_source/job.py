@@ -20,7 +20,7 @@ from airflow_merge_provider.core.merge_source.fingerprint import signature
 from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.risk import Risk
-from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs import guard, tables
 from airflow_merge_provider.jobs.merge_source import render
 from airflow_merge_provider.jobs.merge_source.beside import Beside
 from airflow_merge_provider.jobs.merge_source.changes import Changes, changes, write as fold
@@ -60,9 +60,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     before = last.state if last else None
     overrides = _overrides(spark, config, request)
     state["decided"] = overrides.mark
-    way, why = course(
-        config, before, state["sources"], full_refresh=request.full_refresh, decided=overrides.mark
-    )
+    way, why = course(config, before, state, full_refresh=request.full_refresh, decided=overrides.mark)
     said += why
     if way == "nothing" or request.until == "plan":
         return report(request, target, pinned, progress.seconds, said, **_repeated(last, state, way))
@@ -103,7 +101,7 @@ def _state(config: MergeSourceConfig, pinned: list[Pinned], request: JobRequest)
         "token": request.run.model_dump(),
         "fingerprint": signature(config),
         "datasets": list(config.dataset_ids),
-        "sources": {each.dataset.uri: each.version for each in pinned},
+        **tables.seen(pinned),
     }
 
 
@@ -167,6 +165,7 @@ class _Merge:
                 tables.records(self.spark, pinned),
                 before.get("positions", {}),
                 before.get("sources", {}),
+                before.get("tables", {}),
                 before.get("evaluated", ()),
                 everything=everything,
                 same_rules=before.get("fingerprint") == self.state["fingerprint"],
@@ -199,14 +198,12 @@ class _Merge:
             found, taken, continued(old.get("totals"), taken.solved.left, of_outcome(taken.outcome))
         )
         emitted = found.emitted + found.replaced + found.removed
-        limit = self.request.max_change_ratio
-        risk = Risk(emitted, 0 if limit is None else _live(old, standing))
+        warned = guard.passed(self.request, self.target, lambda: Risk(emitted, _live(old, standing)), told)
         if self.request.until == "transform":
-            more = [*risk.warnings(limit), *taken.said]
+            more = [*warned, *taken.said]
             return {"changed": bool(emitted), "version": version, "found": told, "more": more}
         if not found.any:
             return {"version": version, "found": old or told}
-        risk.check(limit, {"target": {"dataset": self.target.id}, **told})
         state = self._next(taken, told, start + emitted, changed=bool(emitted))
         write = partial(fold, self.spark, self.target, found, new_columns=bool(new))
         return self._committed(taken, state, write)

@@ -15,6 +15,7 @@ from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.equality import Rule
 from airflow_merge_provider.jobs.merge_source.affected import Look
 from airflow_merge_provider.jobs.merge_source.components import Entities, entities_of
+from airflow_merge_provider.jobs.merge_source.feed import Fed
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys, source_keys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH
 from airflow_merge_provider.jobs.merge_source.sources import CONTENT, DELETED, ID, Source
@@ -25,8 +26,8 @@ class Reading:
     """How a source's thin rows are read: on fast assumptions first, again where the data contradicts them.
 
     They are that Spark's own expressions can tell every key, and that every entity has one version. From
-    ``position`` on, or all of them, or none where the source is ``known`` to be as it was; ``compared`` asks
-    for hashes of the contents, ``keyed`` for the keys.
+    ``position`` on, or those that were ``fed``, or all of them, or none where the source is ``known`` to be
+    as it was; ``compared`` asks for hashes of the contents, ``keyed`` for the keys.
     """
 
     source: Source
@@ -34,6 +35,7 @@ class Reading:
     native: bool = True
     compared: bool = False
     position: int | None = None
+    fed: Fed | None = None
     known: bool = False
     keyed: bool = True
 
@@ -43,12 +45,15 @@ class Reading:
     @property
     def opened(self) -> Source:
         """The rows to read now."""
+        if self.fed is not None:
+            return self.fed.rows.latest()
         return (self.source if self.position is None else self.source.after(self.position)).latest()
 
     @property
     def rendered(self) -> Source:
         """The rows to make outputs of: also those not read now, whose versions nobody has counted."""
-        several = self.source.sequence is not None and (self.known or self.position is not None)
+        in_part = self.known or self.position is not None or self.fed is not None
+        several = self.source.sequence is not None and in_part
         return replace(self.source, several=True) if several else self.source
 
     def corrected(self, thin: pa.Table, entities: Entities) -> Reading | None:
@@ -80,7 +85,10 @@ class Read:
 
     @property
     def look(self) -> Look:
-        return Look(self.entities, complete=self.reading.position is None and not self.reading.known)
+        reading = self.reading
+        if reading.fed is not None:
+            return Look(self.entities, complete=False, gone=reading.fed.gone(self.entities.hashes))
+        return Look(self.entities, complete=reading.position is None and not reading.known)
 
 
 def read_thin(readings: Sequence[Reading], rules: Sequence[Rule]) -> list[Read]:
@@ -108,6 +116,8 @@ def read_thin(readings: Sequence[Reading], rules: Sequence[Rule]) -> list[Read]:
 
 def _position(reading: Reading, thin: pa.Table) -> tuple[int | None, bool]:
     """Tell how far a source is read now, and whether it ends before what was read of it."""
+    if reading.fed is not None:
+        return None, False
     last: int | None = pc.max(thin.column("place")).as_py()
     if reading.position is None or last is not None or reading.source.place is None:
         return last, False

@@ -42,7 +42,7 @@ class Lake:
         write_deltalake(str(self.folder / dataset), rows, mode=mode, schema_mode=schema_mode)
 
     def run(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
-        """Run once; ``until`` and ``full_refresh`` go into the request, all else is configuration."""
+        """Run once; what is of the request goes there, all else is configuration."""
         self._runs += 1
         report = run(self.spark, self.request(run_id or str(self._runs), **more), Progress(out=str))
         assert len(json.dumps(report)) < 4096
@@ -50,7 +50,8 @@ class Lake:
 
     def request(self, run_id: str, **more: Any) -> JobRequest:
         """Give what the operator asks a Spark process for."""
-        asked = {name: more.pop(name) for name in ("until", "full_refresh") if name in more}
+        given = ("until", "full_refresh", "max_change_ratio")
+        asked = {name: more.pop(name) for name in given if name in more}
         return JobRequest(
             job="joiner",
             config={name: value for name, value in {**self.settings, **more}.items() if value is not None},

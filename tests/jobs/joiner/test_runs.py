@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pyarrow as pa
 import pytest
 
-from airflow_merge_provider.core.errors import ConfigError, DataError
+from airflow_merge_provider.core.errors import ConfigError, DataError, RiskError
 from tests.jobs.joiner.conftest import MakeLake
 from tests.jobs.joiner.lake import CUSTOMERS, PURCHASES, Lake
 
@@ -337,3 +339,33 @@ def test_a_target_of_another_capability_is_left_alone(lake: MakeLake) -> None:
 
     with pytest.raises(DataError, match="was written by something else, not by joiner"):
         join.run(join_keys="customers.id = p.customer", selected_fields="customers.id")
+
+
+@pytest.mark.parametrize("kind", ["delta", "csv"])
+def test_a_result_of_another_size_is_stopped(lake: MakeLake, kind: str) -> None:
+    """Four rows become two: a dry run warns, a run leaves the target alone; the limit itself may be met."""
+    join = lake(target_format=kind)
+    first = join.run(max_change_ratio=0.0)
+    join.write("purchases", PURCHASES.slice(3))
+    join.write("customers", CUSTOMERS.slice(1))
+
+    dry = join.run(until="transform", max_change_ratio=0.4)
+    with pytest.raises(RiskError, match=r"leave 2 rows where 4 stood, a change by 0.5 of them") as refused:
+        join.run(max_change_ratio=0.4)
+
+    assert dry["warnings"] == [f"max_change_ratio: {refused.value.problems[0].message}"]
+    assert refused.value.report["counts"] == {"outputs": 2}
+    assert join.run(max_change_ratio=0.5)["target"]["version"] == first["target"]["version"] + 1
+    with pytest.raises(RiskError, match=r"write 2 rows where 2 stood"):
+        join.run(write_mode="append", full_refresh=True, max_change_ratio=0.5)
+
+
+def test_an_input_that_was_made_anew_is_joined_again(lake: MakeLake) -> None:
+    """It has the version of the table that was in its place, and other rows."""
+    join = lake()
+    join.run()
+    shutil.rmtree(join.folder / "purchases")
+    join.write("purchases", ONE_MORE)
+
+    assert join.run()["changed"] is True
+    assert join.rows() == [(1, "Alex", None), (2, "Bob", None), (3, "Cathie", 27)]

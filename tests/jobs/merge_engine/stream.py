@@ -40,7 +40,7 @@ class Stream:
     def run(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
         """Run once; settings that are of the request go there, all else is configuration."""
         self._runs += 1
-        given = ("until", "full_refresh", "started_at")
+        given = ("until", "full_refresh", "started_at", "max_change_ratio")
         asked = {"started_at": self._runs} | {name: more.pop(name) for name in given if name in more}
         request = JobRequest(
             job="merge_engine",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pyarrow as pa
@@ -360,3 +361,21 @@ def test_what_is_not_folded_yet_can_be_read(stream: MakeStream) -> None:
     made.write({"k": pa.array([None], pa.int64()), "op": ["+I"], "v": [1]})
     with pytest.raises(SparkRuntimeException, match="null in column 'k' of primary_key"):
         current(made.spark, "state", str(made.folder)).collect()
+
+
+def test_a_source_that_was_made_anew_is_not_taken_for_the_one_before(stream: MakeStream) -> None:
+    """What of it was folded cannot be told: the run says so, and a full refresh folds it."""
+    made = stream(**SUM)
+    made.write({"k": [1], "v": [5]})
+    made.run()
+    shutil.rmtree(made.folder / "changes")
+    made.write({"k": [1], "v": [2]})
+
+    with pytest.raises(
+        DataError, match=r"cannot be told: it was made anew since it was folded.*full_refresh=True"
+    ):
+        made.run()
+
+    assert made.rows() == [(1, 5)]
+    made.run(full_refresh=True)
+    assert made.rows() == [(1, 2)]

@@ -43,11 +43,12 @@ class Loads:
     def load(
         self, rows: Rows | pa.Table | None = None, run_id: str | None = None, **more: Any
     ) -> dict[str, Any]:
-        """Write rows as the source and run once; ``until`` and ``full_refresh`` go into the request."""
+        """Write rows as the source and run once; what is of the request goes there."""
         self._runs += 1
         if rows is not None:
             self.write(rows)
-        asked = {name: more.pop(name) for name in ("until", "full_refresh") if name in more}
+        given = ("until", "full_refresh", "max_change_ratio")
+        asked = {name: more.pop(name) for name in given if name in more}
         request = JobRequest(
             job="merge_load",
             config={**self.settings, **more},

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from airflow_merge_provider.core.errors import ConflictError, DataError
+from airflow_merge_provider.core.errors import ConflictError, DataError, RiskError
 from airflow_merge_provider.jobs.merge_load import writing
 from tests.jobs.delta_log import commits
 from tests.jobs.merge_load.conftest import MakeLoads
@@ -227,3 +227,21 @@ def test_a_row_that_is_older_than_the_stored_one_does_nothing(loads: MakeLoads) 
 
     assert {name: report["counts"][name] for name in ("updated", "deleted")} == {"updated": 2, "deleted": 0}
     assert [row["v"] for row in made.rows("v", "id")] == ["a", "a", "new", "restated"]
+
+
+def test_a_load_that_changes_too_much_writes_nothing(loads: MakeLoads) -> None:
+    """Two rows of two are replaced or deleted: a dry run warns, a run stops, a higher limit lets it pass."""
+    made = loads("upsert", **KEY, hard_delete="gone")
+    made.load([{"id": 1, "v": "a", "gone": None}, {"id": 2, "v": "b", "gone": None}], max_change_ratio=0.0)
+    made.write([{"id": 1, "v": "c", "gone": None}, {"id": 2, "v": "b", "gone": True}])
+
+    dry = made.load(until="transform", max_change_ratio=0.9)
+    with pytest.raises(RiskError, match=r"2 rows where 2 stood, 1 of them; the limit is 0.9") as refused:
+        made.load(max_change_ratio=0.9)
+
+    assert dry["warnings"][0].startswith("max_change_ratio: the run would write 2 rows")
+    assert refused.value.report["counts"] == dry["counts"]
+    assert made.version() == 0
+    assert made.load(max_change_ratio=1.0)["target"]["version"] == 1
+    with pytest.raises(RiskError, match=r"leave 3 rows where 1 stood, a change by 2 of them"):
+        made.load([{"id": id_, "v": "z"} for id_ in (7, 8, 9)], full_refresh=True, max_change_ratio=1.0)

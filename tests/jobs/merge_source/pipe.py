@@ -26,6 +26,7 @@ class Pipe:
     def __init__(self, spark: SparkSession, folder: Path, **settings: Any) -> None:
         self.spark, self.folder = spark, folder
         self.settings = {"version": 2, "target": TARGET, **settings}
+        self.keeps_feeds = settings.get("change_detection") == "change_feed"
         self.said: list[str] = []
         self._runs = 0
         self._seen = -1
@@ -37,7 +38,8 @@ class Pipe:
 
     def write(self, dataset: str, rows: pa.Table, mode: str = "append") -> None:
         """Write a typed table."""
-        write_deltalake(str(self.folder / dataset), rows, mode=mode)
+        feed = {"delta.enableChangeDataFeed": "true"} if self.keeps_feeds else None
+        write_deltalake(str(self.folder / dataset), rows, mode=mode, configuration=feed)
 
     def write_json(self, dataset: str, entities: Iterable[Any], mode: str = "append") -> None:
         """Write entities as JSON texts, numbered in their order."""

@@ -70,6 +70,8 @@ class Workload:
             else:
                 self.inputs[alias.upper()] = [{"_id": id_, **self._content()} for id_ in self._ids(alias)]
         self.config = self._config()
+        if seed % 3 == 0:
+            self.config["change_detection"] = "change_feed"
 
     def change(self) -> dict[str, Any]:
         """Change some inputs, and give what is written for it: new versions, or a whole typed table."""

@@ -20,6 +20,17 @@ def test_a_run_above_the_limit_stops_and_tells_what_it_would_do():
     assert not refused.value.retryable
 
 
+def test_a_table_that_is_written_anew_is_weighed_by_its_number_of_rows():
+    """What it loses or gains counts; as many rows as before pass every limit."""
+    with pytest.raises(
+        RiskError, match=r"leave 40 rows where 100 stood, a change by 0.6 of them; the limit is"
+    ):
+        Risk.anew(40, 100).check(0.5, {})
+
+    assert Risk.anew(160, 100).exceeds(0.5)
+    Risk.anew(100, 100).check(0.0, {})
+
+
 @pytest.mark.parametrize(
     ("changed", "before", "limit"),
     [(20, 100, 0.2), (30, 100, None), (30, 0, 0.0), (0, 100, 0.0), (150, 100, 1.5)],

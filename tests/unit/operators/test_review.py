@@ -16,8 +16,8 @@ from airflow_merge_provider.core.protocol import JobResult
 from airflow_merge_provider.core.risk import Risk
 from airflow_merge_provider.jobs.entry import failure
 from airflow_merge_provider.operators import _spark_job
-from airflow_merge_provider.operators.joiner import JoinerOperator
 from airflow_merge_provider.operators.merge_source import MergeSourceOperator
+from airflow_merge_provider.operators.scd2 import Scd2CheckOperator
 from tests.fakes import REPORT, FakeSparkJobHook
 
 RULES = {"datasets": ["crm c", "erp e"], "equality": [["eq", "c.email", "e.mail"]], "warehouse": "/lake"}
@@ -117,14 +117,7 @@ def test_a_no_writes_nothing_and_emits_nothing(answering, event):
     assert fake.requests == []
 
 
-def test_an_operator_without_the_guard_refuses_it():
+def test_an_operator_that_changes_no_rows_refuses_a_limit():
     """An argument without effect would be a promise not kept."""
-    with pytest.raises(ConfigError, match="max_change_ratio: cannot be asked for yet by this operator"):
-        JoinerOperator(
-            task_id="join",
-            inputs=["a", "b"],
-            join_keys="a.x = b.x",
-            target="t",
-            warehouse="/lake",
-            max_change_ratio=0.1,
-        )
+    with pytest.raises(ConfigError, match="max_change_ratio: does not apply: this operator changes no rows"):
+        Scd2CheckOperator(task_id="check", target="t", warehouse="/lake", max_change_ratio=0.1)

@@ -85,8 +85,10 @@ def refusal(**settings: Any) -> list[str]:
         ({"max_key_fanout": True}, "max_key_fanout: must be an integer >= 2"),
         ({"on_over_merge": "skip"}, "on_over_merge: must be 'fail' or 'quarantine'"),
         ({"stable_id": "yes"}, "stable_id: must be a boolean"),
-        ({"change_detection": "feed"}, "change_detection: must be 'auto', 'sequence' or 'hash'"),
-        ({"change_detection": "change_feed"}, "change_detection: 'change_feed' cannot be asked for yet"),
+        (
+            {"change_detection": "feed"},
+            "change_detection: must be 'auto', 'sequence', 'change_feed' or 'hash'",
+        ),
         ({"metrics": "no such?"}, "metrics: 'no such?' names no dataset"),
     ],
 )

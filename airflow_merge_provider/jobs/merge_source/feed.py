@@ -1,0 +1,103 @@
+"""What the change data feed of a dataset says: which entities its commits touched, and what those are now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession, Window, functions as F
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.jobs import sql, tables
+from airflow_merge_provider.jobs.merge_source.components import Flags, Numbers
+from airflow_merge_provider.jobs.merge_source.outcome import HASH
+from airflow_merge_provider.jobs.merge_source.sources import ID, Source
+from airflow_merge_provider.jobs.spark_errors import condition
+from airflow_merge_provider.jobs.tables import Pinned
+
+_KIND, _AT = "_change_type", "_commit_version"
+_IS, _NET = "__merge_is", "net"
+# The feed was not kept all the time, or its files have been cleaned away.
+_GONE = ("DELTA_MISSING_CHANGE_DATA", "DELTA_FILE_NOT_FOUND", "FAILED_READ_FILE")
+
+
+@dataclass(frozen=True)
+class Fed:
+    """The entities that commits touched: ``rows`` are what they are now, ``hashes`` all of them.
+
+    ``net`` is by how many rows each entity has more or fewer than before.
+    """
+
+    rows: Source
+    hashes: Numbers
+    net: Numbers
+
+    def gone(self, present: Numbers) -> Numbers:
+        """Give the entities that are no more, given those that are."""
+        return np.setdiff1d(self.hashes, present)
+
+    def is_plain(self, known: Numbers) -> bool:
+        """Tell whether every entity had one row at most, before and after; ``known`` were there before."""
+        if self.rows.sequence is not None:
+            return True
+        before: Flags = np.isin(self.hashes, known)
+        after = before.astype(np.int64) + self.net
+        return bool(((after == 0) | (after == 1)).all())
+
+
+def require_feeds(spark: SparkSession, pinned: Sequence[Pinned]) -> None:
+    """Refuse datasets that keep no change data feed.
+
+    :raises DataError: with every such dataset.
+    """
+    problems = [_without(each.dataset) for each in pinned if not _keeps(spark, each.dataset)]
+    if problems:
+        raise DataError.of(problems)
+
+
+def fed(
+    spark: SparkSession, pinned: Pinned, since: int, source: Source, opened: Callable[[DataFrame], Source]
+) -> Fed | None:
+    """Read what a dataset's commits after ``since`` touched; None where the feed does not reach back so far.
+
+    ``source`` are all rows, and ``opened`` sees rows of the feed as entities.
+    """
+    if pinned.version is None or pinned.version <= since:
+        return None
+    try:
+        feed = tables.feed(spark, pinned.dataset, since + 1, pinned.version)
+        is_now = F.col(_KIND).isin("insert", "update_postimage")
+        rows = opened(feed.withColumn(_IS, is_now))
+        counted = rows.frame.groupBy(HASH).agg(F.sum(F.when(F.col(_IS), 1).otherwise(-1)).alias(_NET))
+        touched = counted.toArrow()
+    except PySparkException as error:
+        if condition(error).startswith(_GONE):
+            return None
+        raise
+    hashes = touched.column(HASH).to_numpy().astype(np.int64)
+    net = touched.column(_NET).to_numpy().astype(np.int64)
+    if source.sequence is not None:
+        # Which version counts may be one that no commit has touched.
+        touched_ids = rows.frame.select(ID).distinct()
+        frame = source.frame.join(F.broadcast(touched_ids), ID, "left_semi")
+        return Fed(replace(source, frame=frame, several=True), hashes, net)
+    return Fed(replace(rows, frame=_newest(rows.frame)), hashes, net)
+
+
+def _newest(rows: DataFrame) -> DataFrame:
+    """Keep what each entity is after the last commit that touched it, if it is there at all."""
+    rank = "__merge_rank"
+    newest = Window.partitionBy(ID).orderBy(sql.column(_AT).desc(), sql.column(_IS).desc())
+    return rows.withColumn(rank, F.rank().over(newest)).where((F.col(rank) == 1) & F.col(_IS)).drop(rank)
+
+
+def _keeps(spark: SparkSession, dataset: Dataset) -> bool:
+    return dataset.format == "delta" and tables.keeps_feed(spark, dataset)
+
+
+def _without(dataset: Dataset) -> Problem:
+    hint = "set its property delta.enableChangeDataFeed = true, or leave change_detection at 'auto'"
+    return Problem(f"dataset {dataset.id!r}", "feed", "keeps no change data feed", hint)

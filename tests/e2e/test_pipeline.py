@@ -1,0 +1,99 @@
+"""The example pipeline in a real scheduler: a run at its head reaches the last table, so does a change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from demo.local_airflow import ALL, LocalAirflow
+from demo.tables import Row, read
+
+pytestmark = pytest.mark.scheduler
+
+HEAD = "example_pipeline"
+CHAIN = tuple(f"{HEAD}_{name}" for name in ("airports", "flights", "weather", "departures", "history"))
+FLIGHTS = 6_099  # of the first week of the year
+TO_BOSTON = 208
+PATIENCE = 420.0
+
+
+class Pipeline:
+    """The pipeline in one Airflow: its runs, and the tables that it makes."""
+
+    def __init__(self, airflow: LocalAirflow, warehouse: Path) -> None:
+        self.airflow, self.warehouse = airflow, warehouse
+
+    def start(self, **params: object) -> None:
+        """Start the head, and wait until nothing moves any more."""
+        self.airflow.trigger(HEAD, params)
+        before, still, end = None, time.monotonic(), time.monotonic() + PATIENCE
+        while time.monotonic() - still < 15:
+            assert time.monotonic() < end, f"the pipeline does not come to rest: {before}"
+            runs = {dag_id: self.states(dag_id) for dag_id in (HEAD, *CHAIN)}
+            if runs != before or {"queued", "running"} & {state for each in runs.values() for state in each}:
+                before, still = runs, time.monotonic()
+            time.sleep(1)
+        assert {state for states in (before or {}).values() for state in states} == {"success"}, before
+
+    def states(self, dag_id: str) -> list[str]:
+        runs = self.airflow.get(f"/dags/{dag_id}/dagRuns?order_by=id")["dag_runs"]
+        return [run["state"] for run in runs]
+
+    def rows(self, table: str, columns: str = "*") -> list[Row]:
+        return read(self.warehouse / table, columns)
+
+    def version(self, table: str) -> int:
+        return DeltaTable(str(self.warehouse / table)).version()
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    """Give the pipeline after its first run."""
+    home = tmp_path_factory.mktemp("pipeline")
+    warehouse = home / "warehouse"
+    with LocalAirflow(home / "airflow", warehouse, parts=ALL) as airflow:
+        airflow.wait_until_ready((HEAD, *CHAIN))
+        made = Pipeline(airflow, warehouse)
+        made.start()
+        yield made
+
+
+def test_one_run_at_the_head_fills_every_table(pipeline):
+    """Nobody starts the others; every flight is in the history, with its weather and where it goes."""
+    flights = pipeline.rows("pipeline_flights", "flight_id, tailnum, dep_delay, arr_delay")
+    history = pipeline.rows("pipeline_history", "flight_id, temp, dest_name, is_current, valid_to")
+
+    assert len(flights) == len({row["flight_id"] for row in flights}) == FLIGHTS
+    assert {row["flight_id"] for row in history} == {row["flight_id"] for row in flights}
+    assert len(history) == FLIGHTS
+    assert all(row["is_current"] and row["valid_to"] is None for row in history)
+    assert sum(row["temp"] is not None for row in history) > 0.99 * FLIGHTS
+    assert sum(row["dest_name"] is not None for row in history) > 0.95 * FLIGHTS
+    assert len(pipeline.rows("pipeline_weather", "origin")) == 498
+    assert not list((pipeline.warehouse / "weather_landing").rglob("*.json"))
+
+
+def test_one_change_reaches_the_last_table(pipeline):
+    """An airport has another name: its flights get a second version, and nothing else is written."""
+    quiet = {table: pipeline.version(table) for table in ("pipeline_flights", "pipeline_weather")}
+
+    pipeline.start(rename={"BOS": "Boston Logan"})
+
+    history = pipeline.rows("pipeline_history", "dest, dest_name, is_current")
+    to_boston = [row for row in history if row["dest"] == "BOS"]
+    assert len(history) == FLIGHTS + TO_BOSTON
+    assert {row["dest_name"] for row in to_boston if row["is_current"]} == {"Boston Logan"}
+    assert len([row for row in to_boston if not row["is_current"]]) == TO_BOSTON
+    assert {table: pipeline.version(table) for table in quiet} == quiet
+
+
+def test_a_run_without_a_change_comes_to_rest_at_once(pipeline):
+    """The lists are as they were: golden airports are looked at, and nobody after them is started."""
+    runs = {dag_id: len(pipeline.states(dag_id)) for dag_id in CHAIN[-2:]}
+
+    pipeline.start(rename={"BOS": "Boston Logan"})
+
+    assert {dag_id: len(pipeline.states(dag_id)) for dag_id in runs} == runs

@@ -1,0 +1,175 @@
+"""How a run finds what has changed: from the change data feed, and where a table is another one."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.jobs.merge_source import feed, reading
+from tests.jobs.merge_source.conftest import MakePipe
+from tests.jobs.merge_source.pipe import Pipe, table
+from tests.jobs.merge_source.test_changes import said
+
+RULE: dict[str, Any] = {"equality": [["eq", "a.x", "b.x"]]}
+FED = {"change_detection": "change_feed", **RULE}
+A = {"_id": ["a1", "a2", "a3"], "x": [1, 2, 3]}
+
+
+def merging(pipe: MakePipe, **settings: Any) -> Pipe:
+    """Make a pipe over two tables without versions that has run once."""
+    made = pipe("AB", **{**FED, **settings})
+    made.write("A", table(A))
+    made.write("B", table({"_id": ["b1"], "x": [1]}))
+    made.run("first")
+    made.news()
+    return made
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """Give the ids that each read of a dataset gave."""
+    found: list[set[str]] = []
+    read = reading.entities_of
+
+    def seen(thin: pa.Table, sides: Any) -> Any:
+        found.append(set(thin.column("id").to_pylist()))
+        return read(thin, sides)
+
+    monkeypatch.setattr(reading, "entities_of", seen)
+    return found
+
+
+def test_a_feed_tells_what_was_touched(pipe: MakePipe, looked_at: list[set[str]]) -> None:
+    """Updated, deleted, new and renamed rows of several commits, and only these are read."""
+    made = merging(pipe)
+    looked_at.clear()
+    at = f"delta.`{made.folder / 'A'}`"
+    for statement in (
+        f"UPDATE {at} SET x = 9 WHERE _id = 'a1'",
+        f"UPDATE {at} SET x = 7 WHERE _id = 'a1'",
+        f"DELETE FROM {at} WHERE _id = 'a2'",
+        f"INSERT INTO {at} VALUES ('a4', 1), ('a5', 5)",
+        f"DELETE FROM {at} WHERE _id = 'a5'",
+        f"UPDATE {at} SET _id = 'a6' WHERE _id = 'a3'",
+    ):
+        made.spark.sql(statement).collect()
+
+    report = made.run("second")
+
+    assert said(made.news()) == ["~0|a1|1|b1", "-0|a2", "-0|a3", "+0|a1", "+0|a4|1|b1", "+0|a6"]
+    assert looked_at == [{"a1", "a4", "a6"}]
+    assert report["warnings"] == []
+    assert made.run("third")["changed"] is False
+
+
+def test_versions_of_one_entity_are_weighed_against_those_before(pipe: MakePipe) -> None:
+    """The last version counts, also where it is an old one, because the newest was deleted."""
+    made = pipe("AB", **FED)
+    made.write("A", table({"_id": ["a1", "a1", "a2"], "x": [1, 2, 3], "_updated": [1, 2, 3]}))
+    made.write("B", table({"_id": ["b1"], "x": [1], "_updated": [1]}))
+    made.run("first")
+    assert said(made.news()) == ["+0|a1", "+0|a2", "+1|b1"]
+    made.write("A", table({"_id": ["a2"], "x": [1], "_updated": [2]}))
+    made.spark.sql(f"DELETE FROM delta.`{made.folder / 'A'}` WHERE _updated = 2 AND _id = 'a1'").collect()
+
+    made.run("second")
+
+    assert said(made.news()) == ["~0|a1", "~1|b1", "+0|a1|1|b1"]
+
+
+def test_datasets_without_a_feed_are_named(pipe: MakePipe) -> None:
+    """Before anything is read, all of them."""
+    made = merging(pipe)
+    made.keeps_feeds = False
+    made.write("C", table({"_id": ["c1"]}))
+    made.write("D", table({"_id": ["d1"]}))
+
+    with pytest.raises(DataError) as refused:
+        made.run("second", datasets=["A a", "B b", "C c", "D d"])
+
+    assert [problem.path for problem in refused.value.problems] == ["dataset 'C'", "dataset 'D'"]
+    assert "delta.enableChangeDataFeed" in str(refused.value)
+
+
+def test_a_feed_with_a_gap_is_not_believed(pipe: MakePipe, looked_at: list[set[str]]) -> None:
+    """What was committed while no feed was kept is found by reading that dataset as a whole."""
+    made = merging(pipe)
+    looked_at.clear()
+    at = f"delta.`{made.folder / 'A'}`"
+    for statement in (
+        f"ALTER TABLE {at} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)",
+        f"DELETE FROM {at} WHERE _id = 'a2'",
+        f"ALTER TABLE {at} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)",
+    ):
+        made.spark.sql(statement).collect()
+
+    made.run("second")
+
+    assert said(made.news()) == ["-0|a2"]
+    assert looked_at == [{"a1", "a3"}]
+
+
+def test_an_entity_that_comes_a_second_time_is_refused(pipe: MakePipe) -> None:
+    """The feed shows one new row; that there was one before shows only in the whole table."""
+    made = merging(pipe)
+    made.write("A", table({"_id": ["a1"], "x": [5]}))
+
+    with pytest.raises(DataError, match="entity 'a1' is in 2 rows"):
+        made.run("second")
+
+    assert made.version() == 0
+
+
+@pytest.mark.parametrize("settings", [FED, RULE], ids=["feed", "hash"])
+def test_a_table_made_anew_in_the_place_of_another_is_noticed(
+    pipe: MakePipe, settings: dict[str, Any]
+) -> None:
+    """It has the version of the one before it, and none of its rows are those."""
+    made = merging(pipe, **{"change_detection": "auto", **settings})
+    before = DeltaTable(str(made.folder / "A")).version()
+    shutil.rmtree(made.folder / "A")
+    made.write("A", table({"_id": ["a1", "a8"], "x": [2, 1]}))
+    assert DeltaTable(str(made.folder / "A")).version() == before
+
+    made.run("second")
+
+    assert said(made.news()) == ["~0|a1|1|b1", "-0|a2", "-0|a3", "+0|a1", "+0|a8|1|b1"]
+    assert made.run("third")["changed"] is False
+
+
+def test_a_table_with_versions_that_was_made_anew_is_read_from_its_start(pipe: MakePipe) -> None:
+    """Also where its versions go beyond the place that was read."""
+    made = merging(pipe, change_detection="auto")
+    versions = {"_id": ["a1", "a2"], "x": [1, 2], "_updated": [1, 2]}
+    shutil.rmtree(made.folder / "A")
+    made.write("A", table(versions))
+    made.run("second")
+    made.news()
+    shutil.rmtree(made.folder / "A")
+    made.write("A", table({"_id": ["a1", "a3"], "x": [4, 5], "_updated": [1, 5]}))
+
+    made.run("third")
+
+    assert said(made.news()) == ["~0|a1|1|b1", "-0|a2", "+0|a1", "+0|a3", "+1|b1"]
+
+
+def test_what_a_feed_says_of_rows_is_counted() -> None:
+    """An entity had one row or none, and has one row or none."""
+    known = pa.array([1, 2]).to_numpy()
+
+    def is_plain(hashes: list[int], net: list[int]) -> bool:
+        class NoSequence:
+            sequence = None
+
+        one: Any = NoSequence()
+        return feed.Fed(one, pa.array(hashes).to_numpy(), pa.array(net).to_numpy()).is_plain(known)
+
+    assert is_plain([1, 2, 3, 4], [0, -1, 1, 0])
+    assert not is_plain([1], [1])
+    assert not is_plain([3], [2])
+    assert not is_plain([3], [-1])
