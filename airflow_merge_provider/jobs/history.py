@@ -8,6 +8,7 @@ and whenever it cannot, Spark is asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark.errors import AnalysisException
@@ -31,6 +32,9 @@ _NOT_DELTA = (
     "DELTA_TABLE_NOT_FOUND",
     "EXPECT_TABLE_NOT_VIEW",
 )
+
+_MAPPING = "delta.columnMapping.mode"
+_NULLS = "null_count."
 
 Answer = TypeVar("Answer")
 
@@ -58,6 +62,8 @@ def newest(spark: SparkSession, dataset: Dataset) -> Newest | None:
 
     :raises DataError: when there is something else than a Delta table.
     """
+    if _is_nowhere(spark, dataset):
+        return None
     found = asked(spark, dataset, lambda table: Newest(table.version(), str(table.metadata().id)))
     if found is not None:
         return found
@@ -73,6 +79,8 @@ def commits(spark: SparkSession, dataset: Dataset, limit: int | None) -> Commits
 
     :raises DataError: when there is something else than a Delta table.
     """
+    if _is_nowhere(spark, dataset):
+        return []
     return asked(spark, dataset, lambda table: _read_commits(table, limit)) or _commits(spark, dataset, limit)
 
 
@@ -85,15 +93,41 @@ def properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str]:
     return {row["key"]: row["value"] for row in rows}
 
 
-def rows_at(spark: SparkSession, dataset: Dataset, version: int) -> int | None:
-    """Give how many rows the files of a version hold; None where delta-rs cannot tell."""
+def rows_at(spark: SparkSession, dataset: Dataset, version: int, *, live: bool) -> int | None:
+    """Give how many rows the files of a version hold; None where delta-rs cannot tell.
+
+    ``live`` leaves out rows that are marked as deleted: a table that may have such marks is not counted then.
+    """
 
     def counted(table: DeltaTable) -> int | None:
         table.load_as_version(version)
+        if live and "deletionVectors" in (table.protocol().reader_features or ()):
+            return None
         counts = table.get_add_actions().column("num_records").to_pylist()
         return None if None in counts else sum(counts)
 
     return asked(spark, dataset, counted)
+
+
+def full_columns(spark: SparkSession, dataset: Dataset, version: int) -> frozenset[str]:
+    """Name columns that hold no NULL at a version, as far as delta-rs can tell from the files' statistics."""
+
+    def found(table: DeltaTable) -> frozenset[str]:
+        table.load_as_version(version)
+        if _MAPPING in table.metadata().configuration:
+            # The files know columns by other names.
+            return frozenset()
+        files = table.get_add_actions(flatten=True)
+        # A dot may be one between a struct and its field.
+        names = {name for name in table.schema().to_arrow().names if "." not in name}
+        return frozenset(
+            name
+            for name in names
+            if f"{_NULLS}{name}" in files.schema.names
+            and not any(count != 0 for count in files.column(f"{_NULLS}{name}").to_pylist())
+        )
+
+    return asked(spark, dataset, found) or frozenset()
 
 
 def transaction(spark: SparkSession, dataset: Dataset, app_id: str) -> int | None:
@@ -107,6 +141,12 @@ def transaction(spark: SparkSession, dataset: Dataset, app_id: str) -> int | Non
         return DeltaTable(str(path)).transaction_version(app_id) or 0
     except Exception:  # noqa: BLE001 - no right to look, an unknown store, a feature it does not know
         return None
+
+
+def _is_nowhere(spark: SparkSession, dataset: Dataset) -> bool:
+    """Tell whether there is not even a folder, which needs no Spark to see."""
+    path = dataset.path
+    return path is not None and path.startswith("/") and is_local(spark) and not Path(path).exists()
 
 
 def asked(spark: SparkSession, dataset: Dataset, question: Callable[[DeltaTable], Answer]) -> Answer | None:

@@ -28,6 +28,7 @@ from airflow_merge_provider.jobs.history import (
     Commit,
     Commits,
     commits,
+    full_columns,
     newest,
     properties,
     rows_at,
@@ -140,11 +141,21 @@ def keeps_feed(spark: SparkSession, dataset: Dataset) -> bool:
     return properties(spark, dataset).get("delta.enableChangeDataFeed", "false").lower() == "true"
 
 
-def records(spark: SparkSession, pinned: Pinned) -> int | None:
-    """Say how many rows a dataset has, deleted ones perhaps among them; None when nobody knows at once."""
+def records(spark: SparkSession, pinned: Pinned, *, live: bool = False) -> int | None:
+    """Say how many rows a dataset has; None when nobody knows at once.
+
+    Rows that are marked as deleted may be among them, unless only ``live`` ones are asked for.
+    """
     if pinned.version is None or pinned.dataset.format != "delta":
         return None
-    return rows_at(spark, pinned.dataset, pinned.version)
+    return rows_at(spark, pinned.dataset, pinned.version, live=live)
+
+
+def without_nulls(spark: SparkSession, pinned: Pinned) -> frozenset[str]:
+    """Name columns of a dataset in which there is no NULL, as far as that can be told at once."""
+    if pinned.version is None or pinned.dataset.format != "delta":
+        return frozenset()
+    return full_columns(spark, pinned.dataset, pinned.version)
 
 
 def last_run(spark: SparkSession, target: Dataset, capability: str) -> LastRun | None:

@@ -90,7 +90,7 @@ def _joined(
             for stage, ref in config["inputs"].items()
         }
         join = prepared(spark, config, pinned)
-        return join.rows, {"records_in": records_in(join.frames)}
+        return join.rows, {"records_in": records_in(spark, join.frames, pinned)}
     report = run(spark, request, Progress(out=str))
     rows = spark.read.format("delta").load(str(warehouse / TARGET))
     return rows, {"records_in": report["records_in"], "outputs": report["counts"]["outputs"]}

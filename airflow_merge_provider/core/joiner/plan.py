@@ -5,8 +5,8 @@ Source: joiner spec §2.2 (b), §5, §8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from airflow_merge_provider.core.joiner import checks
@@ -88,6 +88,17 @@ class JoinPlan:
         used = {output.source for output in self.outputs if output.stage == stage}
         used |= set(self.keys.get(stage, ()))
         return tuple(field.name for field in self.schemas[stage] if field.name in used)
+
+    def knowing(self, full: Mapping[str, Collection[str]]) -> JoinPlan:
+        """Give the same join where some fields of the inputs are known to hold no null, whatever they may."""
+        null_keys = {
+            stage: tuple(
+                may and field not in full.get(stage, ())
+                for may, field in zip(self.null_keys[stage], fields, strict=True)
+            )
+            for stage, fields in self.keys.items()
+        }
+        return replace(self, null_keys=null_keys)
 
     def explain(self) -> str:
         """Tell the plan in a line per input."""

@@ -10,22 +10,28 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.joiner.plan import JoinPlan
+from airflow_merge_provider.jobs import tables
 from airflow_merge_provider.jobs.joiner.transform import Frames
 from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.tables import Pinned
 
 
-def records_in(frames: Frames) -> dict[str, int]:
-    """Count the rows of every input, side by side.
+def records_in(spark: SparkSession, frames: Frames, pinned: Mapping[str, Pinned]) -> dict[str, int]:
+    """Count the rows of every input, side by side, where they are not known already.
 
     Each is a query of its own: Delta answers a bare count from its log, one inside another query it does not.
     """
+
+    def counted(stage: str) -> int:
+        known = tables.records(spark, pinned[stage], live=True)
+        return frames[stage].count() if known is None else known
+
     with ThreadPoolExecutor(len(frames)) as pool:
-        counts = pool.map(lambda frame: frame.count(), frames.values())
-        return dict(zip(frames, counts, strict=True))
+        return dict(zip(frames, pool.map(counted, frames), strict=True))
 
 
 def check_unique(frames: Frames, plan: JoinPlan) -> None:

@@ -65,6 +65,8 @@ def prepared(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[str, P
     frames = {stage: tables.read(spark, each) for stage, each in pinned.items()}
     schemas = {stage: schema_of(frame) for stage, frame in frames.items()}
     planned = plan(JoinerConfig.parse(raw, schemas), schemas)
+    nullable = [stage for stage, may in planned.null_keys.items() if any(may)]
+    planned = planned.knowing({stage: tables.without_nulls(spark, pinned[stage]) for stage in nullable})
     try:
         rows = joined(frames, planned)
         rows.schema  # noqa: B018 - makes a Connect server analyse the expression
@@ -106,7 +108,7 @@ def _run(
         return told(plan=join.plan)
     with progress.step("count inputs"):
         check_unique(join.frames, join.plan)
-        state["records_in"] = records_in(join.frames)
+        state["records_in"] = records_in(spark, join.frames, pinned)
     if request.until == "transform":
         done = _tried(join, beside, progress)
         said += guard.passed(request, target.dataset, lambda: _risk(spark, target, done["outputs"]), done)
