@@ -94,6 +94,7 @@ with DAG("example_pipeline_weather", schedule=LANDING, **COMMON) as weather:
             "format": "json",
             "schema": "origin STRING, time_hour STRING, temp DOUBLE, wind_speed DOUBLE, visib DOUBLE",
         },
+        writer={"format": "parquet"},
         correlation_attribute_name="station",
         min_records=100,
         max_records=5000,
@@ -101,7 +102,8 @@ with DAG("example_pipeline_weather", schedule=LANDING, **COMMON) as weather:
     )
     merged >> UpsertOperator(
         task_id="load",
-        source={"dataset": "weather_merged", "format": "json"},
+        # Beside each merged file lie its attributes.
+        source={"dataset": "weather_merged", "format": "parquet", "options": {"pathGlobFilter": "*.parquet"}},
         target=WEATHER,
         primary_key=["origin", "time_hour"],
     )
