@@ -1,6 +1,7 @@
 """The merge source's first run against DuckDB with scipy and against Spark's floor, in turns, results equal.
 
-``python -m benchmarks.merge_source_first_run [--size N] [--rounds N]``; the figures go to ``benchmarks/out``.
+``python -m benchmarks.merge_source_first_run [--size N] [--values columns] [--rounds N]``; the figures go to
+``benchmarks/out``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from benchmarks import entities
 from benchmarks.measure import OUT, Way, in_turns, size_of, warm_session, write_results
 from benchmarks.peers.duckdb_merge import PROPERTIES
 
-SUITE = "merge_source_first_run"
+SUITES = {"entity": "merge_source_first_run", "columns": "merge_source_first_run_columns"}
 GOAL = 3.0
 
 
@@ -33,36 +34,38 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=1_000_000, help="entities (1000000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up (3)")
+    parser.add_argument("--values", choices=list(SUITES), default="entity", help="the form of the target")
     chosen = parser.parse_args()
     folder = OUT / "data" / f"{chosen.size}"
     clusters = entities.write(folder, chosen.size)
     spark = warm_session()
     target, file, floor = folder / "target", folder / "duckdb.parquet", folder / "floor"
     ways = [
-        Way("ours", lambda: _ours(spark, folder, target)),
+        Way("ours", lambda: _ours(spark, folder, target, chosen.values)),
         Way("DuckDB + scipy", lambda: _duckdb(folder, file)),
         Way("Spark reads, hashes, writes", lambda: _floor(spark, folder, floor)),
     ]
     in_turns(ways, chosen.rounds)
-    different = _different(spark, target, file)
+    different = _different(spark, target, file, chosen.values)
     spark.stop()
     ours, peer, least = (way.figures()["median"] for way in ways)
     ratios = {"ours / DuckDB": round(ours / peer, 2), "ours / Spark floor": round(ours / least, 2)}
     counted = ways[0].rounds[-1]["golden"]
     facts = {"clusters": counted, "clusters_in_truth": clusters, "rows_that_differ": different, "goal": GOAL}
     print(json.dumps([way.figures() for way in ways], indent=1))
-    written = write_results(SUITE, chosen.size, ways, ratios, facts)
+    written = write_results(SUITES[chosen.values], chosen.size, ways, ratios, facts)
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
     return 1 if different or counted != clusters else 0
 
 
-def _ours(spark: SparkSession, folder: Path, target: Path) -> Mapping[str, Any]:
+def _ours(spark: SparkSession, folder: Path, target: Path, values: str) -> Mapping[str, Any]:
     shutil.rmtree(target, ignore_errors=True)
     config = {
         "version": 2,
         "datasets": [f"{name} {name.lower()}" for name in entities.DATASETS],
         "equality": entities.RULES,
         "target": target.name,
+        "values": values,
     }
     request = JobRequest(
         job="merge_source",
@@ -98,15 +101,18 @@ def _floor(spark: SparkSession, folder: Path, floor: Path) -> Mapping[str, Any]:
     return {"bytes_written": size_of(floor)}
 
 
-def _different(spark: SparkSession, target: Path, file: Path) -> int:
+def _different(spark: SparkSession, target: Path, file: Path, values: str) -> int:
     """Compare all rows with the peer's: id, place, ids, and every property."""
     table = spark.read.format("delta").load(str(target))
-    mine = table.select("_id", "_updated", "$ids", F.to_json("entity").alias("entity")).toArrow()
+    # The peer has columns of lists; one value of an entity is no list.
+    whole = F.to_json("entity" if values == "entity" else F.struct(*PROPERTIES)).alias("entity")
+    mine = table.select("_id", "_updated", "$ids", whole).toArrow()
     theirs = {row["_id"]: row for row in pq.read_table(file).to_pylist()}
     wrong = abs(len(mine) - len(theirs))
     for row in mine.to_pylist():
         other = theirs.get(row["_id"], {})
-        expected = {name: _shape(other.get(name)) for name in PROPERTIES if other.get(name)}
+        shape = _shape if values == "entity" else list
+        expected = {name: shape(other[name]) for name in PROPERTIES if other.get(name)}
         same = (row["_updated"], row["$ids"]) == (other.get("_updated"), other.get("$ids"))
         wrong += not (same and json.loads(row["entity"]) == expected)
     return wrong

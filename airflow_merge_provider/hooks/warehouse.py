@@ -75,6 +75,11 @@ class WarehouseHook(BaseHook):
         table = self.table(self.dataset(ref))
         return None if table is None else table.version()
 
+    def newest(self, ref: str | Mapping[str, Any]) -> tuple[int, str] | None:
+        """Give a table's version and its id, which another table in its place does not have."""
+        table = self.table(self.dataset(ref))
+        return None if table is None else (table.version(), str(table.metadata().id))
+
     def properties(self, ref: str | Mapping[str, Any]) -> dict[str, str]:
         """Give a table's properties; none when there is no such table."""
         table = self.table(self.dataset(ref))

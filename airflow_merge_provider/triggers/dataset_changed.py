@@ -11,15 +11,16 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 
-_SEEN = "watched_version"
+_SEEN = "watched"
 
 
 class DatasetChangedTrigger(BaseEventTrigger):
     """Fire whenever a Delta table has another version than the last time; for an ``AssetWatcher``.
 
-    The version is kept in the state store of the watched asset, after its event has gone out: a triggerer
-    that is restarted may repeat an event, and loses none. Versions that follow each other within one interval
-    are one event; a run takes everything since its last one anyway.
+    A table that was dropped and made anew counts, too, whatever its version is. What was seen is kept in the
+    state store of the watched asset, after its event has gone out: a triggerer that is restarted may repeat
+    an event, and loses none. Versions that follow each other within one interval are one event; a run takes
+    everything since its last one anyway.
 
     :param dataset: a bare id or a location; a catalog table can only be read by Spark.
     :param warehouse: where bare ids lie; by default the connection says it, then ``[merge] warehouse``.
@@ -60,21 +61,24 @@ class DatasetChangedTrigger(BaseEventTrigger):
         told = ""
         while True:
             try:
-                version = await self._version()
+                newest = await self._newest()
             except SetupError as error:
-                version = seen
+                newest = None
                 if str(error) != told:
                     told = str(error)
                     self.log.warning("%s", told)
-            if version is not None and version != seen:
-                yield TriggerEvent({"dataset": self.dataset, "version": version, "before": seen})  # type: ignore[no-untyped-call]
-                seen = version
+            if newest is not None and newest != seen:
+                before = seen["version"] if seen else None
+                said = {"dataset": self.dataset, "version": newest["version"], "before": before}
+                yield TriggerEvent(said)  # type: ignore[no-untyped-call]
+                seen = newest
                 if store is not None:
-                    await store.aset(_SEEN, version)
+                    await store.aset(_SEEN, newest)
             await asyncio.sleep(self.poke_interval)
 
-    async def _version(self) -> int | None:
+    async def _newest(self) -> dict[str, Any] | None:
         hook = WarehouseHook(self.merge_store_conn_id, warehouse=self.warehouse)
         await hook.connect()
         # Files and object stores are read in a thread: other triggers live in this event loop.
-        return await asyncio.to_thread(hook.version, self.dataset)
+        found = await asyncio.to_thread(hook.newest, self.dataset)
+        return None if found is None else {"version": found[0], "table": found[1]}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
@@ -62,10 +62,6 @@ class Seen:
 class Kind(Protocol):
     """Files that are looked into in one way."""
 
-    # Whether one frame holds files of several schemas, and whether it is worth keeping.
-    is_shared: bool
-    keeps: bool
-
     def raw(self, spark: SparkSession, places: Sequence[str]) -> DataFrame:
         """Read what is looked into; this is what may be kept."""
 
@@ -75,6 +71,14 @@ class Kind(Protocol):
     def fact(self, uri: str, seen: Seen) -> Fact:
         """Understand what was seen of a file."""
 
+
+@runtime_checkable
+class Lasting(Kind, Protocol):
+    """Files whose frame is worth keeping until their records are written."""
+
+    # Whether one frame holds files of several schemas.
+    is_shared: bool
+
     def parsed(self, raw: DataFrame, schema: Schema) -> DataFrame:
         """Give the records of sound files with one schema out of what was kept."""
 
@@ -83,7 +87,6 @@ class Known:
     """Files with a schema that is known before their records are looked at."""
 
     is_shared = False
-    keeps = True
 
     def __init__(self, reader: Mapping[str, Any], schema: Schema) -> None:
         self.schema = schema
@@ -142,7 +145,6 @@ class JsonLines:
     """Lines of JSON without a schema: one is inferred for each file from its own records."""
 
     is_shared = True
-    keeps = True
 
     def __init__(self, reader: Mapping[str, Any]) -> None:
         self._options = reader["options"]
@@ -169,10 +171,10 @@ class JsonLines:
 
 
 class JsonArrays:
-    """Files of one JSON array each without a schema: one is inferred as for lines."""
+    """Files of one JSON array each without a schema: one is inferred as for lines.
 
-    is_shared = True
-    keeps = False
+    They are read again to be written: nothing is kept of them.
+    """
 
     def __init__(self) -> None:
         self._schemas: dict[str, Schema] = {}
@@ -191,15 +193,11 @@ class JsonArrays:
     def fact(self, uri: str, seen: Seen) -> Fact:
         return _inferred(seen, self._schemas)
 
-    def parsed(self, raw: DataFrame, schema: Schema) -> DataFrame:
-        raise NotImplementedError("arrays are read again: nothing is kept of them")
-
 
 class Columns:
     """CSV files of one header without a schema: a type is inferred for each file and column."""
 
     is_shared = True
-    keeps = True
 
     def __init__(self, reader: Mapping[str, Any], names: Sequence[str]) -> None:
         self._reader = reader

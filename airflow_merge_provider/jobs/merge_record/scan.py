@@ -12,7 +12,7 @@ from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record import formats
 from airflow_merge_provider.jobs.merge_record.formats import FILE
-from airflow_merge_provider.jobs.merge_record.kinds import Fact, JsonLines, Kind, Seen, Typed
+from airflow_merge_provider.jobs.merge_record.kinds import Fact, JsonLines, Kind, Lasting, Seen, Typed
 from airflow_merge_provider.jobs.merge_record.records import Records
 
 
@@ -72,7 +72,7 @@ def _keep(
     records: Records, kind: Kind, raw: DataFrame, facts: Mapping[str, Fact], config: MergeRecordConfig
 ) -> None:
     """Offer what was parsed to those who write it, by the schemas that were found in it."""
-    if not kind.keeps:
+    if not isinstance(kind, Lasting):
         return
     by_key: dict[str, dict[str, Schema]] = {}
     for uri, fact in facts.items():

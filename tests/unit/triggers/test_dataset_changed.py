@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import shutil
 
 import pytest
 
@@ -84,14 +85,19 @@ def test_a_restart_goes_on_where_it_was(watch, tmp_path):
     store = Store()
 
     assert watch(store, nothing, nothing) == [0, None]
-    assert store == {"watched_version": 0}
+    assert store["watched"]["version"] == 0
     assert watch(store, nothing) == [None]
     table(tmp_path / "crm")
     assert watch(store, nothing) == [1]
 
 
 def test_a_table_that_was_made_anew_is_a_change(watch, tmp_path):
-    """Its version is lower than the one before."""
+    """Whether it has a lower version than the one before, or the same."""
+    table(tmp_path / "crm")
+    store = Store(watched={"version": 7, "table": "another"})
+    assert watch(store, nothing) == [0]
+
+    shutil.rmtree(tmp_path / "crm")
     table(tmp_path / "crm")
 
-    assert watch(Store(watched_version=7), nothing) == [0]
+    assert watch(store, nothing, nothing) == [0, None]
