@@ -81,17 +81,24 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
 
 def test_a_burst_of_events_loses_nothing(lake):
     """Five events at once may make one run, but what is written last is in the output."""
+    lake.rest("burst_out")
+    runs = len(lake.runs("burst_out"))
+
     for value in range(1, 6):
         lake.write("burst_a", value)
         lake.tell("burst_a")
 
     lake.until(lambda: lake.value("burst_out") == 6)
     lake.rest("burst_out")
-    assert 1 <= len(lake.runs("burst_out")) <= 5
+    assert 1 <= len(lake.runs("burst_out")) - runs <= 5
 
 
 def test_any_input_is_enough_and_a_run_without_changes_tells_nobody(lake):
     """An event of the other input starts a run too; it finds nothing new, and what follows it runs."""
+    if lake.value("burst_out") is None:
+        lake.write("burst_a", 1)
+        lake.tell("burst_a")
+        lake.until(lambda: lake.value("burst_out") is not None)
     lake.rest("burst_out")
     runs, told = len(lake.runs("burst_out")), lake.events("burst_out")
 
