@@ -25,7 +25,7 @@ from airflow_merge_provider.core.population import (
     waiting_for,
 )
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.jobs import history, sql, tables
+from airflow_merge_provider.jobs import history, sql, statements, tables
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.spark_errors import condition
 
@@ -51,7 +51,7 @@ def run_flagged(spark: SparkSession, request: JobRequest, progress: Progress, ru
     if not was and output_populated(wish.set_initial_offset, source_populated=ready, run="started"):
         was = flag.set()
     became = output_populated(wish.set_initial_offset, source_populated=ready, run="success")
-    with tables.settings(spark, {tables.BORN_POPULATED: "true" if became else "false"}):
+    with tables.settings(spark, {statements.BORN_POPULATED: "true" if became else "false"}):
         report = run(spark, request, progress)
     if wish.reset and was and not became:
         was = flag.unset()

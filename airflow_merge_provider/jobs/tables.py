@@ -1,4 +1,4 @@
-"""The only place that reads and writes tables: pinned reads, and one commit per run, once or not at all.
+"""How a run meets its tables: pinned reads, and one commit, once or not at all.
 
 A run's commit carries a transaction id ``(airflow-merge/<capability>, n + 1)``, which Delta takes once, and
 a JSON text that says whose run it was. Two runs that start from the same ``n`` cannot both land, whichever
@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import lit
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError, DataError, Problem
-from airflow_merge_provider.core.population import FLAG
 from airflow_merge_provider.jobs import sql
 from airflow_merge_provider.jobs.formats import spark_format
 from airflow_merge_provider.jobs.history import (
@@ -35,12 +33,8 @@ from airflow_merge_provider.jobs.history import (
     transaction,
 )
 from airflow_merge_provider.jobs.spark_errors import condition, typed
+from airflow_merge_provider.jobs.statements import CAPABILITY
 
-CAPABILITY = "merge.capability"
-# A setting of the session: what is made while it is "true" is populated from its first commit on.
-BORN_POPULATED = "airflow.merge.bornPopulated"
-
-_TAKEN = "TABLE_OR_VIEW_ALREADY_EXISTS"
 _LOOK_BACK = 20
 _VERSION_MASK = (1 << 48) - 1
 
@@ -190,9 +184,8 @@ def commit(
 ) -> Committed:
     """Let ``write`` make the run's one commit, and see that it landed.
 
-    ``write`` executes exactly one statement on the target (``create_as``, ``append``, ``overwrite``,
-    ``merge``) and nothing else; ``expected`` is what ``last_run`` gave before anything was read; ``state``
-    is what the next run finds there.
+    ``write`` executes exactly one of the ``statements`` on the target and nothing else; ``expected`` is what
+    ``last_run`` gave before anything was read; ``state`` is what the next run finds there.
 
     :raises ConflictError: when another run committed first; this one has written nothing then.
     """
@@ -231,47 +224,6 @@ def app_id(capability: str) -> str:
     return f"airflow-merge/{capability}"
 
 
-def create_as(
-    target: Dataset,
-    rows: DataFrame,
-    capability: str,
-    properties: Mapping[str, str] | None = None,
-    partition_by: Sequence[str] = (),
-) -> None:
-    """Create the target from rows, with its properties and partitions, in one commit."""
-    writer = rows.writeTo(sql.table(target)).using("delta").tableProperty(CAPABILITY, capability)
-    if partition_by:
-        writer = writer.partitionedBy(*map(sql.column, partition_by))
-    born = {FLAG: "true"} if rows.sparkSession.conf.get(BORN_POPULATED, "false") == "true" else {}
-    for key, value in {"delta.enableDeletionVectors": "true", **born, **(properties or {})}.items():
-        writer = writer.tableProperty(key, value)
-    try:
-        writer.create()
-    except AnalysisException as error:
-        if condition(error) != _TAKEN or commits(rows.sparkSession, target, 1):
-            raise
-        # A first write that was killed has left a folder with a log that holds no commit.
-        writer.createOrReplace()
-
-
-def overwrite(target: Dataset, rows: DataFrame) -> None:
-    """Replace all rows and the schema; the table, its properties and its history stay."""
-    rows.writeTo(sql.table(target)).option("overwriteSchema", "true").overwrite(lit(True))
-
-
-def append(target: Dataset, rows: DataFrame, *, new_columns: bool = False) -> None:
-    """Add rows by the names of their columns; columns that the table lacks only where they may be new."""
-    writer = rows.writeTo(sql.table(target))
-    if new_columns:
-        writer = writer.option("mergeSchema", "true")
-    writer.append()
-
-
-def restore(spark: SparkSession, target: Dataset, version: int) -> None:
-    """Give the target the rows that it had at a version, in a commit of its own."""
-    spark.sql(f"RESTORE TABLE {sql.table(target)} TO VERSION AS OF {version}").collect()
-
-
 def purge(
     spark: SparkSession, target: Dataset, capability: str, committed: Committed, state: Mapping[str, Any]
 ) -> int:
@@ -284,29 +236,6 @@ def purge(
     with settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": words}):
         spark.sql(f"REORG TABLE {sql.table(target)} APPLY (PURGE)").collect()
     return commits(spark, target, 1)[0][0]
-
-
-def merge(
-    spark: SparkSession,
-    target: Dataset,
-    changes: DataFrame,
-    condition: str,
-    clauses: Sequence[str],
-    *,
-    new_columns: bool = False,
-) -> None:
-    """Fold changes into the target with one MERGE; ``condition`` and ``clauses`` call the sides t and s.
-
-    Columns that the clauses name and the target lacks are added where they may be new.
-    """
-    view = f"merge_{uuid.uuid4().hex}"
-    changes.createOrReplaceTempView(view)
-    try:
-        into = "MERGE WITH SCHEMA EVOLUTION INTO" if new_columns else "MERGE INTO"
-        words = [f"{into} {sql.table(target)} AS t USING {view} AS s ON {condition}", *clauses]
-        spark.sql(" ".join(words)).collect()
-    finally:
-        spark.catalog.dropTempView(view)
 
 
 @contextmanager

@@ -15,7 +15,10 @@ from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 
 CAPABILITY = "probe"
-ADD = ("WHEN MATCHED THEN UPDATE SET amount = t.amount + s.amount", "WHEN NOT MATCHED THEN INSERT *")
+ADD = (
+    "WHEN MATCHED THEN UPDATE SET amount = __merge_old.amount + __merge_new.amount",
+    "WHEN NOT MATCHED THEN INSERT *",
+)
 
 
 def request(source: str, target: str, run_id: str = "r1", **config: Any) -> JobRequest:
@@ -30,7 +33,7 @@ def request(source: str, target: str, run_id: str = "r1", **config: Any) -> JobR
 
 def run(spark, request, progress) -> dict[str, Any]:
     """Merge as every capability does: look, pin, read, commit once."""
-    from airflow_merge_provider.jobs import tables
+    from airflow_merge_provider.jobs import statements, tables
 
     target = Dataset(id="target", path=request.config["target"])
     token = request.run.model_dump()
@@ -54,9 +57,9 @@ def run(spark, request, progress) -> dict[str, Any]:
 
     def write() -> None:
         if last is None:
-            tables.create_as(target, rows, CAPABILITY)
+            statements.create_as(target, rows, CAPABILITY)
         else:
-            tables.merge(spark, target, rows, "t.id = s.id", ADD)
+            statements.merge(spark, target, rows, f"{statements.OLD}.id = {statements.NEW}.id", ADD)
 
     with progress.step("write"):
         done = tables.commit(spark, target, CAPABILITY, last, {"token": token}, write)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import ConflictError
-from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.core.errors import ConflictError, DataError
+from airflow_merge_provider.jobs import statements, tables
 from tests.jobs.delta_log import commits
 
 CAP = "merge_source"
-KEY = "t.id = s.id"
+KEY = f"{statements.OLD}.id = {statements.NEW}.id"
 UPSERT = ["WHEN MATCHED THEN UPDATE SET *", "WHEN NOT MATCHED THEN INSERT *"]
 
 
@@ -33,13 +33,13 @@ def _content(spark, target: Dataset) -> list[tuple[Any, ...]]:
 
 def _create(spark, target, *pairs, state=None):
     rows = _rows(spark, *pairs)
-    write = lambda: tables.create_as(target, rows, CAP)  # noqa: E731
+    write = lambda: statements.create_as(target, rows, CAP)  # noqa: E731
     return tables.commit(spark, target, CAP, None, state or {}, write)
 
 
 def _merge(spark, target, expected, *pairs, state=None):
     rows = _rows(spark, *pairs)
-    write = lambda: tables.merge(spark, target, rows, KEY, UPSERT)  # noqa: E731
+    write = lambda: statements.merge(spark, target, rows, KEY, UPSERT)  # noqa: E731
     return tables.commit(spark, target, CAP, expected, state or {}, write)
 
 
@@ -62,7 +62,7 @@ def test_each_run_counts_one_up_and_finds_the_last_ones_state(spark, target):
     )
     second = tables.last_run(spark, target, CAP)
     refreshed = spark.createDataFrame([(9, 1.5)], "id INT, weight DOUBLE")
-    third = tables.commit(spark, target, CAP, second, {}, lambda: tables.overwrite(target, refreshed))
+    third = tables.commit(spark, target, CAP, second, {}, lambda: statements.overwrite(target, refreshed))
 
     assert (second.number, second.version, second.state["sources"]) == (2, 1, {"x": 7})
     assert third == tables.Committed(version=2, number=3)
@@ -71,17 +71,69 @@ def test_each_run_counts_one_up_and_finds_the_last_ones_state(spark, target):
     assert commits(Path(target.path))[2]["properties"]["merge.capability"] == CAP
 
 
-def test_a_catalog_table_is_created_merged_and_overwritten(spark):
-    """The same three commits work by name."""
+def test_rows_are_replaced_where_they_meet(spark, target):
+    """One commit with everything a run says; rows that meet none are added, columns only where they may."""
+    _create(spark, target, (1, "a"), (2, "b"))
+    rows = spark.createDataFrame([(2, "B", 7), (3, "c", 8)], "id INT, name STRING, s INT")
+    first = tables.last_run(spark, target, CAP)
+    with pytest.raises(DataError, match="metadata mismatch"):
+        tables.commit(spark, target, CAP, first, {}, lambda: statements.replace(target, rows, KEY))
+    write = lambda: statements.replace(target, rows, KEY, new_columns=True)  # noqa: E731
+    tables.commit(spark, target, CAP, first, {"token": {"run_id": "r2"}}, write)
+
+    last = commits(Path(target.path))[-1]
+    assert (last["txn"], last["run"]["token"]) == (("airflow-merge/merge_source", 2), {"run_id": "r2"})
+    assert last["properties"]["merge.capability"] == CAP
+    assert _content(spark, target) == [(1, "a", None), (2, "B", 7), (3, "c", 8)]
+    assert len(commits(Path(target.path))) == 2
+
+
+def test_two_replacements_at_once_do_not_both_land(spark, target):
+    """One of two threads that start from the same run writes; the other one says that it lost."""
+    _create(spark, target, *[(number, "a") for number in range(50)])
+    expected = tables.last_run(spark, target, CAP)
+
+    def replaced(name: str) -> str:
+        rows = _rows(spark.newSession(), *[(number, name) for number in range(0, 60, 7)])
+        write = lambda: statements.replace(target, rows, KEY)  # noqa: E731
+        try:
+            tables.commit(rows.sparkSession, target, CAP, expected, {}, write)
+        except ConflictError:
+            return "lost"
+        return name
+
+    with ThreadPoolExecutor(2) as pool:
+        ended = list(pool.map(replaced, ["one", "two"]))
+
+    assert sorted(ended) in (["lost", "one"], ["lost", "two"])
+    names = [name for number, name in _content(spark, target) if number % 7 == 0]
+    assert set(names) == set(ended) - {"lost"}
+
+
+def test_rows_are_not_replaced_where_readers_follow_them(spark, target):
+    """A change data feed has to say what a row was before."""
+    _create(spark, target, (1, "a"))
+    assert statements.can_replace(spark, target)
+    for name in ("delta.enableChangeDataFeed", "delta.enableRowTracking"):
+        spark.sql(f"ALTER TABLE delta.`{target.path}` SET TBLPROPERTIES ('{name}' = 'true')")
+        assert not statements.can_replace(spark, target)
+        spark.sql(f"ALTER TABLE delta.`{target.path}` SET TBLPROPERTIES ('{name}' = 'false')")
+
+
+def test_a_catalog_table_is_created_merged_replaced_and_overwritten(spark):
+    """The same commits work by name."""
     target = Dataset(id="default.run_target", table="default.run_target")
     _create(spark, target, (1, "a"))
     _merge(spark, target, tables.last_run(spark, target, CAP), (2, "b"))
+    second, late = tables.last_run(spark, target, CAP), _rows(spark, (2, "c"), (3, "d"))
+    tables.commit(spark, target, CAP, second, {}, lambda: statements.replace(target, late, KEY))
+    assert _content(spark, target) == [(1, "a"), (2, "c"), (3, "d")]
     rows = _rows(spark, (5, "e"))
     expected = tables.last_run(spark, target, CAP)
-    tables.commit(spark, target, CAP, expected, {}, lambda: tables.overwrite(target, rows))
+    tables.commit(spark, target, CAP, expected, {}, lambda: statements.overwrite(target, rows))
 
     last = tables.last_run(spark, target, CAP)
-    assert (last.number, last.version) == (3, 2)
+    assert (last.number, last.version) == (4, 3)
     assert _content(spark, target) == [(5, "e")]
     spark.sql("DROP TABLE default.run_target")
 
@@ -97,7 +149,7 @@ def test_a_retry_finds_its_own_token(spark, target):
     assert last.state["counts"] == {"rows": 1}
 
 
-@pytest.mark.parametrize("way", ["merge", "overwrite"])
+@pytest.mark.parametrize("way", ["merge", "replace", "overwrite"])
 def test_a_write_that_delta_skips_silently_is_a_lost_race(spark, target, way):
     """A stale number is not an error for Delta; it is one here, and nothing of it is written."""
     _create(spark, target, (1, "a"))
@@ -105,8 +157,9 @@ def test_a_write_that_delta_skips_silently_is_a_lost_race(spark, target, way):
     _merge(spark, target, stale, (1, "first"))
     late = _rows(spark, (1, "late"))
     write = {
-        "merge": lambda: tables.merge(spark, target, late, KEY, UPSERT),
-        "overwrite": lambda: tables.overwrite(target, late),
+        "merge": lambda: statements.merge(spark, target, late, KEY, UPSERT),
+        "replace": lambda: statements.replace(target, late, KEY),
+        "overwrite": lambda: statements.overwrite(target, late),
     }[way]
 
     with pytest.raises(ConflictError, match=r"Another run committed to .*/t first"):
@@ -223,7 +276,7 @@ def test_an_error_after_the_commit_does_not_lose_it(spark, target):
     rows = _rows(spark, (1, "a"))
 
     def write():
-        tables.create_as(target, rows, CAP)
+        statements.create_as(target, rows, CAP)
         raise RuntimeError("a checkpoint failed")
 
     assert tables.commit(spark, target, CAP, None, {}, write) == tables.Committed(0, 1)

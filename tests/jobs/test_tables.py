@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve
 from airflow_merge_provider.core.errors import DataError
-from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs import statements, tables
 
 ODD_NAMES = [
     "a blank",
@@ -46,7 +46,7 @@ def test_any_path_can_be_created_pinned_read_and_owned(spark, tmp_path, odd):
     """Whatever stands in a path, it is quoted."""
     target = Dataset(id="t", path=str(tmp_path / odd))
 
-    tables.create_as(target, _numbers(spark, 2), "merge_source")
+    statements.create_as(target, _numbers(spark, 2), "merge_source")
 
     assert (tmp_path / odd / "_delta_log").is_dir()
     assert tables.read(spark, tables.pin(spark, target)).count() == 2
@@ -146,7 +146,7 @@ def test_a_target_that_something_else_wrote_is_refused(spark, tmp_path):
 def test_a_target_of_another_capability_is_refused(spark, tmp_path):
     """One table has one writer."""
     target = Dataset(id="t", path=str(tmp_path / "t"))
-    tables.create_as(target, _numbers(spark, 1), "merge_engine")
+    statements.create_as(target, _numbers(spark, 1), "merge_engine")
 
     with pytest.raises(DataError, match="was written by merge_engine, not by merge_source"):
         tables.last_run(spark, target, "merge_source")

@@ -12,7 +12,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.schema import Schema
-from airflow_merge_provider.jobs import sql, tables
+from airflow_merge_provider.jobs import sql, statements, tables
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
 from airflow_merge_provider.jobs.joiner.target import CAPABILITY, Target, Written
 from airflow_merge_provider.jobs.tables import LastRun, Pinned
@@ -61,11 +61,11 @@ class TableTarget(Target):
         def write() -> None:
             if self.last is None:
                 odd = any(_is_odd(name) for name in rows.columns)
-                tables.create_as(self.dataset, rows, CAPABILITY, {_MAPPING: "name"} if odd else None)
+                statements.create_as(self.dataset, rows, CAPABILITY, {_MAPPING: "name"} if odd else None)
             elif self.append:
-                tables.append(self.dataset, rows)
+                statements.append(self.dataset, rows)
             else:
-                tables.overwrite(self.dataset, rows)
+                statements.overwrite(self.dataset, rows)
 
         landed = tables.commit(spark, self.dataset, CAPABILITY, self.last, state, write)
         return Written(landed.version, landed.rows)

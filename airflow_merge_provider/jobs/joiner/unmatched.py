@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.joiner.plan import JoinPlan
-from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs import statements, tables
 from airflow_merge_provider.jobs.joiner.transform import Frames
 from airflow_merge_provider.jobs.sql import column
 from airflow_merge_provider.jobs.tables import LastRun
@@ -44,9 +44,9 @@ class Unmatched:
 
         def write() -> None:
             if self.last is None:
-                tables.create_as(self.dataset, rows, CAPABILITY)
+                statements.create_as(self.dataset, rows, CAPABILITY)
             else:
-                tables.overwrite(self.dataset, rows)
+                statements.overwrite(self.dataset, rows)
 
         return tables.commit(spark, self.dataset, CAPABILITY, self.last, state, write).rows
 

@@ -18,13 +18,14 @@ from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan, explain
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.risk import Risk
-from airflow_merge_provider.jobs import guard, sql, tables
+from airflow_merge_provider.jobs import guard, sql, statements, tables
 from airflow_merge_provider.jobs.merge_engine import counting, intake, outcome, side_tables
 from airflow_merge_provider.jobs.merge_engine.report import forms, report
 from airflow_merge_provider.jobs.merge_engine.side_tables import SideTable
 from airflow_merge_provider.jobs.merge_engine.source import Gained, gained
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.spark_errors import first_line
+from airflow_merge_provider.jobs.statements import NEW, OLD
 from airflow_merge_provider.jobs.tables import LastRun, Pinned
 
 CAPABILITY = "merge_engine"
@@ -34,6 +35,7 @@ _MOST_BROADCAST = 64 << 20
 _MERGE_CONF = {
     "spark.sql.adaptive.enabled": "false",
     "spark.databricks.delta.merge.materializeSource": "none",
+    "spark.databricks.delta.insertReplaceOnOrUsing.materializeSource": "none",
 }
 
 
@@ -265,21 +267,27 @@ class _Run:
         def write() -> None:
             if seen.last is None:
                 whole = rows.drop(counting.CHANGE)
-                tables.create_as(self._target, whole, CAPABILITY, partition_by=self._config.partition_by)
+                statements.create_as(self._target, whole, CAPABILITY, partition_by=self._config.partition_by)
             elif self._request.full_refresh:
-                tables.overwrite(self._target, rows.drop(counting.CHANGE))
+                statements.overwrite(self._target, rows.drop(counting.CHANGE))
             elif not counts["updated"] and not counts["removed"]:
                 # New rows alone, or none and removals of unknown keys: what is there is not looked at again.
-                tables.append(self._target, rows.drop(counting.CHANGE))
+                statements.append(self._target, rows.drop(counting.CHANGE))
             else:
                 # Delta joins the target with these rows more than once: without a shuffle of it each time.
                 small = F.broadcast(rows) if self._is_small else rows
                 with tables.settings(self._spark, _MERGE_CONF):
-                    tables.merge(
-                        self._spark, self._target, small, _condition(plan), list(_clauses(plan, counts))
-                    )
+                    self._meet(small, plan, counts)
 
         return tables.commit(self._spark, self._target, CAPABILITY, seen.last, state, write)
+
+    def _meet(self, rows: DataFrame, plan: Plan, counts: Mapping[str, int]) -> None:
+        """Let changed rows meet those of the target."""
+        if not counts["removed"] and statements.can_replace(self._spark, self._target):
+            statements.replace(self._target, rows.drop(counting.CHANGE), _condition(plan))
+        else:
+            clauses = list(_clauses(plan, counts))
+            statements.merge(self._spark, self._target, rows, _condition(plan), clauses)
 
     def _told(
         self,
@@ -297,19 +305,19 @@ class _Run:
 
 def _condition(plan: Plan) -> str:
     equal = "<=>" if plan.options.nullable_key else "="
-    return " AND ".join(f"{sql.name('t', name)} {equal} {sql.name('s', name)}" for name in plan.key)
+    return " AND ".join(f"{sql.name(OLD, name)} {equal} {sql.name(NEW, name)}" for name in plan.key)
 
 
 def _clauses(plan: Plan, counts: Mapping[str, int]) -> Iterator[str]:
     """Yield the clauses that are needed."""
-    change = sql.name("s", counting.CHANGE)
+    change = sql.name(NEW, counting.CHANGE)
     if counts["removed"]:
         yield f"WHEN MATCHED AND {change} = '-D' THEN DELETE"
     if counts["updated"]:
-        sets = ", ".join(f"{sql.name('t', name)} = {sql.name('s', name)}" for name in plan.values)
+        sets = ", ".join(f"{sql.name(OLD, name)} = {sql.name(NEW, name)}" for name in plan.values)
         yield f"WHEN MATCHED AND {change} = '+U' THEN UPDATE SET {sets}"
     if counts["inserted"]:
-        values = ", ".join(sql.name("s", name) for name in plan.names)
+        values = ", ".join(sql.name(NEW, name) for name in plan.names)
         yield f"WHEN NOT MATCHED AND {change} = '+I' THEN INSERT ({sql.names(plan.names)}) VALUES ({values})"
 
 

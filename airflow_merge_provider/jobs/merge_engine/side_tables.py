@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.merge_engine.plan import Plan
-from airflow_merge_provider.jobs import sql, tables
+from airflow_merge_provider.jobs import sql, statements, tables
 from airflow_merge_provider.jobs.merge_engine.counting import REMOVED
 from airflow_merge_provider.jobs.merge_engine.outcome import changes
 from airflow_merge_provider.jobs.tables import LastRun, Pinned
@@ -99,14 +99,14 @@ def remember(
 def _write(spark: SparkSession, side: SideTable, rows: DataFrame, number: int) -> int:
     """Append rows to what the target knows of, or replace what it does not know."""
     if side.last is not None and side.named is not None and side.last.version != side.named:
-        tables.restore(spark, side.dataset, side.named)
+        statements.restore(spark, side.dataset, side.named)
 
     def store() -> None:
         if side.last is None:
-            tables.create_as(side.dataset, rows, side.capability)
+            statements.create_as(side.dataset, rows, side.capability)
         elif side.named is None:
-            tables.overwrite(side.dataset, rows)
+            statements.overwrite(side.dataset, rows)
         else:
-            tables.append(side.dataset, rows)
+            statements.append(side.dataset, rows)
 
     return tables.commit(spark, side.dataset, side.capability, side.last, {"run": number}, store).version

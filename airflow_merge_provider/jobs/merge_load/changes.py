@@ -13,6 +13,7 @@ from pyspark.sql.types import StructField
 from airflow_merge_provider.jobs import sql
 from airflow_merge_provider.jobs.merge_load.columns import comparable, comparable_text, refer
 from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.statements import NEW, OLD
 
 PREFIX = "__merge_"
 ACTION = f"{PREFIX}action"
@@ -30,10 +31,11 @@ class Changes:
     """Rows with an action each, all columns of the target, and what finds the stored rows they mean.
 
     ``address`` are the columns that find stored rows, never NULL unless they are ``nullable``; inserts find
-    none. Each row says what it counts as in the report, and for how many. ``updated`` are the columns that
-    updates set, all when empty. ``only`` is a condition on the target t that all stored rows fulfil that are
-    meant: it tells Delta which files it may leave alone. ``times`` are what a history has to remember, always
-    or when nothing has changed.
+    none but such as are deleted. Each row says what it counts as in the report, and for how many; a deletion
+    that counts as nothing is one whose place is taken. ``updated`` are the columns that updates set, all when
+    empty: the others are what they were. ``only`` is a condition on the target (OLD) that all stored rows
+    fulfil that are meant: it tells Delta which files it may leave alone. ``times`` are what a history has to
+    remember, always or when nothing has changed.
     """
 
     rows: DataFrame
@@ -51,23 +53,34 @@ class Changes:
         return self.rows.where(column(ACTION) == INSERT if self.updated else column(ACTION) != DELETE)
 
     @property
+    def replacing(self) -> DataFrame:
+        """The rows of the target that come, alone or in the place of stored ones."""
+        rows = self.rows.where(column(ACTION).isin(INSERT, UPDATE))
+        return rows.select(*refer(self.columns))
+
+    @property
+    def meeting(self) -> str:
+        """The condition by which rows find the stored ones that they mean."""
+        only = [] if self.only is None else [f"({self.only})"]
+        return " AND ".join([*only, *map(self._same, self.address)])
+
+    @property
     def condition(self) -> str:
         """The condition of the MERGE."""
-        only = [] if self.only is None else [f"({self.only})"]
-        return " AND ".join([f"s.{sql.name(ACTION)} <> '{INSERT}'", *only, *map(self._same, self.address)])
+        return f"{sql.name(NEW, ACTION)} <> '{INSERT}' AND {self.meeting}"
 
     def _same(self, address: StructField) -> str:
         """Write the equality of one address column in SQL."""
         equal = "<=>" if self.nullable else "="
-        return f"{comparable_text(address, 't')} {equal} {comparable_text(address, 's')}"
+        return f"{comparable_text(address, OLD)} {equal} {comparable_text(address, NEW)}"
 
     @property
     def clauses(self) -> list[str]:
-        """The clauses of the MERGE. Columns are unqualified, because a new one is none of t yet."""
-        sets = ", ".join(f"{sql.name(name)} = s.{sql.name(name)}" for name in self.updated or self.columns)
+        """The clauses of the MERGE. Columns are unqualified, because a new one is none of the target yet."""
+        sets = ", ".join(f"{sql.name(name)} = {sql.name(NEW, name)}" for name in self.updated or self.columns)
         names = sql.names(self.columns)
-        values = ", ".join(f"s.{sql.name(name)}" for name in self.columns)
-        action = f"s.{sql.name(ACTION)}"
+        values = ", ".join(sql.name(NEW, name) for name in self.columns)
+        action = sql.name(NEW, ACTION)
         return [
             f"WHEN MATCHED AND {action} = '{DELETE}' THEN DELETE",
             f"WHEN MATCHED AND {action} = '{UPDATE}' THEN UPDATE SET {sets}",
@@ -83,6 +96,12 @@ def acting(rows: DataFrame, action: Column | str, counted: Column | str | None, 
         _value(counted).cast("string").alias(COUNTED),
         F.lit(weight).cast("bigint").alias(WEIGHT),
     )
+
+
+def completed(thin: DataFrame, stored: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Give stored rows whole, with what ``thin`` says anew of those that it names."""
+    said = [name for name in thin.columns if name not in by]
+    return stored.drop(*said).join(thin, list(by))
 
 
 def mapped(words: Mapping[str, str], word: Column) -> Column:

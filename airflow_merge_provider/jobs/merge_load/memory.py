@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs import sql, tables
+from airflow_merge_provider.jobs import sql, statements, tables
 from airflow_merge_provider.jobs.spark_errors import condition
 
 _SUFFIX = "__times"
@@ -52,8 +52,8 @@ class Memory:
             return
         exists = tables.pin(self.spark, self.dataset).exists
         if exists and anew:
-            tables.overwrite(self.dataset, times)
+            statements.overwrite(self.dataset, times)
         elif needed and not exists:
-            tables.create_as(self.dataset, times, _WRITER)
+            statements.create_as(self.dataset, times, _WRITER)
         elif needed:
-            tables.append(self.dataset, times)
+            statements.append(self.dataset, times)

@@ -19,10 +19,11 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.config import AnyLoad
 from airflow_merge_provider.core.merge_load.load import LIST_INDEX, PARENT_ID, ROOT_ID, ROW_ID
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
-from airflow_merge_provider.jobs import sql, tables
+from airflow_merge_provider.jobs import sql, statements, tables
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
 from airflow_merge_provider.jobs.merge_load.columns import aligned, content_hash, layout, refer
 from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.statements import NEW, OLD
 
 _WRITER = "merge_load_nested"
 _IDS = (ROW_ID, PARENT_ID, ROOT_ID, LIST_INDEX)
@@ -77,7 +78,7 @@ def add(spark: SparkSession, target: Dataset, tail: str, elements: DataFrame, ev
     pinned = tables.pin(spark, dataset)
     if not pinned.exists:
         fields = layout(elements.schema, None, (), evolution, dataset.id)
-        tables.create_as(dataset, elements.select(*aligned(elements, fields)), _WRITER)
+        statements.create_as(dataset, elements.select(*aligned(elements, fields)), _WRITER)
         return spark.table(sql.table(dataset)).count()
     stored = tables.read(spark, pinned)
     fields = layout(elements.schema, stored.schema, (), evolution, dataset.id)
@@ -86,7 +87,7 @@ def add(spark: SparkSession, target: Dataset, tail: str, elements: DataFrame, ev
     try:
         count = new.count()
         if count:
-            tables.append(dataset, new, new_columns=True)
+            statements.append(dataset, new, new_columns=True)
         return count
     finally:
         new.unpersist()
@@ -103,8 +104,8 @@ def clear(spark: SparkSession, target: Dataset, tail: str) -> int:
     try:
         count = gone.count()
         if count:
-            found = f"t.{sql.name(ROOT_ID)} = s.{sql.name(ROOT_ID)}"
-            tables.merge(spark, dataset, gone.distinct(), found, ["WHEN MATCHED THEN DELETE"])
+            found = f"{sql.name(OLD, ROOT_ID)} = {sql.name(NEW, ROOT_ID)}"
+            statements.merge(spark, dataset, gone.distinct(), found, ["WHEN MATCHED THEN DELETE"])
         return count
     finally:
         gone.unpersist()

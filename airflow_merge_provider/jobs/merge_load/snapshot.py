@@ -32,13 +32,15 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     Changes,
     Remembers,
     acting,
+    completed,
     union,
 )
 from airflow_merge_provider.jobs.merge_load.columns import content_hash, moment_column, refer
 from airflow_merge_provider.jobs.merge_load.history import History
-from airflow_merge_provider.jobs.merge_load.intake import FLAGGED, Intake, keep
+from airflow_merge_provider.jobs.merge_load.intake import FLAGGED, SMALL, Intake, keep
 from airflow_merge_provider.jobs.merge_load.writing import Weighed, all_new, weighed
 from airflow_merge_provider.jobs.sql import column, name
+from airflow_merge_provider.jobs.statements import OLD
 
 ENDED, VALID = "ended", "valid"
 _CAME, _LIVE, _STORED, _LOADED = (f"{PREFIX}{each}" for each in ("came", "live", "stored", "loaded"))
@@ -244,11 +246,14 @@ class Snapshot:
         )
         added = [] if history.config.current_column is None else [history.config.current_column]
         closed = closed.withColumns({each: F.lit(False) for each in added})
+        versions = history.versions()
+        if not purges:
+            few = F.broadcast(closed) if compared.stored < SMALL else closed
+            closed = completed(few, versions, [*naming.keys, naming.valid_from]).select(*refer(history.names))
         parts = [
             acting(self._opened(there.live), INSERT, "opened"),
             acting(closed, UPDATE, "closed"),
         ]
-        versions = history.versions()
         if marks:
             last = versions.where(history.active()).join(gone, self._keys, "left_semi")
             parts.append(acting(self._marked(last), INSERT, "opened"))
@@ -277,8 +282,8 @@ class Snapshot:
         return self._opened(last.withColumns(deleted))
 
     def _active_text(self) -> str:
-        """Write in SQL that a version of the target t is valid now."""
-        end, at = name("t", self.history.config.valid_to), self.history.config.active_record_timestamp
+        """Write in SQL that a version of the target (OLD) is valid now."""
+        end, at = name(OLD, self.history.config.valid_to), self.history.config.active_record_timestamp
         marked_so = "" if at is None else f" OR {end} = timestamp_micros({micros(at)})"
         return f"{end} IS NULL{marked_so}"
 

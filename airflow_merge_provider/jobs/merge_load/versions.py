@@ -20,12 +20,13 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     UPDATE,
     Changes,
     acting,
+    completed,
     mapped,
     union,
 )
 from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer
 from airflow_merge_provider.jobs.merge_load.history import LATE
-from airflow_merge_provider.jobs.merge_load.intake import CONTENT, TRACKED, Intake, Wanted, keep
+from airflow_merge_provider.jobs.merge_load.intake import CONTENT, SMALL, TRACKED, Intake, Wanted, keep
 from airflow_merge_provider.jobs.merge_load.writing import Weighed, all_new, weighed
 from airflow_merge_provider.jobs.sql import column
 
@@ -80,7 +81,11 @@ def found(
         new = rows.where(column(ACTION) == INSERT).select(column(HASH_COLUMN).alias(TRACKED))
         there = replace(taken, rows=keep(taken.rows.join(new, TRACKED, "left_semi"), held)).checked()
     opened = acting(_opened(there, config, boundary), INSERT, "opened")
-    parts = [opened, rows.where(column(ACTION) != INSERT)]
+    others = rows.where(column(ACTION) != INSERT)
+    if actions.others and not actions.gone:
+        few = F.broadcast(others) if actions.others < SMALL else others
+        others = completed(few, stored, [HASH_COLUMN, config.valid_from])
+    parts = [opened, others]
     address = [stored.schema[HASH_COLUMN], stored.schema[config.valid_from]]
     changes = Changes(union(parts), address, names, updated=(config.valid_to,))
     duplicates = counted["rows"] - counted["versions"]

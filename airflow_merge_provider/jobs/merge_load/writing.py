@@ -12,10 +12,11 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs import sql, tables
+from airflow_merge_provider.jobs import sql, statements, tables
 from airflow_merge_provider.jobs.merge_load.changes import (
     ACTION,
     COUNTED,
+    DELETE,
     INSERT,
     NOTHING,
     WEIGHT,
@@ -40,12 +41,16 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """Changes with how many of each kind there are, and how many rows were loaded for them."""
+    """Changes with how many of each kind there are, and how many rows were loaded for them.
+
+    ``others`` are updates and deletions; ``gone`` are deletions of rows whose place nothing takes.
+    """
 
     changes: Changes
     counts: Mapping[str, int] = field(default_factory=dict)
     inserts: int = 0
     others: int = 0
+    gone: int = 0
     loaded: int = 0
     duplicates: int = 0
 
@@ -65,7 +70,8 @@ def weighed(changes: Changes, held: ExitStack) -> Weighed:
             counts[row[COUNTED]] = counts.get(row[COUNTED], 0) + int(row["w"])
     inserts = sum(row["n"] for row in found if row[ACTION] == INSERT)
     others = sum(row["n"] for row in found if row[ACTION] not in {INSERT, NOTHING})
-    return Weighed(replace(changes, rows=rows), counts, inserts, others)
+    gone = sum(row["n"] for row in found if row[ACTION] == DELETE and row[COUNTED] is not None)
+    return Weighed(replace(changes, rows=rows), counts, inserts, others, gone)
 
 
 def of_load(taken: Intake, changes: Changes, held: ExitStack) -> Weighed:
@@ -104,13 +110,15 @@ def write(
 
     def one_statement() -> None:
         if last is None:
-            tables.create_as(target, inserts, CAPABILITY)
+            statements.create_as(target, inserts, CAPABILITY)
         elif anew:
-            tables.overwrite(target, inserts)
+            statements.overwrite(target, inserts)
         elif not found.others:
-            tables.append(target, inserts, new_columns=True)
+            statements.append(target, inserts, new_columns=True)
+        elif not found.gone and statements.can_replace(spark, target):
+            statements.replace(target, changes.replacing, changes.meeting, new_columns=True)
         else:
-            tables.merge(spark, target, changes.rows, changes.condition, changes.clauses)
+            statements.merge(spark, target, changes.rows, changes.condition, changes.clauses)
 
     settings = {"spark.databricks.delta.schema.autoMerge.enabled": "true"}
     if found.inserts + found.others < SMALL:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs import statements, tables
 from airflow_merge_provider.jobs.tables import Pinned
 
 
@@ -47,9 +47,9 @@ class Beside:
         """
         dataset = self.dataset(name)
         if self._there(dataset) is None:
-            tables.create_as(dataset, rows, self._capability)
+            statements.create_as(dataset, rows, self._capability)
         else:
-            tables.overwrite(dataset, rows)
+            statements.overwrite(dataset, rows)
         self._pin(name, dataset)
 
     def append(self, name: str, rows: DataFrame) -> None:
@@ -60,13 +60,13 @@ class Beside:
         dataset, named = self.dataset(name), self.versions.get(name)
         there = self._there(dataset)
         if there is None:
-            tables.create_as(dataset, rows, self._capability)
+            statements.create_as(dataset, rows, self._capability)
         elif named is None:
-            tables.overwrite(dataset, rows)
+            statements.overwrite(dataset, rows)
         else:
             if there != named:
-                tables.restore(self._spark, dataset, named)
-            tables.append(dataset, rows)
+                statements.restore(self._spark, dataset, named)
+            statements.append(dataset, rows)
         self._pin(name, dataset)
 
     def log(self, dataset: Dataset, rows: DataFrame) -> None:
@@ -75,9 +75,9 @@ class Beside:
         :raises DataError: when the table is somebody else's.
         """
         if self._there(dataset) is None:
-            tables.create_as(dataset, rows, self._capability)
+            statements.create_as(dataset, rows, self._capability)
         else:
-            tables.append(dataset, rows)
+            statements.append(dataset, rows)
 
     def _there(self, dataset: Dataset) -> int | None:
         """Give the newest version of a table, if there is one, and it is ours."""

@@ -1,4 +1,4 @@
-"""How the target gets what has changed: rendered outputs beside their rows, numbered, in one MERGE."""
+"""How the target gets what has changed: rendered outputs beside their rows, numbered, in one commit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import DataType
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs import sql, tables
+from airflow_merge_provider.jobs import sql, statements
 from airflow_merge_provider.jobs.merge_source import difference as of
 from airflow_merge_provider.jobs.merge_source.difference import Difference
 from airflow_merge_provider.jobs.merge_source.intake import LookAgainError
@@ -23,15 +23,16 @@ from airflow_merge_provider.jobs.merge_source.render import REPLACED_BY, content
 from airflow_merge_provider.jobs.merge_source.sources import REPLACED
 from airflow_merge_provider.jobs.merge_source.staging import staged
 from airflow_merge_provider.jobs.merge_source.succession import BY
+from airflow_merge_provider.jobs.statements import NEW, OLD
 
 ID, PLACE, HASH = "_id", "_updated", "_hash"
-BEFORE, SILENT = "__merge_before", "__merge_silent"
-_NUMBER, _INHABITED = "__merge_number", "__merge_inhabited"
+BEFORE = "__merge_before"
+_NUMBER, _INHABITED, _SAME = "__merge_number", "__merge_inhabited", "__merge_same"
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What a run writes: ``rows`` in the target's columns, those that no reader is told of marked SILENT."""
+    """What a run writes: whole ``rows`` of the target; no reader is told of those that are ``silent``."""
 
     rows: DataFrame
     emitted: int
@@ -67,45 +68,50 @@ def changes(
         stack.callback(compared.unpersist)
         is_same = F.col(BEFORE).eqNullSafe(F.col(HASH))
         members = F.size(MEMBERS).alias("members")
-        seen = compared.select(PLACE, is_same.alias(SILENT), members, "_previous", _INHABITED).toArrow()
+        seen = compared.select(PLACE, is_same.alias(_SAME), members, "_previous", _INHABITED).toArrow()
         _check_members(seen, found)
         _check_ids(seen, found)
-        emitted = np.sort(seen.filter(pc.invert(seen.column(SILENT))).column(PLACE).to_numpy())
+        emitted = np.sort(seen.filter(pc.invert(seen.column(_SAME))).column(PLACE).to_numpy())
         first = start + found.retired.num_rows
         numbers = pa.table({PLACE: emitted, _NUMBER: np.arange(first, first + len(emitted))})
         numbered = stack.enter_context(staged(spark, numbers))
         retired = stack.enter_context(staged(spark, _retired(found, start)))
-        emptied = stack.enter_context(staged(spark, pa.table({ID: found.emptied})))
         kinds = {field.name: field.dataType for frame in (rendered, target) for field in frame.schema}
         rows = [
-            _shaped(_numbered(compared.where(~is_same), numbered), kinds, silent=False),
-            _shaped(compared.where(is_same).select(ID, MEMBERS), kinds, silent=True),
-            _shaped(_tombstones(retired, at), kinds, silent=False),
-            _shaped(emptied, kinds, silent=True),
+            _shaped(_numbered(compared.where(~is_same), numbered), kinds),
+            _shaped(_tombstones(retired, at), kinds),
         ]
+        same = seen.num_rows - len(emitted)
+        if same or len(found.emptied):
+            emptied = stack.enter_context(staged(spark, pa.table({ID: found.emptied})))
+            joined = compared.where(is_same).select(ID, MEMBERS)
+            joined = joined.unionByName(emptied.withColumn(MEMBERS, F.array().cast(kinds[MEMBERS])))
+            rows.append(_shaped(target.drop(MEMBERS).join(F.broadcast(joined), ID), kinds))
         replaced = int(pc.sum(found.retired.column(of.REPLACED)).as_py() or 0)
         yield Changes(
             reduce(DataFrame.unionByName, rows),
             emitted=len(emitted),
-            silent=seen.num_rows - len(emitted) + len(found.emptied),
+            silent=same + len(found.emptied),
             replaced=replaced,
             removed=found.retired.num_rows - replaced,
         )
 
 
 def write(spark: SparkSession, target: Dataset, found: Changes, *, new_columns: bool) -> None:
-    """Fold the changes into the target with one MERGE, which may add columns to it."""
-    every = [sql.name(each) for each in found.rows.columns if each != SILENT]
-    given = ", ".join(f"s.{each}" for each in every)
+    """Put the changes in the place of what the target said of their outputs; they may bring new columns."""
+    same = f"{OLD}.{sql.name(ID)} = {NEW}.{sql.name(ID)}"
+    if statements.can_replace(spark, target):
+        statements.replace(target, found.rows, same, new_columns=new_columns)
+        return
+    every = [sql.name(each) for each in found.rows.columns]
     # Without the side in front: only so may a column be one that the target does not have yet.
-    assigned = ", ".join(f"{each} = s.{each}" for each in every)
+    assigned = ", ".join(f"{each} = {NEW}.{each}" for each in every)
+    given = ", ".join(f"{NEW}.{each}" for each in every)
     clauses = [
-        f"WHEN MATCHED AND s.{SILENT} THEN UPDATE SET t.{MEMBERS} = s.{MEMBERS}",
         f"WHEN MATCHED THEN UPDATE SET {assigned}",
         f"WHEN NOT MATCHED THEN INSERT ({', '.join(every)}) VALUES ({given})",
     ]
-    same = f"t.{sql.name(ID)} = s.{sql.name(ID)}"
-    tables.merge(spark, target, found.rows, same, clauses, new_columns=new_columns)
+    statements.merge(spark, target, found.rows, same, clauses, new_columns=new_columns)
 
 
 def _check_members(seen: pa.Table, found: Difference) -> None:
@@ -144,7 +150,7 @@ def _tombstones(retired: DataFrame, at: int) -> DataFrame:
     ).withColumn(HASH, content_hash(*successors))
 
 
-def _shaped(rows: DataFrame, kinds: Mapping[str, DataType], *, silent: bool) -> DataFrame:
+def _shaped(rows: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:
     """Give rows all columns of the target, old and new; what they do not have is NULL, members are none."""
 
     def column(name: str) -> Column:
@@ -152,4 +158,4 @@ def _shaped(rows: DataFrame, kinds: Mapping[str, DataType], *, silent: bool) -> 
             return sql.column(name)
         return (F.array() if name == MEMBERS else F.lit(None)).cast(kinds[name]).alias(name)
 
-    return rows.select(*map(column, kinds), F.lit(silent).alias(SILENT))
+    return rows.select(*map(column, kinds))

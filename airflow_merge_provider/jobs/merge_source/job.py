@@ -20,7 +20,7 @@ from airflow_merge_provider.core.merge_source.fingerprint import signature
 from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.risk import Risk
-from airflow_merge_provider.jobs import guard, tables
+from airflow_merge_provider.jobs import guard, statements, tables
 from airflow_merge_provider.jobs.merge_source import render
 from airflow_merge_provider.jobs.merge_source.beside import Beside
 from airflow_merge_provider.jobs.merge_source.changes import Changes, changes, write as fold
@@ -141,9 +141,9 @@ class _Merge:
                 with tables.settings(self.spark, render.SETTINGS):
                     if self.last is None:
                         properties = properties_for(rows.columns)
-                        tables.create_as(self.target, rows, CAPABILITY, properties)
+                        statements.create_as(self.target, rows, CAPABILITY, properties)
                     else:
-                        tables.overwrite(self.target, rows)
+                        statements.overwrite(self.target, rows)
 
             outputs = taken.outcome.outputs
             state = {**self._next(taken, found, outputs), "beside": {}}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConflictError
-from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs import statements, tables
 from tests.jobs.merge_engine.conftest import MakeStream
 from tests.jobs.merge_engine.stream import Stream
 
@@ -85,14 +85,14 @@ def test_the_second_of_two_runs_at_once_loses(stream: MakeStream, monkeypatch: p
     made.write({"k": [1], "v": [1]})
     made.run()
     made.write({"k": [1], "v": [5]})
-    merge = tables.merge
+    replace = statements.replace
 
     def overtaken(*given: Any) -> None:
-        monkeypatch.setattr(tables, "merge", merge)
+        monkeypatch.setattr(statements, "replace", replace)
         made.run("first")
-        merge(*given)
+        replace(*given)
 
-    monkeypatch.setattr(tables, "merge", overtaken)
+    monkeypatch.setattr(statements, "replace", overtaken)
 
     with pytest.raises(ConflictError) as lost:
         made.run("second")

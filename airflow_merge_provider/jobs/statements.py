@@ -1,0 +1,110 @@
+"""The statements that change a table, each of them one commit."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import lit
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.population import FLAG
+from airflow_merge_provider.jobs import sql
+from airflow_merge_provider.jobs.history import commits, properties
+from airflow_merge_provider.jobs.spark_errors import condition as reason
+
+CAPABILITY = "merge.capability"
+# A setting of the session: what is made while it is "true" is populated from its first commit on.
+BORN_POPULATED = "airflow.merge.bornPopulated"
+
+# What conditions and clauses call the sides: no column has such a name, and Delta would take it for one.
+NEW, OLD = "__merge_new", "__merge_old"
+
+_TAKEN = "TABLE_OR_VIEW_ALREADY_EXISTS"
+# Who reads these is told which row became which, and a replacement does not say that.
+_FOLLOWED = ("delta.enableChangeDataFeed", "delta.enableRowTracking")
+
+
+def create_as(
+    target: Dataset,
+    rows: DataFrame,
+    capability: str,
+    properties: Mapping[str, str] | None = None,
+    partition_by: Sequence[str] = (),
+) -> None:
+    """Create the target from rows, with its properties and partitions, in one commit."""
+    writer = rows.writeTo(sql.table(target)).using("delta").tableProperty(CAPABILITY, capability)
+    if partition_by:
+        writer = writer.partitionedBy(*map(sql.column, partition_by))
+    born = {FLAG: "true"} if rows.sparkSession.conf.get(BORN_POPULATED, "false") == "true" else {}
+    for key, value in {"delta.enableDeletionVectors": "true", **born, **(properties or {})}.items():
+        writer = writer.tableProperty(key, value)
+    try:
+        writer.create()
+    except AnalysisException as error:
+        if reason(error) != _TAKEN or commits(rows.sparkSession, target, 1):
+            raise
+        # A first write that was killed has left a folder with a log that holds no commit.
+        writer.createOrReplace()
+
+
+def overwrite(target: Dataset, rows: DataFrame) -> None:
+    """Replace all rows and the schema; the table, its properties and its history stay."""
+    rows.writeTo(sql.table(target)).option("overwriteSchema", "true").overwrite(lit(True))
+
+
+def append(target: Dataset, rows: DataFrame, *, new_columns: bool = False) -> None:
+    """Add rows by the names of their columns; columns that the table lacks only where they may be new."""
+    writer = rows.writeTo(sql.table(target))
+    if new_columns:
+        writer = writer.option("mergeSchema", "true")
+    writer.append()
+
+
+def restore(spark: SparkSession, target: Dataset, version: int) -> None:
+    """Give the target the rows that it had at a version, in a commit of its own."""
+    spark.sql(f"RESTORE TABLE {sql.table(target)} TO VERSION AS OF {version}").collect()
+
+
+def merge(
+    spark: SparkSession,
+    target: Dataset,
+    changes: DataFrame,
+    condition: str,
+    clauses: Sequence[str],
+    *,
+    new_columns: bool = False,
+) -> None:
+    """Fold changes into the target with one MERGE; ``condition`` and ``clauses`` call the sides OLD and NEW.
+
+    Columns that the clauses name and the target lacks are added where they may be new.
+    """
+    view = f"merge_{uuid.uuid4().hex}"
+    changes.createOrReplaceTempView(view)
+    try:
+        into = "MERGE WITH SCHEMA EVOLUTION INTO" if new_columns else "MERGE INTO"
+        words = [f"{into} {sql.table(target)} AS {OLD} USING {view} AS {NEW} ON {condition}", *clauses]
+        spark.sql(" ".join(words)).collect()
+    finally:
+        spark.catalog.dropTempView(view)
+
+
+def can_replace(spark: SparkSession, target: Dataset) -> bool:
+    """Tell whether rows may be replaced: not where readers follow each row from what it was to what it is."""
+    told = properties(spark, target)
+    return not any(told.get(each, "false").lower() == "true" for each in _FOLLOWED)
+
+
+def replace(target: Dataset, rows: DataFrame, condition: str, *, new_columns: bool = False) -> None:
+    """Put whole rows in the place of those that they meet, and add the others.
+
+    ``condition`` calls the sides OLD and NEW. Delta does this in half the time of a ``MERGE``: rows that go
+    are marked, rows that come are appended. Columns that the table lacks are added where they may be new.
+    """
+    writer = rows.alias(NEW).write.format("delta").mode("overwrite")
+    writer = writer.option("replaceOn", condition).option("targetAlias", OLD)
+    if new_columns:
+        writer = writer.option("mergeSchema", "true")
+    writer.saveAsTable(sql.table(target))
