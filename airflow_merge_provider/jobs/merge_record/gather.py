@@ -19,8 +19,8 @@ from airflow_merge_provider.jobs.merge_record.listing import Waiting
 from airflow_merge_provider.jobs.merge_record.storage import Storage
 
 LINE = "value"
-# Files of this size on average are opened here, as long as together they are not too much for a driver.
-_SMALL = 1 << 20
+# Files up to this size on average are opened here, as long as together they are not too much for a driver.
+_SMALL = 1 << 16
 _MOST = 256 << 20
 # What a Spark on another machine is sent with its plan.
 _MOST_SENT = 16 << 20
