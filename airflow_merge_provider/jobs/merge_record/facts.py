@@ -156,7 +156,9 @@ def _gathered(
     config: MergeRecordConfig,
 ) -> tuple[list[Group], list[tuple[Kind, list[str]]], frozenset[str]]:
     """Take those files of JSON lines out of the rest whose lines are better read here than by Spark."""
-    worth = gather.is_worth_it(files, list(config.reader["options"]), is_near=records.spool.is_near())
+    options, near = list(config.reader["options"]), records.spool.is_near()
+    has_schema = config.reader["schema"] is not None
+    worth = gather.is_worth_it(files, options, is_near=near, has_schema=has_schema)
     lines = gather.objects(source, files) if worth else None
     if lines is None:
         return [], kinds, frozenset()

@@ -19,8 +19,9 @@ from airflow_merge_provider.jobs.merge_record.listing import Waiting
 from airflow_merge_provider.jobs.merge_record.storage import Storage
 
 LINE = "value"
-# Files up to this size on average are opened here, as long as together they are not too much for a driver.
-_SMALL = 1 << 16
+# Files up to this size on average are opened here, as long as together they are not too much for a driver:
+# Spark opens larger ones faster, but tells of lines that go on after their object only without a schema.
+_SMALL, _SMALL_WITH_SCHEMA = 1 << 16, 1 << 20
 _MOST = 256 << 20
 # What a Spark on another machine is sent with its plan.
 _MOST_SENT = 16 << 20
@@ -42,11 +43,12 @@ class Lines:
     overfull: frozenset[str]
 
 
-def is_worth_it(files: Sequence[Waiting], options: Sequence[str], *, is_near: bool) -> bool:
+def is_worth_it(files: Sequence[Waiting], options: Sequence[str], *, is_near: bool, has_schema: bool) -> bool:
     """Say whether files are small, and read line by line."""
     size = sum(file.entry.size for file in files)
+    small = _SMALL_WITH_SCHEMA if has_schema else _SMALL
     plain = _LINE_OPTIONS.isdisjoint(name.lower() for name in options)
-    return plain and size <= min(_MOST if is_near else _MOST_SENT, _SMALL * len(files))
+    return plain and size <= min(_MOST if is_near else _MOST_SENT, small * len(files))
 
 
 def objects(source: Storage, files: Sequence[Waiting]) -> Lines | None:

@@ -159,7 +159,7 @@ class JsonLines:
 
     def seen(self, raw: DataFrame) -> DataFrame:
         record = F.try_parse_json("value")
-        is_object = record.isNotNull() & F.ltrim("value").startswith("{")
+        is_object = record.isNotNull() & F.ltrim("value").startswith("{") & ~_goes_on(F.col("value"))
         return _inferring(raw.select(FILE, record.alias("record"), is_object.alias("is_object")))
 
     def fact(self, uri: str, seen: Seen) -> Fact:
@@ -237,6 +237,14 @@ def _touched(schema: Schema) -> Column:
     columns = [column(name) for name in struct.names]
     hashless = any(word in struct.simpleString() for word in ("map<", "variant"))
     return F.max(F.length(F.to_json(F.struct(*columns))) if hashless else F.xxhash64(*columns))
+
+
+def _goes_on(line: Column) -> Column:
+    """Tell whether a line goes on after its object, which Spark's parser does not say."""
+    # Only where something other than an end follows the end of an object does it have to be parsed for that.
+    doubtful = line.rlike(r"\}\s*[^\s\]}]")
+    within = F.json_array_length(F.concat(F.lit("["), line, F.lit("]")))
+    return F.when(doubtful, ~within.eqNullSafe(F.lit(1))).otherwise(~line.rlike(r"\}\s*$"))
 
 
 def _inferring(records: DataFrame) -> DataFrame:

