@@ -241,10 +241,9 @@ def _touched(schema: Schema) -> Column:
 
 def _goes_on(line: Column) -> Column:
     """Tell whether a line goes on after its object, which Spark's parser does not say."""
-    # Only where something other than an end follows the end of an object does it have to be parsed for that.
-    doubtful = line.rlike(r"\}\s*[^\s\]}]")
+    # Parsed once more only where the first closing brace is not the end of the line.
     within = F.json_array_length(F.concat(F.lit("["), line, F.lit("]")))
-    return F.when(doubtful, ~within.eqNullSafe(F.lit(1))).otherwise(~line.rlike(r"\}\s*$"))
+    return F.when(line.rlike(r"^[^}]*\}\s*$"), F.lit(False)).otherwise(~within.eqNullSafe(F.lit(1)))
 
 
 def _inferring(records: DataFrame) -> DataFrame:
