@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
@@ -23,6 +23,8 @@ BORN_POPULATED = "airflow.merge.bornPopulated"
 NEW, OLD = "__merge_new", "__merge_old"
 
 _TAKEN = "TABLE_OR_VIEW_ALREADY_EXISTS"
+# Where Delta knows replacements there is a setting that allows them; an older one would overwrite the table.
+_ALLOWED = "spark.databricks.delta.replaceOn.dataframe.writer.enabled"
 # Who reads these is told which row became which, and a replacement does not say that.
 _FOLLOWED = ("delta.enableChangeDataFeed", "delta.enableRowTracking")
 
@@ -92,7 +94,15 @@ def merge(
 
 
 def can_replace(spark: SparkSession, target: Dataset) -> bool:
-    """Tell whether rows may be replaced: not where readers follow each row from what it was to what it is."""
+    """Tell whether rows may be replaced.
+
+    Not where readers follow each row from what it was to what it is, nor by a Delta that does not know how.
+    """
+    try:
+        if spark.conf.get(_ALLOWED) != "true":
+            return False
+    except PySparkException:
+        return False
     told = properties(spark, target)
     return not any(told.get(each, "false").lower() == "true" for each in _FOLLOWED)
 

@@ -120,6 +120,17 @@ def test_rows_are_not_replaced_where_readers_follow_them(spark, target):
         spark.sql(f"ALTER TABLE delta.`{target.path}` SET TBLPROPERTIES ('{name}' = 'false')")
 
 
+def test_rows_are_not_replaced_by_a_delta_that_does_not_know_how(spark, target, monkeypatch):
+    """It would take the option for none and overwrite the whole table."""
+    _create(spark, target, (1, "a"))
+    assert statements.can_replace(spark, target)
+    monkeypatch.setattr(statements, "_ALLOWED", "spark.databricks.delta.unknown.to.this.one")
+    assert not statements.can_replace(spark, target)
+    monkeypatch.undo()
+    with tables.settings(spark, {statements._ALLOWED: "false"}):
+        assert not statements.can_replace(spark, target)
+
+
 def test_a_catalog_table_is_created_merged_replaced_and_overwritten(spark):
     """The same commits work by name."""
     target = Dataset(id="default.run_target", table="default.run_target")
