@@ -66,7 +66,9 @@ def _replaced(stored: DataFrame, taken: Intake, config: DeleteInsertConfig) -> D
     found, rest = [], stored
     for keys in (config.primary_key, config.merge_key):
         if keys is not None:
-            loaded = taken.every.select(*refer(keys)).distinct()
+            loaded = taken.every.select(*refer(keys))
+            # Groups have many rows each, keys have one.
+            loaded = loaded.distinct() if keys == config.merge_key else loaded
             loaded = F.broadcast(loaded) if taken.loaded < SMALL else loaded
             found.append(rest.join(loaded, list(keys), "left_semi"))
             rest = rest.join(loaded, list(keys), "left_anti")
@@ -76,16 +78,23 @@ def _replaced(stored: DataFrame, taken: Intake, config: DeleteInsertConfig) -> D
 def _by_key(taken: Intake, gone: DataFrame, config: DeleteInsertConfig) -> Changes:
     """Address stored rows by primary key: a key whose rows differ is deleted and inserted."""
     keys = list(config.primary_key or ())
-    before = gone.groupBy(*refer(keys)).agg(F.sort_array(F.collect_list(CONTENT)).alias(_STORED))
-    after = taken.live.groupBy(*refer(keys)).agg(F.sort_array(F.collect_list(CONTENT)).alias(_LOADED))
-    pairs = before.join(after, keys, "full_outer").where(~column(_STORED).eqNullSafe(column(_LOADED)))
-    counted = F.when(column(_LOADED).isNull(), F.lit("deleted"))
-    deleted = acting(pairs.where(column(_STORED).isNotNull()), DELETE, counted)
-    replaced = F.when(column(_STORED).isNull(), F.lit("inserted")).otherwise(F.lit("updated"))
-    inserted = taken.live.join(pairs.select(*refer(keys), _STORED), keys)
-    names = taken.layout.names
-    inserted = acting(inserted, INSERT, replaced).select(*refer((*names, *MARKS)))
-    return Changes(union([inserted, deleted.select(*refer((*keys, *MARKS)))]), taken.layout.of(keys), names)
+    sides = union(
+        [
+            gone.select(*refer(keys), column(CONTENT).alias(_STORED)),
+            taken.live.select(*refer(keys), column(CONTENT).alias(_LOADED)),
+        ]
+    )
+    contents = [F.sort_array(F.collect_list(side)).alias(side) for side in (_STORED, _LOADED)]
+    pairs = sides.groupBy(*refer(keys)).agg(*contents).where(column(_STORED) != column(_LOADED))
+    pairs = pairs.select(*refer(keys), *[(F.size(side) > 0).alias(side) for side in (_STORED, _LOADED)])
+    counted = F.when(~column(_LOADED), F.lit("deleted"))
+    deleted = acting(pairs.where(_STORED), DELETE, counted)
+    replaced = F.when(column(_STORED), F.lit("updated")).otherwise(F.lit("inserted"))
+    few = F.broadcast(pairs) if taken.loaded < SMALL else pairs
+    inserted = acting(taken.live.join(few.where(_LOADED), keys), INSERT, replaced)
+    inserted = inserted.select(*refer((*taken.layout.names, *MARKS)))
+    deleted = deleted.select(*refer((*keys, *MARKS)))
+    return Changes(union([inserted, deleted]), taken.layout.of(keys), taken.layout.names)
 
 
 def _by_content(taken: Intake, gone: DataFrame) -> Changes:

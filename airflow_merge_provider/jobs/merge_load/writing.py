@@ -104,6 +104,7 @@ def write(
     goes with the rows it is about.
     """
     changes = found.changes
+    few = found.inserts + found.others < SMALL
     inserts = changes.rows.where(sql.column(ACTION) == INSERT).select(*refer(changes.columns))
     if shape is not None and (last is None or anew):
         inserts = inserts.withMetadata(shape.column, {SHAPE: json.dumps(shape.content, sort_keys=True)})
@@ -116,12 +117,14 @@ def write(
         elif not found.others:
             statements.append(target, inserts, new_columns=True)
         elif not found.gone and statements.can_replace(spark, target):
-            statements.replace(target, changes.replacing, changes.meeting, new_columns=True)
+            # Brought to the target's rows; Spark knows the size of rows that are kept, not of others.
+            rows = F.broadcast(changes.replacing) if few else changes.replacing
+            statements.replace(target, rows, changes.meeting, new_columns=True)
         else:
             statements.merge(spark, target, changes.rows, changes.condition, changes.clauses)
 
     settings = {"spark.databricks.delta.schema.autoMerge.enabled": "true"}
-    if found.inserts + found.others < SMALL:
+    if few:
         # Planning a small MERGE anew after each of its stages costs more than it brings.
         settings["spark.sql.adaptive.enabled"] = "false"
     with tables.settings(spark, settings):
