@@ -179,27 +179,30 @@ def _of_key(plan: Plan) -> WindowSpec:
     return Window.partitionBy(*map(sql.column, plan.key))
 
 
-def _in_order(plan: Plan) -> WindowSpec:
+def _in_order(plan: Plan, *, newest_first: bool = False) -> WindowSpec:
     """Order the records of a key; null is the oldest in both directions."""
-    down = plan.options.descending
-    sequence = [sql.column(name) for name in plan.sequence]
-    ordered = [each.desc_nulls_first() if down else each.asc_nulls_first() for each in sequence]
-    then = [sql.column(name).asc_nulls_first() for name in (ARRIVAL, ADDS)]
-    return _of_key(plan).orderBy(*ordered, *then)
+    up, down = Column.asc_nulls_first, Column.desc_nulls_first
+    if newest_first:
+        up, down = Column.desc_nulls_last, Column.asc_nulls_last
+    by_sequence = down if plan.options.descending else up
+    sequence = [by_sequence(sql.column(name)) for name in plan.sequence]
+    return _of_key(plan).orderBy(*sequence, *(up(sql.column(name)) for name in (ARRIVAL, ADDS)))
 
 
 def _compared(plan: Plan, placed: DataFrame) -> DataFrame:
     """Say which records are older than what is stored, and which are as new as another one of the batch."""
     fresh = ~sql.column(STORED) & ~sql.column(IGNORED)
     late = tie = F.lit(False)
+    # One order for both: the records of a key are sorted once.
+    newest_first = _in_order(plan, newest_first=True)
     if plan.groups:
         late = _late_in_groups(plan)
     elif plan.sequence:
-        late = sql.column(POSITION) < _at_stored(plan, sql.column(POSITION))
+        late = F.max(STORED).over(newest_first.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     if plan.sequence:
         sequence = F.struct(*map(sql.column, plan.sequence))
-        other = F.lag(F.struct(fresh.alias("fresh"), sequence.alias("sequence"))).over(_in_order(plan))
-        tie = other["fresh"] & (other["sequence"] == sequence)
+        older = F.lead(F.struct(fresh.alias("fresh"), sequence.alias("sequence"))).over(newest_first)
+        tie = older["fresh"] & (older["sequence"] == sequence)
     flags = {name: fresh & F.coalesce(flag, F.lit(False)) for name, flag in ((LATE, late), (TIE, tie))}
     return placed.withColumns(flags)
 
