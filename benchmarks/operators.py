@@ -1,0 +1,188 @@
+"""What the Airflow side costs: beside the Spark process that it starts, and where there is nothing to do.
+
+``python -m benchmarks.operators [--rounds N]`` runs DAGs as a worker does, with a database and a Spark
+Connect server of their own; figures: ``benchmarks/out``. Each operator runs once to write its table, then
+again with nothing new: on this machine, where what counts is what the operator adds to its child process,
+and on the server, where the whole run counts. The sensor looks at a table of a thousand commits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from benchmarks.measure import OUT
+
+GOALS = {"added by the operator": 0.5, "a look of the sensor": 0.3, "no change, Spark Connect": 4.0}
+COMMITS, ROWS = 1000, 1000
+_SERVER = "spark_of_the_benchmark"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="runs without changes of each operator (5)")
+    rounds = parser.parse_args().rounds
+    place = Path(tempfile.mkdtemp(prefix="merge-benchmark-"))
+    # Before anything imports Airflow.
+    os.environ.update(AIRFLOW_HOME=str(place / "airflow"), AIRFLOW__CORE__LOAD_EXAMPLES="False")
+    try:
+        lake = _lake(place)
+        with _server(place) as port:
+            os.environ[f"AIRFLOW_CONN_{_SERVER.upper()}"] = json.dumps(
+                {"conn_type": "spark_connect", "host": "127.0.0.1", "port": port}
+            )
+            figures = [*_operators(lake, rounds), *_sensor(lake, rounds)]
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    OUT.mkdir(exist_ok=True)
+    (OUT / "operators.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    missed = [each for each in figures if each["median"] > GOALS[each["figure"]]]
+    print(json.dumps(figures, indent=1), f"\ngoals in seconds {GOALS}; missed: {len(missed)}")
+    return 0
+
+
+def _lake(place: Path) -> Path:
+    """Make a small source, and a table of many commits, written by others."""
+    lake = place / "lake"
+    rows = pa.table({"_id": [f"e{number}" for number in range(ROWS)], "mail": ["m"] * ROWS})
+    write_deltalake(str(lake / "source"), rows)
+    write_deltalake(str(lake / "long"), rows.slice(0, 1))
+    table = DeltaTable(str(lake / "long"))
+    for number in range(COMMITS):
+        said = CommitProperties(custom_metadata={"number": str(number)})
+        write_deltalake(table, rows.slice(0, 1), mode="append", commit_properties=said)
+    return lake
+
+
+@contextmanager
+def _server(place: Path) -> Iterator[int]:
+    """Start a Spark Connect server, as its users do, and give its port once it listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    command = [sys.executable, "-m", "airflow_merge_provider", "connect-server", "--port", str(port)]
+    said = place / "server.log"
+    with said.open("wb") as log:
+        child = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        while "sc://" not in said.read_text(encoding="utf-8", errors="replace"):
+            if child.poll() is not None:
+                raise RuntimeError(said.read_text(encoding="utf-8"))
+            time.sleep(0.2)
+        yield port
+    finally:
+        child.terminate()
+        child.wait(30)
+
+
+def _operators(lake: Path, rounds: int) -> Iterator[dict[str, Any]]:
+    from airflow.sdk import DAG  # noqa: PLC0415 - as above
+
+    from airflow_merge_provider.operators.merge_engine import MergeEngineOperator  # noqa: PLC0415
+    from airflow_merge_provider.operators.merge_source import MergeSourceOperator  # noqa: PLC0415
+    from airflow_merge_provider.operators.upsert import UpsertOperator  # noqa: PLC0415
+
+    asked: dict[Any, dict[str, Any]] = {
+        MergeSourceOperator: {"datasets": ["source s"], "strategy": "default", "identity": "first"},
+        MergeEngineOperator: {"source": "source", "primary_key": ["_id"]},
+        UpsertOperator: {"source": "source", "primary_key": "_id"},
+    }
+    for made, given in asked.items():
+        for where, conn_id in (("here", "no_connection"), ("server", _SERVER)):
+            with DAG(f"{made.__name__}_{where}", schedule=None) as dag:
+                made(
+                    task_id="merge", target=f"{made.__name__}_{where}", warehouse=str(lake),
+                    spark_conn_id=conn_id, **given,
+                )  # fmt: skip
+            runs = [_timed(dag) for _ in range(rounds + 1)][1:]
+            whole, child = ([run[place] for run in runs] for place in (0, 1))
+            if where == "here":
+                yield _figure("added by the operator", made.__name__, [a - b for a, b in runs])
+            else:
+                yield _figure("no change, Spark Connect", made.__name__, whole)
+            print(f"{made.__name__}, {where}: {whole}, of which the child {child}", flush=True)
+
+
+def _sensor(lake: Path, rounds: int) -> Iterator[dict[str, Any]]:
+    from airflow_merge_provider.sensors.dataset_populated import DatasetPopulatedSensor  # noqa: PLC0415
+
+    looks = []
+    for _ in range(rounds + 1):
+        sensor = DatasetPopulatedSensor(task_id="wait", datasets=["long"], warehouse=str(lake))
+        began = time.perf_counter()
+        if not sensor.poke({}).is_done:
+            raise RuntimeError("the table is not populated")
+        looks.append(time.perf_counter() - began)
+    yield _figure("a look of the sensor", "the first", looks[:1])
+    yield _figure("a look of the sensor", "later ones", looks[1:])
+
+
+def _figure(figure: str, of: str, seconds: list[float]) -> dict[str, Any]:
+    middle, worst = statistics.median(seconds), max(seconds)
+    return {"figure": figure, "of": of, "median": round(middle, 3), "max": round(worst, 3)}
+
+
+def _timed(dag: Any) -> tuple[float, float]:
+    """Run a DAG of one operator; give the seconds of the operator and those of its child process."""
+    from airflow_merge_provider.launch import JobProcess  # noqa: PLC0415 - as above
+    from airflow_merge_provider.operators._spark_job import SparkJobOperator  # noqa: PLC0415
+
+    seconds = {}
+    with _watched(SparkJobOperator, "execute", seconds), _watched(JobProcess, "_follow", seconds):
+        if str(_run(dag).state) != "success":
+            raise RuntimeError(f"{dag.dag_id} failed")
+    return seconds["execute"], seconds["_follow"]
+
+
+@contextmanager
+def _watched(owner: type, name: str, seconds: dict[str, float]) -> Iterator[None]:
+    plain: Callable[..., Any] = getattr(owner, name)
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return plain(*args, **kwargs)
+        finally:
+            seconds[name] = time.perf_counter() - began
+
+    setattr(owner, name, timed)
+    try:
+        yield
+    finally:
+        setattr(owner, name, plain)
+
+
+def _run(dag: Any) -> Any:
+    """Run a DAG as a worker would, one task after the other in this process."""
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db  # noqa: PLC0415
+    from airflow.models.dagbundle import DagBundleModel  # noqa: PLC0415, TID251 - the server side
+    from airflow.utils import db  # noqa: PLC0415, TID251 - the server side
+    from airflow.utils.session import create_session  # noqa: PLC0415, TID251 - the server side
+
+    if not (Path(os.environ["AIRFLOW_HOME"]) / "airflow.db").is_file():
+        db.initdb()
+    with create_session() as session:
+        session.merge(DagBundleModel(name="benchmark"))
+    bag = DagBag(os.devnull)
+    bag.bag_dag(dag)
+    sync_bag_to_db(bag, bundle_name="benchmark", bundle_version=None)
+    return dag.test()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
