@@ -88,18 +88,18 @@ class Snapshot:
         rows = history.timed(history.taken.rows)
         if history.stored is None:
             return self._remembering(self._first(), rows, known=False)
-        later = self._later(rows)
+        later, is_followed = self._later(rows)
         newest = max(later, default=None)
-        if newest is not None and newest > history.boundary and history.config.on_late == "error":
-            raise _late(history.boundary, newest)
         is_late = newest is not None and newest > history.boundary
+        if newest is not None and is_late and history.config.on_late == "error":
+            raise _late(history.boundary, newest)
         compared = self._compared(rows, is_late=is_late)
         history.taken.require_keys(compared.missing)
         there = self._there(rows, compared)
         if compared.empty:
             found = Weighed(Changes(rows.limit(0), (), history.names))
-        elif is_late or not compared.in_order or there.duplicates or history.naming.overwritten:
-            found = weighed(self._chained(there, compared, is_late=is_late), history.held)
+        elif is_followed or not compared.in_order or there.duplicates or history.naming.overwritten:
+            found = weighed(self._chained(there, compared, is_followed=is_followed), history.held)
         else:
             found = self._in_order(there, compared)
         counts = {**found.counts, ENDED: compared.ended, VALID: compared.valid}
@@ -129,20 +129,24 @@ class Snapshot:
         taken = history.taken.checked()
         return all_new(taken, self._opened(history.timed(taken.live)), history.names, "opened", history.held)
 
-    def _later(self, rows: DataFrame) -> list[datetime]:
-        """Give the remembered times, from this snapshot's on, at which its area was seen."""
+    def _later(self, rows: DataFrame) -> tuple[list[datetime], bool]:
+        """Give the remembered times, from this snapshot's on, at which its area was seen.
+
+        And say whether any area was seen after it: keys move between areas.
+        """
         history = self.history
         if isinstance(history.config.scope, tuple) and history.config.on_late == "error":
-            return []
+            return [], False
         remembered = history.memory.recall()
         if remembered is None:
-            return []
+            return [], False
         seen = remembered.where(column(TIME) >= self._now)
         found = _moments(seen)
+        is_followed = any(each > history.boundary for each in found)
         if not found or not isinstance(history.config.scope, tuple):
-            return found
+            return found, is_followed
         areas = named(rows, history.taken.layout, self._area).select(AREA)
-        return _moments(seen.join(areas, AREA, "left_semi"))
+        return _moments(seen.join(areas, AREA, "left_semi")), is_followed
 
     def _compared(self, rows: DataFrame, *, is_late: bool) -> Compared:
         """Let each key of the snapshot meet the version that is stored for its time."""
@@ -287,13 +291,14 @@ class Snapshot:
         marked_so = "" if at is None else f" OR {end} = timestamp_micros({micros(at)})"
         return f"{end} IS NULL{marked_so}"
 
-    def _chained(self, there: Intake, compared: Compared, *, is_late: bool) -> Changes:
+    def _chained(self, there: Intake, compared: Compared, *, is_followed: bool) -> Changes:
         """Chain what the snapshot says with the stored versions of the keys that differ."""
         history, naming = self.history, self.history.naming
         keys = compared.keys.select(*self._names, _CAME).distinct()
         absent = keys.where(~column(_CAME))
         stored = history.versions()
-        if not naming.purges:
+        if not naming.purges and naming.mark is None:
+            # A deletion that is marked shows what there was before it, however long ago.
             stored = stored.where(history.active() | (column(naming.valid_to) >= self._now))
         met = keep(stored.join(keys, self._keys, "left_semi"), history.held)
         events = [
@@ -301,7 +306,7 @@ class Snapshot:
             absences(absent, naming, self._now),
             stored_events(met, naming, history.active()),
         ]
-        if is_late:
+        if is_followed:
             events += self._until_next(keys, there, met)
         return history.difference(events, met)
 

@@ -60,6 +60,36 @@ def test_a_late_snapshot_is_an_error_even_after_one_that_changed_nothing(loads: 
     assert made.version() == 0
 
 
+def test_a_day_loaded_again_leaves_the_deletion_before_it_marked(loads: MakeLoads) -> None:
+    """What a deletion shows comes from a version that had ended before the day that is loaded again."""
+    made = loads("scd2", natural_key="nk", on_late="repair", on_empty="apply", on_delete="mark")
+    for number, present in ((13, True), (22, True), (18, False), (22, False)):
+        others = [{"nk": 2, "c": "b"}]
+        made.load([*others, {"nk": 1, "c": "a"}] if present else others, **on(number))
+
+    assert made.history("nk", "c", "is_deleted")[1] == [(13, 18, ("a", False)), (18, None, ("a", True))]
+
+
+@pytest.mark.parametrize(
+    ("stays", "moved"),
+    [
+        (False, [(10, 13, ("z",)), (13, None, ("y",))]),
+        (True, [(10, 13, ("z",)), (13, 24, ("y",)), (24, None, ("z",))]),
+    ],
+)
+def test_a_group_seen_first_knows_what_another_one_saw_later(
+    stays: bool, moved: list[Any], loads: MakeLoads
+) -> None:
+    """A key that had been in another group by then was in the late one until that group had it again."""
+    made = loads("scd2", natural_key="nk", on_late="repair", scope=["g"])
+    others = [{"nk": 2, "g": "z"}]
+    made.load([*others, {"nk": 1, "g": "z"}], **on(10))
+    made.load([*others, {"nk": 1, "g": "z"}] if stays else others, **on(24))
+    made.load([{"nk": 1, "g": "y"}], **on(13))
+
+    assert made.history("nk", "g")[1] == moved
+
+
 def test_flags_and_columns_that_are_added(loads: MakeLoads) -> None:
     """Valid versions are marked, every version has a key of its own that a rebuild gives again."""
     settings = {"natural_key": "nk", "current_column": "now", "surrogate_key_column": "sk"}
