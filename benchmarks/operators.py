@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from benchmarks.measure import OUT
 
@@ -63,9 +63,8 @@ def _lake(place: Path) -> Path:
     write_deltalake(str(lake / "source"), rows)
     write_deltalake(str(lake / "long"), rows.slice(0, 1))
     table = DeltaTable(str(lake / "long"))
-    for number in range(COMMITS):
-        said = CommitProperties(custom_metadata={"number": str(number)})
-        write_deltalake(table, rows.slice(0, 1), mode="append", commit_properties=said)
+    for _ in range(COMMITS):
+        write_deltalake(table, rows.slice(0, 1), mode="append")
     return lake
 
 
@@ -91,7 +90,7 @@ def _server(place: Path) -> Iterator[int]:
 
 
 def _operators(lake: Path, rounds: int) -> Iterator[dict[str, Any]]:
-    from airflow.sdk import DAG  # noqa: PLC0415 - as above
+    from airflow.sdk import DAG  # noqa: PLC0415 - after its home is set, here and below
 
     from airflow_merge_provider.operators.merge_engine import MergeEngineOperator  # noqa: PLC0415
     from airflow_merge_provider.operators.merge_source import MergeSourceOperator  # noqa: PLC0415
@@ -139,7 +138,7 @@ def _figure(figure: str, of: str, seconds: list[float]) -> dict[str, Any]:
 
 def _timed(dag: Any) -> tuple[float, float]:
     """Run a DAG of one operator; give the seconds of the operator and those of its child process."""
-    from airflow_merge_provider.launch import JobProcess  # noqa: PLC0415 - as above
+    from airflow_merge_provider.launch import JobProcess  # noqa: PLC0415
     from airflow_merge_provider.operators._spark_job import SparkJobOperator  # noqa: PLC0415
 
     seconds = {}
