@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from pyspark.sql import DataFrame, functions as F
@@ -25,6 +26,14 @@ class Limited(Protocol):
 
     @property
     def destination_scope(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """Groups, a scope, or neither."""
+
+    merge_key: tuple[str, ...] | None
+    destination_scope: str | None
 
 
 def marked(stored: DataFrame, loaded: DataFrame, config: Limited) -> DataFrame:

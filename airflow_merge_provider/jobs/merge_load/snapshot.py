@@ -8,20 +8,14 @@ chain, for the keys that differ.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from pyspark.sql import Column, DataFrame, Observation, functions as F
 
-from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.merge_load.moments import from_micros, micros
+from airflow_merge_provider.core.merge_load.moments import micros
 from airflow_merge_provider.core.merge_load.scd2 import DELETED_HASH, HASH_COLUMN
-from airflow_merge_provider.jobs.merge_load.area import AREA, EVERYWHERE, INSIDE, marked, named
+from airflow_merge_provider.jobs.merge_load.area import INSIDE, marked
 from airflow_merge_provider.jobs.merge_load.chain import (
-    TIME,
     absences,
-    endings,
-    loaded_events,
-    pins,
     stored_events,
 )
 from airflow_merge_provider.jobs.merge_load.changes import (
@@ -30,7 +24,6 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     PREFIX,
     UPDATE,
     Changes,
-    Remembers,
     acting,
     completed,
     union,
@@ -38,6 +31,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
 from airflow_merge_provider.jobs.merge_load.columns import content_hash, moment_column, refer
 from airflow_merge_provider.jobs.merge_load.history import History
 from airflow_merge_provider.jobs.merge_load.intake import FLAGGED, SMALL, Intake, keep
+from airflow_merge_provider.jobs.merge_load.lateness import Lateness
 from airflow_merge_provider.jobs.merge_load.writing import Weighed, all_new, weighed
 from airflow_merge_provider.jobs.sql import column, name
 from airflow_merge_provider.jobs.statements import OLD
@@ -45,16 +39,6 @@ from airflow_merge_provider.jobs.statements import OLD
 ENDED, VALID = "ended", "valid"
 _CAME, _LIVE, _STORED, _LOADED = (f"{PREFIX}{each}" for each in ("came", "live", "stored", "loaded"))
 _ACTIVE, _COVERS, _MISSING = (f"{PREFIX}{each}" for each in ("active", "covers", "missing"))
-_OWN, _OTHER, _NEXT, _ENDS = (f"{PREFIX}{each}" for each in ("own", "other", "next", "ends"))
-_FAR = datetime(9999, 12, 31, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Area:
-    """Where a snapshot deletes absent keys."""
-
-    merge_key: tuple[str, ...] | None
-    destination_scope: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +71,9 @@ class Snapshot:
         history = self.history
         rows = history.timed(history.taken.rows)
         if history.stored is None:
-            return self._remembering(self._first(), rows, known=False)
-        later, is_followed = self._later(rows)
-        newest = max(later, default=None)
-        is_late = newest is not None and newest > history.boundary
-        if newest is not None and is_late and history.config.on_late == "error":
-            raise _late(history.boundary, newest)
-        compared = self._compared(rows, is_late=is_late)
+            return self._lateness.remembering(self._first(), rows, known=False)
+        later, is_followed = self._lateness.later(rows)
+        compared = self._compared(rows, is_late=any(time > history.boundary for time in later))
         history.taken.require_keys(compared.missing)
         there = self._there(rows, compared)
         if compared.empty:
@@ -108,12 +88,11 @@ class Snapshot:
             new = compared.keys.where(column(history.naming.valid_from).isNull()).select(*self._names)
             duplicates += new.count() - new.distinct().count()
         found = replace(found, counts=counts, loaded=compared.loaded, duplicates=duplicates)
-        return self._remembering(found, rows, known=history.boundary in later)
+        return self._lateness.remembering(found, rows, known=history.boundary in later)
 
     @property
-    def _area(self) -> Area:
-        scope = self.history.config.scope
-        return Area(scope, None) if isinstance(scope, tuple) else Area(None, scope)
+    def _lateness(self) -> Lateness:
+        return Lateness(self.history)
 
     @property
     def _now(self) -> Column:
@@ -128,25 +107,6 @@ class Snapshot:
         history = self.history
         taken = history.taken.checked()
         return all_new(taken, self._opened(history.timed(taken.live)), history.names, "opened", history.held)
-
-    def _later(self, rows: DataFrame) -> tuple[list[datetime], bool]:
-        """Give the remembered times, from this snapshot's on, at which its area was seen.
-
-        And say whether any area was seen after it: keys move between areas.
-        """
-        history = self.history
-        if isinstance(history.config.scope, tuple) and history.config.on_late == "error":
-            return [], False
-        remembered = history.memory.recall()
-        if remembered is None:
-            return [], False
-        seen = remembered.where(column(TIME) >= self._now)
-        found = _moments(seen)
-        is_followed = any(each > history.boundary for each in found)
-        if not found or not isinstance(history.config.scope, tuple):
-            return found, is_followed
-        areas = named(rows, history.taken.layout, self._area).select(AREA)
-        return _moments(seen.join(areas, AREA, "left_semi")), is_followed
 
     def _compared(self, rows: DataFrame, *, is_late: bool) -> Compared:
         """Let each key of the snapshot meet the version that is stored for its time."""
@@ -201,7 +161,7 @@ class Snapshot:
         """
         history, naming = self.history, self.history.naming
         begins, ends, active = column(naming.valid_from), column(naming.valid_to), history.active()
-        around = marked(history.versions(), history.taken.every, self._area).where(
+        around = marked(history.versions(), history.taken.every, self._lateness.area).where(
             active | (ends >= self._now)
         )
         covers = (begins <= self._now) & (active | (ends > self._now))
@@ -307,90 +267,9 @@ class Snapshot:
             stored_events(met, naming, history.active()),
         ]
         if is_followed:
-            events += self._until_next(keys, there, met)
+            events += self._lateness.until_next(keys, there, met)
         return history.difference(events, met)
-
-    def _until_next(self, keys: DataFrame, there: Intake, met: DataFrame) -> list[DataFrame]:
-        """Say until when a late snapshot holds for each key.
-
-        It holds until a stored version begins, or until the area of the stored state was seen while that
-        state was there, for then it was confirmed. Where the area of the late state was seen before, the key
-        was not there any more. An end of the stored state because its own area was seen without it says
-        nothing about the late state in another one. Source: merge_load spec §9.3.
-        """
-        naming = self.history.naming
-        each = keys.select(*self._names)
-        for frame in self._next_times(there, met):
-            each = each.join(frame, self._keys, "left")
-        far = moment_column(_FAR)
-        own, ends = F.coalesce(column(_OWN), far), F.coalesce(column(_ENDS), far)
-        was_there = column(f"{_OTHER}_there").isNotNull()
-        confirmed = F.when(column(_OTHER) < ends, column(_OTHER))
-        until = F.least(F.coalesce(confirmed, far), F.coalesce(column(_NEXT), far))
-        pinned = each.select(*self._names, F.when(was_there, confirmed).otherwise(column(_OWN)).alias(TIME))
-        ended = each.where(was_there & (own < until)).select(*self._names, column(_OWN).alias(TIME))
-        lasting = each.where(was_there & (ends < F.least(own, until)))
-        lasting = lasting.select(*self._names, column(_ENDS).alias(TIME))
-        again = there.live.drop(TIME).join(lasting, self._keys)
-        return [
-            pins(pinned.where(column(TIME).isNotNull()), naming),
-            endings(ended, naming),
-            loaded_events(again, naming, F.lit(False)),
-        ]
-
-    def _next_times(self, there: Intake, met: DataFrame) -> list[DataFrame]:
-        """Give for each key when a late and a stored state could have been missed, and when they give way.
-
-        That is: when the area of either was seen next, when the stored state ends, and when the next begins.
-        """
-        history, naming, layout = self.history, self.history.naming, self.history.taken.layout
-        seen = history.memory.recall()
-        assert seen is not None  # noqa: S101 - a remembered time has made the snapshot a late one
-        seen = seen.where(column(TIME) > self._now).groupBy(AREA).agg(F.min(TIME).alias(_NEXT))
-        begins, ends = column(naming.valid_from), column(naming.valid_to)
-        covers = (begins <= self._now) & (history.active() | (ends > self._now))
-        if naming.mark is not None:
-            covers &= ~column(naming.mark)
-
-        def next_of(rows: DataFrame, alias: str) -> DataFrame:
-            lying = named(rows, layout, self._area).select(*self._names, AREA)
-            return lying.join(seen, AREA, "left").select(
-                *self._names, column(_NEXT).alias(alias), F.lit(True).alias(f"{alias}_there")
-            )
-
-        times = met.groupBy(*self._names).agg(
-            F.min(F.when(begins > self._now, begins)).alias(_NEXT),
-            F.max(F.when(covers & ~history.active(), ends)).alias(_ENDS),
-        )
-        return [next_of(there.live, _OWN), next_of(met.where(covers), _OTHER), times]
-
-    def _remembering(self, found: Weighed, rows: DataFrame, *, known: bool) -> Weighed:
-        """Say what there is to remember of a snapshot: its time, unless it shows in the history anyway."""
-        config = self.history.config
-        remembers: Remembers = "always" if config.on_late == "repair" else "unchanged"
-        if isinstance(config.scope, tuple):
-            if config.on_late == "error":
-                return found
-            areas = named(rows, self.history.taken.layout, self._area).select(AREA).distinct()
-        elif known:
-            return found
-        else:
-            areas = rows.sparkSession.range(1).select(F.lit(EVERYWHERE).alias(AREA))
-        times = areas.select(AREA, self._now.alias(TIME))
-        return replace(found, changes=replace(found.changes, times=times, remembers=remembers))
 
     @property
     def _names(self) -> list[Column]:
         return refer(self.history.naming.keys)
-
-
-def _moments(times: DataFrame) -> list[datetime]:
-    rows = times.select(F.unix_micros(TIME).alias("at")).distinct().collect()
-    return [from_micros(row["at"]) for row in rows]
-
-
-def _late(at: datetime, newest: datetime) -> DataError:
-    """Give the error of a load that is older than another one."""
-    message = f"the load of {at.isoformat()} is older than the one of {newest.isoformat()}"
-    hint = "load in the order of time, or write the history anew with on_late='repair'"
-    return DataError.of([Problem("boundary_timestamp", "late", message, hint)])

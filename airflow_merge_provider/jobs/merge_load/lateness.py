@@ -1,0 +1,155 @@
+"""What follows from a snapshot not being the newest one: when its areas were seen, and until when it holds.
+
+Source: merge_load spec §9.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from pyspark.sql import Column, DataFrame, functions as F
+
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_load.moments import from_micros
+from airflow_merge_provider.jobs.merge_load.area import AREA, EVERYWHERE, Area, named
+from airflow_merge_provider.jobs.merge_load.chain import TIME, endings, loaded_events, pins
+from airflow_merge_provider.jobs.merge_load.changes import PREFIX, Remembers
+from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer
+from airflow_merge_provider.jobs.merge_load.history import History
+from airflow_merge_provider.jobs.merge_load.intake import Intake
+from airflow_merge_provider.jobs.merge_load.writing import Weighed
+from airflow_merge_provider.jobs.sql import column
+
+_OWN, _OTHER, _NEXT, _ENDS = (f"{PREFIX}{each}" for each in ("own", "other", "next", "ends"))
+_FAR = datetime(9999, 12, 31, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """The remembered times of a history, as a snapshot of its boundary sees them."""
+
+    history: History
+
+    @property
+    def area(self) -> Area:
+        """Where the snapshot deletes absent keys."""
+        scope = self.history.config.scope
+        return Area(scope, None) if isinstance(scope, tuple) else Area(None, scope)
+
+    def later(self, rows: DataFrame) -> tuple[list[datetime], bool]:
+        """Give the remembered times, from the snapshot's on, at which its area was seen.
+
+        And say whether any area was seen after it: keys move between areas.
+
+        :raises DataError: when there is one after it and the history takes no late snapshots.
+        """
+        found, is_followed = self._later(rows)
+        newest = max(found, default=self.history.boundary)
+        if newest > self.history.boundary and self.history.config.on_late == "error":
+            raise _late(self.history.boundary, newest)
+        return found, is_followed
+
+    def until_next(self, keys: DataFrame, there: Intake, met: DataFrame) -> list[DataFrame]:
+        """Say, as events, until when the snapshot holds for each key.
+
+        It holds until a stored version begins, or until the area of the stored state was seen while that
+        state was there, for then it was confirmed. Where the area of the late state was seen before, the key
+        was not there any more. An end of the stored state because its own area was seen without it says
+        nothing about the late state in another one.
+        """
+        naming = self.history.naming
+        each = keys.select(*self._names)
+        for frame in self._next_times(there, met):
+            each = each.join(frame, list(naming.keys), "left")
+        far = moment_column(_FAR)
+        own, ends = F.coalesce(column(_OWN), far), F.coalesce(column(_ENDS), far)
+        was_there = column(f"{_OTHER}_there").isNotNull()
+        confirmed = F.when(column(_OTHER) < ends, column(_OTHER))
+        until = F.least(F.coalesce(confirmed, far), F.coalesce(column(_NEXT), far))
+        pinned = each.select(*self._names, F.when(was_there, confirmed).otherwise(column(_OWN)).alias(TIME))
+        ended = each.where(was_there & (own < until)).select(*self._names, column(_OWN).alias(TIME))
+        lasting = each.where(was_there & (ends < F.least(own, until)))
+        lasting = lasting.select(*self._names, column(_ENDS).alias(TIME))
+        again = there.live.drop(TIME).join(lasting, list(naming.keys))
+        return [
+            pins(pinned.where(column(TIME).isNotNull()), naming),
+            endings(ended, naming),
+            loaded_events(again, naming, F.lit(False)),
+        ]
+
+    def remembering(self, found: Weighed, rows: DataFrame, *, known: bool) -> Weighed:
+        """Say what there is to remember of a snapshot: its time, unless it shows in the history anyway."""
+        config = self.history.config
+        remembers: Remembers = "always" if config.on_late == "repair" else "unchanged"
+        if isinstance(config.scope, tuple):
+            if config.on_late == "error":
+                return found
+            areas = named(rows, self.history.taken.layout, self.area).select(AREA).distinct()
+        elif known:
+            return found
+        else:
+            areas = rows.sparkSession.range(1).select(F.lit(EVERYWHERE).alias(AREA))
+        times = areas.select(AREA, self._now.alias(TIME))
+        return replace(found, changes=replace(found.changes, times=times, remembers=remembers))
+
+    def _later(self, rows: DataFrame) -> tuple[list[datetime], bool]:
+        history = self.history
+        if isinstance(history.config.scope, tuple) and history.config.on_late == "error":
+            return [], False
+        remembered = history.memory.recall()
+        if remembered is None:
+            return [], False
+        seen = remembered.where(column(TIME) >= self._now)
+        found = _moments(seen)
+        is_followed = any(each > history.boundary for each in found)
+        if not found or not isinstance(history.config.scope, tuple):
+            return found, is_followed
+        areas = named(rows, history.taken.layout, self.area).select(AREA)
+        return _moments(seen.join(areas, AREA, "left_semi")), is_followed
+
+    def _next_times(self, there: Intake, met: DataFrame) -> list[DataFrame]:
+        """Give for each key when a late and a stored state could have been missed, and when they give way.
+
+        That is: when the area of either was seen next, when the stored state ends, and when the next begins.
+        """
+        history, naming, layout = self.history, self.history.naming, self.history.taken.layout
+        seen = history.memory.recall()
+        assert seen is not None  # noqa: S101 - a remembered time has made the snapshot a late one
+        seen = seen.where(column(TIME) > self._now).groupBy(AREA).agg(F.min(TIME).alias(_NEXT))
+        begins, ends = column(naming.valid_from), column(naming.valid_to)
+        covers = (begins <= self._now) & (history.active() | (ends > self._now))
+        if naming.mark is not None:
+            covers &= ~column(naming.mark)
+
+        def next_of(rows: DataFrame, alias: str) -> DataFrame:
+            lying = named(rows, layout, self.area).select(*self._names, AREA)
+            return lying.join(seen, AREA, "left").select(
+                *self._names, column(_NEXT).alias(alias), F.lit(True).alias(f"{alias}_there")
+            )
+
+        times = met.groupBy(*self._names).agg(
+            F.min(F.when(begins > self._now, begins)).alias(_NEXT),
+            F.max(F.when(covers & ~history.active(), ends)).alias(_ENDS),
+        )
+        return [next_of(there.live, _OWN), next_of(met.where(covers), _OTHER), times]
+
+    @property
+    def _now(self) -> Column:
+        return moment_column(self.history.boundary)
+
+    @property
+    def _names(self) -> list[Column]:
+        return refer(self.history.naming.keys)
+
+
+def _moments(times: DataFrame) -> list[datetime]:
+    rows = times.select(F.unix_micros(TIME).alias("at")).distinct().collect()
+    return [from_micros(row["at"]) for row in rows]
+
+
+def _late(at: datetime, newest: datetime) -> DataError:
+    """Give the error of a snapshot that is older than another one."""
+    message = f"the load of {at.isoformat()} is older than the one of {newest.isoformat()}"
+    hint = "load in the order of time, or write the history anew with on_late='repair'"
+    return DataError.of([Problem("boundary_timestamp", "late", message, hint)])
