@@ -8,7 +8,14 @@ from typing import Any, Literal
 from pydantic import Field
 
 from airflow_merge_provider.core.errors import Problem
-from airflow_merge_provider.core.merge_load.load import Column, Columns, Condition, LoadConfig, both_sorts
+from airflow_merge_provider.core.merge_load.load import (
+    Column,
+    Columns,
+    Condition,
+    LoadConfig,
+    both_sorts,
+    is_timeless,
+)
 
 
 class DeleteInsertConfig(LoadConfig):
@@ -32,6 +39,10 @@ class DeleteInsertConfig(LoadConfig):
     @property
     def absence_deletes(self) -> bool:
         return self.destination_scope is not None
+
+    @property
+    def is_idempotent(self) -> bool:
+        return not self.appends and is_timeless(self, self.destination_scope)
 
     @property
     def appends(self) -> bool:
@@ -79,6 +90,10 @@ class UpsertConfig(LoadConfig):
     @property
     def absence_deletes(self) -> bool:
         return self.variant == "cdc" and (self.merge_key is None or self.destination_scope is not None)
+
+    @property
+    def is_idempotent(self) -> bool:
+        return self.skip_unchanged_rows and is_timeless(self, self.destination_scope)
 
     @classmethod
     def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:

@@ -106,6 +106,11 @@ class LoadConfig(Config):
         return False
 
     @property
+    def is_idempotent(self) -> bool:
+        """Whether the same rows change nothing when they are loaded again, at whatever time."""
+        return False
+
+    @property
     def empty_load(self) -> str:
         """What a load without rows leads to."""
         return self.on_empty or ("error" if self.absence_deletes else "skip")
@@ -125,6 +130,14 @@ class LoadConfig(Config):
                 yield from reference_problems(known[path], path)
         if known.get("target") is not None and known.get("target") == known.get("source"):
             yield Problem("target", "target", "is the source of the load", "choose another target")
+
+
+def is_timeless(config: LoadConfig, *conditions: str | None) -> bool:
+    """Say whether nothing but the rows decides: a condition may ask what time it is.
+
+    Lists in tables of their own are settled after the commit, which a run that is cut off may owe.
+    """
+    return config.nested == "columns" and not any((config.source_filter, *conditions))
 
 
 def both_sorts(known: Mapping[str, Any]) -> Iterator[Problem]:

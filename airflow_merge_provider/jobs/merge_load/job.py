@@ -84,7 +84,7 @@ class _Run:
         return {
             "token": self.request.run.model_dump(),
             "fingerprint": signature(self.config),
-            "sources": {self.pinned.dataset.uri: self.pinned.version},
+            **tables.seen([self.pinned]),
         }
 
     @property
@@ -100,6 +100,8 @@ class _Run:
         run = replace(self, last=last)
         if last is not None and run.is_retry(last):
             return run.again(last)
+        if last is not None and run.is_settled(last):
+            return run.report(counts=run.nothing_new(last))
         return run.report() if self.request.until == "plan" else run.loaded()
 
     def again(self, last: LastRun) -> dict[str, Any]:
@@ -115,6 +117,21 @@ class _Run:
         return not self.request.full_refresh and all(
             last.state.get(name) == value for name, value in self.state.items()
         )
+
+    def is_settled(self, last: LastRun) -> bool:
+        """Tell whether source and target are as the last run left them, and loading again changes nothing."""
+        settled = {name: value for name, value in self.state.items() if name != "token"}
+        return (
+            self.config.is_idempotent
+            and not self.request.full_refresh
+            and last.version == last.run_version
+            and all(last.state.get(name) == value for name, value in settled.items())
+        )
+
+    def nothing_new(self, last: LastRun) -> dict[str, int]:
+        """Count the rows that the last run loaded, none of which changes anything now."""
+        kept = ("loaded", "duplicates")
+        return {kind: count if kind in kept else 0 for kind, count in last.state.get("counts", {}).items()}
 
     def loaded(self) -> dict[str, Any]:
         """Read, compare, write."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -10,9 +12,10 @@ import pytest
 from deltalake import write_deltalake
 
 from airflow_merge_provider.core.errors import ConflictError, DataError, RiskError
-from airflow_merge_provider.jobs.merge_load import writing
+from airflow_merge_provider.jobs.merge_load import job, writing
 from tests.jobs.delta_log import commits
 from tests.jobs.merge_load.conftest import MakeLoads
+from tests.jobs.merge_load.loads import Killed, killed
 
 KEY = {"primary_key": "id"}
 
@@ -87,6 +90,64 @@ def test_a_load_without_news_commits_nothing(
 
     assert not report["changed"]
     assert made.version() == 0
+
+
+@pytest.mark.parametrize(
+    ("strategy", "settings"),
+    [("upsert", KEY), ("delete-insert", KEY), ("delete-insert", {"merge_key": "id"})],
+    ids=["upsert", "by key", "by group"],
+)
+def test_a_load_that_was_loaded_is_not_read_again(
+    strategy: str, settings: dict[str, Any], loads: MakeLoads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says how many rows it had; a commit by somebody else, or a source made anew, is looked at."""
+    made = loads(strategy, **settings)
+    loaded = made.load([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
+    with monkeypatch.context() as patched:
+        patched.setattr(job, "take_in", killed)
+        again = made.load()
+        planned = made.load(until="transform")
+        with pytest.raises(Killed):
+            made.load(full_refresh=True)
+        with pytest.raises(Killed):
+            made.load(schema_evolution="error")
+    assert not again["changed"]
+    assert again["target"]["version"] == 0
+    assert loaded["counts"] == {**again["counts"], "inserted": 2}
+    assert planned["counts"] == again["counts"]
+    assert planned["dry_run"]
+
+    write_deltalake(str(made.target), pa.table({"id": [1], "v": ["x"]}), mode="overwrite")
+    assert made.load()["changed"]
+    assert [row["v"] for row in made.rows()] == ["a", "b"]
+
+    shutil.rmtree(made.folder / "s")
+    assert made.load([{"id": 1, "v": "c"}])["changed"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "settings", "changes"),
+    [
+        ("upsert", {**KEY, "skip_unchanged_rows": False}, True),
+        ("upsert", {**KEY, "source_filter": "id <= current_date()"}, False),
+        ("delete-insert", {**KEY, "destination_scope": "v < current_date()"}, False),
+        ("delete-insert", {}, True),
+        ("scd2", {"natural_key": "id"}, False),
+    ],
+    ids=["unchanged", "filter", "scope", "append", "history"],
+)
+def test_a_load_that_may_say_something_else_is_read_again(
+    strategy: str, settings: dict[str, Any], changes: bool, loads: MakeLoads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A condition may ask what time it is, an appended load is appended, a history asks when."""
+    made = loads(strategy, **settings)
+    day = date(2024, 1, 1)
+    made.load([{"id": day, "v": day}])
+
+    assert made.load()["changed"] is changes
+    monkeypatch.setattr(job, "take_in", killed)
+    with pytest.raises(Killed):
+        made.load()
 
 
 def test_a_dry_run_counts_and_writes_nothing(loads: MakeLoads) -> None:

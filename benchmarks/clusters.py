@@ -1,0 +1,126 @@
+"""Clusters alone: the merge source's two ways against GraphX, Splink and Spark's floor, in turns.
+
+``python -m benchmarks.clusters [--size N] [--rounds N] [--splink PYTHON]``; the figures go to
+``benchmarks/out``. All must find as many clusters as were made. ``--splink`` names a Python that has Splink;
+without it Splink is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import partial, reduce
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession, functions as F
+
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.merge_source.intake import KEYS_ON_DRIVER
+from airflow_merge_provider.jobs.merge_source.job import run
+from airflow_merge_provider.jobs.progress import Progress
+from benchmarks import entities
+from benchmarks.measure import OUT, Way, in_turns, warm_session, write_results
+
+SUITE = "clusters"
+GOALS = {"ours / Spark floor": 1.5, "ours / GraphX": 0.125, "ours / Splink": 1.0, "in Spark / ours": 6.0}
+_SPLINK = Path(__file__).parent / "peers" / "splink_clusters.py"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", type=int, default=1_000_000, help="entities (1000000)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up (3)")
+    parser.add_argument("--splink", help="a Python that has Splink")
+    chosen = parser.parse_args()
+    folder = OUT / "data" / f"{chosen.size}"
+    truth = entities.write(folder, chosen.size)
+    spark = warm_session(**{"spark.driver.memory": "4g"})
+    ways = {
+        "ours": Way("ours", partial(_ours, spark, folder)),
+        "in Spark": Way("ours, keys in Spark", partial(_ours, spark, folder, keys=1000)),
+        "GraphX": Way("GraphX", partial(_graphx, spark, folder)),
+        "Spark floor": Way("Spark reads, hashes, writes", partial(_floor, spark, folder)),
+    }
+    if chosen.splink:
+        ways["Splink"] = Way("Splink on DuckDB", partial(_splink, chosen.splink, folder))
+    in_turns(list(ways.values()), chosen.rounds)
+    spark.stop()
+    median = {name: way.figures()["median"] for name, way in ways.items()}
+    counts = {name: way.rounds[-1]["clusters"] for name, way in ways.items() if name != "Spark floor"}
+    ratios = {
+        f"ours / {name}": round(median["ours"] / median[name], 3)
+        for name in median
+        if name not in {"ours", "in Spark"}
+    }
+    ratios["in Spark / ours"] = round(median["in Spark"] / median["ours"], 2)
+    facts = {"clusters": counts, "clusters_in_truth": truth, "goals": GOALS}
+    print(json.dumps([way.figures() for way in ways.values()], indent=1))
+    written = write_results(SUITE, chosen.size, list(ways.values()), ratios, facts)
+    print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
+    return 0 if set(counts.values()) == {truth} else 1
+
+
+def _ours(spark: SparkSession, folder: Path, keys: int | None = None) -> Mapping[str, Any]:
+    """Run without writing: what is left are the clusters and what is said of them."""
+    config = {
+        "version": 2, "target": "nothing", "equality": entities.RULES,
+        "datasets": [f"{name} {name.lower()}" for name in entities.DATASETS],
+    }  # fmt: skip
+    token = RunToken(dag_id="benchmark", run_id="1", task_id="merge")
+    request = JobRequest(
+        job="merge_source", config=config, run=token, warehouse=str(folder), started_at=0, until="transform"
+    )
+    with tables.settings(spark, {} if keys is None else {KEYS_ON_DRIVER: str(keys)}):
+        report = run(spark, request, Progress(out=str))
+    return {"clusters": report["counts"]["golden"], "steps": report["seconds"]}
+
+
+def _graphx(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
+    """Connect every entity with its keys in GraphX; its ids have to be numbers, so both are hashed."""
+    ends = []
+    for name in entities.DATASETS:
+        rows = spark.read.format("delta").load(str(folder / name))
+        node = F.xxhash64(F.lit(name), "_id")
+        ends += [
+            rows.where(F.col(key).isNotNull()).select(node.alias("a"), F.xxhash64(F.lit(key), key).alias("b"))
+            for key in ("email", "phone")
+        ]
+    jvm = spark.sparkContext._jvm  # noqa: SLF001 - Python has no other way to GraphX
+    tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("java.lang.Object"))
+    pair = jvm.org.apache.spark.sql.Encoders.tuple(
+        jvm.org.apache.spark.sql.Encoders.LONG(), jvm.org.apache.spark.sql.Encoders.LONG()
+    )
+    pairs = getattr(reduce(DataFrame.unionByName, ends)._jdf, "as")(pair).rdd()  # noqa: SLF001 - as above
+    level = jvm.org.apache.spark.storage.StorageLevel.MEMORY_AND_DISK()
+    graph = jvm.org.apache.spark.graphx.Graph.fromEdgeTuples(
+        pairs, 1, jvm.scala.Option.empty(), level, level, tag
+    )
+    found = jvm.org.apache.spark.graphx.lib.ConnectedComponents.run(graph, tag, tag).vertices()
+    labels = DataFrame(spark._jsparkSession.createDataset(found, pair).toDF(), spark)  # noqa: SLF001 - as above
+    return {"clusters": labels.agg(F.count_distinct("_2")).collect()[0][0]}
+
+
+def _floor(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
+    read = [spark.read.format("delta").load(str(folder / name)) for name in entities.DATASETS]
+    rows = reduce(DataFrame.unionByName, read)
+    hashed = rows.select("_id", *[F.xxhash64(name).alias(name) for name in ("email", "phone")])
+    hashed.write.mode("overwrite").parquet(str(folder / "floor"))
+    return {}
+
+
+def _splink(python: str, folder: Path) -> Mapping[str, Any]:
+    files = [DeltaTable(str(folder / name)).file_uris() for name in entities.DATASETS]
+    said = subprocess.run(
+        [python, str(_SPLINK), json.dumps(files)], check=True, capture_output=True, text=True
+    )
+    return dict(json.loads(said.stdout.splitlines()[-1]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
