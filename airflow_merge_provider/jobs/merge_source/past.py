@@ -15,6 +15,10 @@ from airflow_merge_provider.jobs.merge_source.components import Entities, Flags,
 from airflow_merge_provider.jobs.merge_source.keys import LEFT, RIGHT
 
 MEMBERS, STABLE_ID, REACHED = "_members", "$stable_id", "__merge_reached"
+# Outputs with more members are read whether or not they are reached: each hash that reaches an output copies
+# its members, and of many members many can be reached.
+_LARGE = 100
+ANYWAY = 0
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,8 @@ def remembered(
 ) -> Past:
     """Read the target's rows, with ids and keys hashed as the sources are.
 
-    ``reaching`` holds hashes of ids and keys in its column REACHED: only outputs are read that have a member
-    with one of them. None reads all.
+    ``reaching`` holds hashes of ids and keys in its column REACHED, and ANYWAY: only outputs are read that
+    have a member with one of them, or very many members. None reads all.
     """
     offsets = F.create_map(*(part for at, name in enumerate(datasets) for part in (F.lit(name), F.lit(at))))
     places = _places(rules)
@@ -77,7 +81,9 @@ def remembered(
 
     if reaching is not None:
         # One pass: a row is copied only for a hash that is asked for.
-        every = F.explode(F.flatten(F.transform(F.col(MEMBERS), hashes))).alias(REACHED)
+        own = F.array_distinct(F.flatten(F.transform(F.col(MEMBERS), hashes)))
+        anyway = F.array(F.lit(ANYWAY).cast("bigint"))
+        every = F.explode(F.when(F.size(F.col(MEMBERS)) > _LARGE, anyway).otherwise(own)).alias(REACHED)
         wanted = ("_updated", "_id", "_deleted", MEMBERS, STABLE_ID)
         names = [name for name in wanted if name in rows.columns]
         rows = rows.select(*names, every).join(F.broadcast(reaching), REACHED, "left_semi")

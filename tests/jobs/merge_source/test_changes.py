@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_merge_provider.core.errors import ConfigError, DataError
+from airflow_merge_provider.jobs.merge_source import intake, past
 from tests.jobs.delta_log import commits
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import JSON, Pipe, table
@@ -54,6 +55,37 @@ def test_only_what_differs_is_written(pipe: MakePipe) -> None:
     assert [entry["run"]["number"] for entry in commits(made.target)] == [1, 2]
     assert made.run("third")["changed"] is False
     assert made.version() == 1
+
+
+@pytest.mark.parametrize("size", [30, 150])
+def test_a_cluster_is_read_for_what_reaches_it_and_not_for_every_member(
+    size: int, pipe: MakePipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each hash that reaches an output copies it: one key of all members is one hash, and few are copied."""
+    made = merging(pipe)
+    ids = [f"a{100 + each}" for each in range(size)]
+    made.write("A", versions([3 + each for each in range(size)], ids, [7] * size))
+    made.write("B", versions([2], ["b7"], [7]))
+    made.run("large")
+    made.news()
+    copies: list[int] = []
+    each_once = past._each_once
+
+    def counted(read: pa.Table) -> pa.Table:
+        copies.append(len(read))
+        return each_once(read)
+
+    monkeypatch.setattr(intake, "_SEARCHED_FROM", 0)
+    monkeypatch.setattr(past, "_each_once", counted)
+    made.write("A", versions([size + 3, size + 4], ids[:2], [7, 8]))
+
+    made.run("later")
+
+    # The two ids and the key that they share with all; many members are read as they are, once.
+    assert copies == [3 if size == 30 else 1]
+    rest = "|".join(f"0|{id_}" for id_ in ids if id_ != ids[1])
+    everybody = "|".join(f"0|{id_}" for id_ in ids)
+    assert said(made.news()) == [f"~{everybody}|1|b7", f"+{rest}|1|b7", f"+0|{ids[1]}"]
 
 
 def test_what_says_the_same_is_not_written(pipe: MakePipe) -> None:
