@@ -27,6 +27,8 @@ from airflow_merge_provider.jobs.statements import NEW, OLD
 
 ID, PLACE, HASH = "_id", "_updated", "_hash"
 BEFORE = "__merge_before"
+# The ids of as many rows are brought to the target's instead of being shuffled with them.
+_FEW = 200_000
 _NUMBER, _INHABITED, _SAME = "__merge_number", "__merge_inhabited", "__merge_same"
 
 
@@ -43,7 +45,12 @@ class Changes:
     @property
     def any(self) -> bool:
         """Tell whether there is anything to write at all."""
-        return bool(self.emitted or self.silent or self.replaced or self.removed)
+        return self.count > 0
+
+    @property
+    def count(self) -> int:
+        """How many rows there are to write."""
+        return self.emitted + self.silent + self.replaced + self.removed
 
 
 @contextmanager
@@ -101,7 +108,8 @@ def write(spark: SparkSession, target: Dataset, found: Changes, *, new_columns: 
     """Put the changes in the place of what the target said of their outputs; they may bring new columns."""
     same = f"{OLD}.{sql.name(ID)} = {NEW}.{sql.name(ID)}"
     if statements.can_replace(spark, target):
-        statements.replace(target, found.rows, same, new_columns=new_columns)
+        rows = F.broadcast(found.rows) if found.count < _FEW else found.rows
+        statements.replace(target, rows, same, new_columns=new_columns)
         return
     every = [sql.name(each) for each in found.rows.columns]
     # Without the side in front: only so may a column be one that the target does not have yet.

@@ -29,7 +29,7 @@ from airflow_merge_provider.jobs.merge_source.feed import fed, require_feeds
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH, Outcome
 from airflow_merge_provider.jobs.merge_source.overrides import marked
-from airflow_merge_provider.jobs.merge_source.past import ANYWAY, REACHED, Past, remembered
+from airflow_merge_provider.jobs.merge_source.past import REACHED, Past, remembered
 from airflow_merge_provider.jobs.merge_source.quarantine import quarantined, warnings
 from airflow_merge_provider.jobs.merge_source.reading import Read, Reading, hashed, read_thin
 from airflow_merge_provider.jobs.merge_source.solving import Solved, solved
@@ -276,7 +276,7 @@ def _past(
         return remembered(before.rows, names, rules, seed, None)
     hashes = [part for each in read for part in each.entities.every_hash]
     hashes += [each.look.gone for each in read]
-    reaching = pa.table({REACHED: np.concatenate([np.array([ANYWAY], np.int64), *hashes])})
+    reaching = pa.table({REACHED: np.concatenate([np.empty(0, np.int64), *hashes])})
     with staged(spark, reaching) as rows:
         return remembered(before.rows, names, rules, seed, rows)
 

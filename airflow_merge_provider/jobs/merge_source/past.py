@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +15,7 @@ from airflow_merge_provider.core.merge_source.equality import Rule
 from airflow_merge_provider.jobs.merge_source.components import Entities, Flags, Keyed, Numbers, Order, both
 from airflow_merge_provider.jobs.merge_source.keys import LEFT, RIGHT
 
-MEMBERS, STABLE_ID, REACHED = "_members", "$stable_id", "__merge_reached"
-# Outputs with more members are read whether or not they are reached: each hash that reaches an output copies
-# its members, and of many members many can be reached.
-_LARGE = 100
-ANYWAY = 0
+NUMBER, MEMBERS, STABLE_ID, REACHED = "_updated", "_members", "$stable_id", "__merge_reached"
 
 
 @dataclass(frozen=True)
@@ -45,19 +42,10 @@ def remembered(
 ) -> Past:
     """Read the target's rows, with ids and keys hashed as the sources are.
 
-    ``reaching`` holds hashes of ids and keys in its column REACHED, and ANYWAY: only outputs are read that
-    have a member with one of them, or very many members. None reads all.
+    ``reaching`` holds hashes of ids and keys in its column REACHED: only outputs are read that have a member
+    with one of them. None reads all.
     """
-    offsets = F.create_map(*(part for at, name in enumerate(datasets) for part in (F.lit(name), F.lit(at))))
     places = _places(rules)
-
-    def hashed(member: Column) -> Column:
-        offset = F.coalesce(F.try_element_at(offsets, member["dataset"]), F.lit(-1))
-        return F.xxhash64(F.lit(seed), offset, member["id"])
-
-    def hashes(member: Column) -> Column:
-        keys = F.transform(member["keys"], lambda key: F.xxhash64(F.lit(seed), key["value"]))
-        return F.concat(F.array(hashed(member)), keys)
 
     def key_hashes(member: Column) -> Column:
         return F.transform(
@@ -70,41 +58,53 @@ def remembered(
         )
 
     def thin(member: Column) -> Column:
-        offset = F.coalesce(F.try_element_at(offsets, member["dataset"]), F.lit(-1))
+        offset = _offset(member["dataset"], datasets)
         return F.struct(
             offset.alias("source"),
             member["id"].alias("id"),
-            hashed(member).alias("hash"),
+            F.xxhash64(F.lit(seed), offset, member["id"]).alias("hash"),
             member["hash"].alias("content"),
             key_hashes(member).alias("keys"),
         )
 
     if reaching is not None:
-        # One pass: a row is copied only for a hash that is asked for.
-        own = F.array_distinct(F.flatten(F.transform(F.col(MEMBERS), hashes)))
-        anyway = F.array(F.lit(ANYWAY).cast("bigint"))
-        every = F.explode(F.when(F.size(F.col(MEMBERS)) > _LARGE, anyway).otherwise(own)).alias(REACHED)
-        wanted = ("_updated", "_id", "_deleted", MEMBERS, STABLE_ID)
-        names = [name for name in wanted if name in rows.columns]
-        rows = rows.select(*names, every).join(F.broadcast(reaching), REACHED, "left_semi")
+        rows = rows.join(F.broadcast(_reached(rows, datasets, seed, reaching)), NUMBER, "left_semi")
     read = rows.select(
-        F.col("_updated").alias("number"),
+        F.col(NUMBER).alias("number"),
         F.col("_id").alias("id"),
         F.coalesce(F.col("_deleted"), F.lit(False)).alias("deleted"),
         F.transform(F.coalesce(F.col(MEMBERS), F.array()), thin).alias("members"),
         (F.coalesce(F.col(STABLE_ID), F.lit(-1)) if STABLE_ID in rows.columns else F.lit(-1)).alias("stable"),
     ).toArrow()
-    return _past(_each_once(read.combine_chunks()), len(datasets), places)
+    return _past(read.combine_chunks(), len(datasets), places)
 
 
-def _each_once(read: pa.Table) -> pa.Table:
-    """Drop repeated outputs: one that is reached in several ways was read as often."""
-    numbers = _numbers(read.column("number"))
-    order = np.argsort(numbers, kind="stable")
-    ordered = numbers[order]
-    first = np.ones(len(ordered), np.bool_)
-    first[1:] = ordered[1:] != ordered[:-1]
-    return read if first.all() else read.take(pa.array(order[first])).combine_chunks()
+def _reached(rows: DataFrame, datasets: Sequence[str], seed: int, reaching: DataFrame) -> DataFrame:
+    """Give the numbers of the outputs that have a member with one of some hashes.
+
+    Members and keys become rows of their own, which Spark compiles; functions over lists it does not. And a
+    row that carried its members along would copy them for every hash that reaches it.
+    """
+    members = rows.select(NUMBER, F.explode(MEMBERS).alias("member"))
+    member = F.col("member")
+    keys = F.coalesce(member["keys"]["value"], F.array().cast("array<string>"))
+    texts = F.concat(F.array(member["id"]), keys)
+    each = members.select(
+        NUMBER, _offset(member["dataset"], datasets).alias("offset"), F.posexplode(texts).alias("at", "text")
+    )
+    of_id = F.xxhash64(F.lit(seed), F.col("offset"), F.col("text"))
+    of_key = F.xxhash64(F.lit(seed), F.col("text"))
+    hashed = each.select(NUMBER, F.when(F.col("at") == 0, of_id).otherwise(of_key).alias(REACHED))
+    return hashed.join(F.broadcast(reaching), REACHED, "left_semi").select(NUMBER).distinct()
+
+
+def _offset(name: Column, datasets: Sequence[str]) -> Column:
+    """Give the place of a dataset among those of today, -1 of one that is no longer merged."""
+    return reduce(
+        lambda cases, at: cases.when(name == datasets[at], F.lit(at)),
+        range(len(datasets)),
+        F.when(name.isNull(), F.lit(-1)),
+    ).otherwise(F.lit(-1))
 
 
 def _places(rules: Sequence[Rule]) -> dict[str, Order]:

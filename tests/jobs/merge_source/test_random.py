@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.jobs.merge_source import intake, past
+from airflow_merge_provider.jobs.merge_source import intake
 from tests.conformance.lean import lean_session
 from tests.conformance.oracles import merge_source as oracle
 from tests.conformance.test_merge_source import comparable
@@ -221,10 +221,9 @@ def results(
 ) -> Iterator[dict[int, Future[list[Any]]]]:
     """Run the selected workloads, two at a time, each thread in a session of its own."""
     place = tmp_path_factory.mktemp("random")
-    # As if the target were large, and clusters of four too: what the changes reach is read, and these.
+    # As if the target were large: only what the changes reach is read.
     searched = pytest.MonkeyPatch()
     searched.setattr(intake, "_SEARCHED_FROM", 0)
-    searched.setattr(past, "_LARGE", 3)
     selected = [
         item.callspec.params["seed"]
         for item in request.session.items
