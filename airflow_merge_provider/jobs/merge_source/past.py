@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -100,11 +99,8 @@ def _reached(rows: DataFrame, datasets: Sequence[str], seed: int, reaching: Data
 
 def _offset(name: Column, datasets: Sequence[str]) -> Column:
     """Give the place of a dataset among those of today, -1 of one that is no longer merged."""
-    return reduce(
-        lambda cases, at: cases.when(name == datasets[at], F.lit(at)),
-        range(len(datasets)),
-        F.when(name.isNull(), F.lit(-1)),
-    ).otherwise(F.lit(-1))
+    places = (F.when(name == dataset, F.lit(at)) for at, dataset in enumerate(datasets))
+    return F.coalesce(*places, F.lit(-1))
 
 
 def _places(rules: Sequence[Rule]) -> dict[str, Order]:
