@@ -30,6 +30,7 @@ BEFORE = "__merge_before"
 # The ids of as many rows are brought to the target's instead of being shuffled with them.
 _FEW = 200_000
 _NUMBER, _INHABITED, _SAME = "__merge_number", "__merge_inhabited", "__merge_same"
+_EARLIER, _WRITTEN = "__merge_earlier", "__merge_written"
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,7 @@ def changes(
     """
     with ExitStack() as stack:
         ids = stack.enter_context(staged(spark, pa.table({ID: found.ids})))
-        inhabited = (F.size(MEMBERS) > 0).alias(_INHABITED)
-        there = target.select(ID, F.col(HASH).alias(BEFORE), F.col(PLACE).alias("_previous"), inhabited)
-        there = there.join(F.broadcast(ids), ID, "left_semi")
+        there = _standing(target).join(F.broadcast(ids), ID, "left_semi")
         compared = rendered.drop("_previous").join(F.broadcast(there), ID, "left").persist()
         stack.callback(compared.unpersist)
         is_same = F.col(BEFORE).eqNullSafe(F.col(HASH))
@@ -89,11 +88,11 @@ def changes(
             _shaped(_tombstones(retired, at), kinds),
         ]
         same = seen.num_rows - len(emitted)
-        if same or len(found.emptied):
+        if same:
+            rows.append(_shaped(_silent(compared.where(is_same)), kinds))
+        if len(found.emptied):
             emptied = stack.enter_context(staged(spark, pa.table({ID: found.emptied})))
-            joined = compared.where(is_same).select(ID, MEMBERS)
-            joined = joined.unionByName(emptied.withColumn(MEMBERS, F.array().cast(kinds[MEMBERS])))
-            rows.append(_shaped(target.drop(MEMBERS).join(F.broadcast(joined), ID), kinds))
+            rows.append(_shaped(target.drop(MEMBERS).join(F.broadcast(emptied), ID), kinds))
         replaced = int(pc.sum(found.retired.column(of.REPLACED)).as_py() or 0)
         yield Changes(
             reduce(DataFrame.unionByName, rows),
@@ -120,6 +119,24 @@ def write(spark: SparkSession, target: Dataset, found: Changes, *, new_columns: 
         f"WHEN NOT MATCHED THEN INSERT ({', '.join(every)}) VALUES ({given})",
     ]
     statements.merge(spark, target, found.rows, same, clauses, new_columns=new_columns)
+
+
+def _standing(target: DataFrame) -> DataFrame:
+    """Give what is asked of the target's rows; of their members one field, which says how many there are."""
+    return target.select(
+        ID,
+        F.col(HASH).alias(BEFORE),
+        F.col(PLACE).alias("_previous"),
+        F.col("_previous").alias(_EARLIER),
+        F.col("_ts").alias(_WRITTEN),
+        (F.size(F.col(MEMBERS)["dataset"]) > 0).alias(_INHABITED),
+    )
+
+
+def _silent(same: DataFrame) -> DataFrame:
+    """Let outputs that say what they said keep their place and time: only their members are new."""
+    kept = {PLACE: F.col("_previous"), "_previous": F.col(_EARLIER), "_ts": F.col(_WRITTEN)}
+    return same.withColumns(kept)
 
 
 def _check_members(seen: pa.Table, found: Difference) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, functions as F
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
@@ -32,7 +33,7 @@ REPLACED_BY = "$replaced_by"
 MEMBER, PARTS = "__merge_member", "__merge_parts"
 # From here on computing what is thrown away costs more than compiling.
 _MANY = 100_000
-# Up to here shuffling entities that stand alone costs less than a second look at the sources.
+# Up to so many entities that stand alone, shuffling them costs less than a second look at the sources.
 _FEW = 10_000
 
 # What the rows must be planned with: members are collected from sorted rows. The hash aggregate would give up
@@ -47,7 +48,8 @@ def rows(taken: Intake, labels: DataFrame, *, written_at: int, stable: DataFrame
     would. A few are clusters of one.
     """
     content = content_of(taken.sources, taken.config)
-    if taken.labels.num_rows <= _FEW:
+    shared = pc.bit_wise_and(taken.labels.column(LABEL), 1)
+    if taken.labels.num_rows - (pc.sum(shared).as_py() or 0) <= _FEW:
         outputs = _clusters(_labelled(taken, labels, content), content, taken.config)
     else:
         is_shared = F.col(LABEL).bitwiseAND(F.lit(1)) == 1
