@@ -29,6 +29,8 @@ ID, PLACE, HASH = "_id", "_updated", "_hash"
 BEFORE = "__merge_before"
 # The ids of as many rows are brought to the target's instead of being shuffled with them.
 _FEW = 200_000
+# So many rows become a file at least: few to read later, yet enough to write several at once.
+_PER_FILE = 25_000
 _NUMBER, _INHABITED, _SAME = "__merge_number", "__merge_inhabited", "__merge_same"
 _EARLIER, _WRITTEN = "__merge_earlier", "__merge_written"
 
@@ -82,14 +84,16 @@ def changes(
         numbers = pa.table({PLACE: emitted, _NUMBER: np.arange(first, first + len(emitted))})
         numbered = stack.enter_context(staged(spark, numbers))
         retired = stack.enter_context(staged(spark, _retired(found, start)))
+        # What is kept has as many parts as it was shuffled to, and each would become a file.
+        kept = compared.coalesce(seen.num_rows // _PER_FILE + 1)
         kinds = {field.name: field.dataType for frame in (rendered, target) for field in frame.schema}
         rows = [
-            _shaped(_numbered(compared.where(~is_same), numbered), kinds),
+            _shaped(_numbered(kept.where(~is_same), numbered), kinds),
             _shaped(_tombstones(retired, at), kinds),
         ]
         same = seen.num_rows - len(emitted)
         if same:
-            rows.append(_shaped(_silent(compared.where(is_same)), kinds))
+            rows.append(_shaped(_silent(kept.where(is_same)), kinds))
         if len(found.emptied):
             emptied = stack.enter_context(staged(spark, pa.table({ID: found.emptied})))
             rows.append(_shaped(target.drop(MEMBERS).join(F.broadcast(emptied), ID), kinds))

@@ -6,8 +6,10 @@ import datetime as dt
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import ConfigError, DataError
 from airflow_merge_provider.jobs.merge_source import intake, past
@@ -85,6 +87,24 @@ def test_a_cluster_is_read_once_however_many_of_its_members_are_reached(
     rest = "|".join(f"0|{id_}" for id_ in ids if id_ != ids[1])
     everybody = "|".join(f"0|{id_}" for id_ in ids)
     assert said(made.news()) == [f"~{everybody}|1|b7", f"+{rest}|1|b7", f"+0|{ids[1]}"]
+
+
+def test_few_changes_become_one_file(pipe: MakePipe, lean: SparkSession) -> None:
+    """However many parts they were shuffled to: a target of many small files is slow to read."""
+    made = merging(pipe)
+    before = set(DeltaTable(str(made.target)).file_uris())
+    shared = [10 + each for each in range(9)]
+    made.write("A", versions(shared, [f"a{each}" for each in shared], shared))
+    made.write("B", versions(shared, [f"b{each}" for each in shared], shared))
+    lean.conf.set("spark.sql.shuffle.partitions", "4")
+    try:
+        report = made.run("more")
+    finally:
+        lean.conf.set("spark.sql.shuffle.partitions", "1")
+
+    assert report["counts"]["written"] == len(shared)
+    written = set(DeltaTable(str(made.target)).file_uris()) - before
+    assert [pq.read_metadata(file).num_rows for file in written] == [len(shared)]
 
 
 def test_what_says_the_same_is_not_written(pipe: MakePipe) -> None:
