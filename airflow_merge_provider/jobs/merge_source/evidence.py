@@ -149,8 +149,10 @@ def _on_both_sides(ends: Ends, count: int) -> Numbers:
 
 def _largest(entities: Numbers) -> Flags:
     """Mark the keys that link most entities, if they link more than two."""
+    # Most keys link two or fewer, and so many equal values would slow the partition down.
+    places = np.flatnonzero(entities > 2)  # noqa: PLR2004 - a pair
+    if len(places) > _MOST_KEYS:
+        places = places[np.argpartition(entities[places], -_MOST_KEYS)[-_MOST_KEYS:]]
     marks = np.zeros(len(entities), np.bool_)
-    most = min(_MOST_KEYS, len(entities))
-    if most:
-        marks[np.argpartition(entities, len(entities) - most)[-most:]] = True
-    return marks & (entities > 2)  # noqa: PLR2004 - a pair
+    marks[places] = True
+    return marks
