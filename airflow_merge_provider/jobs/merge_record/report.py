@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.plan import Plan, next_expiry
 from airflow_merge_provider.core.merge_record.reasons import EVICTED
@@ -72,12 +73,14 @@ def report(
     if state is not None:
         idle |= {"open_bins": _open_bins(state), "next_expiry": _instant(next_expiry(state, config))}
     found = dict(told or idle)
+    # Called as the user calls them: the configuration has them written out.
+    merged, source = (resolve(request.config[name], request.warehouse) for name in ("merged", "source"))
     return {
         "job": request.job,
         "changed": changed and request.until == "commit",
         "dry_run": request.until != "commit",
-        "target": {"dataset": config.merged, "uri": config.merged, "version": None},
-        "sources": {str(config.source): {"uri": config.source, "version": None}},
+        "target": {"dataset": merged.id, "uri": merged.uri, "version": None},
+        "sources": {source.id: {"uri": source.uri, "version": None}},
         **found,
         "seconds": dict(seconds),
         "warnings": [*said, *found.get("warnings", ())][:_MOST_WARNINGS],

@@ -90,15 +90,13 @@ class Landing:
         self.runs += 1
         asked = {name: changes.pop(name) for name in ("until", "full_refresh", "run_id") if name in changes}
         run = RunToken(dag_id="d", run_id=asked.pop("run_id", f"r{self.runs}"), task_id="merge")
-        places = {name: str(self.root / name) for name in ("merged", "failure", "original")}
-        config = {
-            "source": str(self.root / "in"), "state_path": str(self.root / "state"), **places,
-            **self.settings, **changes,
-        }  # fmt: skip
+        places = {name: name for name in ("merged", "failure", "original")}
+        config = {"source": "in", "state_path": "state", **places, **self.settings, **changes}
         if config.get("original_action", "move") != "move":
             del config["original"]
         at_microseconds = int((START + at) * SECOND)
-        request = JobRequest(job="merge_record", config=config, run=run, started_at=at_microseconds, **asked)
+        asked |= {"warehouse": str(self.root), "started_at": at_microseconds}
+        request = JobRequest(job="merge_record", config=config, run=run, **asked)
         try:
             return run_with(self.engine, opened, _resolved(request), request, Progress(out=str))
         finally:

@@ -25,6 +25,8 @@ def test_the_seeds_example_is_merged_as_it_says(tmp_path):
     attributes = made.attributes(output)
     assert made.ids() == [[1, 2, 3, 4, 5]]
     assert report["merged"][0]["uri"] == str(output)
+    assert report["target"] == {"dataset": "merged", "uri": str(tmp_path / "merged"), "version": None}
+    assert list(report["sources"]) == ["in"]
     assert (report["changed"], report["reasons"]) == (True, {"FULL": 1})
     assert attributes["merge.completion.reason"] == "Bin is full"
     assert (attributes["record.count"], attributes["merge.count"]) == ("5", "4")
