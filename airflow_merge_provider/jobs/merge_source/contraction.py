@@ -7,11 +7,12 @@ Source: design §6, performance spec §D.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from numpy.typing import NDArray
+from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
@@ -22,7 +23,7 @@ from airflow_merge_provider.jobs.merge_source.outcome import HASH
 from airflow_merge_provider.jobs.merge_source.staging import staged
 
 SIDE, KEY, CHECK, ENTITY = "side", "key", "check", "entity"
-_END, _NODE, _NAME, _OTHER = "end", "node", "name", "other"
+_NODE, _NAME, _OTHER = "node", "name", "other"
 
 
 def contracted(
@@ -53,27 +54,42 @@ def contracted(
 
 
 def _edges(keys: DataFrame, rules: Sequence[Rule], sides: Mapping[Order, int]) -> DataFrame:
-    """Link the entities of a key with the smallest of them, where a rule has it on both of its sides."""
-    ends = [
-        F.struct(
-            F.lit(sides[side.order]).alias(SIDE), F.lit(number).alias("rule"), F.lit(is_left).alias("left")
-        )
-        for number, rule in enumerate(rules)
-        for side, is_left in ((rule.left, True), (rule.right, False))
-        if side.order in sides
+    """Link the entities that have a key on one side with the smallest of them, and these where rules do.
+
+    All that is asked about a key is the smallest entity of each side that rules link, however indirectly;
+    so every key is brought together once, not once for every rule.
+    """
+    linked = _linked(rules, sides)
+    _, families = connected_components(coo_matrix(linked), directed=False)
+    places = [int(np.count_nonzero(families[:side] == family)) for side, family in enumerate(families)]
+    family, place = (_by_side(map(F.lit, numbers), "int") for numbers in (families.tolist(), places))
+    theirs = (F.array(*(F.lit(places[other]) for other in np.flatnonzero(row))) for row in linked)
+    others = _by_side(theirs, "array<int>")
+    by_key = Window.partitionBy(family, KEY, CHECK)
+    first = [
+        F.min(F.when(place == at, F.col(ENTITY))).over(by_key) for at in range(max(places, default=-1) + 1)
     ]
-    own = F.filter(F.array(*ends), lambda end: end[SIDE] == F.col(SIDE))
-    held = keys.select(ENTITY, KEY, CHECK, F.explode(own).alias(_END))
-    held = held.select(ENTITY, KEY, CHECK, f"{_END}.rule", f"{_END}.left")
-    by_key = ("rule", KEY, CHECK)
-    shared = held.groupBy(*by_key).agg(
-        F.bool_or("left").alias("on_left"),
-        F.bool_or(~F.col("left")).alias("on_right"),
-        F.min(ENTITY).alias(_OTHER),
-    )
-    shared = shared.where("on_left AND on_right").select(*by_key, _OTHER)
-    linked = held.join(shared, list(by_key)).where(F.col(ENTITY) != F.col(_OTHER))
-    return linked.select(F.col(ENTITY).alias(_NODE), _OTHER).distinct()
+    held = keys.select(F.col(ENTITY).alias(_NODE), SIDE, F.array(*first).cast("array<bigint>").alias("first"))
+    own = F.get("first", place)
+    there = F.array_compact(F.transform(others, lambda at: F.get("first", at)))
+    smaller = F.filter(there, lambda entity: entity < F.col(_NODE))
+    ends = F.when(F.col(_NODE) == own, smaller).when(F.size(there) > 0, F.array(own))
+    return held.select(_NODE, F.explode(ends).alias(_OTHER))
+
+
+def _linked(rules: Sequence[Rule], sides: Mapping[Order, int]) -> NDArray[np.bool_]:
+    """Tell which sides, by their numbers, a rule links with which."""
+    linked = np.zeros((len(sides), len(sides)), np.bool_)
+    for rule in rules:
+        left, right = (sides.get(side.order) for side in (rule.left, rule.right))
+        if left is not None and right is not None:
+            linked[left, right] = linked[right, left] = True
+    return linked
+
+
+def _by_side(values: Iterable[Column], kind: str) -> Column:
+    """Give the value that belongs to a row's side."""
+    return F.get(F.array(*values).cast(f"array<{kind}>"), F.col(SIDE))
 
 
 def _smallest(edges: DataFrame) -> DataFrame:
