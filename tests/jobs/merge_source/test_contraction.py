@@ -74,7 +74,25 @@ def test_chains_stars_and_cliques_contract_to_their_clusters(lean: SparkSession)
     assert sorted({len(each) for each in partition(theirs)}) == [1, 2, 30, 400, 500]
 
 
-@pytest.mark.parametrize("seed", range(3))
+def test_a_hub_and_the_chain_that_hangs_on_it_are_one_cluster(lean: SparkSession) -> None:
+    """A key of 100,000 entities of two datasets, one of which begins a chain of 1,000."""
+    rules = [Rule(side(0, "hub"), side(1, "hub")), Rule(side(0, "x"), side(0, "y"))]
+    workload = Workload([51_000, 50_010], rules)
+    for dataset in (0, 1):
+        for held in workload.keys[side(dataset, "hub").order][:50_000]:
+            held.add(1)
+    chain = [0, *random.Random(3).sample(range(50_000, 51_000), 1_000)]  # noqa: S311 - a workload
+    for key, (one, other) in enumerate(pairwise(chain)):
+        workload.keys[side(0, "x").order][one].add(100 + key)
+        workload.keys[side(0, "y").order][other].add(100 + key)
+
+    mine, theirs = in_spark(lean, workload)
+
+    assert partition(theirs) == partition(mine)
+    assert sorted(len(each) for each in partition(theirs)) == [*[1] * 10, 101_000]
+
+
+@pytest.mark.parametrize("seed", range(12))
 def test_random_rules_connect_alike(lean: SparkSession, seed: int) -> None:
     """Rules within and across datasets, keys on one side only, deleted entities: the same clusters."""
     mine, theirs = in_spark(lean, random_workload(seed))
