@@ -14,6 +14,8 @@ _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.adaptive.enabled": "true",
+    # Rows that are kept would else have as many parts as a shuffle has, and be written as so many files.
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Noting the line of each call for Spark's own error texts makes every call eight: errors are told by us.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
@@ -37,6 +39,7 @@ _JOINED = {
 _OF_THE_SESSION = (
     "spark.sql.session.timeZone",
     "spark.sql.ansi.enabled",
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning",
     "spark.sql.constraintPropagation.enabled",
     "spark.databricks.delta.snapshotPartitions",
 )

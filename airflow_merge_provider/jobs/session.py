@@ -12,6 +12,8 @@ from pyspark.sql.utils import is_remote
 
 # Each failed statement would be printed with its whole stack as JSON; the job reports its errors itself.
 _TALKATIVE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+# Up to so many parts of a shuffle cost less than putting the small ones among them together.
+_FEW_PARTS = 16
 
 
 def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
@@ -35,3 +37,12 @@ def is_local(spark: SparkSession) -> bool:
     """Tell whether Spark runs inside this process, on the files of this machine."""
     master = "" if is_remote() else str(spark.conf.get("spark.master", ""))
     return master.startswith("local") and spark.conf.get("spark.hadoop.fs.defaultFS", None) is None
+
+
+def planned_once(spark: SparkSession) -> dict[str, str]:
+    """Give the settings under which Spark plans a query on few rows once, and not anew after each stage.
+
+    Where a shuffle has many parts, as on clusters, planning anew pays: few rows come to few parts, and files.
+    """
+    parts = int(spark.conf.get("spark.sql.shuffle.partitions", None) or 200)
+    return {"spark.sql.adaptive.enabled": "false"} if parts <= _FEW_PARTS else {}

@@ -24,6 +24,7 @@ from airflow_merge_provider.jobs.merge_engine.report import forms, report
 from airflow_merge_provider.jobs.merge_engine.side_tables import SideTable
 from airflow_merge_provider.jobs.merge_engine.source import Gained, gained
 from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.session import planned_once
 from airflow_merge_provider.jobs.spark_errors import first_line
 from airflow_merge_provider.jobs.statements import NEW, OLD
 from airflow_merge_provider.jobs.tables import LastRun, Pinned
@@ -33,7 +34,6 @@ _REMEMBERED_BATCHES = 100
 _MOST_BROADCAST = 64 << 20
 # Fewer jobs for a batch that is small beside its table, and a source that is kept already.
 _MERGE_CONF = {
-    "spark.sql.adaptive.enabled": "false",
     "spark.databricks.delta.merge.materializeSource": "none",
     "spark.databricks.delta.insertReplaceOnOrUsing.materializeSource": "none",
 }
@@ -276,7 +276,7 @@ class _Run:
             else:
                 # Delta joins the target with these rows more than once: without a shuffle of it each time.
                 small = F.broadcast(rows) if self._is_small else rows
-                with tables.settings(self._spark, _MERGE_CONF):
+                with tables.settings(self._spark, {**_MERGE_CONF, **planned_once(self._spark)}):
                     self._meet(small, plan, counts)
 
         return tables.commit(self._spark, self._target, CAPABILITY, seen.last, state, write)

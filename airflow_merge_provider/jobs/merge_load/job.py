@@ -28,10 +28,14 @@ from airflow_merge_provider.jobs.merge_load.snapshot import ENDED, VALID
 from airflow_merge_provider.jobs.merge_load.strategies import Strategy, require_shape, strategy_of
 from airflow_merge_provider.jobs.merge_load.writing import CAPABILITY, Weighed, write
 from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.session import planned_once
 from airflow_merge_provider.jobs.sql import column
 from airflow_merge_provider.jobs.tables import LastRun, Pinned
 
 _MOST_WARNINGS = 5
+# The rules that Spark leaves out when it plans anew, and the one that leaves out joins with nothing.
+_LEFT_OUT = "spark.sql.adaptive.optimizer.excludedRules"
+_EMPTY_SIDES = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 
 
 def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
@@ -178,13 +182,15 @@ class _Run:
 
     @contextmanager
     def _planning(self, taken: Intake) -> Iterator[None]:
-        """Plan the joins of few rows once: planning anew after each stage costs more than it brings.
+        """Plan the joins of few rows once; those of a lazy strategy may be many, which it counts meanwhile.
 
-        A lazy strategy counts rows while they are joined. A plan that is made anew may leave out a side that
-        turned out to be empty, and what was to be counted there with it: Spark then waits for the count.
+        A plan that is made anew may leave out a side that turned out to be empty, and what was to be counted
+        there with it: Spark would wait for the count.
         """
         once = taken.wanted.lazy or taken.loaded < SMALL
-        conf = {"spark.sql.adaptive.enabled": "false"} if once and self.last is not None else {}
+        conf = planned_once(self.spark) if once and self.last is not None else {}
+        left_out = self.spark.conf.get(_LEFT_OUT, None)
+        conf[_LEFT_OUT] = f"{left_out},{_EMPTY_SIDES}" if left_out else _EMPTY_SIDES
         with tables.settings(self.spark, conf):
             yield
 

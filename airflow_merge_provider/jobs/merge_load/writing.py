@@ -25,10 +25,13 @@ from airflow_merge_provider.jobs.merge_load.changes import (
 )
 from airflow_merge_provider.jobs.merge_load.columns import refer
 from airflow_merge_provider.jobs.merge_load.intake import SMALL, Intake, keep
+from airflow_merge_provider.jobs.session import planned_once
 from airflow_merge_provider.jobs.tables import Committed, LastRun
 
 CAPABILITY = "merge_load"
 SHAPE = "merge.load"
+# How many rows of a small load come to one file.
+_PER_FILE = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,24 +112,27 @@ def write(
     if shape is not None and (last is None or anew):
         inserts = inserts.withMetadata(shape.column, {SHAPE: json.dumps(shape.content, sort_keys=True)})
 
+    def together(rows: DataFrame) -> DataFrame:
+        """Put few rows into as few files; a shuffle, as what they are computed from may be large."""
+        return rows.repartition((found.inserts + found.others) // _PER_FILE + 1) if few else rows
+
     def one_statement() -> None:
         if last is None:
             statements.create_as(target, inserts, CAPABILITY)
         elif anew:
             statements.overwrite(target, inserts)
         elif not found.others:
-            statements.append(target, inserts, new_columns=True)
+            statements.append(target, together(inserts), new_columns=True)
         elif not found.gone and statements.can_replace(spark, target):
             # Brought to the target's rows; Spark knows the size of rows that are kept, not of others.
-            rows = F.broadcast(changes.replacing) if few else changes.replacing
+            rows = together(changes.replacing)
+            rows = F.broadcast(rows) if few else rows
             statements.replace(target, rows, changes.meeting, new_columns=True)
         else:
             statements.merge(spark, target, changes.rows, changes.condition, changes.clauses)
 
     settings = {"spark.databricks.delta.schema.autoMerge.enabled": "true"}
-    if few:
-        # Planning a small MERGE anew after each of its stages costs more than it brings.
-        settings["spark.sql.adaptive.enabled"] = "false"
+    settings |= planned_once(spark) if few else {}
     with tables.settings(spark, settings):
         return tables.commit(spark, target, CAPABILITY, last, state, one_statement)
 

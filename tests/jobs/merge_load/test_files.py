@@ -1,0 +1,71 @@
+"""How many files a load of few rows writes, however many parts Spark shuffles rows to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from tests.conformance.lean import lean_session
+from tests.jobs.merge_load.loads import Loads
+
+KEY = {"primary_key": "id"}
+# As on a cluster, as on a large machine.
+SHUFFLES = {"planned anew": ("32", "true"), "planned once": ("8", "true")}
+STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "upsert": ("upsert", KEY),
+    "upsert with deletions": ("upsert", {**KEY, "hard_delete": "gone"}),
+    "insert-only": ("upsert", {**KEY, "variant": "insert-only"}),
+    "delete-insert": ("delete-insert", KEY),
+    "delete-insert of groups": ("delete-insert", {"merge_key": "area"}),
+    "snapshots of keys": ("scd2", {"natural_key": "id"}),
+    "snapshots of rows": ("scd2", {}),
+    "changes of keys": ("scd2", {"natural_key": "id", "mode": "changes"}),
+}
+
+
+@pytest.fixture(params=SHUFFLES.values(), ids=SHUFFLES)
+def shuffling(spark: SparkSession, request: pytest.FixtureRequest) -> SparkSession:
+    """Give a session that shuffles rows to many parts, as it does where tables are large."""
+    session = lean_session(spark)
+    parts, adaptive = request.param
+    session.conf.set("spark.sql.shuffle.partitions", parts)
+    session.conf.set("spark.sql.adaptive.enabled", adaptive)
+    session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    return session
+
+
+def rows(ids: range, value: str) -> list[dict[str, Any]]:
+    return [{"id": each, "area": each % 5, "v": f"{value}{each}", "gone": None} for each in ids]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_load_of_few_rows_writes_few_files(shuffling: SparkSession, tmp_path: Path, name: str) -> None:
+    """One; a MERGE, which replaces groups, writes the few parts that it joins where it is planned once."""
+    most = 8 if name == "delete-insert of groups" else 1
+    strategy, settings = STRATEGIES[name]
+    made = Loads(shuffling, tmp_path, strategy, **settings)
+    made.load(rows(range(40), "old"))
+    first = set(DeltaTable(str(made.target)).file_uris())
+    report = made.load([*rows(range(20), "new"), *rows(range(20, 50), "old")])
+    second = set(DeltaTable(str(made.target)).file_uris())
+
+    assert report["counts"]["loaded"] == 50
+    assert len(first) == 1
+    assert 1 <= len(second - first) <= most
+
+
+@pytest.mark.parametrize("settings", [{}, {"natural_key": "id"}], ids=["rows", "keys"])
+def test_an_empty_side_is_counted(shuffling: SparkSession, tmp_path: Path, settings: dict[str, Any]) -> None:
+    """What is counted while a snapshot is joined: Spark would wait for a count of what it left out."""
+    made = Loads(shuffling, tmp_path, "scd2", on_empty="apply", **settings)
+    made.load(rows(range(12), "old"))
+
+    ended = made.load(source_filter="id < 0")
+    begun = made.load(rows(range(3), "new"))
+
+    assert (ended["counts"]["loaded"], ended["counts"]["closed"]) == (0, 12)
+    assert (begun["counts"]["loaded"], begun["counts"]["opened"]) == (3, 3)
