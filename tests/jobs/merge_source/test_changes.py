@@ -107,6 +107,21 @@ def test_few_changes_become_one_file(pipe: MakePipe, lean: SparkSession) -> None
     assert [pq.read_metadata(file).num_rows for file in written] == [len(shared)]
 
 
+def test_a_refused_change_is_refused_as_a_full_run_is(pipe: MakePipe) -> None:
+    """Of two ids that are there twice the first is named, though the change reaches the other one alone."""
+    made = pipe("AB", **RULE, identity="first")
+    made.write("B", versions([1, 2], ["i1", "i2"], [1, 2]))
+    made.run("first")
+    made.write("A", versions([1, 2], ["i1", "i2"], [3, 4]))
+    made.write("B", versions([3], ["i2"], [5]))
+
+    for asked in ({}, {"full_refresh": True}):
+        with pytest.raises(DataError, match="duplicate output id 'i1': from A/i1 and B/i1"):
+            made.run("second", **asked)
+
+    assert made.version() == 0
+
+
 def test_what_says_the_same_is_not_written(pipe: MakePipe) -> None:
     """A new version with the old content, and a table that was only rewritten, make no version."""
     made = merging(pipe)
