@@ -35,14 +35,16 @@ class MergeError(Exception):
         self.problems = tuple(problems)
 
     @classmethod
-    def of(cls, problems: Sequence[Problem]) -> Self:
-        """Make one error of all problems found; its first line says the first of them."""
+    def of(cls, problems: Sequence[Problem], found: int | None = None) -> Self:
+        """Make one error of all problems; its first line says the first of them.
+
+        ``found`` is how many there are, where these are only the first of them.
+        """
         lines = [str(problem) for problem in problems]
-        if len(lines) > 1:
-            lines = [
-                f"{lines[0]} [1 of {len(lines)} problems]",
-                *(f"- {line}" for line in lines[1:]),
-            ]
+        found = found or len(lines)
+        if found > 1:
+            shown = "" if found == len(lines) else f", the first {len(lines)} here"
+            lines = [f"{lines[0]} [1 of {found} problems{shown}]", *(f"- {line}" for line in lines[1:])]
         return cls("\n".join(lines), problems)
 
 

@@ -9,8 +9,10 @@ from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
 from airflow_merge_provider.core.merge_source.explanation import readable
 
 Named = tuple[str, str]
+_REFUSED = "refused"
 _SHOWN_MEMBERS = 3
-_SHOWN_HUBS = 10
+# Of what may be thousands, such as overlapping ids, so many are named.
+SHOWN = 10
 
 
 class Hub(NamedTuple):
@@ -22,64 +24,79 @@ class Hub(NamedTuple):
     sample: tuple[str, ...]
 
 
-def over_merged(count: int, limit: int, members: Sequence[Named]) -> DataError:
-    """Refuse a cluster above ``max_merged``; ``members`` are (dataset, id) in member order."""
-    shown = ", ".join(map("/".join, members[:_SHOWN_MEMBERS]))
-    return _refused(
-        "max_merged",
-        f"{count} entities would be merged into one, the limit is {limit} (first members: {shown})",
-        "look for a value that too many entities share, or raise max_merged",
-    )
+class Crowd(NamedTuple):
+    """A cluster above ``max_merged``: how many entities it has, and the first of them as (dataset, id)."""
+
+    entities: int
+    first: Sequence[Named]
 
 
-def duplicate_output(output_id: str, first: Named, second: Named, identity: str) -> DataError:
-    """Refuse two clusters with one output id; each is named by its first member."""
+class Overlap(NamedTuple):
+    """Two clusters with one output id, each named by its first member."""
+
+    output_id: str
+    one: Named
+    other: Named
+
+
+def over_merged(limit: int, crowds: Sequence[Crowd], found: int) -> DataError:
+    """Refuse clusters above ``max_merged``: the largest of those ``found``, the largest first."""
+    hint = "look for a value that too many entities share, or raise max_merged"
+    problems = []
+    for crowd in crowds:
+        first = f"(first members: {', '.join(map('/'.join, crowd.first[:_SHOWN_MEMBERS]))})"
+        message = f"{crowd.entities} entities would be merged into one, the limit is {limit} {first}"
+        problems.append(Problem("max_merged", _REFUSED, message, hint))
+    return DataError.of(problems, found)
+
+
+def duplicate_outputs(overlaps: Sequence[Overlap], found: int, identity: str) -> DataError:
+    """Refuse clusters with one output id: the first of those ``found``."""
     cause = (
         "add an equality rule on _id or $ids for these datasets"
         if identity == "first"
         else "entity ids contain '|'"
     )
-    return _refused(
-        "", f"duplicate output id {output_id!r}: from {'/'.join(first)} and {'/'.join(second)}; {cause}"
+    said = (
+        f"duplicate output id {id_!r}: from {'/'.join(one)} and {'/'.join(other)}; {cause}"
+        for id_, one, other in overlaps
     )
+    return DataError.of([Problem("", _REFUSED, each) for each in said], found)
 
 
-def shared_id(entity_id: str) -> DataError:
-    """Refuse an id in two datasets where version 1 cannot tell them apart."""
-    return _refused(
-        "",
-        f"version 1 with identity 'first': entity id {entity_id!r} is in more than one dataset,"
-        " use version 2",
+def shared_ids(entity_ids: Sequence[str], found: int) -> DataError:
+    """Refuse ids in two datasets where version 1 cannot tell them apart: the first of those ``found``."""
+    said = (
+        f"version 1 with identity 'first': entity id {id_!r} is in more than one dataset, use version 2"
+        for id_ in entity_ids
     )
+    return DataError.of([Problem("", _REFUSED, each) for each in said], found)
 
 
 def over_fanout(limit: int, hubs: Sequence[Hub]) -> DataError:
     """Refuse values that link more entities than ``max_key_fanout``, the worst first."""
     hint = "keep the value out of the rule (filter), raise the limit, or set on_over_merge to 'quarantine'"
     problems = []
-    for hub in hubs[:_SHOWN_HUBS]:
+    for hub in hubs[:SHOWN]:
         value = "a value" if hub.key is None else f"the value {readable(hub.key)}"
         first = f"(first: {', '.join(hub.sample)})"
         message = f"{value} of {hub.rule} links {hub.entities} entities, the limit is {limit} {first}"
         problems.append(Problem("max_key_fanout", "over-merge", message, hint))
-    return DataError.of(problems)
+    return DataError.of(problems, len(hubs))
 
 
-def without_id(dataset: str, rows: int = 1) -> DataError:
+def without_id(dataset: str, rows: int = 1) -> Problem:
     """Refuse entities whose id is missing, null, empty or not a text."""
     how_many = f" in {rows} rows" if rows > 1 else ""
-    return _refused(
-        "", f"dataset {dataset!r}: entity without a string _id{how_many}", "cast number keys upstream"
-    )
+    message = f"dataset {dataset!r}: entity without a string _id{how_many}"
+    return Problem("", _REFUSED, message, "cast number keys upstream")
 
 
 def empty_source() -> DataError:
     """Refuse a full run that finds nothing, where ``if_source_empty`` says so."""
-    return _refused(
-        "if_source_empty",
-        "no dataset has an entity, and everything written before would be deleted",
-        "load the datasets first, or set if_source_empty to 'accept'",
-    )
+    message = "no dataset has an entity, and everything written before would be deleted"
+    hint = "load the datasets first, or set if_source_empty to 'accept'"
+    return DataError.of([Problem("if_source_empty", _REFUSED, message, hint)])
 
 
 def moved_dataset(before: Sequence[str], now: Sequence[str]) -> ConfigError | None:
@@ -90,7 +107,3 @@ def moved_dataset(before: Sequence[str], now: Sequence[str]) -> ConfigError | No
             message = f"version 1: dataset {dataset!r} {moved}, the pipe must be reset"
             return ConfigError.of([Problem("", "moved", message, "or use version 2")])
     return None
-
-
-def _refused(path: str, message: str, hint: str = "") -> DataError:
-    return DataError.of([Problem(path, "refused", message, hint)])

@@ -93,8 +93,8 @@ class Entities:
         """The positions in the order of the ids: by code point, as the bytes of UTF-8."""
         return _numbers(pc.sort_indices(self.ids))
 
-    def repeated(self) -> tuple[str, int] | None:
-        """Give an id that stands in more than one row, and how often it does."""
+    def repeated(self) -> tuple[str, int, int] | None:
+        """Give the id that stands in most rows, how many those are, and how many ids are in several."""
         if all_different(self.hashes):
             return None
         counted = pc.value_counts(self.ids)
@@ -102,7 +102,7 @@ class Entities:
         most = int(counts.argmax())
         if counts[most] == 1:
             raise HashCollisionError
-        return counted.field("values")[most].as_py(), int(counts[most])
+        return counted.field("values")[most].as_py(), int(counts[most]), int((counts > 1).sum())
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ class Outcome:
 def outcome(graph: Graph, config: MergeSourceConfig) -> Outcome:
     """Decide which outputs there are, and number them in the order of their first members.
 
-    :raises DataError: when a cluster has more than ``max_merged`` members, or two outputs have one id.
+    :raises DataError: when clusters have more than ``max_merged`` members, or outputs have one id.
     :raises HashCollisionError: when two entities have one hash.
     """
     if not all_different(graph.hashes):
@@ -123,26 +123,34 @@ def _numbered(graph: Graph, firsts: Numbers, kept: Flags) -> Numbers:
 def _check_size(graph: Graph, most: int | None, names: Sequence[str]) -> None:
     if most is None or not graph.count or graph.sizes.max() <= most:
         return
-    worst = int(graph.sizes.argmax())
-    members = [(names[offset], id_) for offset, id_ in graph.members(worst)]
-    raise refusals.over_merged(len(members), most, members)
+    over = np.flatnonzero(graph.sizes > most)
+    worst = over[np.argsort(-graph.sizes[over], kind="stable")][: refusals.SHOWN]
+    crowds = [
+        refusals.Crowd(
+            int(graph.sizes[each]), [(names[offset], id_) for offset, id_ in graph.members(int(each))]
+        )
+        for each in worst
+    ]
+    raise refusals.over_merged(most, crowds, len(over))
 
 
 def _owners(graph: Graph, firsts: Numbers, deleted: Flags, config: MergeSourceConfig) -> Flags:
     """Decide who owns an id that several outputs have: the live one, else the first deleted one."""
     ids = _ids(graph)
-    if config.version == 1 and (twice := _repeated(ids)) is not None:
-        raise refusals.shared_id(ids[twice].as_py())
+    if config.version == 1 and len(twice := pc.unique(ids.filter(pa.array(~_first_seen(ids))))):
+        raise refusals.shared_ids(twice[: refusals.SHOWN].to_pylist(), len(twice))
     order = np.argsort(np.where(deleted, len(ids), 0) + graph.ranks[firsts], kind="stable")
     own = ids.take(pa.array(firsts[order]))
     first_seen = _first_seen(own)
     clash = ~first_seen & ~deleted[order]
     if clash.any():
-        at = int(np.flatnonzero(clash)[0])
-        wanted = own[at].as_py()
-        same = [int(n) for n in np.flatnonzero(pc.equal(own, wanted).to_numpy(zero_copy_only=False))][:2]
-        one, other = (_named(graph, config.dataset_ids, firsts[order[n]]) for n in same)
-        raise refusals.duplicate_output(wanted, one, other, config.identity)
+        wanted = pc.unique(own.filter(pa.array(clash)))
+        overlaps = []
+        for id_ in wanted[: refusals.SHOWN]:
+            same = np.flatnonzero(pc.equal(own, id_).to_numpy(zero_copy_only=False))
+            one, other = (_named(graph, config.dataset_ids, firsts[order[each]]) for each in same[:2])
+            overlaps.append(refusals.Overlap(id_.as_py(), one, other))
+        raise refusals.duplicate_outputs(overlaps, len(wanted), config.identity)
     kept = np.zeros(graph.count, np.bool_)
     kept[order] = first_seen
     return kept
@@ -160,22 +168,21 @@ def _first_seen(ids: pa.Array) -> Flags:
     return marks
 
 
-def _repeated(ids: pa.Array) -> int | None:
-    repeats = np.flatnonzero(~_first_seen(ids))
-    return int(repeats[0]) if len(repeats) else None
-
-
 def _check_composite(graph: Graph, firsts: Numbers, names: Sequence[str]) -> None:
     """Build the composite ids: where entity ids contain ``|`` two clusters may come to one."""
     members: dict[int, list[tuple[int, str]]] = {}
     for number in graph.order:
         members.setdefault(int(graph.clusters[number]), []).append(graph.entity(number))
-    owners: dict[str, int] = {}
+    owners: dict[str, list[int]] = {}
     for cluster, inside in members.items():
-        other = owners.setdefault(composite_id(inside), cluster)
-        if other != cluster:
-            one, two = (_named(graph, names, firsts[each]) for each in (other, cluster))
-            raise refusals.duplicate_output(composite_id(inside), one, two, "composite")
+        owners.setdefault(composite_id(inside), []).append(cluster)
+    overlaps = [
+        refusals.Overlap(id_, *(_named(graph, names, firsts[each]) for each in clusters[:2]))
+        for id_, clusters in owners.items()
+        if len(clusters) > 1
+    ]
+    if overlaps:
+        raise refusals.duplicate_outputs(overlaps[: refusals.SHOWN], len(overlaps), "composite")
 
 
 def _named(graph: Graph, names: Sequence[str], number: int) -> tuple[str, str]:

@@ -27,7 +27,8 @@ class Reading:
 
     They are that Spark's own expressions can tell every key, and that every entity has one version. From
     ``position`` on, or those that were ``fed``, or all of them, or none where the source is ``known`` to be
-    as it was; ``compared`` asks for hashes of the contents, ``keyed`` for the keys.
+    as it was; ``compared`` asks for hashes of the contents, ``keyed`` for the keys. ``why`` says to the user
+    why all rows are read where only the changes were asked for.
     """
 
     source: Source
@@ -38,6 +39,7 @@ class Reading:
     fed: Fed | None = None
     known: bool = False
     keyed: bool = True
+    why: str = ""
 
     def keys(self, rules: Sequence[Rule]) -> SourceKeys:
         return source_keys(self.source, rules, native=self.native)
@@ -56,18 +58,15 @@ class Reading:
         several = self.source.sequence is not None and in_part
         return replace(self.source, several=True) if several else self.source
 
-    def corrected(self, thin: pa.Table, entities: Entities) -> Reading | None:
-        """Give the reading to try next; None when this one was right.
-
-        :raises DataError: when there is none left to try.
-        """
+    def corrected(self, thin: pa.Table, entities: Entities) -> Reading | Problem | None:
+        """Give the reading to try next, or what is wrong when there is none; None when this one was right."""
         if self.native and pc.any(thin.column("coded")).as_py():
             return replace(self, native=False)
         repeated = entities.repeated()
         if repeated is None:
             return None
         if self.source.several or self.source.sequence is None:
-            raise _two_versions(self.source, *repeated)
+            return _two_versions(self.source, *repeated)
         return replace(self, source=replace(self.source, several=True))
 
 
@@ -92,25 +91,36 @@ class Read:
 
 
 def read_thin(readings: Sequence[Reading], rules: Sequence[Rule]) -> list[Read]:
-    """Read the thin rows of all sources in one Spark job, and once more those that turned out to need it."""
+    """Read the thin rows of all sources in one Spark job, and once more those that turned out to need it.
+
+    :raises DataError: with what is wrong in every source.
+    """
     nothing = Entities.none()
     done = {each.source.offset: Read(each, nothing, None, short=False) for each in readings if each.known}
     pending = [each for each in readings if not each.known]
+    problems: list[Problem] = []
     while pending:
         keys = [reading.keys(rules) for reading in pending]
         frames = [_thin(reading, each) for reading, each in zip(pending, keys, strict=True)]
         rows = reduce(_together, frames).toArrow()
-        again = []
+        again: list[Reading] = []
         for reading, each in zip(pending, keys, strict=True):
             thin = rows.filter(pc.equal(rows.column("source"), reading.source.offset))
-            _check_rows(reading.source, thin.column("id"), thin.column("broken"))
+            wrong = list(_wrong_rows(reading.source, thin.column("id"), thin.column("broken")))
+            if wrong:
+                problems += wrong
+                continue
             entities = entities_of(thin, each.sides if reading.keyed else ())
             corrected = reading.corrected(thin, entities)
-            if corrected is None:
+            if isinstance(corrected, Problem):
+                problems.append(corrected)
+            elif corrected is None:
                 done[reading.source.offset] = Read(reading, entities, *_position(reading, thin))
             else:
                 again.append(corrected)
         pending = again
+    if problems:
+        raise DataError.of(problems)
     return [done[reading.source.offset] for reading in readings]
 
 
@@ -160,25 +170,20 @@ def _thin(reading: Reading, keys: SourceKeys) -> DataFrame:
     )
 
 
-def _check_rows(source: Source, ids: pa.ChunkedArray, broken: pa.ChunkedArray) -> None:
-    at = f"dataset {source.name!r}"
-    problems = []
+def _wrong_rows(source: Source, ids: pa.ChunkedArray, broken: pa.ChunkedArray) -> Iterator[Problem]:
     if wrong := int(pc.sum(broken).as_py() or 0):
         message = f"{wrong} rows hold no JSON object in their entity column"
-        problems.append(Problem(at, "entity", message, "correct or drop those rows"))
+        yield Problem(f"dataset {source.name!r}", "entity", message, "correct or drop those rows")
     without = int(pc.sum(pc.or_(pc.is_null(ids), pc.equal(pc.fill_null(ids, ""), ""))).as_py() or 0) - wrong
     if without > 0:
-        problems += refusals.without_id(source.name, without).problems
-    if problems:
-        raise DataError.of(problems)
+        yield refusals.without_id(source.name, without)
 
 
-def _two_versions(source: Source, id_: str, rows: int) -> DataError:
+def _two_versions(source: Source, id_: str, rows: int, ids: int) -> Problem:
     if source.sequence is None:
         way_out = "one row per id, or sequence_column=… names the column that grows with every version"
     else:
         way_out = f"column {source.sequence!r} must differ between the versions of an entity"
-    problem = Problem(
-        f"dataset {source.name!r}", "two-versions", f"entity {id_!r} is in {rows} rows", way_out
-    )
-    return DataError.of([problem])
+    others = f", and {ids - 1} more in several" if ids > 1 else ""
+    message = f"entity {id_!r} is in {rows} rows{others}"
+    return Problem(f"dataset {source.name!r}", "two-versions", message, way_out)

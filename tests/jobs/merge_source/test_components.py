@@ -174,7 +174,7 @@ def test_an_id_in_two_rows_is_named() -> None:
     hashes = np.array([1, 2, 1], np.int64)
     deleted = np.zeros(3, np.bool_)
 
-    assert Entities(pa.array(["a", "b", "a"]), hashes, deleted, hashes, {}).repeated() == ("a", 2)
+    assert Entities(pa.array(["a", "b", "a"]), hashes, deleted, hashes, {}).repeated() == ("a", 2, 1)
     assert Entities(pa.array(["a", "b", "c"]), np.arange(3), deleted, hashes, {}).repeated() is None
     with pytest.raises(HashCollisionError):
         Entities(pa.array(["a", "b", "c"]), hashes, deleted, hashes, {}).repeated()

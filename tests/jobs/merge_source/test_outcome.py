@@ -87,6 +87,34 @@ def test_two_live_clusters_cannot_have_one_first_id() -> None:
         outcome(clusters, config(identity="first"))
 
 
+def test_every_overlap_and_every_crowd_is_named() -> None:
+    """Nobody has to mend them one run at a time; of very many the first ten are named."""
+    ids = [f"x{number:02}" for number in range(12)]
+    overlapping = graph([ids, ids], [[number] for number in range(24)])
+    crowds = graph([["a1", "a2", "a3", "a4", "a5"], ["b1"]], [[0, 1], [2, 3, 4], [5]])
+
+    with pytest.raises(DataError, match="1 of 12 problems, the first 10 here") as overlaps:
+        outcome(overlapping, config(identity="first"))
+    with pytest.raises(DataError, match="1 of 12 problems, the first 10 here"):
+        outcome(overlapping, config(version=1, identity="first"))
+    with pytest.raises(DataError) as crowded:
+        outcome(crowds, config(max_merged=1))
+
+    named = [str(problem).split("'")[1] for problem in overlaps.value.problems]
+    assert named == ids[:10]
+    assert [str(problem).split()[1] for problem in crowded.value.problems] == ["3", "2"]
+
+
+def test_every_composite_id_that_two_outputs_have_is_named() -> None:
+    """Two pairs of outputs meet in their ids."""
+    meeting = graph([["a", "b", "a|0|b", "c", "d", "c|0|d"]], [[0, 1], [2], [3, 4], [5]])
+
+    with pytest.raises(DataError) as refused:
+        outcome(meeting, config(datasets=["A a"]))
+
+    assert len(refused.value.problems) == 2
+
+
 @pytest.mark.parametrize(("deleted_first", "kept"), [(True, 1), (False, 0)])
 def test_a_live_cluster_owns_its_id(deleted_first: bool, kept: int) -> None:
     """With identity first, a deleted entity with the id of a live output is left out, in either order."""

@@ -212,6 +212,20 @@ def test_the_last_version_of_an_entity_counts(pipe: MakePipe) -> None:
     assert report["counts"]["entities"] == 5
 
 
+def test_what_is_wrong_in_several_datasets_is_said_at_once(pipe: MakePipe) -> None:
+    """Ids that are missing in one, several rows of one entity in another."""
+    merging = pipe("AB")
+    merging.write("A", table({"_id": ["a1", None], "x": [1, 2]}))
+    merging.write("B", table({"_id": ["b1", "b2", "b1", "b2", "b1"], "x": [1, 2, 3, 4, 5]}))
+
+    with pytest.raises(DataError) as refused:
+        merging.run()
+
+    said = [str(problem) for problem in refused.value.problems]
+    assert said[0].startswith("dataset 'A': entity without a string _id")
+    assert said[1].startswith("dataset 'B': entity 'b1' is in 3 rows, and 1 more in several")
+
+
 @pytest.mark.parametrize(
     ("columns", "settings", "remedy"),
     [

@@ -30,6 +30,13 @@ def test_an_error_lists_all_its_problems() -> None:
     assert len(error.problems) == 2
 
 
+def test_an_error_counts_what_it_does_not_list() -> None:
+    """Thousands of one kind are counted, and the first of them named."""
+    error = ConfigError.of([Problem("a", "x", "one"), Problem("b", "x", "two")], 3000)
+
+    assert error.message.splitlines() == ["a: one [1 of 3000 problems, the first 2 here]", "- b: two"]
+
+
 @pytest.mark.parametrize(
     ("kind", "retryable"),
     [(ConfigError, False), (DataError, False), (SetupError, False), (ConflictError, True), (JobError, True)],

@@ -7,28 +7,34 @@ import pytest
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.population import awaited, waiting_for
 from airflow_merge_provider.core.merge_source.refusals import (
-    duplicate_output,
+    Crowd,
+    Overlap,
+    duplicate_outputs,
     empty_source,
     moved_dataset,
     over_merged,
-    shared_id,
+    shared_ids,
     without_id,
 )
 
 
 def test_a_cluster_above_the_limit() -> None:
-    """The message names size, limit and the first members."""
-    members = [("A", "a1"), ("A", "a2"), ("B", "b1")]
+    """The message names size, limit and the first members, of every cluster that is shown."""
+    members = [("A", "a1"), ("A", "a2"), ("B", "b1"), ("B", "b2")]
 
-    assert over_merged(3, 2, members).message.startswith(
-        "max_merged: 3 entities would be merged into one, the limit is 2 (first members: A/a1, A/a2, B/b1)"
+    error = over_merged(2, [Crowd(4, members), Crowd(3, members[:3])], 5)
+
+    assert error.message.splitlines()[0].startswith(
+        "max_merged: 4 entities would be merged into one, the limit is 2 (first members: A/a1, A/a2, B/b1)"
     )
+    assert error.message.splitlines()[0].endswith("[1 of 5 problems, the first 2 here]")
+    assert "3 entities would be" in error.message.splitlines()[1]
 
 
 def test_two_outputs_with_one_id() -> None:
     """The way out depends on how ids are made."""
-    first = duplicate_output("x1", ("A", "x1"), ("B", "x1"), "first")
-    composite = duplicate_output("0|a|0|b", ("A", "a"), ("A", "a|0|b"), "composite")
+    first = duplicate_outputs([Overlap("x1", ("A", "x1"), ("B", "x1"))], 1, "first")
+    composite = duplicate_outputs([Overlap("0|a|0|b", ("A", "a"), ("A", "a|0|b"))], 1, "composite")
 
     assert first.message == (
         "duplicate output id 'x1': from A/x1 and B/x1; add an equality rule on _id or $ids for these datasets"
@@ -43,14 +49,14 @@ def test_what_version_one_refuses() -> None:
     assert moved is not None
     assert moved.message.startswith("version 1: dataset 'B' moved from offset 1 to 0, the pipe must be reset")
     assert moved_dataset(["A", "B"], ["A", "C", "D"]) is None
-    assert shared_id("x1").message == (
+    assert shared_ids(["x1"], 1).message == (
         "version 1 with identity 'first': entity id 'x1' is in more than one dataset, use version 2"
     )
 
 
 def test_what_no_run_takes() -> None:
     """An entity without an id, and an empty source where that is an error."""
-    assert without_id("A").message.startswith("dataset 'A': entity without a string _id")
+    assert str(without_id("A")).startswith("dataset 'A': entity without a string _id")
     assert empty_source().message.startswith("if_source_empty: ")
     assert not empty_source().retryable
 
