@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pyspark.errors import AnalysisException, PySparkException
 
@@ -106,6 +106,15 @@ def first_line(error: BaseException) -> str:
 def condition(error: BaseException) -> str:
     """Give Spark's own name for the error, such as PATH_NOT_FOUND, or an empty text."""
     return (error.getCondition() or "") if isinstance(error, PySparkException) else ""
+
+
+def is_any(error: BaseException, conditions: Iterable[str]) -> bool:
+    """Tell whether an error, or a cause of it, is one of Spark's or Delta's named errors.
+
+    Sessions of this process give some of Delta's as a text of the JVM alone, with the name in brackets.
+    """
+    text = "\n".join(_texts(error))
+    return any(re.search(rf"\b{re.escape(name)}", text) for name in conditions)
 
 
 def _texts(error: BaseException | None) -> Iterator[str]:

@@ -16,8 +16,8 @@ from pyspark.sql.types import DataType
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.jobs import sql, statements
 from airflow_merge_provider.jobs.merge_source import difference as of
+from airflow_merge_provider.jobs.merge_source.before import LookAgainError
 from airflow_merge_provider.jobs.merge_source.difference import Difference
-from airflow_merge_provider.jobs.merge_source.intake import LookAgainError
 from airflow_merge_provider.jobs.merge_source.past import MEMBERS
 from airflow_merge_provider.jobs.merge_source.render import REPLACED_BY, content_hash
 from airflow_merge_provider.jobs.merge_source.sources import REPLACED

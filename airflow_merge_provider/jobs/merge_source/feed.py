@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 
 from airflow_merge_provider.core.dataset import Dataset
@@ -15,13 +14,21 @@ from airflow_merge_provider.jobs import sql, tables
 from airflow_merge_provider.jobs.merge_source.components import Flags, Numbers
 from airflow_merge_provider.jobs.merge_source.outcome import HASH
 from airflow_merge_provider.jobs.merge_source.sources import ID, Source
-from airflow_merge_provider.jobs.spark_errors import condition
+from airflow_merge_provider.jobs.spark_errors import is_any
 from airflow_merge_provider.jobs.tables import Pinned
 
 _KIND, _AT = "_change_type", "_commit_version"
 _IS, _NET = "__merge_is", "net"
-# The feed was not kept all the time, or its files have been cleaned away.
-_GONE = ("DELTA_MISSING_CHANGE_DATA", "DELTA_FILE_NOT_FOUND", "FAILED_READ_FILE")
+# The feed was not kept all the time, its files or the log have been cleaned away, or columns have changed so
+# that one schema does not fit all of its rows.
+_GONE = (
+    "DELTA_MISSING_CHANGE_DATA",
+    "DELTA_FILE_NOT_FOUND",
+    "DELTA_LOG_FILE_NOT_FOUND",
+    "DELTA_VERSIONS_NOT_CONTIGUOUS",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE",
+    "FAILED_READ_FILE",
+)
 
 
 @dataclass(frozen=True)
@@ -73,8 +80,8 @@ def fed(
         rows = opened(feed.withColumn(_IS, is_now))
         counted = rows.frame.groupBy(HASH).agg(F.sum(F.when(F.col(_IS), 1).otherwise(-1)).alias(_NET))
         touched = counted.toArrow()
-    except PySparkException as error:
-        if condition(error).startswith(_GONE):
+    except Exception as error:
+        if is_any(error, _GONE):
             return None
         raise
     hashes = touched.column(HASH).to_numpy().astype(np.int64)

@@ -15,7 +15,8 @@ from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule, planned_rules
 from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.jobs import tables
-from airflow_merge_provider.jobs.merge_source.affected import Look, affected, differs
+from airflow_merge_provider.jobs.merge_source.affected import Look, affected
+from airflow_merge_provider.jobs.merge_source.before import Before, LookAgainError, check, reading
 from airflow_merge_provider.jobs.merge_source.components import (
     Entities,
     Graph,
@@ -25,13 +26,13 @@ from airflow_merge_provider.jobs.merge_source.components import (
 )
 from airflow_merge_provider.jobs.merge_source.contraction import contracted, key_rows
 from airflow_merge_provider.jobs.merge_source.difference import Difference, difference
-from airflow_merge_provider.jobs.merge_source.feed import fed, require_feeds
+from airflow_merge_provider.jobs.merge_source.feed import require_feeds
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH, Outcome
 from airflow_merge_provider.jobs.merge_source.overrides import marked
 from airflow_merge_provider.jobs.merge_source.past import REACHED, Past, remembered
 from airflow_merge_provider.jobs.merge_source.quarantine import quarantined, warnings
-from airflow_merge_provider.jobs.merge_source.reading import Read, Reading, hashed, read_thin
+from airflow_merge_provider.jobs.merge_source.reading import Read, Reading, read_thin
 from airflow_merge_provider.jobs.merge_source.solving import Solved, solved
 from airflow_merge_provider.jobs.merge_source.sources import Source, opened
 from airflow_merge_provider.jobs.merge_source.staging import staged
@@ -45,35 +46,9 @@ KEYS_ON_DRIVER = "spark.merge.source.keysOnDriver"
 _KEYS_ON_DRIVER = 30_000_000
 # One collision of 64-bit hashes is rare enough; several in a row are a defect of ours.
 _SEEDS = range(5)
-_NEVER = -1
 # A target of so many outputs is read as fast as it is searched.
 _SEARCHED_FROM = 20_000
 NONE = Overrides()
-
-
-class LookAgainError(Exception):
-    """Raised where the changes alone do not tell the result: everything has to be compared."""
-
-
-@dataclass(frozen=True)
-class Before:
-    """What a run compares itself with: the target's rows, and how far the last run had read each dataset.
-
-    ``positions`` are by the names of datasets, ``versions`` and ``tables`` (the ids of Delta tables) by their
-    locations; with ``everything`` they are not used. ``evaluated`` names the datasets whose keys Spark's own
-    expressions could not tell. ``outputs`` is about how many rows there are, None where nobody knows at once;
-    ``next_stable`` is the first stable id that is free.
-    """
-
-    rows: DataFrame
-    outputs: int | None
-    positions: Mapping[str, int]
-    versions: Mapping[str, int | None]
-    tables: Mapping[str, str]
-    evaluated: Sequence[str]
-    everything: bool
-    same_rules: bool
-    next_stable: int = 0
 
 
 @dataclass(frozen=True)
@@ -147,12 +122,9 @@ def take_in(
     for seed in _SEEDS:
         try:
             readings = [
-                _reading(each, hashed(source, seed), seed, before, config)
+                reading(each, source, seed, config, before, partial(see, offset=source.offset))
                 for each, source in zip(pinned, sources, strict=True)
             ]
-            if config.change_detection == "change_feed":
-                read_feed = partial(_fed, spark, before=before, see=see)
-                readings = list(map(read_feed, pinned, readings))
             if whole and _may_contract(config, overrides) and _has_many_keys(spark, sources, pinned, rules):
                 readings = [replace(each, keyed=False) for each in readings]
             return _connected(spark, readings, rules, config, progress, before, overrides=overrides)
@@ -201,7 +173,8 @@ def _connected(
             found = solve([look.entities for look in _looks(read, config, complete=True)])
         else:
             found = _compared(read, past, before, rules, config, solve)
-        said = warnings(found.evidence, texts, seed)
+        said = [each.reading.why for each in read if each.reading.why]
+        said += warnings(found.evidence, texts, seed)
     positions = dict(before.positions) if before else {}
     positions |= {each.reading.source.name: each.position for each in read if each.position is not None}
     rendered = [each.reading.rendered for each in read]
@@ -291,9 +264,7 @@ def _compared(
 ) -> Solved:
     """Solve what a change can reach, and compare it with what was there."""
     for each in read:
-        if each.short:
-            _check_end(each, past, rules)
-        _check_fed(each, past)
+        check(each, past, rules)
     looks = _looks(read, config, complete=before.everything)
     part = affected(looks, past, everything=before.everything)
     try:
@@ -324,64 +295,3 @@ def _looks(read: Sequence[Read], config: MergeSourceConfig, *, complete: bool) -
     known = {each.reading.source.offset: each.look for each in read}
     nothing = Look(Entities.none(), complete=complete)
     return [known.get(offset, nothing) for offset in range(len(config.dataset_ids))]
-
-
-def _reading(
-    pinned: Pinned, source: Source, seed: int, before: Before | None, config: MergeSourceConfig
-) -> Reading:
-    """Read a source from where the last run ended, if that can be told; not at all if it is as it was."""
-    if before is None:
-        return Reading(source, seed)
-    whole = Reading(source, seed, native=source.name not in before.evaluated, compared=True)
-    uri = pinned.dataset.uri
-    if before.everything or before.tables.get(uri) != pinned.table_id:
-        # Of a table that was made anew nothing is known, whatever its version is.
-        return whole
-    if before.versions.get(uri, _NEVER) == pinned.version:
-        return replace(whole, known=True)
-    by_place = source.place is not None and config.change_detection in ("auto", "sequence")
-    return replace(whole, position=before.positions.get(source.name) if by_place else None)
-
-
-def _fed(
-    spark: SparkSession,
-    pinned: Pinned,
-    reading: Reading,
-    *,
-    before: Before | None,
-    see: Callable[[DataFrame, int], Source],
-) -> Reading:
-    """Read what the commits since the last run touched, where the table is the same and still tells it."""
-    uri, source = pinned.dataset.uri, reading.source
-    if before is None or before.everything or reading.known or before.tables.get(uri) != pinned.table_id:
-        return reading
-    since = before.versions.get(uri)
-    if since is None:
-        return reading
-
-    def opened_rows(rows: DataFrame) -> Source:
-        return hashed(see(rows, source.offset), reading.seed)
-
-    return replace(reading, fed=fed(spark, pinned, since, source, opened_rows))
-
-
-def _check_fed(read: Read, past: Past) -> None:
-    """See that the feed speaks of entities with one row each; only a look at all rows finds the others.
-
-    :raises LookAgainError: when it does not.
-    """
-    source, changes = read.reading.source, read.reading.fed
-    if changes is not None and not changes.is_plain(past.entities[source.offset].hashes):
-        raise LookAgainError(f"dataset {source.name!r} has entities in several rows: everything is compared")
-
-
-def _check_end(read: Read, past: Past, rules: Sequence[Rule]) -> None:
-    """See why a source is shorter than it was: rows that are only gone are not noticed by versions.
-
-    :raises LookAgainError: when it has others than it had, and was made anew or set back.
-    """
-    source = read.reading.source
-    (whole,) = read_thin([replace(read.reading, position=None)], rules)
-    if differs(whole.entities, past.entities[source.offset]):
-        reason = f"dataset {source.name!r} ends before what was read of it: everything is compared"
-        raise LookAgainError(reason)

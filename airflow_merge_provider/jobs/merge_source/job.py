@@ -22,9 +22,10 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.risk import Risk
 from airflow_merge_provider.jobs import guard, statements, tables
 from airflow_merge_provider.jobs.merge_source import render
+from airflow_merge_provider.jobs.merge_source.before import Before, LookAgainError
 from airflow_merge_provider.jobs.merge_source.beside import Beside
 from airflow_merge_provider.jobs.merge_source.changes import Changes, changes, write as fold
-from airflow_merge_provider.jobs.merge_source.intake import NONE, Before, Intake, LookAgainError, take_in
+from airflow_merge_provider.jobs.merge_source.intake import NONE, Intake, take_in
 from airflow_merge_provider.jobs.merge_source.overrides import decided
 from airflow_merge_provider.jobs.merge_source.quality import ALL, LOOKED_AT, Run, metrics_row
 from airflow_merge_provider.jobs.merge_source.quarantine import QUARANTINE, rows as quarantine_rows

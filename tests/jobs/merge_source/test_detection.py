@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from tests.jobs.merge_source.test_changes import said
 
 RULE: dict[str, Any] = {"equality": [["eq", "a.x", "b.x"]]}
 FED = {"change_detection": "change_feed", **RULE}
+GAP = "the change data feed of dataset 'A' does not tell what happened"
 A = {"_id": ["a1", "a2", "a3"], "x": [1, 2, 3]}
 
 
@@ -108,9 +110,10 @@ def test_a_feed_with_a_gap_is_not_believed(pipe: MakePipe, looked_at: list[set[s
     ):
         made.spark.sql(statement).collect()
 
-    made.run("second")
+    report = made.run("second")
 
     assert said(made.news()) == ["-0|a2"]
+    assert report["warnings"] == [f"{GAP} since version 0: all its rows are compared"]
     assert looked_at == [{"a1", "a3"}]
 
 
@@ -173,3 +176,40 @@ def test_what_a_feed_says_of_rows_is_counted() -> None:
     assert not is_plain([1], [1])
     assert not is_plain([3], [2])
     assert not is_plain([3], [-1])
+
+
+def vacuumed(made: Pipe) -> None:
+    """Clean away every file of A that its newest version does not need, the feed's own among them."""
+    made.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    try:
+        made.spark.sql(f"VACUUM delta.`{made.folder / 'A'}` RETAIN 0 HOURS").collect()
+    finally:
+        made.spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+
+
+def without_old_commits(made: Pipe) -> None:
+    """Clean away the log of A before its newest version, which a checkpoint holds."""
+    log = made.folder / "A" / "_delta_log"
+    DeltaTable(str(made.folder / "A")).create_checkpoint()
+    for commit in sorted(log.glob("*.json"))[:-1]:
+        commit.unlink()
+
+
+@pytest.mark.parametrize("cleaned", [vacuumed, without_old_commits])
+def test_a_feed_that_was_cleaned_away_is_not_believed(
+    pipe: MakePipe, looked_at: list[set[str]], cleaned: Callable[[Pipe], None]
+) -> None:
+    """After a longer pause than the table keeps its files or its log, that dataset is read as a whole."""
+    made = merging(pipe)
+    looked_at.clear()
+    at = f"delta.`{made.folder / 'A'}`"
+    for statement in (f"UPDATE {at} SET x = 9 WHERE _id = 'a1'", f"DELETE FROM {at} WHERE _id = 'a2'"):
+        made.spark.sql(statement).collect()
+    cleaned(made)
+
+    report = made.run("second")
+
+    assert said(made.news()) == ["~0|a1|1|b1", "-0|a2", "+0|a1", "+1|b1"]
+    assert report["warnings"] == [f"{GAP} since version 0: all its rows are compared"]
+    assert looked_at == [{"a1", "a3"}]
+    assert made.run("third")["changed"] is False

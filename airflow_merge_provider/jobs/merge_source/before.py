@@ -1,0 +1,100 @@
+"""What a run compares itself with, and from where it reads each source because of that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
+
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.equality import Rule
+from airflow_merge_provider.jobs.merge_source.affected import differs
+from airflow_merge_provider.jobs.merge_source.feed import fed
+from airflow_merge_provider.jobs.merge_source.past import Past
+from airflow_merge_provider.jobs.merge_source.reading import Read, Reading, hashed, read_thin
+from airflow_merge_provider.jobs.merge_source.sources import Source
+from airflow_merge_provider.jobs.tables import Pinned
+
+_NEVER = -1
+
+
+class LookAgainError(Exception):
+    """Raised where the changes alone do not tell the result: everything has to be compared."""
+
+
+@dataclass(frozen=True)
+class Before:
+    """What a run compares itself with: the target's rows, and how far the last run had read each dataset.
+
+    ``positions`` are by the names of datasets, ``versions`` and ``tables`` (the ids of Delta tables) by their
+    locations; with ``everything`` they are not used. ``evaluated`` names the datasets whose keys Spark's own
+    expressions could not tell. ``outputs`` is about how many rows there are, None where nobody knows at once;
+    ``next_stable`` is the first stable id that is free.
+    """
+
+    rows: DataFrame
+    outputs: int | None
+    positions: Mapping[str, int]
+    versions: Mapping[str, int | None]
+    tables: Mapping[str, str]
+    evaluated: Sequence[str]
+    everything: bool
+    same_rules: bool
+    next_stable: int = 0
+
+
+def reading(
+    pinned: Pinned,
+    source: Source,
+    seed: int,
+    config: MergeSourceConfig,
+    before: Before | None,
+    see: Callable[[DataFrame], Source],
+) -> Reading:
+    """Read a source from where the last run ended, if that can be told; not at all if it is as it was.
+
+    ``see`` opens rows of its change data feed as it was opened itself.
+    """
+    source = hashed(source, seed)
+    if before is None:
+        return Reading(source, seed)
+    whole = Reading(source, seed, native=source.name not in before.evaluated, compared=True)
+    uri = pinned.dataset.uri
+    if before.everything or before.tables.get(uri) != pinned.table_id:
+        # Of a table that was made anew nothing is known, whatever its version is.
+        return whole
+    since = before.versions.get(uri, _NEVER)
+    if since == pinned.version:
+        return replace(whole, known=True)
+    if config.change_detection == "change_feed" and since is not None:
+        changes = fed(source.frame.sparkSession, pinned, since, source, lambda rows: hashed(see(rows), seed))
+        gap = f"the change data feed of dataset {source.name!r} does not tell what happened since version"
+        return replace(whole, fed=changes, why="" if changes else f"{gap} {since}: all its rows are compared")
+    by_place = source.place is not None and config.change_detection in ("auto", "sequence")
+    return replace(whole, position=before.positions.get(source.name) if by_place else None)
+
+
+def check(read: Read, past: Past, rules: Sequence[Rule]) -> None:
+    """See that what was read of a source tells all that has changed in it.
+
+    :raises LookAgainError: when it does not.
+    """
+    if read.short:
+        _check_end(read, past, rules)
+    source, changes = read.reading.source, read.reading.fed
+    # A feed speaks of rows; which entities have several of them shows only in a look at all.
+    if changes is not None and not changes.is_plain(past.entities[source.offset].hashes):
+        raise LookAgainError(f"dataset {source.name!r} has entities in several rows: everything is compared")
+
+
+def _check_end(read: Read, past: Past, rules: Sequence[Rule]) -> None:
+    """See why a source is shorter than it was: rows that are only gone are not noticed by versions.
+
+    :raises LookAgainError: when it has others than it had, and was made anew or set back.
+    """
+    source = read.reading.source
+    (whole,) = read_thin([replace(read.reading, position=None)], rules)
+    if differs(whole.entities, past.entities[source.offset]):
+        reason = f"dataset {source.name!r} ends before what was read of it: everything is compared"
+        raise LookAgainError(reason)
