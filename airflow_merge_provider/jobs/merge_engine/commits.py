@@ -1,19 +1,19 @@
-"""What did the commits of a source do, and which files did they add: asked of delta-rs, or of Spark.
+"""What did the commits of a source do, and which files did they add: the entries of its log say it.
 
-Where a table lies on this machine delta-rs answers in milliseconds, and each question to Spark is a job of
-its own. Spark is asked everywhere else, and where files need the table to be read.
+Where a table lies on this machine they are read in milliseconds, elsewhere by Spark in one job for all
+commits. What that costs follows the commits, however large the table is, and whoever wrote them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import unquote
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider.jobs import sql, tables
@@ -23,135 +23,123 @@ from airflow_merge_provider.jobs.tables import Pinned
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+Entry = Mapping[str, Any]
+
 _MAPPING = "delta.columnMapping.mode"
+_DIGITS = 20
+_MARKS = "deletionVector"
+_ADD = f"path string, partitionValues map<string, string>, dataChange boolean, {_MARKS} struct<offset: int>"
+_ENTRY = f"add struct<{_ADD}>, remove struct<dataChange boolean>, cdc struct<path string>"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that a commit added; it does not hold partition columns: ``values`` are their texts."""
+
+    path: str
+    version: int
+    values: Mapping[str, str | None]
+
+    @property
+    def name(self) -> str:
+        """Its own name, which is never used twice."""
+        return self.path.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A line of a table's history."""
+    """What a commit did to the rows: it ``changes`` some of them, or only adds those of its ``files``.
+
+    One that rearranges files, or touches none, does neither.
+    """
 
     version: int
-    operation: str
-    parameters: Mapping[str, Any]
-    metrics: Mapping[str, Any]
+    changes: bool
+    files: Sequence[File]
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
-    """Files that a commit added, with the schema of the table then; ``root`` is the table's place."""
+class Log:
+    """The log of a table that lies at ``place``, and what it says of a version.
 
-    root: str
+    ``is_mapped`` says that files know columns by other names than ``schema`` does. ``entries`` reads what
+    some commits did to files, with the version of each.
+    """
+
+    place: str
     schema: StructType
-    paths: Mapping[str, str]
+    is_mapped: bool
+    entries: Callable[[Sequence[int]], Iterable[tuple[int, Entry]]]
 
+    def commits(self, since: int, newest: int) -> list[Commit]:
+        """Give the commits after a version up to another, oldest first."""
+        found: dict[int, list[Entry]] = {version: [] for version in range(since + 1, newest + 1)}
+        for version, entry in self.entries(list(found)):
+            found[version].append(entry)
+        return [self._commit(version, entries) for version, entries in found.items()]
 
-class Log(Protocol):
-    """What is asked of a source's log."""
+    def _commit(self, version: int, entries: Sequence[Entry]) -> Commit:
+        added = [entry["add"] for entry in entries if _has_news(entry.get("add"))]
+        # A file that comes back with marks holds rows that do not: only the table can be read then.
+        marked = any(each.get(_MARKS) for each in added)
+        if marked or any(entry.get("cdc") or _has_news(entry.get("remove")) for entry in entries):
+            return Commit(version, changes=True, files=[])
+        files = [File(self._path(each["path"]), version, each["partitionValues"] or {}) for each in added]
+        return Commit(version, changes=False, files=files)
 
-    @property
-    def columns(self) -> Sequence[str]:
-        """The columns of the source at its pinned version."""
-
-    def history(self, since: int) -> list[Commit]:
-        """Give the commits after a version, oldest first, as far as they are remembered."""
-
-    def added(self, version: int) -> Files:
-        """Give the files that a commit added, by their names, which are never used twice."""
+    def _path(self, written: str) -> str:
+        """Give a file's whole path; in the log it is encoded, and may lead to another table."""
+        path = unquote(written)
+        return path if path.startswith("/") or urlsplit(written).scheme else f"{self.place}/{path}"
 
 
 def log_of(spark: SparkSession, pinned: Pinned) -> Log:
-    """Find who is asked about a Delta table: delta-rs where it can tell all that is asked, else Spark."""
-    local = asked(spark, pinned.dataset, lambda table: LocalLog(table, pinned.version or 0))
-    return local if local is not None and local.is_plain else SparkLog(spark, pinned)
+    """Open the log of a Delta table: here where it lies on this machine, else through Spark."""
+    place = pinned.dataset.path or ""
+
+    def here(table: DeltaTable) -> Log:
+        table.load_as_version(pinned.version or 0)
+        schema = StructType.fromJson(json.loads(table.schema().to_json()))
+        return Log(place, schema, _MAPPING in table.metadata().configuration, _entries_here(place))
+
+    return asked(spark, pinned.dataset, here) or log_by_spark(spark, pinned)
 
 
-class LocalLog:
-    """The log of a table on this machine, read by delta-rs."""
-
-    def __init__(self, table: DeltaTable, version: int) -> None:
-        self._newest, self._version = table, version
-        self._schema = _schema(self._at(version))
-
-    @property
-    def is_plain(self) -> bool:
-        """Tell whether the files hold all columns under their own names."""
-        metadata = self._newest.metadata()
-        return not metadata.partition_columns and _MAPPING not in metadata.configuration
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return self._schema.names
-
-    def history(self, since: int) -> list[Commit]:
-        # A table that is not at its newest version would count its commits from there, and wrong.
-        told = self._newest.history(self._newest.version() - since)
-        lines = [line for line in told if since < line["version"] <= self._version]
-        commits = [
-            Commit(
-                line["version"],
-                line["operation"],
-                line.get("operationParameters", {}),
-                line.get("operationMetrics", {}),
-            )
-            for line in lines
-        ]
-        return sorted(commits, key=lambda commit: commit.version)
-
-    def added(self, version: int) -> Files:
-        before, table = self._at(version - 1), self._at(version)
-        known = set(before.file_uris())
-        paths = [path for path in table.file_uris() if path not in known]
-        names = {path.rpartition("/")[2]: path for path in paths}
-        return Files(str(self._newest.table_uri), _schema(table), names)
-
-    def _at(self, version: int) -> DeltaTable:
-        return type(self._newest)(self._newest.table_uri, version=version)
+def log_by_spark(spark: SparkSession, pinned: Pinned) -> Log:
+    """Open the log of a Delta table wherever it lies."""
+    detail = spark.sql(f"DESCRIBE DETAIL {sql.table(pinned.dataset)}").collect()[0]
+    place = str(detail["location"])
+    schema = tables.read(spark, pinned).schema
+    return Log(place, schema, _MAPPING in detail["properties"], _entries_by_spark(spark, place))
 
 
-def _schema(table: DeltaTable) -> StructType:
-    return StructType.fromJson(json.loads(table.schema().to_json()))
+def _entries_here(place: str) -> Callable[[Sequence[int]], Iterator[tuple[int, Entry]]]:
+    def entries(versions: Sequence[int]) -> Iterator[tuple[int, Entry]]:
+        for version in versions:
+            with Path(_name(place, version)).open(encoding="utf-8") as lines:
+                yield from ((version, json.loads(line)) for line in lines if line.strip())
+
+    return entries
 
 
-class SparkLog:
-    """The log of any other table."""
+def _entries_by_spark(
+    spark: SparkSession, place: str
+) -> Callable[[Sequence[int]], Iterator[tuple[int, Entry]]]:
+    def entries(versions: Sequence[int]) -> Iterator[tuple[int, Entry]]:
+        read = spark.read.schema(_ENTRY).json([_name(place, version) for version in versions])
+        news = read.where("add.dataChange OR remove.dataChange OR cdc IS NOT NULL")
+        version = F.substring(F.col("_metadata.file_name"), 1, _DIGITS).cast("bigint")
+        for row in news.select(version.alias("version"), "*").collect():
+            entry = row.asDict(recursive=True)
+            yield entry.pop("version"), entry
 
-    def __init__(self, spark: SparkSession, pinned: Pinned) -> None:
-        self._spark, self._pinned = spark, pinned
-
-    @property
-    def columns(self) -> Sequence[str]:
-        return tables.read(self._spark, self._pinned).columns
-
-    def history(self, since: int) -> list[Commit]:
-        newest = self._pinned.version
-        rows = (
-            self._spark.sql(f"DESCRIBE HISTORY {sql.table(self._pinned.dataset)}")
-            .where(f"version > {since} AND version <= {newest}")
-            .select("version", "operation", "operationParameters", "operationMetrics")
-            .orderBy("version")
-            .collect()
-        )
-        return [Commit(row[0], row[1], row[2] or {}, row[3] or {}) for row in rows]
-
-    def added(self, version: int) -> Files:
-        before, table = (self._table(at) for at in (version - 1, version))
-        known = _files(before)
-        paths = {name: path for name, path in _files(table).items() if name not in known}
-        return Files(self._detail["location"], table.schema, paths)
-
-    @property
-    def needs_table(self) -> bool:
-        """Tell whether files alone do not hold all columns by their names, so that the table is read."""
-        return _MAPPING in self._detail["properties"] or bool(self._detail["partitionColumns"])
-
-    @cached_property
-    def _detail(self) -> Any:
-        return self._spark.sql(f"DESCRIBE DETAIL {sql.table(self._pinned.dataset)}").collect()[0]
-
-    def _table(self, version: int) -> DataFrame:
-        return tables.read(self._spark, Pinned(self._pinned.dataset, version))
+    return entries
 
 
-def _files(table: DataFrame) -> dict[str, str]:
-    paths = (unquote(path) for path in table.inputFiles())
-    return {path.rpartition("/")[2]: path for path in paths}
+def _name(place: str, version: int) -> str:
+    return f"{place}/_delta_log/{version:0{_DIGITS}}.json"
+
+
+def _has_news(file: Entry | None) -> bool:
+    """Tell whether an entry of a file says something about rows."""
+    return file is not None and bool(file["dataChange"])

@@ -22,7 +22,7 @@ from airflow_merge_provider.jobs import guard, sql, statements, tables
 from airflow_merge_provider.jobs.merge_engine import counting, intake, outcome, side_tables
 from airflow_merge_provider.jobs.merge_engine.report import forms, report
 from airflow_merge_provider.jobs.merge_engine.side_tables import SideTable
-from airflow_merge_provider.jobs.merge_engine.source import Gained, gained
+from airflow_merge_provider.jobs.merge_engine.source import Gained, gained, still_there
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.session import planned_once
 from airflow_merge_provider.jobs.spark_errors import first_line
@@ -96,7 +96,7 @@ class _Run:
         plan, stored = self._plan(seen, taken)
         if self._request.until == "plan":
             return self._told(seen, found={"counts": {}, "columns": dict(explain(plan))})
-        with self._progress.step("fold"):
+        with self._progress.step("fold"), still_there(seen.source, self._since(seen)):
             found = self._folded(seen, plan, taken, stored)
             counts, size = counting.counted(plan, found)
         told = {

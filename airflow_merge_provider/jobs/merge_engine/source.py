@@ -6,40 +6,36 @@ from the change data feed, whose rows have kinds. Maintenance adds nothing. Sour
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.jobs import sql, tables
-from airflow_merge_provider.jobs.merge_engine.commits import Log, SparkLog, log_of
+from airflow_merge_provider.jobs.merge_engine.commits import Commit, File, Log, log_of
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
+from airflow_merge_provider.jobs.spark_errors import is_any
 from airflow_merge_provider.jobs.tables import Pinned
 
 _FEED_KINDS = {"insert": "+I", "update_preimage": "-U", "update_postimage": "+U", "delete": "-D"}
-_APPENDS = ("WRITE", "STREAMING UPDATE", "COPY INTO")
-_MAINTENANCE = (
-    "OPTIMIZE",
-    "VACUUM START",
-    "VACUUM END",
-    "REORG",
-    "SET TBLPROPERTIES",
-    "UNSET TBLPROPERTIES",
-    "ADD COLUMNS",
-    "CHANGE COLUMN",
-    "CHANGE COLUMNS",
-    "ADD CONSTRAINT",
-    "DROP CONSTRAINT",
-    "UPGRADE PROTOCOL",
-    "ADD FEATURE",
-    "CLUSTER BY",
-    "COMPUTE STATS",
-    "CREATE TABLE",
+# What is said where VACUUM or the cleaning of the log was faster than the runs.
+_GONE = (
+    "PATH_NOT_FOUND",
+    "FAILED_READ_FILE.FILE_NOT_EXIST",
+    "DELTA_FILE_NOT_FOUND",
+    "DELTA_LOG_FILE_NOT_FOUND",
+    "DELTA_MISSING_CHANGE_DATA",
+    "DELTA_VERSIONS_NOT_CONTIGUOUS",
+    FileNotFoundError.__name__,
 )
+_NAME, _PATH, _ROW, _VERSION = "__merge_name", "__merge_path", "__merge_row", "__merge_version"
 _WAY_OUT = "run once with full_refresh=True, or give whole batches with incremental=False"
 
 
@@ -70,12 +66,14 @@ def gained(
     if pinned.version is None or pinned.version < since:
         raise _untold(pinned, f"is at version {pinned.version}, and version {since} was already folded")
     log = log_of(spark, pinned)
-    _check_names(config, log.columns)
-    appended, changed = _commits(log, pinned, since)
-    parts = [_appended(spark, config, pinned, log, version) for version in appended]
-    if changed:
-        parts = [part.withColumn(KIND, F.lit("+I")) for part in parts]
-        parts.append(_changed(spark, config, pinned, changed))
+    _check_names(config, log.schema.names)
+    with still_there(pinned, since):
+        commits = log.commits(since, pinned.version)
+        changed = [commit.version for commit in commits if commit.changes]
+        parts = list(_appended(spark, config, pinned, log, commits))
+        if changed:
+            parts = [part.withColumn(KIND, F.lit("+I")) for part in parts]
+            parts.append(_changed(spark, config, pinned, changed))
     if not parts:
         return None
     rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
@@ -134,41 +132,50 @@ def _found(name: str, columns: Sequence[str]) -> str:
     return next((column for column in columns if column.casefold() == name.casefold()), name)
 
 
-def _commits(log: Log, pinned: Pinned, since: int) -> tuple[list[int], list[int]]:
-    """Give the versions after ``since`` that appended rows, and those that changed rows."""
-    history = log.history(since)
-    if len(history) != (pinned.version or 0) - since:
-        raise _untold(pinned, f"has forgotten commits after version {since}")
-    kinds = {each.version: _kind(each.operation, each.parameters, each.metrics) for each in history}
-    appended = [version for version, kind in kinds.items() if kind == "append"]
-    return appended, [version for version, kind in kinds.items() if kind == "change"]
-
-
-def _kind(operation: str, parameters: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
-    """Tell what a commit did to the rows: ``append``, ``change`` or ``nothing``."""
-    if operation in _MAINTENANCE:
-        return "nothing"
-    mode = parameters.get("mode") or parameters.get("outputMode") or ""
-    if operation in _APPENDS and mode.lower() == "append":
-        return "append"
-    touched = [str(metrics.get(f"numTargetRows{what}", "?")) for what in ("Updated", "Deleted")]
-    return "append" if operation == "MERGE" and touched == ["0", "0"] else "change"
-
-
 def _appended(
-    spark: SparkSession, config: MergeEngineConfig, pinned: Pinned, log: Log, version: int
-) -> DataFrame:
-    """Read the rows that a commit appended, from the files that it added."""
-    files = log.added(version)
-    if isinstance(log, SparkLog) and log.needs_table:
-        table = tables.read(spark, Pinned(pinned.dataset, version))
-        rows = table.where(F.col("_metadata.file_name").isin(*files.paths))
-        place = F.monotonically_increasing_id()  # noqa: TID251 - as for a snapshot
-    else:
-        reader = spark.read.schema(files.schema).option("basePath", files.root)
-        rows, place = reader.parquet(*files.paths.values()), F.col("_metadata.row_index")
-    arrival = _arrival(config, F.lit(version).cast("bigint"), F.col("_metadata.file_path"), place)
-    return _renamed(config, rows.select(*map(sql.column, files.schema.names), arrival))
+    spark: SparkSession, config: MergeEngineConfig, pinned: Pinned, log: Log, commits: Sequence[Commit]
+) -> Iterator[DataFrame]:
+    """Read the rows that commits appended, from the files that they added."""
+    if log.is_mapped:
+        for commit in commits:
+            if not commit.files:
+                continue
+            table = tables.read(spark, Pinned(pinned.dataset, commit.version))
+            names = [file.name for file in commit.files]
+            rows = table.where(F.col("_metadata.file_name").isin(*names))
+            place = F.monotonically_increasing_id()  # noqa: TID251 - as for a snapshot
+            version = F.lit(commit.version).cast("bigint")
+            arrival = _arrival(config, version, F.col("_metadata.file_path"), place)
+            yield _renamed(config, rows.select(*map(sql.column, table.columns), arrival))
+    elif files := [file for commit in commits for file in commit.files]:
+        rows = _held(spark, log.schema, files)
+        arrival = _arrival(config, F.col(_VERSION), F.col(_PATH), F.col(_ROW))
+        yield _renamed(config, rows.select(*map(sql.column, log.schema.names), arrival))
+
+
+def _held(spark: SparkSession, schema: StructType, files: Sequence[File]) -> DataFrame:
+    """Read files at once, with what the log alone says of each: its commit and its partition.
+
+    One scan, whatever the number of commits: a plan with a part for each takes longer to make than to run.
+    """
+    partitions = [field for field in schema if field.name in files[0].values]
+    held = StructType([field for field in schema if field not in partitions])
+    meta = F.col("_metadata")
+    rows = spark.read.schema(held).parquet(*dict.fromkeys(file.path for file in files))
+    rows = rows.select(
+        "*",
+        meta["file_name"].alias(_NAME),
+        meta["file_path"].alias(_PATH),
+        meta["row_index"].alias(_ROW),
+    )
+    told = {_NAME: [file.name for file in files], _VERSION: [file.version for file in files]}
+    # An empty text is how a log may say NULL.
+    told |= {field.name: [file.values[field.name] or None for file in files] for field in partitions}
+    kinds = [pa.string(), pa.int64(), *(pa.string() for _ in partitions)]
+    arrays = [pa.array(values, kind) for values, kind in zip(told.values(), kinds, strict=True)]
+    log = spark.createDataFrame(pa.table(arrays, names=list(told)))
+    casts = {field.name: sql.column(field.name).cast(field.dataType) for field in partitions}
+    return rows.join(F.broadcast(log.withColumns(casts) if casts else log), _NAME)
 
 
 def _changed(
@@ -203,6 +210,20 @@ def _require_feed(spark: SparkSession, config: MergeEngineConfig, pinned: Pinned
                 )
             ]
         )
+
+
+@contextmanager
+def still_there(pinned: Pinned, since: int | None) -> Iterator[None]:
+    """Say in our words that a source has no longer what it gained after version ``since``.
+
+    :raises DataError: when Spark does not find one of its files or commits.
+    """
+    try:
+        yield
+    except Exception as error:
+        if since is not None and is_any(error, _GONE):
+            raise _untold(pinned, f"has cleaned away files or commits after version {since}") from error
+        raise
 
 
 def _untold(pinned: Pinned, why: str) -> DataError:

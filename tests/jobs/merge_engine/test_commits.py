@@ -1,0 +1,105 @@
+"""What a source's commits did, told from the entries of its log; no Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StructType
+
+from airflow_merge_provider.jobs.merge_engine.commits import Commit, File, Log, _entries_here
+
+ADD = {"path": "a.parquet", "partitionValues": {}, "dataChange": True}
+MOVED = {**ADD, "dataChange": False}
+
+
+def commits(entries: Mapping[int, Sequence[Any]], since: int, newest: int) -> list[Commit]:
+    """Ask a log with the given entries."""
+    log = Log(
+        "/there",
+        StructType(),
+        is_mapped=False,
+        entries=lambda versions: [(version, each) for version in versions for each in entries[version]],
+    )
+    return log.commits(since, newest)
+
+
+@pytest.mark.parametrize(
+    ("entries", "changes", "added"),
+    [
+        ([{"add": ADD}], False, True),
+        ([{"commitInfo": {"operation": "WHATEVER"}}, {"add": ADD}], False, True),
+        ([{"metaData": {}}], False, False),
+        ([], False, False),
+        ([{"add": MOVED}, {"remove": {"path": "b", "dataChange": False}}], False, False),
+        ([{"add": ADD}, {"remove": {"path": "b", "dataChange": True}}], True, False),
+        ([{"remove": {"path": "b", "dataChange": True}}], True, False),
+        ([{"add": ADD}, {"cdc": {"path": "_change_data/c", "dataChange": False}}], True, False),
+        ([{"add": {**ADD, "deletionVector": {"offset": 1}}}], True, False),
+        ([{"add": {**ADD, "deletionVector": None}, "remove": None, "cdc": None}], False, True),
+    ],
+    ids=[
+        "rows",
+        "of any writer",
+        "schema",
+        "empty",
+        "compacted",
+        "replaced",
+        "removed",
+        "updated",
+        "restored",
+        "nulls",
+    ],
+)
+def test_entries_tell_what_became_of_the_rows(entries: Sequence[Any], changes: bool, added: bool) -> None:
+    """Whoever wrote them, and whatever they called it."""
+    (found,) = commits({8: entries}, 7, 8)
+
+    assert found.version == 8
+    assert found.changes is changes
+    assert [file.path for file in found.files] == (["/there/a.parquet"] if added else [])
+
+
+@pytest.mark.parametrize(
+    ("written", "path", "name"),
+    [
+        ("day=a%20b/x.parquet", "/there/day=a b/x.parquet", "x.parquet"),
+        ("day=a%2520b/x%25.parquet", "/there/day=a%20b/x%.parquet", "x%.parquet"),
+        ("/else%20where/y.parquet", "/else where/y.parquet", "y.parquet"),
+        ("s3a://bucket/t/z.parquet", "s3a://bucket/t/z.parquet", "z.parquet"),
+    ],
+)
+def test_files_have_their_whole_path(written: str, path: str, name: str) -> None:
+    """Paths are encoded in the log, and those of a clone lead to another table."""
+    (found,) = commits({1: [{"add": {**ADD, "path": written, "partitionValues": {"day": None}}}]}, 0, 1)
+
+    assert found.files == [File(path, 1, {"day": None})]
+    assert found.files[0].name == name
+
+
+def test_commits_come_in_their_order() -> None:
+    """Those after the one that was folded last, up to the one that is pinned."""
+    entries = {version: [{"add": {**ADD, "path": str(version)}}] for version in range(9)}
+
+    found = commits(entries, 2, 5)
+
+    assert [(commit.version, commit.files[0].path) for commit in found] == [
+        (3, "/there/3"),
+        (4, "/there/4"),
+        (5, "/there/5"),
+    ]
+
+
+def test_a_commit_that_is_gone_is_noticed(tmp_path: Path) -> None:
+    """The log was cleaned further than the runs had come."""
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    (log / f"{2:020}.json").write_text(json.dumps({"add": ADD}) + "\n", encoding="utf-8")
+    entries = _entries_here(str(tmp_path))
+
+    assert list(entries([2])) == [(2, {"add": ADD})]
+    with pytest.raises(FileNotFoundError):
+        list(entries([1, 2]))
