@@ -72,3 +72,10 @@ def test_every_module_says_what_it_is_for(path):
     """A module begins with a sentence; only an empty one needs none."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assert not tree.body or ast.get_docstring(tree)
+
+
+def test_columns_are_not_chained():
+    """One operator for each column of a wide table, in a chain, overflows Spark's stack."""
+    jobs = (PACKAGE / "jobs").rglob("*.py")
+
+    assert [path.name for path in jobs if "reduce(Column." in path.read_text(encoding="utf-8")] == []

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.joiner.plan import JoinPlan
 from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.expressions import every
 from airflow_merge_provider.jobs.joiner.transform import Frames
 from airflow_merge_provider.jobs.sql import column
 from airflow_merge_provider.jobs.tables import Pinned
@@ -51,7 +52,7 @@ def check_unique(frames: Frames, plan: JoinPlan) -> None:
 def _repeats(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
     fields = [column(field) for field in plan.keys[stage]]
     if not plan.nulls_match:
-        frame = frame.where(reduce(lambda both, field: both & field.isNotNull(), fields, F.lit(True)))
+        frame = frame.where(every(field.isNotNull() for field in fields))
     groups = frame.groupBy(*fields).agg(F.count(F.lit(1)).alias("__merge_rows"))
     return groups.where(F.col("__merge_rows") > 1).agg(
         F.lit(stage).alias("stage"),

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 
 from airflow_merge_provider.core.joiner.plan import JoinPlan, Salt
 from airflow_merge_provider.core.joiner.schema import comparable
+from airflow_merge_provider.jobs.expressions import every
 from airflow_merge_provider.jobs.sql import column, name
 
 Frames = Mapping[str, DataFrame]
@@ -62,10 +63,8 @@ def _in_a_row(first: _Side, others: Sequence[_Side], plan: JoinPlan) -> DataFram
             matches.append(F.col(_SALT) == F.col(_COPY))
         if step.in_memory:
             rows = F.broadcast(rows)
-        if step.how == "cross":
-            found = found.crossJoin(rows)
-        else:
-            found = found.join(rows, reduce(Column.__and__, matches), step.how)
+        is_cross = step.how == "cross"
+        found = found.crossJoin(rows) if is_cross else found.join(rows, every(matches), step.how)
     return found
 
 
@@ -83,7 +82,7 @@ def _in_pairs(sides: Sequence[_Side]) -> DataFrame:
 
 def _met(left: _Side, right: _Side) -> _Side:
     """Join two sides fully; the inputs that are there agree on the key, so the first of them tells it."""
-    rows = left.rows.join(right.rows, reduce(Column.__and__, _matches(left, right)), "full")
+    rows = left.rows.join(right.rows, every(_matches(left, right)), "full")
     keys = tuple(F.coalesce(*pair) for pair in zip(left.keys, right.keys, strict=True))
     return _Side(rows, keys, tuple(a or b for a, b in zip(left.nulls, right.nulls, strict=True)))
 

@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.joiner.plan import JoinPlan
 from airflow_merge_provider.jobs import statements, tables
+from airflow_merge_provider.jobs.expressions import every
 from airflow_merge_provider.jobs.joiner.transform import Frames
 from airflow_merge_provider.jobs.sql import column
 from airflow_merge_provider.jobs.tables import LastRun
@@ -82,8 +83,7 @@ def _keys(plan: JoinPlan, stage: str) -> list[Column]:
 
 def _match(plan: JoinPlan, left: str, right: str) -> Column:
     pairs = [(column(_key(left, place)), column(_key(right, place))) for place in range(len(plan.keys[left]))]
-    matches = [a.eqNullSafe(b) if plan.nulls_match else a == b for a, b in pairs]
-    return reduce(Column.__and__, matches)
+    return every(a.eqNullSafe(b) if plan.nulls_match else a == b for a, b in pairs)
 
 
 def _key(stage: str, place: int) -> str:

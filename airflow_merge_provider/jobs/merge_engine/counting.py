@@ -6,7 +6,6 @@ Source: merge_engine spec §12.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame, functions as F
 
@@ -14,6 +13,7 @@ from airflow_merge_provider.core.merge_engine import refusals
 from airflow_merge_provider.core.merge_engine.columns import is_text
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.jobs import sql
+from airflow_merge_provider.jobs.expressions import combined
 from airflow_merge_provider.jobs.merge_engine.records import (
     ADDS,
     DELETES,
@@ -43,6 +43,8 @@ _MISSED = "#missed"
 _PROBLEMS = "problems"
 _BYTES = "bytes"
 _FIXED = 16  # of any value
+# Spark makes a chain of a sum, whatever its form, and long chains overflow its stack.
+_ADDED = 64
 _SHOWN = 5
 
 
@@ -100,29 +102,33 @@ def counted(plan: Plan, found: DataFrame) -> tuple[dict[str, int], int | None]:
         "unchanged": F.count_if(change.isNull() & after.isNotNull()),
         **_oddities(found.columns),
         _PROBLEMS: F.count(sql.column(PROBLEM)),
-        _BYTES: F.sum(F.when(change.isNotNull(), _size(plan))),
+    }
+    sizes = {
+        f"{_BYTES}{place}": F.sum(F.when(change.isNotNull(), part)) for place, part in enumerate(_sizes(plan))
     }
     orphaned = (sql.column(_RETRACTS) > 0) & before.isNull() & after.isNull()
     wanted |= {
         "orphan_retracts": F.count_if(orphaned),
         "ignored_retracts": F.sum(sql.column(_DROPPED)),
     }
-    row = found.agg(*(value.alias(name) for name, value in wanted.items())).collect()[0]
+    row = found.agg(*(value.alias(name) for name, value in (wanted | sizes).items())).collect()[0]
     counts = {name: int(row[name] or 0) for name in wanted}
-    size = counts.pop(_BYTES)
+    size = sum(int(row[name] or 0) for name in sizes)
     if counts.pop(_PROBLEMS):
         raise refusals.refused(_problems(plan, found))
     nested = any(isinstance(column.kind, Mapping) or column.family == "variant" for column in plan.columns)
     return counts, None if nested else size
 
 
-def _size(plan: Plan) -> Column:
-    """Give about how many bytes a row has; what is nested is left out."""
+def _sizes(plan: Plan) -> Iterator[Column]:
+    """Yield parts of about how many bytes a row has; what is nested is left out."""
     after = sql.column(AFTER)
     long = [column.name for column in plan.columns if is_text(column.kind) or column.family == "binary"]
     values = [after[name] if name in plan.values else sql.column(name) for name in long]
-    texts = [F.coalesce(F.octet_length(value), F.lit(0)) for value in values]
-    return reduce(Column.__add__, texts, F.lit(_FIXED * len(plan.columns)))
+    fixed = F.lit(_FIXED * len(plan.columns))
+    parts = [fixed, *(F.coalesce(F.octet_length(value), F.lit(0)) for value in values)]
+    for start in range(0, len(parts), _ADDED):
+        yield combined(Column.__add__, parts[start : start + _ADDED], fixed)
 
 
 def _oddities(known: list[str]) -> dict[str, Column]:

@@ -5,14 +5,13 @@ Source: merge_engine spec §8 and §9.1.
 
 from __future__ import annotations
 
-from functools import reduce
-
 from pyspark.sql import Column, DataFrame, functions as F
 
 from airflow_merge_provider.core.merge_engine.columns import Column as TableColumn, holds
 from airflow_merge_provider.core.merge_engine.options import DEDUPLICATE
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.jobs import sql
+from airflow_merge_provider.jobs.expressions import some
 from airflow_merge_provider.jobs.merge_engine import counting, walking
 from airflow_merge_provider.jobs.merge_engine.aggregates import Aggregates
 from airflow_merge_provider.jobs.merge_engine.counting import AFTER, BEFORE, CHANGE, REMOVED
@@ -97,12 +96,12 @@ def _remembered(plan: Plan) -> Column:
 def _change(plan: Plan) -> Column:
     before, after = sql.column(BEFORE), sql.column(AFTER)
     columns = [column for column in plan.columns if column.name not in plan.key]
-    differs = [~_same(before[column.name], after[column.name], column) for column in columns]
+    differs = (~_same(before[column.name], after[column.name], column) for column in columns)
     return (
         F.when(before.isNull() & after.isNotNull(), F.lit("+I"))
         .when(before.isNotNull() & after.isNull(), F.lit("-D"))
         .when(
-            before.isNotNull() & after.isNotNull() & reduce(Column.__or__, differs, F.lit(False)),
+            before.isNotNull() & after.isNotNull() & some(differs),
             F.lit("+U"),
         )
     )

@@ -9,16 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import timedelta
-from functools import reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.dataset import Dataset, resolve
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.jobs import sql, tables
+from airflow_merge_provider.jobs.expressions import every
 from airflow_merge_provider.jobs.merge_engine import intake, side_tables
 from airflow_merge_provider.jobs.merge_engine.counting import AFTER
 from airflow_merge_provider.jobs.merge_engine.outcome import outcome
@@ -79,4 +79,4 @@ def _folded(
 def _untouched(plan: Plan, rows: DataFrame, batch: DataFrame) -> DataFrame:
     keys = batch.select(*map(sql.column, plan.key))
     pairs = [rows[sql.name(name)].eqNullSafe(keys[sql.name(name)]) for name in plan.key]
-    return rows.join(keys, reduce(Column.__and__, pairs), "left_anti")
+    return rows.join(keys, every(pairs), "left_anti")

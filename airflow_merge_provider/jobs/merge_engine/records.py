@@ -6,7 +6,6 @@ A frame of records has the columns of the table and those named here. Source: me
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec, functions as F
 
@@ -14,6 +13,7 @@ from airflow_merge_provider.core.merge_engine import refusals
 from airflow_merge_provider.core.merge_engine.options import FIRST_ROW, PARTIAL
 from airflow_merge_provider.core.merge_engine.plan import Plan, Rule
 from airflow_merge_provider.jobs import sql
+from airflow_merge_provider.jobs.expressions import every, some
 
 KIND = "#kind"  # what the row came with; a batch without it adds only
 ARRIVAL = "#arrival"  # a struct that orders the rows of a batch
@@ -78,7 +78,7 @@ def cleared(name: str) -> Column:
 def _kept(plan: Plan, kept: DataFrame, arrived: DataFrame, *, adds: bool) -> DataFrame:
     """Take what is stored of the keys of a batch: an addition, or a removal, older than all its records."""
     keys = arrived.select(*map(sql.column, plan.key))
-    touched = kept.join(keys, reduce(Column.__and__, _pairs(plan, kept, keys)), "left_semi")
+    touched = kept.join(keys, every(_pairs(plan, kept, keys)), "left_semi")
     # A first row stays as it is: that there is one is all that counts.
     unread = set(plan.values) if plan.engine == FIRST_ROW else set(plan.names) - set(kept.columns)
     flags = {ADDS: adds, DELETES: not adds, STORED: True, IGNORED: False, LONE: False}
@@ -158,7 +158,7 @@ def _refusal(plan: Plan, rule: Rule) -> Column:
 
 def any_set(names: Sequence[str]) -> Column:
     """Say whether at least one of some columns is not null."""
-    return reduce(Column.__or__, [sql.column(name).isNotNull() for name in names])
+    return some(sql.column(name).isNotNull() for name in names)
 
 
 def _placed(plan: Plan, arrived: DataFrame) -> DataFrame:

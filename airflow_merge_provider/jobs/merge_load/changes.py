@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import StructField
 
 from airflow_merge_provider.jobs import sql
+from airflow_merge_provider.jobs.expressions import every, some
 from airflow_merge_provider.jobs.merge_load.columns import comparable, comparable_text, refer
 from airflow_merge_provider.jobs.sql import column
 from airflow_merge_provider.jobs.statements import NEW, OLD
@@ -124,13 +125,12 @@ def union(frames: Sequence[DataFrame]) -> DataFrame:
 def same(names: Sequence[str], one: str, other: str) -> Column:
     """Compare columns of two aliased frames; NULL equals NULL."""
     pairs = zip(refer(names, one), refer(names, other), strict=True)
-    return reduce(Column.__and__, [left.eqNullSafe(right) for left, right in pairs])
+    return every(left.eqNullSafe(right) for left, right in pairs)
 
 
 def differing(fields: Sequence[StructField], one: str, other: str) -> Column:
     """Tell whether two aliased frames differ in any of the columns."""
-    pairs = [~comparable(field, one).eqNullSafe(comparable(field, other)) for field in fields]
-    return reduce(Column.__or__, pairs, F.lit(False))
+    return some(~comparable(field, one).eqNullSafe(comparable(field, other)) for field in fields)
 
 
 def _value(given: Column | str | None) -> Column:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Window, functions as F
@@ -14,6 +13,7 @@ from pyspark.sql.types import BooleanType, StructType
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.conditions import filled
 from airflow_merge_provider.core.merge_load.load import LoadConfig
+from airflow_merge_provider.jobs.expressions import some
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
 from airflow_merge_provider.jobs.merge_load.columns import (
     Layout,
@@ -93,7 +93,7 @@ class Intake:
     @property
     def missing(self) -> Column:
         """Tell whether a row has a NULL in a key."""
-        return reduce(Column.__or__, [column(key).isNull() for key in self.wanted.keys], F.lit(False))
+        return some(column(key).isNull() for key in self.wanted.keys)
 
     def checked(self) -> Intake:
         """Count rows and keys in one job, and leave one row of each key.

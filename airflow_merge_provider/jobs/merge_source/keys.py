@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, Row, functions as F
@@ -35,6 +34,7 @@ from airflow_merge_provider.core.merge_source import expressions, functions, val
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
 from airflow_merge_provider.core.merge_source.expressions import Call, Expression, Path
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, is_override
+from airflow_merge_provider.jobs.expressions import some
 from airflow_merge_provider.jobs.merge_source import typed_rows
 from airflow_merge_provider.jobs.merge_source.shipping import ship
 from airflow_merge_provider.jobs.merge_source.sources import CONTENT, DELETED, ID, TEXT, Source
@@ -115,7 +115,7 @@ def source_keys(source: Source, rules: Sequence[Rule], *, native: bool) -> Sourc
             coded += [compiled.coded] if compiled.coded is not None else []
         elif evaluated is not None:
             keys.append(Keys(evaluated[rest.index(side)], many=True))
-    return SourceKeys(sides, tuple(keys), reduce(Column.__or__, coded) if coded else None)
+    return SourceKeys(sides, tuple(keys), some(coded) if coded else None)
 
 
 def _marked(rule: str, end: str) -> Callable[[Column], Column]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window, functions as F
 from pyspark.sql.types import (
@@ -25,6 +24,7 @@ from pyspark.sql.types import (
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT
+from airflow_merge_provider.jobs.expressions import combined
 from airflow_merge_provider.jobs.merge_source.variants import check_variant_type, properties_map
 from airflow_merge_provider.jobs.sql import column
 
@@ -116,7 +116,7 @@ class Source:
             content += [_named_hash(IDS, self.frame.schema[IDS].dataType)]
         decided = [name for name in (SAME_LEFT, SAME_RIGHT) if name in self.frame.columns]
         content += [_named_hash(name, self.frame.schema[name].dataType) for name in decided]
-        return reduce(Column.bitwiseXOR, content)
+        return combined(Column.bitwiseXOR, content, F.lit(0))
 
 
 def opened(frame: DataFrame, offset: int, config: MergeSourceConfig) -> Source:

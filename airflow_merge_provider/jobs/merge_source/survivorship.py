@@ -17,6 +17,7 @@ from airflow_merge_provider.core.merge_source.survivorship import (
     Choice,
     Preference,
 )
+from airflow_merge_provider.jobs.expressions import combined, some
 from airflow_merge_provider.jobs.merge_source.variants import as_variant
 
 OFFSET = "__merge_offset"
@@ -93,7 +94,7 @@ class Survivors:
 
     def _best(self, members: Column, choice: Choice, mine: Sequence[str]) -> Column:
         def there(member: Column) -> Column:
-            return reduce(Column.__or__, (self._there(member, name) for name in mine))
+            return some(self._there(member, name) for name in mine)
 
         candidates = F.filter(members, there)
 
@@ -114,7 +115,8 @@ class Survivors:
         if preference.kind == LATEST:
             return -F.coalesce(member[RECENCY], F.lit(-(2**62)))
         if preference.kind == MOST_COMPLETE:
-            return -reduce(Column.__add__, (self._there(member, name).cast("int") for name in mine))
+            given = (self._there(member, name).cast("int") for name in mine)
+            return -combined(Column.__add__, given, F.lit(0))
         if preference.kind == MOST_COMMON:
             own = self._compared(member, mine[0])
             return -F.size(F.filter(candidates, lambda other: self._compared(other, mine[0]) == own))

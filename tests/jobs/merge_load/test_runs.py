@@ -306,3 +306,15 @@ def test_a_load_that_changes_too_much_writes_nothing(loads: MakeLoads) -> None:
     assert made.load(max_change_ratio=1.0)["target"]["version"] == 1
     with pytest.raises(RiskError, match=r"leave 3 rows where 1 stood, a change by 2 of them"):
         made.load([{"id": id_, "v": "z"} for id_ in (7, 8, 9)], full_refresh=True, max_change_ratio=1.0)
+
+
+def test_tables_may_be_wide(loads: MakeLoads) -> None:
+    """Hundreds of columns, and a change of the last one is seen."""
+    made = loads("upsert", **KEY, skip_unchanged_rows=True)
+    rows = [{"id": number, **{f"c{place}": "a" for place in range(400)}} for number in (1, 2)]
+    made.load(rows)
+
+    report = made.load([rows[0], {**rows[1], "c399": "new"}])
+
+    assert report["counts"]["updated"] == 1
+    assert made.rows("id", "c399") == [{"id": 1, "c399": "a"}, {"id": 2, "c399": "new"}]

@@ -305,3 +305,17 @@ def test_maintenance_of_the_target_changes_nothing(pipe: MakePipe, identity: str
     made.run("second")
 
     assert [row["_updated"] for row in made.news()] == ([2, 3] if identity == "composite" else [2])
+
+
+def test_datasets_may_be_wide(pipe: MakePipe) -> None:
+    """Hundreds of properties, and a change of one of them is seen."""
+    made = pipe("AB", **RULE, values="columns")
+    wide = {f"c{place}": ["a"] for place in range(400)}
+    made.write("A", table({"_id": ["a1"], "_updated": [1], "x": [1], **wide}))
+    made.write("B", table({"_id": ["b1"], "_updated": [1], "x": [1]}))
+    made.run()
+    made.write("A", table({"_id": ["a1"], "_updated": [2], "x": [1], **wide, "c399": ["new"]}))
+
+    report = made.run()
+
+    assert report["counts"]["written"] == 1

@@ -1,0 +1,46 @@
+"""Expressions over many columns: their values, and that there may be thousands of columns."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import Column, SparkSession
+from pyspark.sql.functions import col, lit
+
+from airflow_merge_provider.jobs.expressions import combined, every, some
+
+
+@pytest.mark.parametrize(
+    ("conditions", "all_hold", "one_holds"),
+    [
+        ([], True, False),
+        ([True], True, True),
+        ([True, True, False], False, True),
+        ([False, False, False, False, False], False, False),
+        ([True, None, True], None, True),
+        ([False, None, False], False, None),
+    ],
+)
+def test_conditions_are_combined(
+    spark: SparkSession, conditions: list[bool | None], all_hold: bool | None, one_holds: bool | None
+) -> None:
+    """As one after the other, also where one of them is not known."""
+    known = [lit(condition).cast("boolean") for condition in conditions]
+
+    row = spark.range(1).select(every(known), some(known)).collect()[0]
+
+    assert tuple(row) == (all_hold, one_holds)
+
+
+def test_thousands_of_columns_fit_into_one_expression(spark: SparkSession) -> None:
+    """A chain of so many overflows Spark's stack."""
+    number = col("id")
+    rows = spark.range(2).select(
+        some(number == place for place in range(1, 3000)).alias("some"),
+        combined(Column.bitwiseXOR, (number + place for place in range(3000)), lit(0)).alias("all"),
+    )
+
+    first, second = rows.collect()
+
+    assert (first["some"], second["some"]) == (False, True)
+    assert first["all"] == 0
+    assert second["all"] == 3000
