@@ -10,9 +10,8 @@ from airflow_merge_provider.core.merge_source.explanation import readable
 
 Named = tuple[str, str]
 _REFUSED = "refused"
-_SHOWN_MEMBERS = 3
-# Of what may be thousands, such as overlapping ids, so many are named.
-SHOWN = 10
+# Of what may be thousands, such as overlapping ids, so many are named; of the members of a cluster, fewer.
+SHOWN, SHOWN_MEMBERS = 10, 3
 
 
 class Hub(NamedTuple):
@@ -44,7 +43,7 @@ def over_merged(limit: int, crowds: Sequence[Crowd], found: int) -> DataError:
     hint = "look for a value that too many entities share, or raise max_merged"
     problems = []
     for crowd in crowds:
-        first = f"(first members: {', '.join(map('/'.join, crowd.first[:_SHOWN_MEMBERS]))})"
+        first = f"(first members: {', '.join(map('/'.join, crowd.first))})"
         message = f"{crowd.entities} entities would be merged into one, the limit is {limit} {first}"
         problems.append(Problem("max_merged", _REFUSED, message, hint))
     return DataError.of(problems, found)

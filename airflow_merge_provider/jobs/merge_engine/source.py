@@ -147,18 +147,25 @@ def _appended(
             version = F.lit(commit.version).cast("bigint")
             arrival = _arrival(config, version, F.col("_metadata.file_path"), place)
             yield _renamed(config, rows.select(*map(sql.column, table.columns), arrival))
-    elif files := [file for commit in commits for file in commit.files]:
-        rows = _held(spark, log.schema, files)
+        return
+    # Files that were added before and after the table was partitioned anew hold different columns.
+    alike: dict[frozenset[str], list[File]] = {}
+    for file in (file for commit in commits for file in commit.files):
+        alike.setdefault(frozenset(file.values), []).append(file)
+    for partitions, files in alike.items():
+        rows = _held(spark, log.schema, partitions, files)
         arrival = _arrival(config, F.col(_VERSION), F.col(_PATH), F.col(_ROW))
         yield _renamed(config, rows.select(*map(sql.column, log.schema.names), arrival))
 
 
-def _held(spark: SparkSession, schema: StructType, files: Sequence[File]) -> DataFrame:
+def _held(
+    spark: SparkSession, schema: StructType, partitioned: frozenset[str], files: Sequence[File]
+) -> DataFrame:
     """Read files at once, with what the log alone says of each: its commit and its partition.
 
     One scan, whatever the number of commits: a plan with a part for each takes longer to make than to run.
     """
-    partitions = [field for field in schema if field.name in files[0].values]
+    partitions = [field for field in schema if field.name in partitioned]
     held = StructType([field for field in schema if field not in partitions])
     meta = F.col("_metadata")
     rows = spark.read.schema(held).parquet(*dict.fromkeys(file.path for file in files))

@@ -125,12 +125,10 @@ def _check_size(graph: Graph, most: int | None, names: Sequence[str]) -> None:
         return
     over = np.flatnonzero(graph.sizes > most)
     worst = over[np.argsort(-graph.sizes[over], kind="stable")][: refusals.SHOWN]
-    crowds = [
-        refusals.Crowd(
-            int(graph.sizes[each]), [(names[offset], id_) for offset, id_ in graph.members(int(each))]
-        )
-        for each in worst
-    ]
+    crowds = []
+    for each in worst:
+        first = graph.members(int(each), refusals.SHOWN_MEMBERS)
+        crowds.append(refusals.Crowd(int(graph.sizes[each]), [(names[offset], id_) for offset, id_ in first]))
     raise refusals.over_merged(most, crowds, len(over))
 
 

@@ -79,6 +79,26 @@ def test_partitions_have_the_values_that_the_log_says(
     assert [row[0] for row in made.rows()] == [1, 2, 3]
 
 
+def test_a_source_may_be_partitioned_anew(stream: MakeStream) -> None:
+    """Rows that were added before and after it count once, with the values that they have."""
+    last = {"fields.day.aggregate-function": "last_non_null_value", "fields.day.ignore-retract": "true"}
+    made = stream(merge_engine="aggregation", options={**SUM["options"], **last})
+    feed = {"delta.enableChangeDataFeed": "true"}
+    made.write({"k": [1], "day": ["a"], "v": [1]}, configuration=feed)
+    made.run()
+    made.write({"k": [1], "day": ["a"], "v": [10]})
+    table = f"delta.`{made.folder / 'changes'}`"
+    rows = made.spark.table(table).localCheckpoint()
+    rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").partitionBy("day").save(
+        str(made.folder / "changes")
+    )
+    made.write({"k": [1], "day": ["b"], "v": [100]})
+
+    made.run()
+
+    assert made.rows() == [(1, "b", 111)]
+
+
 def test_columns_by_other_names_are_followed(stream: MakeStream) -> None:
     """A source whose columns were renamed is read as a table, commit by commit."""
     made = stream(**SUM)
