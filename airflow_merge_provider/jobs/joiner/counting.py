@@ -7,7 +7,6 @@ of a nested loop more than once. A Delta table answers from its log. Source: joi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
@@ -17,6 +16,7 @@ from airflow_merge_provider.core.joiner.plan import JoinPlan
 from airflow_merge_provider.jobs import tables
 from airflow_merge_provider.jobs.expressions import every
 from airflow_merge_provider.jobs.joiner.transform import Frames
+from airflow_merge_provider.jobs.side_by_side import side_by_side
 from airflow_merge_provider.jobs.sql import column
 from airflow_merge_provider.jobs.tables import Pinned
 
@@ -31,8 +31,7 @@ def records_in(spark: SparkSession, frames: Frames, pinned: Mapping[str, Pinned]
         known = tables.records(spark, pinned[stage], live=True)
         return frames[stage].count() if known is None else known
 
-    with ThreadPoolExecutor(len(frames)) as pool:
-        return dict(zip(frames, pool.map(counted, frames), strict=True))
+    return dict(zip(frames, side_by_side(counted, frames), strict=True))
 
 
 def check_unique(frames: Frames, plan: JoinPlan) -> None:

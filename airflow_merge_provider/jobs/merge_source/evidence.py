@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from airflow_merge_provider.core.merge_source.equality import Rule
-from airflow_merge_provider.jobs.merge_source.components import Ends, Entities, Flags, Graph, Numbers
+from airflow_merge_provider.jobs.merge_source.components import Ends, Flags, Graph, Meeting, Numbers
 
 _MOST_RULES = 8
 _MOST_KEYS = 5
@@ -41,29 +41,27 @@ class Linking(NamedTuple):
 
 
 class Evidence:
-    """Watches clusters come to be: told of every rule with the keys that both of its sides have.
+    """Watches clusters come to be: told of every rule what meets by it.
 
     Keys that more than ``most`` entities share link nothing: they are ``over`` the limit. ``links`` and what
     is ``one_sided`` are kept where somebody needs them.
     """
 
-    def __init__(
-        self, sources: Sequence[Entities], most: int | None = None, *, keep_links: bool = False
-    ) -> None:
+    def __init__(self, most: int | None = None, *, keep_links: bool = False) -> None:
         self.links: list[Linking] = []
         self.one_sided: list[dict[str, Any]] = []
         self._keep_links = keep_links
         self.over: list[KeyedHub] = []
         self.largest: list[KeyedHub] = []
-        self._sources = sources
         self._most = most
         self._rules: list[_Linked] = []
 
-    def __call__(self, rule: Rule, ends: Ends, shared: Flags) -> Flags:
-        """Take in one rule: (entity, number of the key) on either side, and which keys are on both.
+    def __call__(self, meeting: Meeting) -> Flags:
+        """Take in what meets by one rule, and give the keys that link.
 
-        Gives the keys that link; an entity alone on both sides of a rule is no link, and does no harm.
+        An entity alone on both sides of a rule is no link, and does no harm.
         """
+        rule, ends, shared = meeting.rule, meeting.ends, meeting.shared
         counts = [np.bincount(keys, minlength=len(shared)) for _, keys in ends]
         same = rule.left.order == rule.right.order
         both = _on_both_sides(ends, len(shared)) if rule.left.dataset == rule.right.dataset else 0
@@ -71,7 +69,7 @@ class Evidence:
         pairs = each * (each - 1) // 2 if same else counts[0] * counts[1] - both
         if self._most is not None:
             over = shared & (each > self._most)
-            self.over += self._hubs(rule, ends, over, each)
+            self.over += _hubs(meeting, over, each)
             shared = shared & ~over
         linking = shared & (each > 1)
         linked = np.concatenate([entities[linking[keys]] for entities, keys in ends])
@@ -80,9 +78,10 @@ class Evidence:
             kept = [(entities[linking[keys]], keys[linking[keys]]) for entities, keys in ends]
             self.links.append(Linking(rule, kept))
             left, right = (count > 0 for count in counts)
-            alone = {"left": int((left & ~right).sum()), "right": int((right & ~left).sum())}
-            self.one_sided.append({"rule": rule.text, **alone})
-        self.largest += self._hubs(rule, ends, _largest(np.where(shared, each, 0)), each)
+            alone = [int(np.count_nonzero(each)) for each in (left & ~right, right & ~left)]
+            left_alone, right_alone = np.add(alone, meeting.alone).tolist()
+            self.one_sided.append({"rule": rule.text, "left": left_alone, "right": right_alone})
+        self.largest += _hubs(meeting, _largest(np.where(shared, each, 0)), each)
         return shared
 
     def findings(self, graph: Graph, names: Sequence[str]) -> dict[str, Any]:
@@ -106,25 +105,21 @@ class Evidence:
         ]
         return {"rules": rules[:_MOST_RULES], "keys": keys}
 
-    def _hubs(self, rule: Rule, ends: Ends, chosen: Flags, entities: Numbers) -> list[KeyedHub]:
-        """Describe some keys, those of most entities first."""
-        if not chosen.any():
-            return []
-        hashes: dict[int, int] = {}
-        holders: dict[int, set[int]] = {}
-        for side, (own, keys) in zip((rule.left, rule.right), ends, strict=True):
-            places = np.flatnonzero(chosen[keys])
-            all_hashes = self._sources[side.dataset].keys[side.order][1]
-            for key, entity, hashed in zip(
-                keys[places].tolist(), own[places].tolist(), all_hashes[places].tolist(), strict=True
-            ):
-                hashes[key] = hashed
-                holders.setdefault(key, set()).add(entity)
-        found = [
-            KeyedHub(rule, hashed, int(entities[key]), tuple(sorted(holders[key])[:_SHOWN]))
-            for key, hashed in hashes.items()
-        ]
-        return sorted(found, key=lambda hub: (-hub.entities, hub.holders))
+
+def _hubs(meeting: Meeting, chosen: Flags, entities: Numbers) -> list[KeyedHub]:
+    """Describe some keys, those of most entities first."""
+    if not chosen.any():
+        return []
+    holders: dict[int, set[int]] = {}
+    for own, keys in meeting.ends:
+        places = np.flatnonzero(chosen[keys])
+        for key, entity in zip(keys[places].tolist(), own[places].tolist(), strict=True):
+            holders.setdefault(key, set()).add(entity)
+    found = [
+        KeyedHub(meeting.rule, int(meeting.hashes[key]), int(entities[key]), tuple(sorted(inside)[:_SHOWN]))
+        for key, inside in holders.items()
+    ]
+    return sorted(found, key=lambda hub: (-hub.entities, hub.holders))
 
 
 def sample(hub: KeyedHub, graph: Graph, names: Sequence[str]) -> list[str]:

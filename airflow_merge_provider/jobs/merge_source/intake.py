@@ -158,7 +158,7 @@ def _connected(
     with progress.step("read keys"):
         read = read_thin(readings, rules)
         past = None if before is None else _past(spark, read, before, rules, config)
-    keys = [each.reading.keys(rules) for each in read]
+    keys = [each.keys for each in read]
     texts = [(each.reading.source, every) for each, every in zip(read, keys, strict=True)]
     seed = _seed(read)
     solve = partial(
@@ -223,10 +223,7 @@ def _graph(
         return connected(entities, rules, watch)
     ends = [side for rule in rules for side in (rule.left, rule.right)]
     numbers = {order: at for at, order in enumerate(dict.fromkeys(side.order for side in ends))}
-    rows = [
-        key_rows(each.reading.opened.frame, each.reading.keys(rules), numbers, each.reading.seed)
-        for each in read
-    ]
+    rows = [key_rows(each.reading.opened.frame, each.keys, numbers, each.reading.seed) for each in read]
     keys = reduce(DataFrame.unionByName, rows)
     return contracted(spark, entities, keys, rules, numbers, _limit(spark))
 

@@ -22,6 +22,7 @@ from airflow_merge_provider.jobs.merge_source.components import (
 )
 
 HASH, LABEL = "__merge_hash", "__merge_label"
+_SEVERAL = 2
 
 
 @dataclass(frozen=True)
@@ -78,12 +79,20 @@ class Outcome:
         return pc.binary_join(lists.column("part_list").combine_chunks(), "|")
 
     def largest(self, count: int, most: int) -> list[tuple[int, list[tuple[int, str]]]]:
-        """Give the largest clusters: how many members each has, and the first ones as (offset, id)."""
-        sizes = self.graph.sizes
-        first = sorted(
-            np.argpartition(sizes, len(sizes) - count)[-count:] if count < len(sizes) else range(len(sizes)),
-            key=lambda cluster: (-sizes[cluster], self.graph.ranks[self.graph.firsts[cluster]]),
-        )
+        """Give the largest clusters: how many members each has, and the first ones as (offset, id).
+
+        Of those that are alone only the first is given, and only where there are no others.
+        """
+        sizes, ranks = self.graph.sizes, self.graph.ranks[self.graph.firsts]
+        if not len(sizes):
+            return []
+        # How many clusters have so many members or more: sorting all of them takes ten times as long.
+        larger = np.cumsum(np.bincount(sizes)[::-1])[::-1]
+        least = max(_SEVERAL, int(np.flatnonzero(larger >= min(count, len(sizes)))[-1]))
+        chosen = np.flatnonzero(sizes >= least)
+        if not len(chosen):
+            chosen = np.array([ranks.argmin()])
+        first = chosen[np.lexsort((ranks[chosen], -sizes[chosen]))][:count]
         return [(int(sizes[cluster]), self.graph.members(int(cluster), most)) for cluster in first]
 
     @property
@@ -114,10 +123,11 @@ def outcome(graph: Graph, config: MergeSourceConfig) -> Outcome:
 
 def _numbered(graph: Graph, firsts: Numbers, kept: Flags) -> Numbers:
     """Give each kept cluster its place in the order of first members."""
-    by_first = np.argsort(graph.ranks[firsts])
-    number = np.empty(graph.count, np.int64)
-    number[by_first] = np.cumsum(kept[by_first]) - 1
-    return number
+    ranks = graph.ranks[firsts]
+    leads = np.zeros(len(graph.ranks), np.bool_)
+    leads[ranks[kept]] = True
+    numbers: Numbers = (np.cumsum(leads) - 1)[ranks]
+    return numbers
 
 
 def _check_size(graph: Graph, most: int | None, names: Sequence[str]) -> None:

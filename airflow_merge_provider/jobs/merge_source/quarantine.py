@@ -58,7 +58,8 @@ def warnings(evidence: Evidence, opened: Sequence[tuple[Source, SourceKeys]], se
     if not many:
         return []
     spark = opened[0][0].frame.sparkSession
-    empty = spark.range(1).select(F.xxhash64(F.lit(seed), F.lit(_EMPTY))).collect()[0][0]
+    # Spark works out the hash of a constant row while it plans, without a job.
+    empty = spark.sql("VALUES (1)").select(F.xxhash64(F.lit(seed), F.lit(_EMPTY))).collect()[0][0]
     return [
         f"the empty text links {hub.entities} entities by {hub.rule.text}: keep it out with filter"
         for hub in many

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,11 +13,14 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.equality import Rule
 from airflow_merge_provider.jobs.merge_source.affected import Look
-from airflow_merge_provider.jobs.merge_source.components import Entities, entities_of
+from airflow_merge_provider.jobs.merge_source.components import CONTENTS, Entities, entities_of
 from airflow_merge_provider.jobs.merge_source.feed import Fed
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys, source_keys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH
 from airflow_merge_provider.jobs.merge_source.sources import CONTENT, DELETED, ID, Source
+from airflow_merge_provider.jobs.side_by_side import side_by_side
+
+_PLACE, _BROKEN, _CODED = "place", "broken", "coded"
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Reading:
 
     def corrected(self, thin: pa.Table, entities: Entities) -> Reading | Problem | None:
         """Give the reading to try next, or what is wrong when there is none; None when this one was right."""
-        if self.native and pc.any(thin.column("coded")).as_py():
+        if self.native and _count(thin, _CODED):
             return replace(self, native=False)
         repeated = entities.repeated()
         if repeated is None:
@@ -74,10 +76,12 @@ class Reading:
 class Read:
     """What a reading gave: entities, and how far the source is read now, where that can be told.
 
-    ``short`` says that the source ends before the place that the last run had come to.
+    ``keys`` are the columns that their keys come from. ``short`` says that the source ends before the place
+    that the last run had come to.
     """
 
     reading: Reading
+    keys: SourceKeys
     entities: Entities
     position: int | None
     short: bool
@@ -91,52 +95,45 @@ class Read:
 
 
 def read_thin(readings: Sequence[Reading], rules: Sequence[Rule]) -> list[Read]:
-    """Read the thin rows of all sources in one Spark job, and once more those that turned out to need it.
+    """Read the thin rows of all sources side by side, and once more those that turned out to need it.
 
     :raises DataError: with what is wrong in every source.
     """
-    nothing = Entities.none()
-    done = {each.source.offset: Read(each, nothing, None, short=False) for each in readings if each.known}
-    pending = [each for each in readings if not each.known]
-    problems: list[Problem] = []
-    while pending:
-        keys = [reading.keys(rules) for reading in pending]
-        frames = [_thin(reading, each) for reading, each in zip(pending, keys, strict=True)]
-        rows = reduce(_together, frames).toArrow()
-        again: list[Reading] = []
-        for reading, each in zip(pending, keys, strict=True):
-            thin = rows.filter(pc.equal(rows.column("source"), reading.source.offset))
-            wrong = list(_wrong_rows(reading.source, thin.column("id"), thin.column("broken")))
-            if wrong:
-                problems += wrong
-                continue
-            entities = entities_of(thin, each.sides if reading.keyed else ())
-            corrected = reading.corrected(thin, entities)
-            if isinstance(corrected, Problem):
-                problems.append(corrected)
-            elif corrected is None:
-                done[reading.source.offset] = Read(reading, entities, *_position(reading, thin))
-            else:
-                again.append(corrected)
-        pending = again
-    if problems:
+    found = side_by_side(lambda reading: _read(reading, rules), readings)
+    if problems := [problem for each in found if not isinstance(each, Read) for problem in each]:
         raise DataError.of(problems)
-    return [done[reading.source.offset] for reading in readings]
+    return [each for each in found if isinstance(each, Read)]
+
+
+def _read(reading: Reading, rules: Sequence[Rule]) -> Read | list[Problem]:
+    """Read one source until its data bears out what was assumed of them, or give what is wrong with them."""
+    while True:
+        keys = reading.keys(rules)
+        if reading.known:
+            return Read(reading, keys, Entities.none(), None, short=False)
+        thin = _thin(reading, keys).toArrow()
+        if wrong := list(_wrong_rows(reading.source, thin)):
+            return wrong
+        entities = entities_of(thin, keys.sides if reading.keyed else ())
+        corrected = reading.corrected(thin, entities)
+        if isinstance(corrected, Problem):
+            return [corrected]
+        if corrected is None:
+            return Read(reading, keys, entities, *_position(reading, thin))
+        reading = corrected
 
 
 def _position(reading: Reading, thin: pa.Table) -> tuple[int | None, bool]:
     """Tell how far a source is read now, and whether it ends before what was read of it."""
     if reading.fed is not None:
         return None, False
-    last: int | None = pc.max(thin.column("place")).as_py()
-    if reading.position is None or last is not None or reading.source.place is None:
+    if reading.source.place is None:
+        return None, False
+    last: int | None = pc.max(thin.column(_PLACE)).as_py()
+    if reading.position is None or last is not None:
         return last, False
     end = reading.source.frame.agg(F.max(reading.source.place)).collect()[0][0]
     return reading.position, end is None or end < reading.position
-
-
-def _together(left: DataFrame, right: DataFrame) -> DataFrame:
-    return left.unionByName(right, allowMissingColumns=True)
 
 
 def hashed(source: Source, seed: int) -> Source:
@@ -145,38 +142,51 @@ def hashed(source: Source, seed: int) -> Source:
 
 
 def _thin(reading: Reading, keys: SourceKeys) -> DataFrame:
-    """Pick what decides: ids, hashes of ids and keys, and a second hash that betrays collisions."""
+    """Pick what decides: ids, hashes of ids and keys, and a second hash that betrays collisions.
+
+    A column that would say the same of every row is left out: what comes to the driver is what costs.
+    """
     source, seed = reading.opened, reading.seed
+
+    def optional() -> Iterator[Column]:
+        if reading.compared:
+            yield source.content_hash().alias(CONTENTS)
+        if source.place is not None:
+            yield source.place.alias(_PLACE)
+        if source.properties is None:
+            yield F.col(CONTENT).isNull().alias(_BROKEN)
+        if keys.coded is not None:
+            yield keys.coded.alias(_CODED)
 
     def hashes() -> Iterator[Column]:
         first = keys.mapped(lambda key: F.xxhash64(F.lit(seed), key))
         second = keys.mapped(lambda key: F.hash(key))
         for number, (key, check) in enumerate(zip(first, second, strict=True)):
-            many = "_list" if keys.keys[number].many else ""
-            yield key.alias(f"key{number}{many}")
-            yield check.alias(f"check{number}{many}")
+            yield key.alias(f"key{number}")
+            yield check.alias(f"check{number}")
 
-    never = F.lit(False)
     return source.frame.select(
-        F.lit(source.offset).alias("source"),
         F.col(ID).alias("id"),
         F.col(HASH).alias("hash"),
         F.col(DELETED).alias("deleted"),
-        (source.content_hash() if reading.compared else F.lit(0).cast("bigint")).alias("content"),
-        (F.lit(None).cast("bigint") if source.place is None else source.place).alias("place"),
-        (never if source.properties is not None else F.col(CONTENT).isNull()).alias("broken"),
-        (never if keys.coded is None else keys.coded).alias("coded"),
+        *optional(),
         *(hashes() if reading.keyed else ()),
     )
 
 
-def _wrong_rows(source: Source, ids: pa.ChunkedArray, broken: pa.ChunkedArray) -> Iterator[Problem]:
-    if wrong := int(pc.sum(broken).as_py() or 0):
+def _wrong_rows(source: Source, thin: pa.Table) -> Iterator[Problem]:
+    ids, wrong = thin.column("id"), _count(thin, _BROKEN)
+    if wrong:
         message = f"{wrong} rows hold no JSON object in their entity column"
         yield Problem(f"dataset {source.name!r}", "entity", message, "correct or drop those rows")
     without = int(pc.sum(pc.or_(pc.is_null(ids), pc.equal(pc.fill_null(ids, ""), ""))).as_py() or 0) - wrong
     if without > 0:
         yield refusals.without_id(source.name, without)
+
+
+def _count(thin: pa.Table, flag: str) -> int:
+    """Count the rows that have a flag; none has one that was not asked for."""
+    return int(pc.sum(thin.column(flag)).as_py() or 0) if flag in thin.column_names else 0
 
 
 def _two_versions(source: Source, id_: str, rows: int, ids: int) -> Problem:

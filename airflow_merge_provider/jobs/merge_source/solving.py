@@ -57,7 +57,7 @@ def solved(
     :raises HashCollisionError: when two values have one hash.
     """
     keep_links = bool(different) or config.metrics is not None
-    evidence = Evidence(sources, config.max_key_fanout, keep_links=keep_links)
+    evidence = Evidence(config.max_key_fanout, keep_links=keep_links)
     graph = connect(sources, evidence)
     quarantined = judge(graph, evidence)
     cut: Sequence[Pair] = ()

@@ -44,7 +44,7 @@ def test_rules_and_keys_are_counted_as_all_pairs_say(seed: int) -> None:
     """Pairs by rule, clusters that one rule alone explains, and the keys of most entities."""
     work = drawn(seed)
     sources = work.sources()
-    evidence = Evidence(sources)
+    evidence = Evidence()
     graph = connected(sources, RULES, evidence)
 
     found = evidence.findings(graph, ["A", "B", "C"])
@@ -78,7 +78,7 @@ def test_a_key_is_told_with_some_of_its_entities() -> None:
     work.keys[RULES[3].left.order][0].add(9)
     work.keys[RULES[3].right.order][0].add(9)
     sources = work.sources()
-    evidence = Evidence(sources)
+    evidence = Evidence()
     graph = connected(sources, RULES, evidence)
 
     found = evidence.findings(graph, ["A", "B", "C"])

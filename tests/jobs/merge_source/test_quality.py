@@ -37,7 +37,7 @@ def test_bridges_are_entities_without_which_a_cluster_falls_apart(seed: int) -> 
         for held in of_entities:
             held |= {draw.randint(0, 7) for _ in range(draw.choice((0, 1, 1, 2)))}
     sources = work.sources()
-    evidence = Evidence(sources, keep_links=True)
+    evidence = Evidence(keep_links=True)
     graph = connected(sources, RULES, evidence)
 
     found = {
@@ -63,7 +63,7 @@ def test_a_long_chain_is_no_trouble() -> None:
         work.keys[RULES[0].left.order][place] |= {place, place + 1}
         work.keys[RULES[0].right.order][place] |= {place}
     sources = work.sources()
-    evidence = Evidence(sources, keep_links=True)
+    evidence = Evidence(keep_links=True)
     graph = connected(sources, RULES[:1], evidence)
 
     assert sum(map(len, bridges(graph, evidence.links))) == 2 * count - 2

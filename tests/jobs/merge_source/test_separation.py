@@ -32,7 +32,7 @@ def member(dataset: int, place: int) -> Member:
 def cut(work: Workload, different: list[Pair]) -> tuple[set[frozenset[Entity]], int]:
     """Give the clusters after the cuts, and how many pairs were cut apart."""
     sources = work.sources()
-    evidence = Evidence(sources, keep_links=True)
+    evidence = Evidence(keep_links=True)
     found = separated(connected(sources, work.rules, evidence), evidence.links, different, ["A", "B"])
     clusters: dict[int, set[Entity]] = {}
     for number, cluster in enumerate(found.graph.clusters.tolist()):
