@@ -92,6 +92,10 @@ class Entities:
         """The positions in the order of the ids: by code point, as the bytes of UTF-8."""
         return _numbers(pc.sort_indices(self.ids))
 
+    def sort(self) -> None:
+        """Put the ids in order before they are asked for."""
+        _ = self.by_id
+
     def repeated(self) -> tuple[str, int, int] | None:
         """Give the id that stands in most rows, how many those are, and how many ids are in several."""
         if all_different(self.hashes):

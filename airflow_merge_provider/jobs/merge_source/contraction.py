@@ -20,6 +20,7 @@ from airflow_merge_provider.core.merge_source.equality import Rule
 from airflow_merge_provider.jobs.merge_source.components import Entities, Graph, Order, clustered
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH
+from airflow_merge_provider.jobs.merge_source.sources import DELETED
 from airflow_merge_provider.jobs.merge_source.staging import staged
 
 SIDE, KEY, CHECK, ENTITY = "side", "key", "check", "entity"
@@ -134,9 +135,11 @@ def key_rows(entities: DataFrame, keys: SourceKeys, numbers: Mapping[Order, int]
         )
 
     lists = []
-    for side, held in zip(keys.sides, keys.keys, strict=True):
-        rows = held.mapped(row(numbers[side.order]))
-        lists.append(rows if held.many else F.array_compact(F.array(rows)))
+    columns, named = keys.named()
+    for side, held in zip(named.sides, named.keys, strict=True):
+        structs = held.mapped(row(numbers[side.order]))
+        lists.append(structs if held.many else F.array_compact(F.array(structs)))
     none = F.array().cast(f"array<struct<{SIDE}:int,{KEY}:bigint,{CHECK}:bigint>>")
     every = F.explode(F.concat(none, *lists)).alias("row")
-    return entities.select(F.col(HASH).alias(ENTITY), every).select(ENTITY, "row.*")
+    rows = entities.select(F.col(HASH).alias(ENTITY), DELETED, *columns)
+    return rows.select(ENTITY, every).select(ENTITY, "row.*")

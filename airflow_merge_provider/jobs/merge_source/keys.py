@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import Column, Row, functions as F
@@ -86,6 +86,16 @@ class SourceKeys:
     def mapped(self, function: Callable[[Column], Column]) -> list[Column]:
         """Apply a function of one key to the keys of every side; deleted entities have none."""
         return [keys.mapped(function) for keys in self.keys]
+
+    def named(self) -> tuple[list[Column], SourceKeys]:
+        """Give the keys as columns of their own, and the same keys by the names of these.
+
+        Spark works a key out anew for every function of it; a column of its own it works out once.
+        """
+        names = [f"__merge_key{number}" for number in range(len(self.keys))]
+        columns = [keys.values.alias(name) for name, keys in zip(names, self.keys, strict=True)]
+        keys = [replace(keys, values=F.col(name)) for name, keys in zip(names, self.keys, strict=True)]
+        return columns, replace(self, keys=tuple(keys))
 
     def joined(self, rules: Sequence[Rule]) -> Column:
         """Give all keys of an entity as ``_members`` keeps them."""

@@ -119,6 +119,9 @@ def _read(reading: Reading, rules: Sequence[Rule]) -> Read | list[Problem]:
         if isinstance(corrected, Problem):
             return [corrected]
         if corrected is None:
+            if not reading.compared:
+                # A first run puts all entities in order: now, while Spark still reads other sources.
+                entities.sort()
             return Read(reading, keys, entities, *_position(reading, thin))
         reading = corrected
 
@@ -146,32 +149,31 @@ def _thin(reading: Reading, keys: SourceKeys) -> DataFrame:
 
     A column that would say the same of every row is left out: what comes to the driver is what costs.
     """
-    source, seed = reading.opened, reading.seed
+    source = reading.opened
+    facts = {"id": F.col(ID), "hash": F.col(HASH), "deleted": F.col(DELETED)}
+    if reading.compared:
+        facts[CONTENTS] = source.content_hash()
+    if source.place is not None:
+        facts[_PLACE] = source.place
+    if source.properties is None:
+        facts[_BROKEN] = F.col(CONTENT).isNull()
+    if keys.coded is not None:
+        facts[_CODED] = keys.coded
+    columns, hashes = _hashes(keys, reading.seed) if reading.keyed else ([], {})
+    rows = source.frame.select(DELETED, *(fact.alias(name) for name, fact in facts.items()), *columns)
+    return rows.select(*facts, *(hashed.alias(name) for name, hashed in hashes.items()))
 
-    def optional() -> Iterator[Column]:
-        if reading.compared:
-            yield source.content_hash().alias(CONTENTS)
-        if source.place is not None:
-            yield source.place.alias(_PLACE)
-        if source.properties is None:
-            yield F.col(CONTENT).isNull().alias(_BROKEN)
-        if keys.coded is not None:
-            yield keys.coded.alias(_CODED)
 
-    def hashes() -> Iterator[Column]:
-        first = keys.mapped(lambda key: F.xxhash64(F.lit(seed), key))
-        second = keys.mapped(lambda key: F.hash(key))
-        for number, (key, check) in enumerate(zip(first, second, strict=True)):
-            yield key.alias(f"key{number}")
-            yield check.alias(f"check{number}")
-
-    return source.frame.select(
-        F.col(ID).alias("id"),
-        F.col(HASH).alias("hash"),
-        F.col(DELETED).alias("deleted"),
-        *optional(),
-        *(hashes() if reading.keyed else ()),
-    )
+def _hashes(keys: SourceKeys, seed: int) -> tuple[list[Column], dict[str, Column]]:
+    """Give the keys as columns, and the hashes of these that are read."""
+    columns, named = keys.named()
+    first = named.mapped(lambda key: F.xxhash64(F.lit(seed), key))
+    second = named.mapped(lambda key: F.hash(key))
+    return columns, {
+        f"{kind}{number}": hashed
+        for kind, found in (("key", first), ("check", second))
+        for number, hashed in enumerate(found)
+    }
 
 
 def _wrong_rows(source: Source, thin: pa.Table) -> Iterator[Problem]:

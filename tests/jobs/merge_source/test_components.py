@@ -21,6 +21,8 @@ from airflow_merge_provider.jobs.merge_source.components import (
 )
 
 Keys = list[set[int]]
+# Hashes spread over all 64 bits, below zero too.
+_SPREAD = -7_046_029_254_386_353_131
 
 
 def side(dataset: int, name: str) -> Side:
@@ -49,7 +51,7 @@ class Workload:
                 pairs = [(place, key) for place, held in enumerate(of_entities) for key in sorted(held)]
                 places = np.array([place for place, _ in pairs], np.int64)
                 hashes = np.array([key for _, key in pairs], np.int64)
-                keys[order] = (places, hashes * 7919, hashes)
+                keys[order] = (places, hashes * _SPREAD, hashes)
         ids = [f"e{place}" for place in range(self.sizes[dataset])]
         hashes = np.arange(len(ids), dtype=np.int64) + dataset * 1_000_000
         deleted = np.array(self.deleted[dataset], np.bool_)

@@ -57,6 +57,20 @@ def test_members_of_a_cluster_share_an_output() -> None:
     assert found.largest(1, 9) == [(2, [(0, "a1"), (1, "b1")])]
 
 
+def test_the_largest_clusters_are_those_that_come_first() -> None:
+    """Largest first, those of one size in the order of outputs; who is alone only where all are."""
+    ids = [[f"a{number}" for number in range(9)], [f"b{number}" for number in range(4)]]
+    clusters = [[8], [7, 12], [5, 6], [4, 11], [0, 1, 2], [3, 10], [9]]
+    found = outcome(graph(ids, clusters), config())
+    alone = outcome(graph([["a2", "a1"], ["b1"]], [[0], [1], [2]]), config())
+
+    assert [(size, members[0][1]) for size, members in found.largest(3, 1)] == [
+        (3, "a0"), (2, "a3"), (2, "a4"),
+    ]  # fmt: skip
+    assert [size for size, _ in found.largest(50, 9)] == [3, 2, 2, 2, 2]
+    assert alone.largest(5, 9) == [(1, [(0, "a1")])]
+
+
 @pytest.mark.parametrize(("most", "fits"), [(2, False), (3, True)])
 def test_a_cluster_may_have_max_merged_members(most: int, fits: bool) -> None:
     """Exactly ``max_merged`` is allowed, one more is refused with the first members' names."""

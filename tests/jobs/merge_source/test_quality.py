@@ -13,7 +13,7 @@ from airflow_merge_provider.jobs.merge_source.evidence import Evidence
 from airflow_merge_provider.jobs.merge_source.quality import bridges
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import table
-from tests.jobs.merge_source.test_components import Workload, side
+from tests.jobs.merge_source.test_components import Workload, random_workload, side
 
 RULES = (Rule(side(0, "x"), side(1, "x")), Rule(side(0, "x"), side(0, "y")), Rule(side(1, "y"), side(1, "y")))
 
@@ -53,6 +53,21 @@ def test_bridges_are_entities_without_which_a_cluster_falls_apart(seed: int) -> 
         if cluster - {entity} and cluster - {entity} not in without(work, *entity).expected()
     }
     assert found == expected
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_keys_of_one_side_are_counted(seed: int) -> None:
+    """Whether one entity has such a key or several, and also where nothing else has it."""
+    work = random_workload(seed)
+    evidence = Evidence(keep_links=True)
+
+    connected(work.sources(), work.rules, evidence)
+
+    expected = []
+    for rule in work.rules:
+        left, right = (set().union(*work.keys[end.order]) for end in (rule.left, rule.right))
+        expected.append({"rule": rule.text, "left": len(left - right), "right": len(right - left)})
+    assert evidence.one_sided == expected
 
 
 def test_a_long_chain_is_no_trouble() -> None:
