@@ -6,20 +6,27 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from pyspark.sql import SparkSession
+from pyspark.util import inheritable_thread_target
+
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
 _AT_ONCE = 8
 
 
-def side_by_side(function: Callable[[Item], Found], items: Iterable[Item]) -> list[Found]:
+def side_by_side(
+    spark: SparkSession, function: Callable[[Item], Found], items: Iterable[Item]
+) -> list[Found]:
     """Call a function for every item, some at a time, and give what it gave in the order of the items.
+
+    What Spark does in it belongs to the job group, pool and tags of the caller.
 
     :raises Exception: the first one that a call raises; what has not begun by then does not begin.
     """
     pool = ThreadPoolExecutor(_AT_ONCE)
     try:
-        return list(pool.map(function, items))
+        return list(pool.map(inheritable_thread_target(spark)(function), items))
     except Exception:
         pool.shutdown(cancel_futures=True)
         raise

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from pyspark.sql import SparkSession
 
 from airflow_merge_provider.jobs.side_by_side import side_by_side
 
 
-def test_calls_wait_for_each_other_and_answer_in_order() -> None:
+def test_calls_wait_for_each_other_and_answer_in_order(spark: SparkSession) -> None:
     """Every call waits until all have begun, and the last ends first: the answers keep the items' order."""
     here = threading.Barrier(4)
     later = [threading.Event() for _ in range(5)]
@@ -22,11 +23,11 @@ def test_calls_wait_for_each_other_and_answer_in_order() -> None:
         later[number].set()
         return number * number
 
-    assert side_by_side(waiting, range(4)) == [0, 1, 4, 9]
-    assert side_by_side(waiting, []) == []
+    assert side_by_side(spark, waiting, range(4)) == [0, 1, 4, 9]
+    assert side_by_side(spark, waiting, []) == []
 
 
-def test_the_first_error_ends_all() -> None:
+def test_the_first_error_ends_all(spark: SparkSession) -> None:
     """The error comes out as it was raised, after the calls that had begun, and the rest never begins."""
     begun: list[int] = []
     ended: list[int] = []
@@ -42,13 +43,13 @@ def test_the_first_error_ends_all() -> None:
         ended.append(number)
 
     with pytest.raises(ValueError, match="zero"):
-        side_by_side(failing, range(1000))
+        side_by_side(spark, failing, range(1000))
 
     assert len(begun) < 1000
     assert sorted(ended) == sorted(set(begun) - {0})
 
 
-def test_a_process_that_is_told_to_end_does_not_wait() -> None:
+def test_a_process_that_is_told_to_end_does_not_wait(spark: SparkSession) -> None:
     """The exit comes out while a call goes on: nobody waits for Spark before telling it to stop."""
     going_on, done = threading.Event(), threading.Event()
 
@@ -61,8 +62,22 @@ def test_a_process_that_is_told_to_end_does_not_wait() -> None:
         raise SystemExit(143)
 
     with pytest.raises(SystemExit):
-        side_by_side(slow, told_to_end())
+        side_by_side(spark, slow, told_to_end())
 
     assert not done.is_set()
     going_on.set()
     assert done.wait(30)
+
+
+def test_calls_belong_to_the_callers_job_group(spark: SparkSession) -> None:
+    """Whoever cancels or counts the jobs of a group finds those of all calls."""
+    context = spark.sparkContext
+    context.setJobGroup("side by side", "some jobs")
+    try:
+        counts = side_by_side(spark, lambda rows: spark.range(rows).rdd.count(), [1, 2, 3])
+    finally:
+        for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+            context.setLocalProperty(name, None)
+
+    assert counts == [1, 2, 3]
+    assert len(context.statusTracker().getJobIdsForGroup("side by side")) == 3

@@ -31,7 +31,7 @@ def records_in(spark: SparkSession, frames: Frames, pinned: Mapping[str, Pinned]
         known = tables.records(spark, pinned[stage], live=True)
         return frames[stage].count() if known is None else known
 
-    return dict(zip(frames, side_by_side(counted, frames), strict=True))
+    return dict(zip(frames, side_by_side(spark, counted, frames), strict=True))
 
 
 def check_unique(frames: Frames, plan: JoinPlan) -> None:

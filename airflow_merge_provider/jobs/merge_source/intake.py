@@ -39,6 +39,7 @@ from airflow_merge_provider.jobs.merge_source.staging import staged
 from airflow_merge_provider.jobs.merge_source.succession import handed_on
 from airflow_merge_provider.jobs.merge_source.totals import of_past
 from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.session import planned_once
 from airflow_merge_provider.jobs.tables import Pinned
 
 # How many keys may come to the driver; beyond, Spark connects. A key costs some hundred bytes while it works.
@@ -247,7 +248,7 @@ def _past(
     hashes = [part for each in read for part in each.entities.every_hash]
     hashes += [each.look.gone for each in read]
     reaching = pa.table({REACHED: np.concatenate([np.empty(0, np.int64), *hashes])})
-    with staged(spark, reaching) as rows:
+    with staged(spark, reaching) as rows, tables.settings(spark, planned_once(spark)):
         return remembered(before.rows, names, rules, seed, rows)
 
 

@@ -35,9 +35,12 @@ from airflow_merge_provider.jobs.merge_source.staging import staged
 from airflow_merge_provider.jobs.merge_source.succession import LINEAGE, lineage_rows
 from airflow_merge_provider.jobs.merge_source.totals import continued, of_outcome
 from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.session import planned_once
 from airflow_merge_provider.jobs.tables import LastRun, Pinned
 
 CAPABILITY = "merge_source"
+# Outputs of so many entities are planned once: Delta lists the files of a table in every plan that reads it.
+_FEW = 200_000
 
 
 def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
@@ -178,7 +181,7 @@ class _Merge:
             raise AssertionError("a run that compares has found no difference")
         with (
             self.progress.step("merge and write"),
-            tables.settings(self.spark, render.SETTINGS),
+            tables.settings(self.spark, self._planning(taken.labels.num_rows)),
             staged(self.spark, taken.labels) as labels,
             self._stable(taken) as stable,
         ):
@@ -188,6 +191,10 @@ class _Merge:
             at = self.request.started_at
             with changes(self.spark, rows, standing, difference, start=start, at=at) as found:
                 return self._folded(taken, found, standing, start, new)
+
+    def _planning(self, entities: int) -> dict[str, str]:
+        """Give the settings that what makes outputs of some entities, and writes them, is planned with."""
+        return {**render.SETTINGS, **(planned_once(self.spark) if entities <= _FEW else {})}
 
     def _folded(
         self, taken: Intake, found: Changes, standing: DataFrame, start: int, new: Sequence[str]

@@ -99,7 +99,10 @@ def read_thin(readings: Sequence[Reading], rules: Sequence[Rule]) -> list[Read]:
 
     :raises DataError: with what is wrong in every source.
     """
-    found = side_by_side(lambda reading: _read(reading, rules), readings)
+    if not readings:
+        return []
+    spark = readings[0].source.frame.sparkSession
+    found = side_by_side(spark, lambda reading: _read(reading, rules), readings)
     if problems := [problem for each in found if not isinstance(each, Read) for problem in each]:
         raise DataError.of(problems)
     return [each for each in found if isinstance(each, Read)]
