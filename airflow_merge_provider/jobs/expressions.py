@@ -6,7 +6,7 @@ operators, one for each column of a wide table, overflows the stack.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from pyspark.sql import Column, functions as F
 
@@ -19,6 +19,15 @@ def every(conditions: Iterable[Column]) -> Column:
 def some(conditions: Iterable[Column]) -> Column:
     """Tell whether one of the conditions holds; false where there are none."""
     return combined(Column.__or__, conditions, F.lit(False))
+
+
+def listed(parts: Iterable[tuple[Column, Sequence[Column]]], none: Column) -> Column:
+    """Make an array of the items whose condition holds; ``none`` is an array without any.
+
+    Spark compiles this. It compiles no function that takes a lambda, as ``array_compact`` does inside, nor
+    what such a function is given.
+    """
+    return F.concat(none, *(F.when(there, F.array(*items)).otherwise(F.array()) for there, items in parts))
 
 
 def combined(

@@ -17,6 +17,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from airflow_merge_provider.core.merge_source.equality import Rule
+from airflow_merge_provider.jobs.expressions import listed
 from airflow_merge_provider.jobs.merge_source.components import Entities, Graph, Order, clustered
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH
@@ -134,12 +135,14 @@ def key_rows(entities: DataFrame, keys: SourceKeys, numbers: Mapping[Order, int]
             F.hash(key).cast("bigint").alias(CHECK),
         )
 
+    none = F.array().cast(f"array<struct<{SIDE}:int,{KEY}:bigint,{CHECK}:bigint>>")
     lists = []
     columns, named = keys.named()
     for side, held in zip(named.sides, named.keys, strict=True):
-        structs = held.mapped(row(numbers[side.order]))
-        lists.append(structs if held.many else F.array_compact(F.array(structs)))
-    none = F.array().cast(f"array<struct<{SIDE}:int,{KEY}:bigint,{CHECK}:bigint>>")
+        of_side = row(numbers[side.order])
+        lists.append(
+            held.mapped(of_side) if held.many else listed([(held.there, [of_side(held.values)])], none)
+        )
     every = F.explode(F.concat(none, *lists)).alias("row")
     rows = entities.select(F.col(HASH).alias(ENTITY), DELETED, *columns)
     return rows.select(ENTITY, every).select(ENTITY, "row.*")

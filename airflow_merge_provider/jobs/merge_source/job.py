@@ -142,7 +142,7 @@ class _Merge:
             rows = render.rows(taken, labels, written_at=self.request.started_at)
 
             def write() -> None:
-                with tables.settings(self.spark, render.SETTINGS):
+                with tables.settings(self.spark, render.settings(taken.labels.num_rows)):
                     if self.last is None:
                         properties = properties_for(rows.columns)
                         statements.create_as(self.target, rows, CAPABILITY, properties)
@@ -194,7 +194,7 @@ class _Merge:
 
     def _planning(self, entities: int) -> dict[str, str]:
         """Give the settings that what makes outputs of some entities, and writes them, is planned with."""
-        return {**render.SETTINGS, **(planned_once(self.spark) if entities <= _FEW else {})}
+        return {**render.settings(entities), **(planned_once(self.spark) if entities <= _FEW else {})}
 
     def _folded(
         self, taken: Intake, found: Changes, standing: DataFrame, start: int, new: Sequence[str]

@@ -34,7 +34,7 @@ from airflow_merge_provider.core.merge_source import expressions, functions, val
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
 from airflow_merge_provider.core.merge_source.expressions import Call, Expression, Path
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, is_override
-from airflow_merge_provider.jobs.expressions import some
+from airflow_merge_provider.jobs.expressions import listed, some
 from airflow_merge_provider.jobs.merge_source import typed_rows
 from airflow_merge_provider.jobs.merge_source.shipping import ship
 from airflow_merge_provider.jobs.merge_source.sources import CONTENT, DELETED, ID, TEXT, Source
@@ -62,13 +62,17 @@ class Keys:
     values: Column
     many: bool
 
+    @property
+    def there(self) -> Column:
+        """Tell whether there is a key; deleted entities have none."""
+        return ~F.col(DELETED) & self.values.isNotNull()
+
     def mapped(self, function: Callable[[Column], Column]) -> Column:
         """Apply a function of one key to all of them; nothing stays nothing."""
-        live = ~F.col(DELETED)
         if self.many:
-            keys = F.when(live, self.values).otherwise(F.array().cast("array<string>"))
+            keys = F.when(~F.col(DELETED), self.values).otherwise(F.array().cast("array<string>"))
             return F.transform(keys, function)
-        return F.when(live & self.values.isNotNull(), function(self.values))
+        return F.when(self.there, function(self.values))
 
 
 @dataclass(frozen=True)
@@ -99,16 +103,19 @@ class SourceKeys:
 
     def joined(self, rules: Sequence[Rule]) -> Column:
         """Give all keys of an entity as ``_members`` keeps them."""
-        single: list[Column] = []
+        single: list[tuple[Column, list[Column]]] = []
         arrays: list[Column] = []
         by_side = {side.order: keys for side, keys in zip(self.sides, self.keys, strict=True)}
         ends = [(rule, end, side) for rule in rules for end, side in ((LEFT, rule.left), (RIGHT, rule.right))]
         for rule, end, side in ends:
-            if (keys := by_side.get(side.order)) is not None:
-                (arrays if keys.many else single).append(keys.mapped(_marked(rule.text, end)))
-        if single:
-            arrays.insert(0, F.array_compact(F.array(*single)))
-        return F.concat(*arrays) if arrays else F.array().cast(KEYS_TYPE)
+            keys, marked = by_side.get(side.order), _marked(rule.text, end)
+            if keys is None:
+                continue
+            if keys.many:
+                arrays.append(keys.mapped(marked))
+            else:
+                single.append((keys.there, [marked(keys.values)]))
+        return F.concat(listed(single, F.array().cast(KEYS_TYPE)), *arrays)
 
 
 def source_keys(source: Source, rules: Sequence[Rule], *, native: bool) -> SourceKeys:

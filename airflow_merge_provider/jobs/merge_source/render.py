@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import pyarrow.compute as pc
@@ -36,9 +36,26 @@ _MANY = 100_000
 # Up to so many entities that stand alone, shuffling them costs less than a second look at the sources.
 _FEW = 10_000
 
-# What the rows must be planned with: members are collected from sorted rows. The hash aggregate would give up
-# after 128 clusters and sort then, at twice the price.
-SETTINGS = {"spark.sql.execution.useObjectHashAggregateExec": "false"}
+_MEMBER = f"{MEMBERS}.list.element"
+_OF_MEMBERS = [f"{_MEMBER}.{name}" for name in ("dataset", "id", "hash")]
+_OF_KEYS = [f"{_MEMBER}.keys.list.element.{name}" for name in ("rule", "side", "value")]
+_UNLIKE = ["_id", f"{IDS}.list.element", "_hash", f"{_MEMBER}.id", f"{_MEMBER}.hash", _OF_KEYS[-1]]
+
+# Members are collected from sorted rows: the hash aggregate would give up after 128 clusters and sort then,
+# at twice the price.
+_PLANNED = {"spark.sql.execution.useObjectHashAggregateExec": "false"}
+# Parquet's writer would make dictionaries of values that hardly repeat, and statistics of lists, which nobody
+# reads: a tenth of the price.
+_WRITTEN = {
+    "parquet.size.statistics.enabled": "false",
+    **{f"parquet.enable.dictionary#{name}": "false" for name in _UNLIKE},
+    **{f"parquet.column.statistics.enabled#{name}": "false" for name in [*_OF_MEMBERS, *_OF_KEYS]},
+}
+
+
+def settings(entities: int) -> dict[str, str]:
+    """Give the settings that outputs of so many entities are planned and written with."""
+    return {**_PLANNED, **(_WRITTEN if entities > _MANY else {})}
 
 
 def rows(taken: Intake, labels: DataFrame, *, written_at: int, stable: DataFrame | None = None) -> DataFrame:
@@ -48,13 +65,14 @@ def rows(taken: Intake, labels: DataFrame, *, written_at: int, stable: DataFrame
     would. A few are clusters of one.
     """
     content = content_of(taken.sources, taken.config)
+    read = _read(taken, content)
     shared = pc.bit_wise_and(taken.labels.column(LABEL), 1)
     if taken.labels.num_rows - (pc.sum(shared).as_py() or 0) <= _FEW:
-        outputs = _clusters(_labelled(taken, labels, content), content, taken.config)
+        outputs = _clusters(_labelled(taken, labels, read), content, taken.config)
     else:
         is_shared = F.col(LABEL).bitwiseAND(F.lit(1)) == 1
-        lone = _lone(_labelled(taken, labels.where(~is_shared), content), content, taken.config)
-        clusters = _clusters(_labelled(taken, labels.where(is_shared), content), content, taken.config)
+        lone = _lone(_labelled(taken, labels.where(~is_shared), read), content, taken.config)
+        clusters = _clusters(_labelled(taken, labels.where(is_shared), read), content, taken.config)
         outputs = lone.unionByName(clusters)
     outputs = content.finished(outputs)
     beside = _beside(outputs, taken.config, stable)
@@ -66,7 +84,30 @@ def rows(taken: Intake, labels: DataFrame, *, written_at: int, stable: DataFrame
     return found.withColumn(REPLACED_BY, F.lit(None).cast("array<string>"))
 
 
-def _labelled(taken: Intake, labels: DataFrame, content: Content) -> DataFrame:
+@dataclass(frozen=True)
+class _Read:
+    """One source, with its keys as columns and, made of both, what an entity gives its output."""
+
+    source: Source
+    keys: list[Column]
+    columns: list[Column]
+
+    def of(self, source: Source) -> DataFrame:
+        """Give one row per entity in the same columns for every source; of the source or some of its rows."""
+        labelled = [name for name in (HASH, LABEL) if name in source.frame.columns]
+        return source.frame.select("*", *self.keys).select(*labelled, *self.columns)
+
+
+def _read(taken: Intake, content: Content) -> list[_Read]:
+    keys_of = dict(zip((source.offset for source in taken.sources), taken.keys, strict=True))
+    read = []
+    for source in taken.used or taken.sources[:1]:
+        columns, keys = keys_of[source.offset].named()
+        read.append(_Read(source, columns, _given(source, keys, content, taken.rules)))
+    return read
+
+
+def _labelled(taken: Intake, labels: DataFrame, read: Sequence[_Read]) -> DataFrame:
     """Give the entities that have one of the labels.
 
     Joined in front of the union, nothing is computed for the others, not even which version is their last;
@@ -74,20 +115,17 @@ def _labelled(taken: Intake, labels: DataFrame, content: Content) -> DataFrame:
     where there are few.
     """
     labels = F.broadcast(labels)
-    used = taken.used or taken.sources[:1]
-    early = taken.labels.num_rows > _MANY or any(source.several for source in used)
-    keys_of = dict(zip((source.offset for source in taken.sources), taken.keys, strict=True))
-    read = []
-    for source in used:
-        keys = keys_of[source.offset]
+    early = taken.labels.num_rows > _MANY or any(each.source.several for each in read)
+    given = []
+    for each in read:
+        source = each.source
         chosen = replace(source, frame=source.frame.join(labels, HASH)) if early else source
-        read.append(_entities(chosen.latest(), keys, content, taken.rules))
-    entities = reduce(DataFrame.unionByName, read)
+        given.append(each.of(chosen.latest()))
+    entities = reduce(DataFrame.unionByName, given)
     return entities if early else entities.join(labels, HASH)
 
 
-def _entities(source: Source, keys: SourceKeys, content: Content, rules: Sequence[Rule]) -> DataFrame:
-    """Give one row per entity in the same columns for every source."""
+def _given(source: Source, keys: SourceKeys, content: Content, rules: Sequence[Rule]) -> list[Column]:
     live = ~F.col(DELETED)
     member = F.struct(
         F.lit(source.name).alias("dataset"),
@@ -95,16 +133,15 @@ def _entities(source: Source, keys: SourceKeys, content: Content, rules: Sequenc
         source.content_hash().alias("hash"),
         keys.joined(rules).alias("keys"),
     )
-    return source.frame.select(
-        *(name for name in (HASH, LABEL) if name in source.frame.columns),
+    return [
         F.lit(source.offset).alias(OFFSET),
         F.col(ID),
         F.col(DELETED),
         (F.col(OWN_REPLACED) & ~live).alias(REPLACED),
-        F.coalesce(F.col(OWN_IDS), F.array(F.col(ID))).alias(OWN_IDS),
+        _own_ids(source).alias(OWN_IDS),
         member.alias(MEMBER),
         *content.carried(source),
-    )
+    ]
 
 
 def _lone(entities: DataFrame, content: Content, config: MergeSourceConfig) -> DataFrame:
@@ -112,7 +149,7 @@ def _lone(entities: DataFrame, content: Content, config: MergeSourceConfig) -> D
         F.shiftright(F.col(LABEL), 1).alias(NUMBER),
         _output_id(F.col(OFFSET), F.col(ID), config).alias("_id"),
         F.col(DELETED).alias("_deleted"),
-        _distinct(F.col(OWN_IDS)).alias(IDS),
+        F.col(OWN_IDS).alias(IDS),
         F.col(REPLACED),
         *content.lone(),
         *_origins(content, lambda name: F.when(content.alive(name), _slashed(F.col(MEMBER)))),
@@ -138,7 +175,7 @@ def _clusters(entities: DataFrame, content: Content, config: MergeSourceConfig) 
         NUMBER,
         (ids[0] if config.identity == "first" else F.concat_ws("|", ids)).alias("_id"),
         F.col(PARTS)[0][DELETED].alias("_deleted"),
-        _distinct(F.flatten(F.col(PARTS)[OWN_IDS])).alias(IDS),
+        F.array_distinct(F.flatten(F.col(PARTS)[OWN_IDS])).alias(IDS),
         F.col(PARTS)[0][REPLACED].alias(REPLACED),
         *content.clustered(),
         *_origins(content, content.survivors.origin(lambda picked: _slashed(picked[MEMBER]))),
@@ -197,5 +234,9 @@ def _output_id(offset: Column, id_: Column, config: MergeSourceConfig) -> Column
     return id_ if config.identity == "first" else F.concat(offset.cast("string"), F.lit("|"), id_)
 
 
-def _distinct(ids: Column) -> Column:
-    return F.array_distinct(F.array_compact(ids))
+def _own_ids(source: Source) -> Column:
+    """Give the ids that an entity brings along, each once; its own id where it brings none."""
+    own = F.array(F.col(ID))
+    if source.properties is not None and IDS not in source.frame.columns:
+        return own
+    return F.coalesce(F.array_distinct(F.array_compact(F.col(OWN_IDS))), own)

@@ -18,6 +18,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
+from airflow_merge_provider.jobs.expressions import listed
 from airflow_merge_provider.jobs.sql import column
 
 VARIANT = "variant"
@@ -42,8 +43,8 @@ def as_variant(value: Column, kind: DataType) -> Column:
     if isinstance(kind, VariantType):
         return value
     if isinstance(kind, StructType):
-        fields = {field.name: as_variant(value[field.name], field.dataType) for field in kind}
-        return F.when(value.isNotNull(), F.to_variant_object(present(fields)))
+        fields = {field.name: (value[field.name], field.dataType) for field in kind}
+        return F.when(value.isNotNull(), F.to_variant_object(_typed(fields)))
     if isinstance(kind, MapType):
         entries = F.transform_values(value, lambda _, item: _item(item, kind.valueType))
         if not isinstance(kind.keyType, StringType):
@@ -59,17 +60,28 @@ def items_of(value: Column, kind: ArrayType) -> Column:
     return F.transform(value, lambda item: _item(item, kind.elementType))
 
 
-def present(values: Mapping[str, Column]) -> Column:
-    """Make a map of variants that has only the values that are there."""
-    if not values:
-        return F.create_map().cast(PROPERTIES)
-    pairs = [part for name, value in values.items() for part in (F.lit(name), value)]
-    return F.map_filter(F.create_map(*pairs), lambda _, value: value.isNotNull())
+def present(values: Mapping[str, Column], given: Mapping[str, Column] | None = None) -> Column:
+    """Make a map of variants that has only the values that are there.
+
+    :param given: what tells whether a value is there, by not being NULL; the value itself where there is
+        nothing that is worked out at less cost.
+    """
+    told = {**values, **(given or {})}
+    entries = (
+        (told[name].isNotNull(), [F.struct(F.lit(name).alias("name"), value.alias("value"))])
+        for name, value in values.items()
+    )
+    return F.map_from_entries(listed(entries, F.array().cast("array<struct<name:string,value:variant>>")))
 
 
 def typed_properties(kinds: Mapping[str, DataType]) -> Column:
     """Make the map of properties of a row with typed columns."""
-    return present({name: as_variant(column(name), kind) for name, kind in kinds.items()})
+    return _typed({name: (column(name), kind) for name, kind in kinds.items()})
+
+
+def _typed(fields: Mapping[str, tuple[Column, DataType]]) -> Column:
+    values = {name: as_variant(value, kind) for name, (value, kind) in fields.items()}
+    return present(values, {name: value for name, (value, _) in fields.items()})
 
 
 def properties_map(whole: Column) -> Column:

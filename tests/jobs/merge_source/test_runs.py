@@ -270,3 +270,40 @@ def test_many_rows_are_written_like_few(lean: SparkSession, tmp_path: Path, monk
 
     assert written[0] == written[1]
     assert len(written[0][0]) == 4
+
+
+def test_typed_rows_have_one_hash_whichever_way_they_go(
+    lean: SparkSession, tmp_path: Path, monkeypatch
+) -> None:
+    """What an entity alone says is hashed without its VARIANT, and gives what hashing that would give."""
+    texts = [
+        "plain",
+        'quo"te',
+        "back\\slash",
+        "tab\t",
+        "\x00\x1f\x7f",
+        "\u2028 ä ß 漢 😀",
+        "</script>",
+        "",
+        None,
+    ]
+    columns = {
+        "_id": [f"a{place}" for place in range(len(texts))],
+        "x": texts,
+        'odd "name"\t\\': texts[::-1],
+        "\uff5e": ["before a pair"] * len(texts),
+        "\U0001f600": ["a pair"] * len(texts),
+        "number": [place << 62 if place % 2 else -place for place in (0, 1) * 4] + [None],
+        "flag": [True, False, None] * 3,
+    }
+    written = []
+    for few in (render._FEW, 0):
+        monkeypatch.setattr(render, "_FEW", few)
+        merge = Pipe(lean, tmp_path / str(few), datasets=["A a"], equality=[["eq", "a.x", "a.x"]])
+        merge.write("A", table(columns))
+        merge.run()
+        rows = lean.read.format("delta").load(str(merge.target))
+        written.append(rows.selectExpr("_hash", "to_json(entity) AS entity").toArrow().sort_by("_hash"))
+
+    assert written[0].num_rows == len(texts)
+    assert written[0].equals(written[1])
