@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import (
+    ArrayType,
     AtomicType,
     BooleanType,
     ByteType,
@@ -39,6 +40,7 @@ from airflow_merge_provider.jobs.merge_source.variants import (
     as_variant,
     present,
     spliced,
+    typed_fields,
     typed_properties,
 )
 from airflow_merge_provider.jobs.sql import column
@@ -299,19 +301,19 @@ class ListContent(EntityContent):
         return F.map_filter(F.try_variant_get(F.col(ENTITY), "$", PROPERTIES), listed)
 
     def _typed(self, source: Source) -> Column:
-        schema = source.frame.schema
-        given = {name: as_variant(column(name), kind) for name, kind in (source.properties or {}).items()}
-        if IDS in schema.names:
-            given[IDS] = F.col(OWN_IDS).cast(VARIANT)
+        schema, kinds = source.frame.schema, dict(source.properties or {})
         if REPLACED in schema.names:
-            given[REPLACED] = column(REPLACED).cast(VARIANT)
+            kinds[REPLACED] = schema[REPLACED].dataType
         if self._include_internal:
             internal = (
                 name for name in schema.names if name.startswith("_") and not name.startswith("__merge")
             )
-            given |= {name: as_variant(column(name), schema[name].dataType) for name in internal}
+            kinds |= {name: schema[name].dataType for name in internal}
+        fields = {name: (column(name), kind) for name, kind in kinds.items()}
+        if IDS in schema.names:
+            fields[IDS] = F.col(OWN_IDS), ArrayType(StringType())
         dropped = ("_id", "_deleted", "_filtered")
-        return present({name: value for name, value in given.items() if name not in dropped})
+        return typed_fields({name: field for name, field in fields.items() if name not in dropped})
 
 
 def _nothing(_: Column, name: str) -> Column:

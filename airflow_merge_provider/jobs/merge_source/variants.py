@@ -44,7 +44,7 @@ def as_variant(value: Column, kind: DataType) -> Column:
         return value
     if isinstance(kind, StructType):
         fields = {field.name: (value[field.name], field.dataType) for field in kind}
-        return F.when(value.isNotNull(), F.to_variant_object(_typed(fields)))
+        return F.when(value.isNotNull(), F.to_variant_object(typed_fields(fields)))
     if isinstance(kind, MapType):
         entries = F.transform_values(value, lambda _, item: _item(item, kind.valueType))
         if not isinstance(kind.keyType, StringType):
@@ -76,10 +76,11 @@ def present(values: Mapping[str, Column], given: Mapping[str, Column] | None = N
 
 def typed_properties(kinds: Mapping[str, DataType]) -> Column:
     """Make the map of properties of a row with typed columns."""
-    return _typed({name: (column(name), kind) for name, kind in kinds.items()})
+    return typed_fields({name: (column(name), kind) for name, kind in kinds.items()})
 
 
-def _typed(fields: Mapping[str, tuple[Column, DataType]]) -> Column:
+def typed_fields(fields: Mapping[str, tuple[Column, DataType]]) -> Column:
+    """Make the map of properties of columns, or fields of a struct, and their types."""
     values = {name: as_variant(value, kind) for name, (value, kind) in fields.items()}
     return present(values, {name: value for name, (value, _) in fields.items()})
 

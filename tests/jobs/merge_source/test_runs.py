@@ -296,14 +296,16 @@ def test_typed_rows_have_one_hash_whichever_way_they_go(
         "number": [place << 62 if place % 2 else -place for place in (0, 1) * 4] + [None],
         "flag": [True, False, None] * 3,
     }
+    alike = {"_id": ["b1", "b2"], "NUMBER": ["not", "the same"], "Flag": [1, None]}
     written = []
     for few in (render._FEW, 0):
         monkeypatch.setattr(render, "_FEW", few)
-        merge = Pipe(lean, tmp_path / str(few), datasets=["A a"], equality=[["eq", "a.x", "a.x"]])
+        merge = Pipe(lean, tmp_path / str(few), datasets=["A a", "B b"], equality=[["eq", "a.x", "b.x"]])
         merge.write("A", table(columns))
+        merge.write("B", table(alike))
         merge.run()
         rows = lean.read.format("delta").load(str(merge.target))
         written.append(rows.selectExpr("_hash", "to_json(entity) AS entity").toArrow().sort_by("_hash"))
 
-    assert written[0].num_rows == len(texts)
+    assert written[0].num_rows == len(texts) + 2
     assert written[0].equals(written[1])
