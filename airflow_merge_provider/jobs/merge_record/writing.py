@@ -29,7 +29,8 @@ from airflow_merge_provider.jobs.merge_record.storage import Storage
 from airflow_merge_provider.jobs.sql import column
 
 _SLOT, _SEQ, _LAST, _LINE = "__merge_slot", "__merge_seq", "__merge_last", "value"
-_SUFFIX = re.compile(r"c\d{3}(\.[^/]+)\Z")
+# Spark names a part part-00000-<uuid>.c000.json, or <uuid>-c000.json; the UUID itself may end in c123.
+_SUFFIX = re.compile(r"[.-]c\d{3}(\.[^/]+)\Z")
 _EMPTY = {"json": b"", "json-array": b"[]\n"}
 _ORDER = (_SEQ, BLOCK, POSITION)
 # The staging folder is nobody's yet: files need not wait for the end of the job to be moved into it.
@@ -72,6 +73,12 @@ def stage(
         if empty:
             staged |= _write_empty(records.spark, empty, config, staging, f"empty-{number}")
     return staged
+
+
+def suffix_of(part: str) -> str:
+    """Give the ending of a part that Spark wrote, which tells format and compression; JSON for text."""
+    found = _SUFFIX.search(part)
+    return found[1].replace(".txt", ".json") if found else ""
 
 
 def _write(
@@ -197,7 +204,7 @@ def _write_empty(
         frame = spark.createDataFrame([], spark_schema(merges[0].schema)).coalesce(1)
         _save(frame, spark, config, staging.uri(folder))
         (part,) = _parts(staging, folder)
-        content, suffix = staging.read(part.name) or b"", _suffix(part.name)
+        content, suffix = staging.read(part.name) or b"", suffix_of(part.name)
     for merge in merges:
         name = f"{folder}/empty-{merge.id}"
         staging.write(name, content or b"")
@@ -214,7 +221,7 @@ def _found(staging: Storage, folder: str, merges: Sequence[Merge]) -> dict[str, 
     if [len(parts.get(slot, ())) for slot in range(len(merges))] != [1] * len(merges):
         raise JobError("Spark has not written one file for each bin: set spark.speculation to false")
     return {
-        merge.id: Staged(part.name, _suffix(part.name), part.size)
+        merge.id: Staged(part.name, suffix_of(part.name), part.size)
         for slot, merge in enumerate(merges)
         for part in parts[slot]
     }
@@ -226,9 +233,3 @@ def _parts(staging: Storage, folder: str) -> Iterable[Entry]:
         for entry in staging.files()
         if entry.name.startswith(f"{folder}/") and entry.name.rpartition("/")[2].startswith("part-")
     ]
-
-
-def _suffix(name: str) -> str:
-    """Give the ending that tells format and compression; arrays of JSON are written as text."""
-    found = _SUFFIX.search(name)
-    return found[1].replace(".txt", ".json") if found else ""

@@ -9,6 +9,7 @@ import re
 import pytest
 
 from airflow_merge_provider.jobs.merge_record import containers
+from airflow_merge_provider.jobs.merge_record.writing import suffix_of
 from tests.jobs.merge_record.contents import ROWS, XML, content
 from tests.jobs.merge_record.landing import Landing
 
@@ -251,3 +252,17 @@ def test_an_avro_file_tells_its_schema_and_records(lean, tmp_path):
     file.write_bytes(whole[:-3])
     with file.open("rb") as opened, pytest.raises(containers.UnreadableError, match="damaged"):
         containers.avro_header(opened)
+
+
+@pytest.mark.parametrize(
+    ("part", "suffix"),
+    [
+        ("part-00000-0d9e7a1c-65f0-4f0e-8a52-7f1d20b4e9a1.c000.json", ".json"),
+        ("part-00001-0d9e7a1c-65f0-4f0e-8a52-7f1d20b4c345.c000.json.gz", ".json.gz"),
+        ("part-00000-c123c123-c123-c123-c123-c123c123c123-c000.snappy.parquet", ".snappy.parquet"),
+        ("part-00000-0d9e7a1c-65f0-4f0e-8a52-7f1d20b4e9a1.c012.txt", ".json"),
+    ],
+)
+def test_an_output_ends_as_its_part_does(part, suffix):
+    """The random part of Spark's names never gets into ours: one in 65 UUIDs ends as its counter does."""
+    assert suffix_of(f"write-0/__merge_slot=0/{part}") == suffix
