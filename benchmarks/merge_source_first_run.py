@@ -27,7 +27,7 @@ from benchmarks.measure import OUT, Way, in_turns, size_of, warm_session, write_
 from benchmarks.peers.duckdb_merge import PROPERTIES
 
 SUITES = {"entity": "merge_source_first_run", "columns": "merge_source_first_run_columns"}
-GOAL = 3.0
+GOAL = 1.3
 
 
 def main() -> int:
