@@ -21,6 +21,8 @@ _ALWAYS = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # Spark derives filters by putting every alias for every column: twenty columns exhaust the driver.
     "spark.sql.constraintPropagation.enabled": "false",
+    # One run generates more classes than the default of 100: the session's next run would find none of them.
+    "spark.sql.codegen.cache.maxEntries": "2000",
     # Delta's default of 50 tasks per snapshot is for tables of a hundred thousand files.
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.ui.enabled": "false",
