@@ -29,6 +29,24 @@ def test_a_local_session_is_lean_and_strict(spark):
     assert spark.sparkContext.uiWebUrl is None
 
 
+def test_a_session_finds_the_classes_of_its_last_run(spark):
+    """Of the hundred that Spark keeps unless it is told otherwise, a run of more leaves none for the next."""
+    jvm = spark._jvm
+    generated = jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount
+    codegen = jvm.org.apache.spark.sql.catalyst.expressions.codegen
+    no_comments = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap({})
+
+    counts = [generated()]
+    for _ in range(2):
+        for number in range(150):
+            body = f"public Object generate(Object[] references) {{ return {number}; }}"
+            codegen.CodeGenerator.compile(codegen.CodeAndComment(body, no_comments))
+        counts.append(generated())
+
+    assert counts[1] - counts[0] == 150
+    assert counts[2] == counts[1]
+
+
 def test_a_failed_statement_prints_nothing(spark, capfd):
     """The job reports its errors itself, once."""
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
