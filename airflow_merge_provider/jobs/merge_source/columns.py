@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pyspark.sql import Column, functions as F
 from pyspark.sql.types import (
     ArrayType,
-    AtomicType,
     ByteType,
     DataType,
     IntegerType,
@@ -72,7 +71,6 @@ class ColumnsContent(Content):
         kinds = {name: made.kind for name, made in self._properties.items() if made.chosen}
         super().__init__(Survivors(choices, self._read, kinds, names))
         self.values_names = tuple(made.column for made in self._properties.values())
-        self.sortable = all(isinstance(made.kind, AtomicType) for made in self._properties.values())
         self.kept = {made.column: name for name, made in self._properties.items()}
 
     def columns(self, source: Source) -> list[Column]:
@@ -81,10 +79,9 @@ class ColumnsContent(Content):
             _given(name, own.get(name), made).alias(made.column) for name, made in self._properties.items()
         ]
 
-    def gathered(self, parts: Column) -> list[Column]:
+    def collected(self) -> list[Column]:
         rest = [made.column for made in self._properties.values() if not made.chosen]
-        contributed = [F.filter(parts[name], lambda value: value.isNotNull()).alias(name) for name in rest]
-        return [*contributed, *super().gathered(parts)]
+        return [F.collect_list(name).alias(name) for name in rest]
 
     def lone(self) -> list[Column]:
         values = ((name, made, _alone(F.col(made.column), made)) for name, made in self._properties.items())

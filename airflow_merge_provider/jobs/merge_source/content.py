@@ -57,7 +57,6 @@ class Content(ABC):
     """The properties of entities while they are on their way to an output."""
 
     values_names: Sequence[str]
-    sortable: bool = False
     # What the target's columns are called in the meantime, and there.
     kept: Mapping[str, str] = MappingProxyType({ENTITY: ENTITY})
 
@@ -83,9 +82,9 @@ class Content(ABC):
         recency = [source.recency.alias(RECENCY)] if self.survivors.by_recency else []
         return [*self.columns(source), *recency]
 
-    def gathered(self, parts: Column) -> list[Column]:
-        """Give what the members of a cluster contribute, in their order, and those that were chosen."""
-        return self.survivors.picked(parts)
+    def collected(self) -> list[Column]:
+        """Give the lists of what the members of a cluster contribute, as aggregates of their rows."""
+        return [F.collect_list(name).alias(name) for name in self.values_names]
 
     @abstractmethod
     def lone(self) -> list[Column]:
@@ -129,9 +128,6 @@ class EntityContent(Content):
     def clustered(self) -> list[Column]:
         return [self.merged().alias(ENTITY)]
 
-    def gathered(self, parts: Column) -> list[Column]:
-        return [*(parts[name].alias(name) for name in self.values_names), *super().gathered(parts)]
-
 
 class TypedContent(EntityContent):
     """Every property in a column: of its own type where all sources agree, else as VARIANT."""
@@ -146,7 +142,6 @@ class TypedContent(EntityContent):
         self._kinds: dict[str, DataType | None] = {name: _common(name, sources) for name in properties}
         self._columns = {name: f"{PROPERTY}{number}" for number, name in enumerate(properties)}
         self.values_names = tuple(self._columns.values())
-        self.sortable = all(self._kinds.values())
         super().__init__(
             Survivors(choices, lambda member, name: member[self._columns[name]], self._kinds, names)
         )
@@ -156,11 +151,6 @@ class TypedContent(EntityContent):
 
     def columns(self, source: Source) -> list[Column]:
         return [self._column(source, name).alias(self._columns[name]) for name in self._kinds]
-
-    def gathered(self, parts: Column) -> list[Column]:
-        contributed = (F.filter(parts[name], lambda value: value.isNotNull()) for name in self.values_names)
-        named = [each.alias(name) for each, name in zip(contributed, self.values_names, strict=True)]
-        return [*named, *self.survivors.picked(parts)]
 
     def alone(self) -> Column:
         given = {name: self.survivors.alive(self.own(name), name) for name in self._kinds}

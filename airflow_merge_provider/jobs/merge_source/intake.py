@@ -239,11 +239,11 @@ def _past(
     """Read what the target remembers: of everything, or of what the entities that were read can reach."""
     seed = _seed(read)
     names = config.dataset_ids
-    if not all(each.reading.keyed for each in read):
-        # Everything is evaluated: what the past had in common with it is not asked.
+    if before.everything:
+        # What the past had in common with what is read is not asked.
         return remembered(before.rows, names, (), seed, None)
     few = before.outputs is not None and before.outputs < _SEARCHED_FROM
-    if few or before.everything or any(each.look.complete or each.short for each in read):
+    if few or any(each.look.complete or each.short for each in read):
         return remembered(before.rows, names, rules, seed, None)
     hashes = [part for each in read for part in each.entities.every_hash]
     hashes += [each.look.gone for each in read]

@@ -40,7 +40,7 @@ from airflow_merge_provider.jobs.tables import LastRun, Pinned
 
 CAPABILITY = "merge_source"
 # Outputs of so many entities are planned once: Delta lists the files of a table in every plan that reads it.
-_FEW = 200_000
+_FEW = 500_000
 
 
 def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
@@ -138,16 +138,17 @@ class _Merge:
         found = findings(taken)
         if self.request.until == "transform":
             return {"changed": True, "found": found, "more": taken.said}
-        with self.progress.step("merge and write"), staged(self.spark, taken.labels) as labels:
-            rows = render.rows(taken, labels, written_at=self.request.started_at)
+        with (
+            self.progress.step("merge and write"),
+            render.outputs(self.spark, taken, written_at=self.request.started_at) as rows,
+        ):
 
             def write() -> None:
-                with tables.settings(self.spark, render.settings(taken.labels.num_rows)):
-                    if self.last is None:
-                        properties = properties_for(rows.columns)
-                        statements.create_as(self.target, rows, CAPABILITY, properties)
-                    else:
-                        statements.overwrite(self.target, rows)
+                if self.last is None:
+                    properties = properties_for(rows.columns)
+                    statements.create_as(self.target, rows, CAPABILITY, properties)
+                else:
+                    statements.overwrite(self.target, rows)
 
             outputs = taken.outcome.outputs
             state = {**self._next(taken, found, outputs), "beside": {}}
@@ -179,22 +180,21 @@ class _Merge:
         difference = taken.difference
         if difference is None:
             raise AssertionError("a run that compares has found no difference")
+        at = self.request.started_at
         with (
             self.progress.step("merge and write"),
             tables.settings(self.spark, self._planning(taken.labels.num_rows)),
-            staged(self.spark, taken.labels) as labels,
             self._stable(taken) as stable,
+            render.outputs(self.spark, taken, written_at=at, stable=stable) as rows,
         ):
-            rows = render.rows(taken, labels, written_at=self.request.started_at, stable=stable)
             new = added(rows.schema, standing.schema)
             start = before.get("next", difference.next_number)
-            at = self.request.started_at
             with changes(self.spark, rows, standing, difference, start=start, at=at) as found:
                 return self._folded(taken, found, standing, start, new)
 
     def _planning(self, entities: int) -> dict[str, str]:
-        """Give the settings that what makes outputs of some entities, and writes them, is planned with."""
-        return {**render.settings(entities), **(planned_once(self.spark) if entities <= _FEW else {})}
+        """Give the settings that the comparison of some entities' outputs is planned with."""
+        return planned_once(self.spark) if entities <= _FEW else {}
 
     def _folded(
         self, taken: Intake, found: Changes, standing: DataFrame, start: int, new: Sequence[str]

@@ -15,6 +15,7 @@ from airflow_merge_provider.jobs.merge_source.components import Entities, Flags,
 from airflow_merge_provider.jobs.merge_source.keys import LEFT, RIGHT
 
 NUMBER, MEMBERS, STABLE_ID, REACHED = "_updated", "_members", "$stable_id", "__merge_reached"
+STARTS, STANDS = "starts", "stands"
 
 
 @dataclass(frozen=True)
@@ -39,43 +40,57 @@ class Past:
 def remembered(
     rows: DataFrame, datasets: Sequence[str], rules: Sequence[Rule], seed: int, reaching: DataFrame | None
 ) -> Past:
-    """Read the target's rows, with ids and keys hashed as the sources are.
+    """Read the target's rows, with ids and keys hashed as the sources are; keys by some rules, if any.
 
     ``reaching`` holds hashes of ids and keys in its column REACHED: only outputs are read that have a member
     with one of them. None reads all.
     """
     places = _places(rules)
-
-    def key_hashes(member: Column) -> Column:
-        return F.transform(
-            member["keys"],
-            lambda key: F.struct(
-                F.coalesce(_place(key, places), F.lit(-1)).alias("side"),
-                F.xxhash64(F.lit(seed), key["value"]).alias("key"),
-                F.hash(key["value"]).cast("bigint").alias("check"),
-            ),
-        )
-
-    def thin(member: Column) -> Column:
-        offset = _offset(member["dataset"], datasets)
-        return F.struct(
-            offset.alias("source"),
-            member["id"].alias("id"),
-            F.xxhash64(F.lit(seed), offset, member["id"]).alias("hash"),
-            member["hash"].alias("content"),
-            key_hashes(member).alias("keys"),
-        )
-
     if reaching is not None:
         rows = rows.join(F.broadcast(_reached(rows, datasets, seed, reaching)), NUMBER, "left_semi")
-    read = rows.select(
+    read = _flattened(rows, datasets, places, seed).toArrow()
+    return _past(read.combine_chunks(), len(datasets), places)
+
+
+def _flattened(rows: DataFrame, datasets: Sequence[str], places: Mapping[str, Order], seed: int) -> DataFrame:
+    """Give a row for each key of each member of each output; what has none of them has one row still.
+
+    STARTS marks the first row of an output, STANDS that of a member; texts are given there alone. Rows, not
+    lists: Spark compiles what is asked of rows.
+    """
+    stable = F.col(STABLE_ID) if STABLE_ID in rows.columns else F.lit(None)
+    members = rows.select(
         F.col(NUMBER).alias("number"),
         F.col("_id").alias("id"),
         F.coalesce(F.col("_deleted"), F.lit(False)).alias("deleted"),
-        F.transform(F.coalesce(F.col(MEMBERS), F.array()), thin).alias("members"),
-        (F.coalesce(F.col(STABLE_ID), F.lit(-1)) if STABLE_ID in rows.columns else F.lit(-1)).alias("stable"),
-    ).toArrow()
-    return _past(read.combine_chunks(), len(datasets), places)
+        F.coalesce(stable, F.lit(-1)).cast("bigint").alias("stable"),
+        F.posexplode_outer(MEMBERS).alias("at", "member"),
+    )
+    member, key, keys = F.col("member"), F.col("key"), {}
+    starts, stands = F.coalesce("at", F.lit(0)) == 0, F.isnotnull("at")
+    if places:
+        members = members.select("*", F.posexplode_outer(member["keys"]).alias("key_at", "key"))
+        leads = F.coalesce("key_at", F.lit(0)) == 0
+        starts, stands = starts & leads, stands & leads
+        keys = {
+            "side": F.coalesce(_place(key, places), F.lit(-1)),
+            "key": F.xxhash64(F.lit(seed), key["value"]),
+            "check": F.hash(key["value"]),
+        }
+    offset = _offset(member["dataset"], datasets)
+    return members.select(
+        starts.alias(STARTS),
+        stands.alias(STANDS),
+        "number",
+        F.when(starts, F.col("id")).alias("id"),
+        "deleted",
+        "stable",
+        offset.alias("source"),
+        F.when(stands, member["id"]).alias("member"),
+        F.xxhash64(F.lit(seed), offset, member["id"]).alias("hash"),
+        member["hash"].alias("content"),
+        *(hashed.alias(name) for name, hashed in keys.items()),
+    )
 
 
 def _reached(rows: DataFrame, datasets: Sequence[str], seed: int, reaching: DataFrame) -> DataFrame:
@@ -110,64 +125,65 @@ def _places(rules: Sequence[Rule]) -> dict[str, Order]:
 
 
 def _place(key: Column, places: Mapping[str, Order]) -> Column:
-    if not places:
-        return F.lit(-1)
     words = F.create_map(*(part for at, name in enumerate(places) for part in (F.lit(name), F.lit(at))))
     return F.try_element_at(words, F.concat(key["side"], F.lit(" "), key["rule"]))
 
 
 def _past(read: pa.Table, datasets: int, places: Mapping[str, Order]) -> Past:
-    numbers = _numbers(read.column("number"))
-    deleted = _flags(read.column("deleted"))
-    members = _flat(read.column("members"))
-    row = _parents(read.column("members"))
-    source = _numbers(members.field("source"))
-    keys = members.field("keys")
-    key_row, kept = _parents(keys), _flat(keys)
-    side, key, check = (_numbers(kept.field(name)) for name in ("side", "key", "check"))
+    starts, stands = _flags(read.column(STARTS)), _flags(read.column(STANDS))
+    output, member = np.cumsum(starts) - 1, np.cumsum(stands) - 1
+    of_outputs, of_members = read.filter(pa.array(starts)), read.filter(pa.array(stands))
+    row, source = output[stands], _numbers(of_members.column("source"))
+    deleted = _flags(of_outputs.column("deleted"))
+    ids = _texts(of_members.column("member"))
+    keys = _keyed(read, member, source, places).items()
     entities, outputs = [], []
     for offset in range(datasets):
         mine = source == offset
         place = np.cumsum(mine) - 1
-        by_side: dict[Order, Keyed] = {}
-        for at, order in enumerate(places.values()):
-            if order[0] != offset:
-                continue
-            here = (side == at) & mine[key_row]
-            found = place[key_row[here]], key[here], check[here]
-            by_side[order] = both(by_side[order], found) if order in by_side else found
         thin = Entities(
-            members.field("id").filter(pa.array(mine)),
-            _numbers(members.field("hash"))[mine],
+            ids.filter(pa.array(mine)),
+            _numbers(of_members.column("hash"))[mine],
             deleted[row[mine]],
-            _numbers(members.field("content"))[mine],
-            by_side,
+            _numbers(of_members.column("content"))[mine],
+            {order: (place[at], key, check) for order, (at, key, check) in keys if order[0] == offset},
         )
         entities.append(thin)
         outputs.append(row[mine])
     return Past(
-        numbers,
-        read.column("id").combine_chunks(),
+        _numbers(of_outputs.column("number")),
+        _texts(of_outputs.column("id")),
         deleted,
-        np.bincount(row, minlength=len(numbers)),
+        np.bincount(row, minlength=len(deleted)),
         entities,
         outputs,
-        _numbers(read.column("stable")),
+        _numbers(of_outputs.column("stable")),
     )
 
 
-def _flat(lists: pa.ChunkedArray | pa.Array) -> pa.Array:
-    flat = pc.list_flatten(lists)
-    return flat.combine_chunks() if isinstance(flat, pa.ChunkedArray) else flat
+def _keyed(
+    read: pa.Table, member: Numbers, source: Numbers, places: Mapping[str, Order]
+) -> dict[Order, Keyed]:
+    """Give the keys of all members, by the side that they are of today."""
+    if not places:
+        return {}
+    side, key, check = (_numbers(read.column(name)) for name in ("side", "key", "check"))
+    by_side: dict[Order, Keyed] = {}
+    for at, order in enumerate(places.values()):
+        here = side == at
+        # What an entity of another dataset was joined by is no key of this side.
+        here[here] = source[member[here]] == order[0]
+        found = member[here], key[here], check[here]
+        by_side[order] = both(by_side[order], found) if order in by_side else found
+    return by_side
 
 
-def _parents(lists: pa.ChunkedArray | pa.Array) -> Numbers:
-    return _numbers(pc.list_parent_indices(lists))
+def _texts(values: pa.ChunkedArray) -> pa.StringArray:
+    return values.combine_chunks()
 
 
-def _numbers(values: pa.ChunkedArray | pa.Array) -> Numbers:
-    chunked = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
-    numbers: Numbers = chunked.to_numpy().astype(np.int64)
+def _numbers(values: pa.ChunkedArray) -> Numbers:
+    numbers: Numbers = pc.fill_null(values, 0).to_numpy().astype(np.int64)
     return numbers
 
 

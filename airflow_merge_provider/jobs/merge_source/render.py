@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule
+from airflow_merge_provider.jobs import tables
 from airflow_merge_provider.jobs.merge_source.content import Content
 from airflow_merge_provider.jobs.merge_source.intake import Intake
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
@@ -26,6 +28,7 @@ from airflow_merge_provider.jobs.merge_source.sources import (
     REPLACED,
     Source,
 )
+from airflow_merge_provider.jobs.merge_source.staging import staged
 from airflow_merge_provider.jobs.merge_source.succession import NUMBER, STABLE
 from airflow_merge_provider.jobs.merge_source.survivorship import OFFSET, PROVENANCE, said_of
 
@@ -41,8 +44,8 @@ _OF_MEMBERS = [f"{_MEMBER}.{name}" for name in ("dataset", "id", "hash")]
 _OF_KEYS = [f"{_MEMBER}.keys.list.element.{name}" for name in ("rule", "side", "value")]
 _UNLIKE = ["_id", f"{IDS}.list.element", "_hash", f"{_MEMBER}.id", f"{_MEMBER}.hash", _OF_KEYS[-1]]
 
-# Members are collected from sorted rows: the hash aggregate would give up after 128 clusters and sort then,
-# at twice the price.
+# Members are collected from sorted rows, in their order. The hash aggregate would give up after 128 clusters
+# and sort then, at twice the price and without regard to the order within a cluster.
 _PLANNED = {"spark.sql.execution.useObjectHashAggregateExec": "false"}
 # Parquet's writer would make dictionaries of values that hardly repeat, and statistics of lists, which nobody
 # reads: a tenth of the price.
@@ -53,13 +56,19 @@ _WRITTEN = {
 }
 
 
-def settings(entities: int) -> dict[str, str]:
-    """Give the settings that outputs of so many entities are planned and written with."""
-    return {**_PLANNED, **(_WRITTEN if entities > _MANY else {})}
+@contextmanager
+def outputs(
+    spark: SparkSession, taken: Intake, *, written_at: int, stable: DataFrame | None = None
+) -> Iterator[DataFrame]:
+    """Give the target's rows, to be used while the block lasts: they need the settings that hold in it."""
+    entities = taken.labels.num_rows
+    planned = {**_PLANNED, **(_WRITTEN if entities > _MANY else {})}
+    with tables.settings(spark, planned), staged(spark, taken.labels) as labels:
+        yield _rows(taken, labels, written_at, stable)
 
 
-def rows(taken: Intake, labels: DataFrame, *, written_at: int, stable: DataFrame | None = None) -> DataFrame:
-    """Give the target's rows: entities that stand alone straight from their source, clusters by one shuffle.
+def _rows(taken: Intake, labels: DataFrame, written_at: int, stable: DataFrame | None) -> DataFrame:
+    """Make entities that stand alone straight from their source, clusters by one shuffle.
 
     Sources are scanned once for each of the two: a scan costs a tenth of what shuffling many lone entities
     would. A few are clusters of one.
@@ -68,17 +77,17 @@ def rows(taken: Intake, labels: DataFrame, *, written_at: int, stable: DataFrame
     read = _read(taken, content)
     shared = pc.bit_wise_and(taken.labels.column(LABEL), 1)
     if taken.labels.num_rows - (pc.sum(shared).as_py() or 0) <= _FEW:
-        outputs = _clusters(_labelled(taken, labels, read), content, taken.config)
+        made = _clusters(_labelled(taken, labels, read), content, taken.config)
     else:
         is_shared = F.col(LABEL).bitwiseAND(F.lit(1)) == 1
         lone = _lone(_labelled(taken, labels.where(~is_shared), read), content, taken.config)
         clusters = _clusters(_labelled(taken, labels.where(is_shared), read), content, taken.config)
-        outputs = lone.unionByName(clusters)
-    outputs = content.finished(outputs)
-    beside = _beside(outputs, taken.config, stable)
+        made = lone.unionByName(clusters)
+    made = content.finished(made)
+    beside = _beside(made, taken.config, stable)
     if stable is not None:
-        outputs = outputs.join(F.broadcast(stable), NUMBER)
-    found = _output(outputs, content, beside, written_at)
+        made = made.join(F.broadcast(stable), NUMBER)
+    found = _output(made, content, beside, written_at)
     if not taken.config.replaced_by:
         return found
     return found.withColumn(REPLACED_BY, F.lit(None).cast("array<string>"))
@@ -160,26 +169,36 @@ def _lone(entities: DataFrame, content: Content, config: MergeSourceConfig) -> D
 def _clusters(entities: DataFrame, content: Content, config: MergeSourceConfig) -> DataFrame:
     """Collect members in their order: by the offset of their dataset, then by id.
 
-    A deleted entity is alone, so what is said of the first member is said of all.
+    Rows are put in order, not lists: a list of structs takes longer to sort, and to take apart again. A
+    deleted entity is alone, so what is said of the first member is said of all.
     """
-    parts = F.struct(OFFSET, ID, OWN_IDS, MEMBER, DELETED, REPLACED, *content.names)
-    collected = F.collect_list(parts)
-    # Offset and id come first and decide; sort_array is faster, but knows no order of maps and VARIANT.
-    ordered = F.sort_array(collected) if content.sortable else F.array_sort(collected, _member_order)
     # Brought together first: a partial aggregate would find next to nothing to put together.
     numbered = entities.withColumn(NUMBER, F.shiftright(F.col(LABEL), 1)).repartition(NUMBER)
-    clusters = numbered.groupBy(NUMBER).agg(ordered.alias(PARTS))
-    clusters = clusters.select(NUMBER, PARTS, *content.gathered(F.col(PARTS)))
-    ids = F.transform(PARTS, lambda part: _output_id(part[OFFSET], part[ID], config))
+    ordered = numbered.sortWithinPartitions(NUMBER, OFFSET, ID)
+    id_ = _output_id(F.col(OFFSET), F.col(ID), config)
+    chosen = content.survivors
+    whole = F.collect_list(F.struct(OFFSET, MEMBER, *content.names)).alias(PARTS)
+    parts = [whole] if chosen.properties else []
+    clusters = ordered.groupBy(NUMBER).agg(
+        (F.first(id_) if config.identity == "first" else F.concat_ws("|", F.collect_list(id_))).alias("_id"),
+        F.first(DELETED).alias("_deleted"),
+        F.array_distinct(F.flatten(F.collect_list(OWN_IDS))).alias(IDS),
+        F.first(REPLACED).alias(REPLACED),
+        *content.collected(),
+        F.collect_list(MEMBER).alias(MEMBERS),
+        *parts,
+    )
+    if parts:
+        clusters = clusters.select("*", *chosen.picked(F.col(PARTS)))
     return clusters.select(
         NUMBER,
-        (ids[0] if config.identity == "first" else F.concat_ws("|", ids)).alias("_id"),
-        F.col(PARTS)[0][DELETED].alias("_deleted"),
-        F.array_distinct(F.flatten(F.col(PARTS)[OWN_IDS])).alias(IDS),
-        F.col(PARTS)[0][REPLACED].alias(REPLACED),
+        "_id",
+        "_deleted",
+        IDS,
+        REPLACED,
         *content.clustered(),
-        *_origins(content, content.survivors.origin(lambda picked: _slashed(picked[MEMBER]))),
-        F.col(PARTS)[MEMBER].alias(MEMBERS),
+        *_origins(content, chosen.origin(lambda picked: _slashed(picked[MEMBER]))),
+        MEMBERS,
     )
 
 
@@ -223,11 +242,6 @@ def content_hash(*said: Column) -> Column:
     """Hash what an output says: its id, whether it is deleted or replaced, and what else is given as JSON."""
     flags = (F.coalesce(F.col(flag), F.lit(False)).cast("string") for flag in ("_deleted", REPLACED))
     return F.md5(F.concat_ws("\n", "_id", *flags, *said))
-
-
-def _member_order(left: Column, right: Column) -> Column:
-    by_id = F.when(left[ID] < right[ID], -1).when(left[ID] > right[ID], 1).otherwise(0)
-    return F.when(left[OFFSET] != right[OFFSET], left[OFFSET] - right[OFFSET]).otherwise(by_id)
 
 
 def _output_id(offset: Column, id_: Column, config: MergeSourceConfig) -> Column:

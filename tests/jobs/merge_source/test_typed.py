@@ -7,6 +7,7 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -85,6 +86,34 @@ def test_typed_columns_and_json_give_the_same_entities(pipe: MakePipe, strategy:
         assert set(row) == {"_id", "_updated", "$ids", name}
         if name not in ONLY_TYPED:
             assert {name: row[name]} == json.loads(texts[f"a-{name}"])
+
+
+@pytest.mark.parametrize("identity", ["composite", "first"])
+def test_members_stand_in_their_order_in_every_one_of_many_clusters(pipe: MakePipe, identity: str) -> None:
+    """By dataset, then by id: rows are put in order, and the lists made of them must keep it."""
+    clusters, each = 700, 5
+    places = np.random.default_rng(3).permutation(clusters * each)
+    made = pipe("AB", equality=[["eq", "a.x", "b.x"]], identity=identity)
+    for name, of in (("A", places), ("B", places[::-1])):
+        ids = [f"{name.lower()}{place}" for place in of]
+        made.write(name, table({"_id": ids, "x": of % clusters, "said": ids}))
+
+    made.run()
+
+    expected = sorted(
+        [id_ for name in "ab" for id_ in sorted(f"{name}{one + clusters * turn}" for turn in range(each))]
+        for one in range(clusters)
+    )
+    rows = made.rows()
+    assert [row["$ids"] for row in rows] == expected
+    assert [row["said"] for row in rows] == expected
+    kept = made.spark.read.format("delta").load(str(made.target)).select("_members.id").collect()
+    assert sorted(row["id"] for row in kept) == expected
+    if identity == "first":
+        assert [row["_id"] for row in rows] == [ids[0] for ids in expected]
+    else:
+        whole = ["|".join(f"{int(id_[0] == 'b')}|{id_}" for id_ in ids) for ids in expected]
+        assert [row["_id"] for row in rows] == whole
 
 
 def test_values_of_different_types_meet_by_value(pipe: MakePipe) -> None:
