@@ -12,7 +12,6 @@ import pytest
 
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.jars import java
-from airflow_merge_provider.launch import submit_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,14 +23,22 @@ _TESTS = Path(__file__).parent
 _FORGET_AFTER = 10
 _turns = count(1)
 _MARKERS = {"jobs": "spark", "conformance": "spark", "dags": "airflow", "e2e": "e2e"}
+# Files that take long come first: at the end many short ones keep every worker busy.
+_ORDER = ("e2e", "jobs", "conformance", "dags", "architecture")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by their folder and put the folders in order; inside a folder the order stays random."""
     for item in items:
-        if item.path.is_relative_to(_TESTS):
-            folder = item.path.relative_to(_TESTS).parts[0]
-            if folder in _MARKERS:
-                item.add_marker(_MARKERS[folder])
+        if (folder := _folder(item)) in _MARKERS:
+            item.add_marker(_MARKERS[folder])
+    items.sort(key=lambda item: _ORDER.index(_folder(item)) if _folder(item) in _ORDER else len(_ORDER))
+
+
+def _folder(item: pytest.Item) -> str:
+    """Return the folder of ``tests`` that a test is in; nothing for doctests of the package."""
+    return item.path.relative_to(_TESTS).parts[0] if item.path.is_relative_to(_TESTS) else ""
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -48,21 +55,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Give the one session of this process, with the settings of a local run."""
-    from airflow_merge_provider.jobs.session import local_session
-    from tests.conformance.lean import awake
+    """Return the one session of this process."""
+    from tests.conformance.lean import start_session
 
-    place = tmp_path_factory.mktemp("spark")
-    user = {
-        "spark.sql.warehouse.dir": str(place / "warehouse"),
-        "spark.local.dir": str(place / "scratch"),
-        "spark.app.name": "tests",
-        # Many short statements: the time that the second compiler takes never comes back.
-        "spark.driver.extraJavaOptions": (
-            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-        ),
-    }
-    session = awake(local_session(submit_conf(user, local=True)))
+    session = start_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
 

@@ -43,12 +43,14 @@ _VERSION_MASK = (1 << 48) - 1
 class Pinned:
     """A dataset at one version; None means that it does not exist.
 
-    ``table_id`` tells a Delta table from another one that was made anew in its place.
+    ``table_id`` tells a Delta table from another one that was made anew in its place. ``rows`` are those of a
+    dataset that is in memory and not in any storage.
     """
 
     dataset: Dataset
     version: int | None
     table_id: str | None = None
+    rows: DataFrame | None = field(default=None, compare=False, repr=False)
 
     @property
     def exists(self) -> bool:
@@ -108,6 +110,8 @@ def read(spark: SparkSession, pinned: Pinned) -> DataFrame:
 
     :raises DataError: when it does not exist.
     """
+    if pinned.rows is not None:
+        return pinned.rows
     dataset = pinned.dataset
     if pinned.version is None:
         raise _wrong(
@@ -140,14 +144,14 @@ def records(spark: SparkSession, pinned: Pinned, *, live: bool = False) -> int |
 
     Rows that are marked as deleted may be among them, unless only ``live`` ones are asked for.
     """
-    if pinned.version is None or pinned.dataset.format != "delta":
+    if pinned.version is None or pinned.rows is not None or pinned.dataset.format != "delta":
         return None
     return rows_at(spark, pinned.dataset, pinned.version, live=live)
 
 
 def without_nulls(spark: SparkSession, pinned: Pinned) -> frozenset[str]:
     """Name columns of a dataset in which there is no NULL, as far as that can be told at once."""
-    if pinned.version is None or pinned.dataset.format != "delta":
+    if pinned.version is None or pinned.rows is not None or pinned.dataset.format != "delta":
         return frozenset()
     return full_columns(spark, pinned.dataset, pinned.version)
 

@@ -20,9 +20,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.jobs.session import local_session
-from airflow_merge_provider.launch import submit_conf
-from tests.conformance.lean import lean_session
+from tests.conformance.lean import lean_session, start_session
 
 _FORGET_AFTER = 50
 CAPABILITIES = ("joiner", "merge_engine", "merge_load", "merge_record", "merge_source")
@@ -36,15 +34,13 @@ def main(argv: list[str]) -> int:
     capability = importlib.import_module(f"tests.conformance.{argv[0]}")
     content = json.loads(Path(argv[1]).read_text(encoding="utf-8"))
     vectors = content["vectors"] if isinstance(content, dict) else content
-    # Many short statements: the time that the second compiler takes never comes back.
-    java = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-    spark = local_session(submit_conf({"spark.driver.extraJavaOptions": java}, local=True))
     with tempfile.TemporaryDirectory(prefix="merge-conformance-") as folder:
+        spark = start_session(Path(folder))
         for number, line in enumerate(lines(capability, spark, vectors, Path(folder))):
             print(json.dumps(line, ensure_ascii=False), flush=True)
             print(f"\r{number + 1}/{len(vectors)}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    spark.stop()
+        print(file=sys.stderr)
+        spark.stop()
     return 0
 
 

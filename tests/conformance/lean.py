@@ -1,8 +1,24 @@
-"""Which session settings make runs on a handful of rows cheap: they change the way, never the result."""
+"""Spark sessions for runs on a handful of rows: their settings change the cost, never the result."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pyspark.sql import SparkSession
+
+from airflow_merge_provider.jobs.session import local_session
+from airflow_merge_provider.launch import submit_conf
+
+# A suite keeps its JVM for minutes, so both compilers pay (the JVM of one job, which ends soon, has one), and
+# most objects die young. What Spark keeps for its pages is never looked at.
+_PROCESS = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseSerialGC -Xmn1g",
+    "spark.driver.memory": "3g",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "100",
+    "spark.sql.ui.retainedExecutions": "5",
+}
 
 _SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
@@ -14,8 +30,19 @@ _SETTINGS = {
 }
 
 
+def start_session(folder: Path) -> SparkSession:
+    """Start Spark in this process, with its files in a folder and otherwise the settings of a local run."""
+    user = {
+        **_PROCESS,
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "scratch"),
+        "spark.app.name": "tests",
+    }
+    return awake(local_session(submit_conf(user, local=True)))
+
+
 def lean_session(spark: SparkSession) -> SparkSession:
-    """Give a session beside the given one, for tiny inputs."""
+    """Return a session beside the given one, for tiny inputs."""
     session = spark.newSession()
     for name, value in _SETTINGS.items():
         session.conf.set(name, value)

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import write_deltalake
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - its name everywhere
 
 from airflow_merge_provider.core.errors import MergeError
+from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.config import load_config
 from airflow_merge_provider.core.merge_load.load import LIST_INDEX, PARENT_ID, ROOT_ID, ROW_ID
 from airflow_merge_provider.core.merge_load.moments import moment
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs.merge_load.job import run
+from airflow_merge_provider.jobs import sql
+from airflow_merge_provider.jobs.merge_load.changes import ACTION, DELETE, UPDATE
+from airflow_merge_provider.jobs.merge_load.invariants import check_history
+from airflow_merge_provider.jobs.merge_load.job import load_rows, run
+from airflow_merge_provider.jobs.merge_load.writing import Shape, Weighed, inserted_rows
 from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.statements import NEW, OLD
+from airflow_merge_provider.jobs.tables import Committed, Pinned
+from tests.conformance import memory
+from tests.conformance.memory import MemoryTable
 
 TARGET = "t"
 _OURS = (HASH_COLUMN, ROW_ID, PARENT_ID, ROOT_ID, LIST_INDEX)
@@ -36,26 +46,148 @@ _TYPES = {
 _VARIANTS = ("upsert", "insert-only", "cdc")
 
 
-def outcome(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
+class MemoryTimes:
+    """Remembered load times in memory."""
+
+    def __init__(self) -> None:
+        self._times: DataFrame | None = None
+
+    def recall(self) -> DataFrame | None:
+        """Return the remembered times; None if there are none."""
+        return self._times
+
+    def keep(self, times: DataFrame, *, anew: bool, needed: bool) -> None:
+        """Remember times where they are needed; ``anew`` drops those of a history that is no more."""
+        if anew and self._times is not None:
+            self._times = times.localCheckpoint()
+        elif needed:
+            known = times if self._times is None else self._times.unionByName(times)
+            self._times = known.localCheckpoint()
+
+
+class MemoryTarget(memory.MemoryTarget):
+    """A load's target in memory."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        super().__init__(name, folder)
+        self.times = MemoryTimes()
+
+    def commit(
+        self, found: Weighed, state: Mapping[str, Any], *, full: bool, shape: Shape | None
+    ) -> Committed:
+        """Put changes into the rows, as the MERGE does."""
+        if full or self.last is None:
+            return self.keep(state, partial(self.store, inserted_rows(found.changes, shape)))
+        merged = self._merged(found, inserted_rows(found.changes, None))
+        for field in self.read_rows().schema:
+            if field.metadata:
+                merged = merged.withMetadata(field.name, field.metadata)
+        return self.keep(state, partial(self.store, merged))
+
+    def _merged(self, found: Weighed, inserts: DataFrame) -> DataFrame:
+        """Return the rows after updates, deletions and inserts; new columns are NULL in old rows."""
+        changes, stored = found.changes, self.read_rows()
+        if not found.others:
+            return stored.unionByName(inserts, allowMissingColumns=True)
+        new = {name: F.lit(None).cast(inserts.schema[name].dataType) for name in inserts.columns}
+        old = stored.withColumns({name: null for name, null in new.items() if name not in stored.columns})
+        acting = changes.rows.where(sql.column(ACTION).isin(UPDATE, DELETE))
+        joined = old.alias(OLD).join(acting.alias(NEW), F.expr(changes.meeting), "left")
+        action = F.expr(sql.name(NEW, ACTION))
+        kept = joined.where(action.isNull() | (action == UPDATE))
+        updated = set(changes.updated or changes.columns)
+        values = [
+            F.when(action == UPDATE, F.expr(sql.name(NEW, name)))
+            .otherwise(F.expr(sql.name(OLD, name)))
+            .alias(name)
+            if name in updated
+            else F.expr(sql.name(OLD, name)).alias(name)
+            for name in old.columns
+        ]
+        return kept.select(*values).unionByName(inserts, allowMissingColumns=True)
+
+
+class DeltaLake:
+    """Sources and target of a vector as Delta tables; runs are those of the operator."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark, self._folder = spark, folder
+
+    def write(self, source: str, rows: pa.Table) -> None:
+        """Replace all rows of a source."""
+        write_deltalake(str(self._folder / source), rows)
+
+    def run(self, request: JobRequest) -> dict[str, Any]:
+        """Run the job, and return its report."""
+        return run(self._spark, request, Progress(out=str))
+
+    def tables(self) -> dict[str, DataFrame]:
+        """Return the target and the tables of its lists by their names."""
+        found = {}
+        for place in sorted(self._folder.glob(f"{TARGET}*/_delta_log")):
+            name = place.parent.name
+            if (name != TARGET and not name.startswith(f"{TARGET}__")) or name == f"{TARGET}__times":
+                continue
+            found[name] = self._spark.read.format("delta").load(str(place.parent))
+        return found
+
+
+class MemoryLake:
+    """The same in memory, for rows without lists: runs begin with their tables found."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark, self._folder = spark, folder
+        self._sources: dict[str, MemoryTable] = {}
+        self.target = MemoryTarget(TARGET, folder)
+
+    def write(self, source: str, rows: pa.Table) -> None:
+        """Replace all rows of a source."""
+        self._sources.setdefault(source, MemoryTable(source, self._folder)).write(rows)
+
+    def run(self, request: JobRequest) -> dict[str, Any]:
+        """Load the source, and return the report."""
+        config, progress = load_config(request.config), Progress(out=str)
+        if isinstance(config, Scd2CheckConfig):
+            source = None if config.source is None else self._pin(config.source)
+            return check_history(self._spark, request, config, self.target.pin(), source, progress)
+        return load_rows(self._spark, request, progress, config, self.target, self._pin(config.source))
+
+    def tables(self) -> dict[str, DataFrame]:
+        """Return the target, if there is one."""
+        return {} if self.target.last is None else {TARGET: self.target.read_rows()}
+
+    def _pin(self, source: Any) -> Pinned:
+        return self._sources[str(source)].pin(self._spark)
+
+
+Lake = DeltaLake | MemoryLake
+
+
+def outcome(
+    spark: SparkSession,
+    vector: Mapping[str, Any],
+    warehouse: Path,
+    lake: Callable[[SparkSession, Path], Lake] = DeltaLake,
+) -> dict[str, Any]:
     """Run one vector, load by load; what a load may not do is its error."""
-    return {"id": vector["id"], "loads": list(_loads(spark, vector, warehouse))}
+    return {"id": vector["id"], "loads": list(_loads(lake(spark, warehouse), vector, warehouse))}
 
 
-def _loads(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> Iterator[dict[str, Any]]:
+def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
+    """Run one vector without storage."""
+    return outcome(spark, vector, warehouse, MemoryLake)
+
+
+def _loads(lake: Lake, vector: Mapping[str, Any], warehouse: Path) -> Iterator[dict[str, Any]]:
     for number, load in enumerate(vector["loads"]):
         options = {**vector.get("options", {}), **(load.get("options") or {})}
         error = None
         try:
             config = settings(vector["strategy"], options, load)
-            if _has_lists(vector):
+            if has_lists(vector):
                 config["nested"] = "tables"
             config["source"] = f"source_{number}"
             load_config(config)
-            _write(
-                [plain(row) for row in load.get("rows") or ()],
-                options.get("columns") or {},
-                warehouse / config["source"],
-            )
             request = JobRequest(
                 job="merge_load",
                 config=config,
@@ -63,12 +195,15 @@ def _loads(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> I
                 warehouse=str(warehouse),
                 started_at=number * 1_000_000,
             )
-            run(spark, request, Progress(out=str))
+            rows = [plain(row) for row in load.get("rows") or ()]
+            lake.write(config["source"], _content(rows, options.get("columns")))
+            lake.run(request)
         except MergeError as refused:
             error = str(refused)
         except Exception as broken:  # noqa: BLE001 - a load that breaks is an outcome of its own
             error = f"{type(broken).__name__}: {broken}"
-        yield {"tables": _tables(spark, warehouse)} | ({} if error is None else {"error": error})
+        shown = {name: _rows(table) for name, table in lake.tables().items()}
+        yield {"tables": shown} | ({} if error is None else {"error": error})
 
 
 def settings(strategy: str | None, options: Mapping[str, Any], load: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,17 +242,17 @@ def plain(value: Any) -> Any:
     return [plain(each) for each in value] if isinstance(value, list) else value
 
 
-def _write(rows: Sequence[Mapping[str, Any]], hints: Mapping[str, Any], place: Path) -> None:
-    """Write rows as dlt would type them: a column without any value does not exist."""
+def _content(rows: Sequence[Mapping[str, Any]], hints: Mapping[str, Any] | None) -> pa.Table:
+    """Return rows as dlt would type them: a column without any value does not exist."""
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {}
     for name in names:
         values = [row.get(name) for row in rows]
-        kind = _TYPES.get((hints.get(name) or {}).get("data_type", ""))
+        kind = _TYPES.get(((hints or {}).get(name) or {}).get("data_type", ""))
         if kind is None and all(value is None for value in values):
             continue
         columns[name] = _array(values, kind)
-    write_deltalake(str(place), pa.table(columns or {"nothing": pa.array([], pa.string())}))
+    return pa.table(columns or {"nothing": pa.array([], pa.string())})
 
 
 def _array(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
@@ -126,22 +261,15 @@ def _array(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
     return pa.array(values, kind)
 
 
-def _has_lists(vector: Mapping[str, Any]) -> bool:
+def has_lists(vector: Mapping[str, Any]) -> bool:
     """Tell whether rows hold lists, which are tables in dlt."""
     rows = (row for load in vector["loads"] for row in load.get("rows") or ())
     return any(isinstance(value, list) for row in rows for value in row.values())
 
 
-def _tables(spark: SparkSession, warehouse: Path) -> dict[str, list[dict[str, Any]]]:
-    """Give all rows of the target and its lists without the columns that are the load's own."""
-    found = {}
-    for place in sorted(warehouse.glob(f"{TARGET}*/_delta_log")):
-        name = place.parent.name
-        if (name != TARGET and not name.startswith(f"{TARGET}__")) or name == f"{TARGET}__times":
-            continue
-        rows: DataFrame = spark.read.format("delta").load(str(place.parent)).drop(*_OURS)
-        found[name] = [_shown(row.asDict(recursive=True)) for row in rows.collect()]
-    return found
+def _rows(table: DataFrame) -> list[dict[str, Any]]:
+    """Return all rows of a table without the columns that are the load's own."""
+    return [_shown(row.asDict(recursive=True)) for row in table.drop(*_OURS).collect()]
 
 
 def _shown(value: Any) -> Any:

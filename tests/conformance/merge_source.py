@@ -1,27 +1,124 @@
-"""How a merge source vector is run: its inputs become Delta tables of JSON entities, each step is one run."""
+"""How a merge source vector is run: its inputs become tables of JSON entities, each step is one run.
+
+``outcome`` has the tables on Delta and runs the whole job, ``outcome_in_memory`` merges without storage.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - its name everywhere
 
 from airflow_merge_provider.core.errors import ConfigError, MergeError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs.merge_source.job import run
+from airflow_merge_provider.jobs.merge_source.changes import Changes
+from airflow_merge_provider.jobs.merge_source.job import merge_datasets, run
 from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.tables import Committed
+from tests.conformance import memory
+from tests.conformance.memory import MemoryTable
 
 TARGET = "conformance_target"
 SCHEMA = pa.schema({"_updated": pa.int64(), "entity": pa.string()})
 
 
-def outcome(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
+class MemoryTarget(memory.MemoryTarget):
+    """Golden records in memory."""
+
+    def count_rows(self) -> int | None:
+        """Return how many rows there are."""
+        return self.read_rows().count()
+
+    def overwrite(self, rows: DataFrame) -> None:
+        """Replace all rows."""
+        self.store(rows)
+
+    def apply(self, changes: Changes, *, new_columns: bool) -> None:
+        """Put changed rows in the place of those with the same IDs, and add the others."""
+        kept = self.read_rows().join(F.broadcast(changes.rows.select("_id")), "_id", "left_anti")
+        self.store(kept.unionByName(changes.rows, allowMissingColumns=new_columns))
+
+    def commit(self, state: Mapping[str, Any], write: Callable[[], None]) -> Committed:
+        """Let a run write, and keep its state."""
+        return self.keep(state, write)
+
+
+class DeltaLake:
+    """Datasets and target of a vector as Delta tables; runs are those of the operator."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark, self._folder = spark, folder
+
+    def append(self, dataset: str, rows: pa.Table) -> None:
+        """Add rows to a dataset."""
+        write_deltalake(str(self._folder / dataset), rows, mode="append")
+
+    def read(self, dataset: str) -> pa.Table:
+        """Return all rows of a dataset."""
+        return DeltaTable(str(self._folder / dataset)).to_pyarrow_table()
+
+    def write(self, dataset: str, rows: pa.Table) -> None:
+        """Replace all rows of a dataset."""
+        write_deltalake(str(self._folder / dataset), rows, mode="overwrite")
+
+    def run(self, request: JobRequest) -> dict[str, Any]:
+        """Run the job, and return its report."""
+        return run(self._spark, request, Progress(out=str))
+
+    def target_rows(self) -> DataFrame:
+        """Return the rows of the target."""
+        return self._spark.read.format("delta").load(str(self._folder / TARGET))
+
+
+class MemoryLake:
+    """The same in memory: runs begin where the operator's have found their tables."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark, self._folder = spark, folder
+        self._tables: dict[str, MemoryTable] = {}
+        self.target = MemoryTarget(TARGET, folder)
+
+    def append(self, dataset: str, rows: pa.Table) -> None:
+        """Add rows to a dataset."""
+        self._table(dataset).append(rows)
+
+    def read(self, dataset: str) -> pa.Table:
+        """Return all rows of a dataset."""
+        return self._table(dataset).rows
+
+    def write(self, dataset: str, rows: pa.Table) -> None:
+        """Replace all rows of a dataset."""
+        self._table(dataset).write(rows)
+
+    def run(self, request: JobRequest) -> dict[str, Any]:
+        """Merge the datasets into the target, and return the report."""
+        config = MergeSourceConfig.parse(request.config)
+        pinned = [self._table(name).pin(self._spark) for name in config.dataset_ids]
+        return merge_datasets(self._spark, request, Progress(out=str), config, self.target, pinned)
+
+    def target_rows(self) -> DataFrame:
+        """Return the rows of the target."""
+        return self.target.read_rows()
+
+    def _table(self, name: str) -> MemoryTable:
+        return self._tables.setdefault(name, MemoryTable(name, self._folder))
+
+
+Lake = DeltaLake | MemoryLake
+
+
+def outcome(
+    spark: SparkSession,
+    vector: Mapping[str, Any],
+    warehouse: Path,
+    lake: Callable[[SparkSession, Path], Lake] = DeltaLake,
+) -> dict[str, Any]:
     """Run one vector; what a step may not do yet is its error, like every other refusal."""
     operator = vector.get("operator") or {}
     try:
@@ -30,17 +127,22 @@ def outcome(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> 
         return {"id": vector["id"], "error": str(error)}
     if "steps" not in vector:
         return {"id": vector["id"], "error": "", "steps": []}
-    return {"id": vector["id"], "steps": list(_steps(spark, vector, warehouse))}
+    return {"id": vector["id"], "steps": list(_steps(lake(spark, warehouse), vector, warehouse))}
 
 
-def _steps(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> Iterator[Any]:
+def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
+    """Run one vector without storage."""
+    return outcome(spark, vector, warehouse, MemoryLake)
+
+
+def _steps(lake: Lake, vector: Mapping[str, Any], warehouse: Path) -> Iterator[Any]:
     config, operator = vector["config"], vector.get("operator") or {}
     versions: dict[str, int] = {}
     position = -1
     for number, step in enumerate(vector["steps"]):
         config, operator = step.get("config", config), step.get("operator", operator)
-        _append(step.get("inputs", {}), versions, warehouse)
-        _remove(step.get("remove", {}), warehouse)
+        _append(lake, step.get("inputs", {}), versions)
+        _remove(lake, step.get("remove", {}))
         settings = {**config, **operator, "target": TARGET, "entity_column": "entity"}
         if step.get("reset"):
             settings["reset"], position = True, -1
@@ -53,8 +155,8 @@ def _steps(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> I
             full_refresh=bool(step.get("full")),
         )
         try:
-            run(spark, request, Progress(out=str))
-            written = list(_written(spark, warehouse, position))
+            lake.run(request)
+            written = list(written_entities(lake.target_rows(), position))
         except MergeError as error:
             yield {"error": str(error)}
             continue
@@ -65,26 +167,25 @@ def _steps(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> I
         yield written
 
 
-def _append(inputs: Mapping[str, list[Any]], versions: dict[str, int], warehouse: Path) -> None:
+def _append(lake: Lake, inputs: Mapping[str, list[Any]], versions: dict[str, int]) -> None:
     for dataset, entities in inputs.items():
         start = versions.get(dataset, 0)
         rows = [(start + place, json.dumps(entity)) for place, entity in enumerate(entities, start=1)]
         versions[dataset] = start + len(rows)
         content = pa.table({"_updated": [row[0] for row in rows], "entity": [row[1] for row in rows]}, SCHEMA)
-        write_deltalake(str(warehouse / dataset), content, mode="append")
+        lake.append(dataset, content)
 
 
-def _remove(ids: Mapping[str, list[str]], warehouse: Path) -> None:
+def _remove(lake: Lake, ids: Mapping[str, list[str]]) -> None:
     """Delete all rows of some entities."""
     for dataset, gone in ids.items():
-        rows = DeltaTable(str(warehouse / dataset)).to_pyarrow_table()
+        rows = lake.read(dataset)
         kept = [json.loads(entity)["_id"] not in gone for entity in rows.column("entity").to_pylist()]
-        write_deltalake(str(warehouse / dataset), rows.filter(pa.array(kept)), mode="overwrite")
+        lake.write(dataset, rows.filter(pa.array(kept)))
 
 
-def _written(spark: SparkSession, warehouse: Path, position: int) -> Iterator[dict[str, Any]]:
-    """Give what the last run wrote, in its order, without hidden columns."""
-    table = spark.read.format("delta").load(str(warehouse / TARGET))
+def written_entities(table: DataFrame, position: int) -> Iterator[dict[str, Any]]:
+    """Yield the entities that were written after a position, in their order, without hidden columns."""
     columns = (
         "_id",
         "_updated",

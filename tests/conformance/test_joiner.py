@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
-from threading import local
 from typing import Any
 
 import pytest
@@ -19,10 +17,9 @@ from airflow_merge_provider.core.joiner.schema import fields
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
 from airflow_merge_provider.jobs.joiner.transform import joined
 from tests.conformance import __main__ as runner, joiner
-from tests.conformance.lean import lean_session
+from tests.conformance.outcomes import Outcomes, run_selected
 
 Vector = dict[str, Any]
-Outcomes = dict[tuple[str, str], Future[Any]]
 
 VECTORS: dict[str, Vector] = {
     vector["id"]: vector
@@ -50,7 +47,7 @@ INTO_TABLES = [next(id_ for id_ in ACCEPTED if id_.startswith(f"{group}-")) for 
 REFUSED_BY_SPARK = "advanced-not-boolean-error"
 
 
-def in_memory(spark: SparkSession, id_: str, _: Path) -> Any:
+def in_memory(spark: SparkSession, id_: str) -> Any:
     """Join without tables."""
     vector = VECTORS[id_]
     inputs = {
@@ -68,31 +65,21 @@ def in_memory(spark: SparkSession, id_: str, _: Path) -> Any:
     }
 
 
-def into_a_table(spark: SparkSession, id_: str, place: Path) -> Any:
-    """Join as the operator does."""
-    return runner.line_of(joiner, spark, VECTORS[id_], place / id_)
-
-
 @pytest.fixture(scope="module")
 def outcomes(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Outcomes]:
-    """Run what is selected, two at a time, each thread in a session of its own."""
-    place, mine = tmp_path_factory.mktemp("vectors"), local()
-    selected = [
-        (item.originalname, item.callspec.params["id_"])
-        for item in request.session.items
-        if isinstance(item, pytest.Function) and item.path == Path(__file__) and hasattr(item, "callspec")
-    ]
+    place = tmp_path_factory.mktemp("vectors")
 
-    def run(test: str, id_: str) -> Any:
-        if not hasattr(mine, "session"):
-            mine.session = lean_session(spark)
-            mine.session.conf.set("spark.sql.caseSensitive", "true")
-        return WAYS[test](mine.session, id_, place)
+    def into_a_table(session: SparkSession, id_: str) -> Any:
+        return runner.line_of(joiner, session, VECTORS[id_], place / id_)
 
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        yield {one: pool.submit(run, *one) for one in selected}
+    runs = {
+        "test_a_join_gives_what_the_vector_expects": in_memory,
+        "test_a_run_does_what_the_vector_expects": into_a_table,
+    }
+    with run_selected(spark, request, runs, **{"spark.sql.caseSensitive": "true"}) as found:
+        yield found
 
 
 @pytest.mark.parametrize("id_", ACCEPTED)
@@ -125,12 +112,6 @@ def test_a_run_does_what_the_vector_expects(id_: str, outcomes: Outcomes) -> Non
     assert line["schema"] == expected["schema"]
     assert bag(line["rows"]) == bag(expected["rows"])
     assert (line["records_in"], line["records_out"]) == (expected["records_in"], expected["records_out"])
-
-
-WAYS: dict[str, Callable[[SparkSession, str, Path], Any]] = {
-    "test_a_join_gives_what_the_vector_expects": in_memory,
-    "test_a_run_does_what_the_vector_expects": into_a_table,
-}
 
 
 def bag(rows: list[Any]) -> Counter[str]:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from threading import local
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.conformance import __main__ as runner, merge_engine
-from tests.conformance.lean import lean_session
+from tests.conformance.outcomes import Outcomes, run_selected
 
 Vector = dict[str, Any]
 
@@ -56,32 +53,20 @@ def test_a_wrong_configuration_is_refused(vector: Vector, tmp_path: Path) -> Non
 @pytest.fixture(scope="module")
 def outcomes(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Future[Any]]]:
-    """Run every selected vector, two at a time, each thread in a session of its own."""
+) -> Iterator[Outcomes]:
     place = tmp_path_factory.mktemp("vectors")
-    selected = {
-        item.callspec.params["id_"]
-        for item in request.session.items
-        if isinstance(item, pytest.Function)
-        and item.path == Path(__file__)
-        and hasattr(item, "callspec")
-        and "id_" in item.callspec.params
-    }
-    mine = local()
 
-    def run(id_: str) -> Any:
-        if not hasattr(mine, "session"):
-            mine.session = lean_session(spark)
-        return runner.line_of(merge_engine, mine.session, FOLDED[id_], place)
+    def folded(session: SparkSession, id_: str) -> Any:
+        return runner.line_of(merge_engine, session, FOLDED[id_], place)
 
-    with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
-        yield {id_: pool.submit(run, id_) for id_ in FOLDED if id_ in selected}
+    with run_selected(spark, request, {"test_a_vector_comes_out": folded}) as found:
+        yield found
 
 
 @pytest.mark.parametrize("id_", FOLDED)
-def test_a_vector_comes_out(id_: str, outcomes: dict[str, Future[Any]]) -> None:
+def test_a_vector_comes_out(id_: str, outcomes: Outcomes) -> None:
     """Rows and net changes as expected, as bags; or refused with all that the message must name."""
-    vector, line = FOLDED[id_], outcomes[id_].result()
+    vector, line = FOLDED[id_], outcomes["test_a_vector_comes_out", id_].result()
 
     if isinstance(expected(vector), dict):
         assert mentions(vector) - said(line, vector) == set()

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from threading import local
 from typing import Any
 
 import pytest
@@ -15,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.conformance import __main__ as runner, merge_source
 from tests.conformance.lean import lean_session
+from tests.conformance.outcomes import Outcomes, run_selected
 
 Vector = dict[str, Any]
 
@@ -26,41 +24,60 @@ WITH_STEPS = {vector["id"]: vector for vector in VECTORS if "steps" in vector}
 _NOT_COMPARED = {"_hash", "_previous", "_ts"}
 
 
+# Where it matters that there are tables: first runs and changes of each identity and strategy, entities that
+# come, go and come back, a full run, a reset, another configuration, a refused run.
+ON_DELTA = (
+    "seed-example-continued",
+    "eq-feedback-loop",
+    "first-delete-later-member",
+    "inc-rerun",
+    "inc-split-and-back",
+    "inc-resurrect",
+    "full-vanished-single",
+    "full-vanished-all",
+    "cfg-reorder-v1",
+    "cfg-identity",
+    "cfg-reset",
+    "max-over",
+)
+
+
 @pytest.fixture(scope="module")
 def outcomes(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Future[Any]]]:
-    """Run every selected vector, two at a time, each thread in a session of its own."""
+) -> Iterator[Outcomes]:
     place = tmp_path_factory.mktemp("vectors")
-    selected = {
-        item.callspec.params["id_"]
-        for item in request.session.items
-        if isinstance(item, pytest.Function)
-        and item.path == Path(__file__)
-        and hasattr(item, "callspec")
-        and "id_" in item.callspec.params
+
+    def in_memory(session: SparkSession, id_: str) -> Any:
+        return merge_source.outcome_in_memory(session, WITH_STEPS[id_], place / id_)
+
+    def on_delta(session: SparkSession, id_: str) -> Any:
+        return runner.line_of(merge_source, session, WITH_STEPS[id_], place / id_)
+
+    runs = {
+        "test_runs_write_what_the_vector_expects": in_memory,
+        "test_runs_on_delta_write_what_the_vector_expects": on_delta,
     }
-    mine = local()
-
-    def run(id_: str) -> Any:
-        if not hasattr(mine, "session"):
-            mine.session = lean_session(spark)
-        return runner.line_of(merge_source, mine.session, WITH_STEPS[id_], place / id_)
-
-    with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
-        yield {id_: pool.submit(run, id_) for id_ in WITH_STEPS if id_ in selected}
+    with run_selected(spark, request, runs) as found:
+        yield found
 
 
 @pytest.mark.parametrize("id_", WITH_STEPS)
-def test_runs_write_what_the_vector_expects(id_: str, outcomes: dict[str, Future[Any]]) -> None:
+def test_runs_write_what_the_vector_expects(id_: str, outcomes: Outcomes) -> None:
     """The entities that each step writes come out exactly, in order and with their numbers."""
-    expected = WITH_STEPS[id_]["steps"]
+    check_steps(id_, outcomes["test_runs_write_what_the_vector_expects", id_].result())
 
-    line = outcomes[id_].result()
 
+@pytest.mark.parametrize("id_", ON_DELTA)
+def test_runs_on_delta_write_what_the_vector_expects(id_: str, outcomes: Outcomes) -> None:
+    """The same from Delta tables into one."""
+    check_steps(id_, outcomes["test_runs_on_delta_write_what_the_vector_expects", id_].result())
+
+
+def check_steps(id_: str, line: Any) -> None:
     assert line["id"] == id_
     assert "error" not in line
-    for number, (wanted, step) in enumerate(zip(expected, line["steps"], strict=True)):
+    for number, (wanted, step) in enumerate(zip(WITH_STEPS[id_]["steps"], line["steps"], strict=True)):
         if "expect_error" in wanted:
             assert wanted["expect_error"] in step["error"], number
         else:
@@ -116,7 +133,7 @@ def test_every_vector_gets_one_line(
     file.write_text(json.dumps({"vectors": vectors}), encoding="utf-8")
     session = lean_session(spark)
     monkeypatch.setattr(session, "stop", lambda: None)
-    monkeypatch.setattr(runner, "local_session", lambda _: session)
+    monkeypatch.setattr(runner, "start_session", lambda _: session)
 
     assert runner.main(["merge_source", str(file)]) == 0
 

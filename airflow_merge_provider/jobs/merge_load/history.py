@@ -39,7 +39,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
 )
 from airflow_merge_provider.jobs.merge_load.columns import content_hash, moment_column, refer
 from airflow_merge_provider.jobs.merge_load.intake import FLAGGED, TRACKED, Intake, Wanted, keep
-from airflow_merge_provider.jobs.merge_load.memory import Memory
+from airflow_merge_provider.jobs.merge_load.memory import LoadTimes
 from airflow_merge_provider.jobs.sql import column
 
 LATE = "late"
@@ -92,7 +92,7 @@ class History:
     stored: DataFrame | None
     config: Scd2Config
     boundary: datetime
-    memory: Memory
+    memory: LoadTimes
     held: ExitStack
 
     @property

@@ -21,6 +21,7 @@ from airflow_merge_provider.jobs.merge_load.intake import filtered
 from airflow_merge_provider.jobs.merge_load.writing import shape_of
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.tables import Pinned
 
 _BEGIN, _END, _ACTIVE, _DELETED = (f"{PREFIX}{each}" for each in ("begin", "end", "active", "deleted"))
 _CURRENT, _SURROGATE, _LAST_END, _LAST_HASH = (
@@ -37,12 +38,29 @@ def run(
     """
     with progress.step("look"):
         pinned = tables.pin(spark, target)
-        stored = tables.read(spark, pinned)
-        history = _History.of(stored, target)
-    with progress.step("check"):
-        counts = history.counts()
+        source = None
         if config.source is not None:
             source = tables.pin(spark, resolve(config.source, request.warehouse, at="source"))
+    return check_history(spark, request, config, pinned, source, progress)
+
+
+def check_history(
+    spark: SparkSession,
+    request: JobRequest,
+    config: Scd2CheckConfig,
+    pinned: Pinned,
+    source: Pinned | None,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Check a pinned history, against the keys of a pinned source if there is one, and return the report.
+
+    :raises DataError: with everything that does not hold, or when the target is no history.
+    """
+    target = pinned.dataset
+    with progress.step("check"):
+        history = _History.of(tables.read(spark, pinned), target)
+        counts = history.counts()
+        if source is not None:
             rows = filtered(tables.read(spark, source), config.source_filter)
             counts |= history.against(rows, f"the source {source.dataset.id}")
     problems = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -22,11 +22,11 @@ from airflow_merge_provider.jobs import guard, tables
 from airflow_merge_provider.jobs.merge_load import dispatch, invariants, nested
 from airflow_merge_provider.jobs.merge_load.history import LATE
 from airflow_merge_provider.jobs.merge_load.intake import SMALL, Intake, filtered, take_in
-from airflow_merge_provider.jobs.merge_load.memory import Memory
 from airflow_merge_provider.jobs.merge_load.nested import Nested
 from airflow_merge_provider.jobs.merge_load.snapshot import ENDED, VALID
 from airflow_merge_provider.jobs.merge_load.strategies import Strategy, require_shape, strategy_of
-from airflow_merge_provider.jobs.merge_load.writing import CAPABILITY, Weighed, write
+from airflow_merge_provider.jobs.merge_load.target import DeltaTarget, Target
+from airflow_merge_provider.jobs.merge_load.writing import Weighed
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.session import planned_once
 from airflow_merge_provider.jobs.sql import column
@@ -52,18 +52,52 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     source = resolve(config.source, request.warehouse, at="source")
     with progress.step("look"):
         pinned = tables.pin(spark, source)
-    one = _Run(spark, request, progress, config, target, pinned)
-    return one.done() if config.dispatch_by is None else _dispatched(one)
+    if config.dispatch_by is not None:
+        return _dispatched(spark, request, progress, config, target, pinned)
+    with progress.step("look"):
+        table = DeltaTarget(spark, target)
+    return load_rows(spark, request, progress, config, table, pinned)
 
 
-def _dispatched(run: _Run) -> dict[str, Any]:
+def load_rows(
+    spark: SparkSession,
+    request: JobRequest,
+    progress: Progress,
+    config: AnyLoad,
+    target: Target,
+    pinned: Pinned,
+    *,
+    part: str | None = None,
+) -> dict[str, Any]:
+    """Load a pinned source into a target, wherever both are, and return the report.
+
+    ``part`` is the value of the rows that are dispatched to this target; None loads all.
+
+    :raises DataError: when the source or the target is wrong; nothing is written then.
+    :raises ConflictError: when another run committed first; nothing is written then.
+    """
+    return _Run(spark, request, progress, config, target, pinned, part).done()
+
+
+def _dispatched(
+    spark: SparkSession,
+    request: JobRequest,
+    progress: Progress,
+    config: AnyLoad,
+    target: Dataset,
+    pinned: Pinned,
+) -> dict[str, Any]:
     """Run once for each table that the rows name, in the order of their names."""
-    with run.progress.step("dispatch"):
-        parts = dispatch.parts(run.spark, run.pinned, run.config, run.target)
-    if not parts and run.request.until != "plan":
-        _skips(run.config, run.pinned.dataset)
-    reports = {name: replace(run, target=dataset, part=name).done() for name, dataset in parts.items()}
-    return dispatch.report(reports, run.request, run.target, run.pinned, run.progress)
+    with progress.step("dispatch"):
+        parts = dispatch.parts(spark, pinned, config, target)
+    if not parts and request.until != "plan":
+        _skips(config, pinned.dataset)
+    reports = {}
+    for name, dataset in parts.items():
+        with progress.step("look"):
+            table = DeltaTarget(spark, dataset)
+        reports[name] = load_rows(spark, request, progress, config, table, pinned, part=name)
+    return dispatch.report(reports, request, target, pinned, progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +111,14 @@ class _Run:
     request: JobRequest
     progress: Progress
     config: AnyLoad
-    target: Dataset
+    target: Target
     pinned: Pinned
-    last: LastRun | None = None
     part: str | None = None
+
+    @property
+    def last(self) -> LastRun | None:
+        """The last run that committed to the target."""
+        return self.target.last
 
     @property
     def state(self) -> dict[str, Any]:
@@ -98,15 +136,13 @@ class _Run:
         return given or from_micros(self.request.started_at)
 
     def done(self) -> dict[str, Any]:
-        """Look at the target, and run unless this very run has committed in a try before."""
-        with self.progress.step("look"):
-            last = tables.last_run(self.spark, self.target, CAPABILITY)
-        run = replace(self, last=last)
-        if last is not None and run.is_retry(last):
-            return run.again(last)
-        if last is not None and run.is_settled(last):
-            return run.report(counts=run.nothing_new(last))
-        return run.report() if self.request.until == "plan" else run.loaded()
+        """Run unless this very run has committed in a try before, or nothing is new."""
+        last = self.last
+        if last is not None and self.is_retry(last):
+            return self.again(last)
+        if last is not None and self.is_settled(last):
+            return self.report(counts=self.nothing_new(last))
+        return self.report() if self.request.until == "plan" else self.loaded()
 
     def again(self, last: LastRun) -> dict[str, Any]:
         """Report what a try before has committed; it may have left elements of rows that are no more."""
@@ -140,8 +176,7 @@ class _Run:
     def loaded(self) -> dict[str, Any]:
         """Read, compare, write."""
         config = self.config
-        memory = Memory.of(self.spark, self.target)
-        strategy = strategy_of(config, self.boundary, memory)
+        strategy = strategy_of(config, self.boundary, self.target.times)
         stored = self._stored(strategy)
         schema = None if stored is None else stored.schema
         with ExitStack() as held:
@@ -161,21 +196,22 @@ class _Run:
                 found = strategy.found(taken, stored, held)
             if not found.loaded and _skips(config, self.pinned.dataset):
                 return self.report(counts={"loaded": 0})
-            _require_in_time(found, config, self.boundary, self.target)
+            _require_in_time(found, config, self.boundary, self.target.dataset)
             _require_few_endings(found, config)
             counts = {kind: found.counts.get(kind, 0) for kind in strategy.kinds}
             counts = {"loaded": found.loaded, "duplicates": found.duplicates, **counts}
             changed = not found.empty or stored is None
-            said = guard.passed(self.request, self.target, lambda: self._risk(found), {"counts": counts})
+            dataset = self.target.dataset
+            said = guard.passed(self.request, dataset, lambda: self._risk(found), {"counts": counts})
             if self.request.until != "commit":
                 return self.report([*said, *taken.said], counts=counts, changed=changed)
-            return self._written(found, counts, strategy, memory, taken, lists)
+            return self._written(found, counts, strategy, taken, lists)
 
     def _risk(self, found: Weighed) -> Risk:
         """Weigh the run against the rows that stand in the target."""
         if self.last is None:
             return Risk(0, 0)
-        before = tables.read(self.spark, Pinned(self.target, self.last.version)).count()
+        before = self.target.read_rows().count()
         if self.request.full_refresh:
             return Risk.anew(found.inserts, before)
         return Risk(found.inserts + found.others, before)
@@ -206,7 +242,7 @@ class _Run:
         """Put the report together; ``version`` is the one that was written."""
         before = self.last.version if self.last else None
         at = before if version is None else version
-        target, source = self.target, self.pinned.dataset
+        target, source = self.target.dataset, self.pinned.dataset
         tables_of_lists = {f"{target.id}{tail}": dict(each) for tail, each in (nested or {}).items()}
         return {
             "job": self.request.job,
@@ -224,9 +260,9 @@ class _Run:
         """Give the stored rows as the run found them; None when there are none to compare with."""
         if self.last is None or self.request.full_refresh:
             return None
-        stored = tables.read(self.spark, Pinned(self.target, self.last.version))
-        require_shape(stored.schema, strategy, self.target.id)
-        nested.require_form(stored.schema, self.config, self.target.id)
+        stored = self.target.read_rows()
+        require_shape(stored.schema, strategy, self.target.dataset.id)
+        nested.require_form(stored.schema, self.config, self.target.dataset.id)
         return stored
 
     def _written(
@@ -234,7 +270,6 @@ class _Run:
         found: Weighed,
         counts: Mapping[str, int],
         strategy: Strategy,
-        memory: Memory,
         taken: Intake,
         lists: Nested | None,
     ) -> dict[str, Any]:
@@ -244,7 +279,7 @@ class _Run:
         times, remembers = found.changes.times, found.changes.remembers
         needed = remembers == "always" or (remembers == "unchanged" and not changed)
         if times is not None:
-            memory.keep(times, anew=anew, needed=needed)
+            self.target.times.keep(times, anew=anew, needed=needed)
         known = tuple(self.last.state.get("nested", ())) if self.last else ()
         added: dict[str, int] = {}
         version = None
@@ -253,10 +288,7 @@ class _Run:
                 added = {} if lists is None else self._added(lists, found)
                 tails = {"nested": sorted({*known, *added})} if {*known, *added} else {}
                 state = {**self.state, "counts": counts, **tails}
-                committed = write(
-                    self.spark, self.target, self.last, found, state, anew=anew, shape=strategy.shape
-                )
-                version = committed.version
+                version = self.target.commit(found, state, full=anew, shape=strategy.shape).version
         cleared = self._cleared({*known, *added}) if lists is not None else {}
         in_lists = {
             tail: {"inserted": added.get(tail, 0), "deleted": cleared.get(tail, 0)}
@@ -267,13 +299,13 @@ class _Run:
     def _added(self, lists: Nested, found: Weighed) -> dict[str, int]:
         """Write the elements of the rows that are about to be written."""
         return {
-            tail: nested.add(self.spark, self.target, tail, elements, self.config.schema_evolution)
+            tail: nested.add(self.spark, self.target.dataset, tail, elements, self.config.schema_evolution)
             for tail, elements in lists.elements(found.changes.written)
         }
 
     def _cleared(self, tails: Iterable[str]) -> dict[str, int]:
         """Delete the elements of rows that are no more."""
-        return {tail: nested.clear(self.spark, self.target, tail) for tail in tails}
+        return {tail: nested.clear(self.spark, self.target.dataset, tail) for tail in tails}
 
 
 def _skips(config: AnyLoad, source: Dataset) -> bool:

@@ -8,6 +8,7 @@ before the target: a time too many is one at which a load would change nothing w
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +20,16 @@ from airflow_merge_provider.jobs.spark_errors import condition
 _SUFFIX = "__times"
 _WRITER = "merge_load_times"
 _NOT_THERE = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "DELTA_MISSING", "DELTA_PATH")
+
+
+class LoadTimes(Protocol):
+    """The load times that a target's history does not show."""
+
+    def recall(self) -> DataFrame | None:
+        """Return the remembered times; None if there are none."""
+
+    def keep(self, times: DataFrame, *, anew: bool, needed: bool) -> None:
+        """Remember times where they are needed; ``anew`` drops those of a history that is no more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, shape
 from airflow_merge_provider.jobs.merge_load import history, keyed, replacing, versions
 from airflow_merge_provider.jobs.merge_load.history import History
 from airflow_merge_provider.jobs.merge_load.intake import Intake, Wanted
-from airflow_merge_provider.jobs.merge_load.memory import Memory
+from airflow_merge_provider.jobs.merge_load.memory import LoadTimes
 from airflow_merge_provider.jobs.merge_load.snapshot import Snapshot
 from airflow_merge_provider.jobs.merge_load.writing import Shape, Weighed, of_load, shape_of
 
@@ -39,7 +39,7 @@ class Strategy:
     shape: Shape | None = None
 
 
-def strategy_of(config: AnyLoad, boundary: datetime, memory: Memory) -> Strategy:
+def strategy_of(config: AnyLoad, boundary: datetime, memory: LoadTimes) -> Strategy:
     """Find the strategy of a configuration.
 
     ``boundary`` is when a load without a time of its own holds, ``memory`` what the target's history knows.

@@ -108,9 +108,7 @@ def write(
     """
     changes = found.changes
     few = found.inserts + found.others < SMALL
-    inserts = changes.rows.where(sql.column(ACTION) == INSERT).select(*refer(changes.columns))
-    if shape is not None and (last is None or anew):
-        inserts = inserts.withMetadata(shape.column, {SHAPE: json.dumps(shape.content, sort_keys=True)})
+    inserts = inserted_rows(changes, shape if last is None or anew else None)
 
     def together(rows: DataFrame) -> DataFrame:
         """Put few rows into as few files; a shuffle, as what they are computed from may be large."""
@@ -135,6 +133,14 @@ def write(
     settings |= planned_once(spark) if few else {}
     with tables.settings(spark, settings):
         return tables.commit(spark, target, CAPABILITY, last, state, one_statement)
+
+
+def inserted_rows(changes: Changes, shape: Shape | None) -> DataFrame:
+    """Return the rows that are inserted, in the target's columns; with a shape, one column carries it."""
+    rows = changes.rows.where(sql.column(ACTION) == INSERT).select(*refer(changes.columns))
+    if shape is None:
+        return rows
+    return rows.withMetadata(shape.column, {SHAPE: json.dumps(shape.content, sort_keys=True)})
 
 
 def shape_of(schema: StructType, name: str) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.dataset import Dataset, resolve
+from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, warnings
@@ -20,25 +20,25 @@ from airflow_merge_provider.core.merge_source.fingerprint import signature
 from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.risk import Risk
-from airflow_merge_provider.jobs import guard, statements, tables
+from airflow_merge_provider.jobs import guard, tables
 from airflow_merge_provider.jobs.merge_source import render
 from airflow_merge_provider.jobs.merge_source.before import Before, LookAgainError
 from airflow_merge_provider.jobs.merge_source.beside import Beside
-from airflow_merge_provider.jobs.merge_source.changes import Changes, changes, write as fold
+from airflow_merge_provider.jobs.merge_source.changes import Changes, changes
 from airflow_merge_provider.jobs.merge_source.intake import NONE, Intake, take_in
 from airflow_merge_provider.jobs.merge_source.overrides import decided
 from airflow_merge_provider.jobs.merge_source.quality import ALL, LOOKED_AT, Run, metrics_row
 from airflow_merge_provider.jobs.merge_source.quarantine import QUARANTINE, rows as quarantine_rows
 from airflow_merge_provider.jobs.merge_source.report import counted, findings, report
-from airflow_merge_provider.jobs.merge_source.shape import added, properties_for
+from airflow_merge_provider.jobs.merge_source.shape import added
 from airflow_merge_provider.jobs.merge_source.staging import staged
 from airflow_merge_provider.jobs.merge_source.succession import LINEAGE, lineage_rows
+from airflow_merge_provider.jobs.merge_source.target import CAPABILITY, DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_source.totals import continued, of_outcome
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.session import planned_once
 from airflow_merge_provider.jobs.tables import LastRun, Pinned
 
-CAPABILITY = "merge_source"
 # Outputs of so many entities are planned once: Delta lists the files of a table in every plan that reads it.
 _FEW = 500_000
 
@@ -51,15 +51,30 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     :raises ConflictError: when another run committed first; nothing is written then.
     """
     config = MergeSourceConfig.parse(request.config)
-    target = resolve(config.target or "", request.warehouse, at="target")
-    said = warnings(config)
     with progress.step("look"):
-        last = tables.last_run(spark, target, CAPABILITY)
+        target = DeltaTarget(spark, resolve(config.target or "", request.warehouse, at="target"))
         pinned = [
             tables.pin(spark, resolve(name, request.warehouse, at=f"datasets[{position}]"))
             for position, name in enumerate(config.dataset_ids)
         ]
-        said += _missing(pinned, config)
+    return merge_datasets(spark, request, progress, config, target, pinned)
+
+
+def merge_datasets(
+    spark: SparkSession,
+    request: JobRequest,
+    progress: Progress,
+    config: MergeSourceConfig,
+    target: Target,
+    pinned: Sequence[Pinned],
+) -> dict[str, Any]:
+    """Merge pinned datasets into a target, wherever both are, and return the report.
+
+    :raises DataError: when an input, the target or the result is wrong; nothing is written then.
+    :raises ConflictError: when another run committed first; nothing is written then.
+    """
+    said = [*warnings(config), *_missing(pinned, config)]
+    last = target.last
     state = _state(config, pinned, request)
     before = last.state if last else None
     overrides = _overrides(spark, config, request)
@@ -67,17 +82,17 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     way, why = course(config, before, state, full_refresh=request.full_refresh, decided=overrides.mark)
     said += why
     if way == "nothing" or request.until == "plan":
-        return report(request, target, pinned, progress.seconds, said, **_repeated(last, state, way))
-    merge = _Merge(spark, request, config, target, last, pinned, progress, state, overrides)
+        return report(request, target.dataset, pinned, progress.seconds, said, **_repeated(last, state, way))
+    merge = _Merge(spark, request, config, target, pinned, progress, state, overrides)
     try:
         done = merge.anew() if way == "anew" else merge.compared(everything=way == "everything")
     except LookAgainError as reason:
         said += [str(reason)] if str(reason) else []
         done = merge.compared(everything=True)
-    return report(request, target, pinned, progress.seconds, said, **done)
+    return report(request, target.dataset, pinned, progress.seconds, said, **done)
 
 
-def _missing(pinned: list[Pinned], config: MergeSourceConfig) -> list[str]:
+def _missing(pinned: Sequence[Pinned], config: MergeSourceConfig) -> list[str]:
     """Take a dataset that does not exist as empty, unless none does or the configuration waits for it."""
     absent = [each.dataset for each in pinned if not each.exists]
     if absent and (len(absent) == len(pinned) or not config.ignore_non_existent_datasets):
@@ -99,7 +114,7 @@ def _overrides(spark: SparkSession, config: MergeSourceConfig, request: JobReque
     return decided(spark, pinned, config.dataset_ids, request.started_at)
 
 
-def _state(config: MergeSourceConfig, pinned: list[Pinned], request: JobRequest) -> dict[str, Any]:
+def _state(config: MergeSourceConfig, pinned: Sequence[Pinned], request: JobRequest) -> dict[str, Any]:
     """Give what the next run compares itself with."""
     return {
         "token": request.run.model_dump(),
@@ -125,8 +140,7 @@ class _Merge:
     spark: SparkSession
     request: JobRequest
     config: MergeSourceConfig
-    target: Dataset
-    last: LastRun | None
+    target: Target
     pinned: Sequence[Pinned]
     progress: Progress
     state: Mapping[str, Any]
@@ -142,32 +156,23 @@ class _Merge:
             self.progress.step("merge and write"),
             render.outputs(self.spark, taken, written_at=self.request.started_at) as rows,
         ):
-
-            def write() -> None:
-                if self.last is None:
-                    properties = properties_for(rows.columns)
-                    statements.create_as(self.target, rows, CAPABILITY, properties)
-                else:
-                    statements.overwrite(self.target, rows)
-
             outputs = taken.outcome.outputs
             state = {**self._next(taken, found, outputs), "beside": {}}
             if self.config.stable_id:
                 state["next_stable"] = outputs
-            return self._committed(taken, state, write)
+            return self._committed(taken, state, partial(self.target.overwrite, rows))
 
     def compared(self, *, everything: bool) -> dict[str, Any]:
         """Write what differs from the target's rows; nothing when nothing does."""
-        last = self.last
+        last = self.target.last
         if last is None:
             raise AssertionError("there is no target to compare with")
         before = last.state
-        pinned = Pinned(self.target, last.version)
-        standing = tables.read(self.spark, pinned)
+        standing = self.target.read_rows()
         taken = self._taken(
             Before(
                 standing,
-                tables.records(self.spark, pinned),
+                self.target.count_rows(),
                 before.get("positions", {}),
                 before.get("sources", {}),
                 before.get("tables", {}),
@@ -200,20 +205,23 @@ class _Merge:
         self, taken: Intake, found: Changes, standing: DataFrame, start: int, new: Sequence[str]
     ) -> dict[str, Any]:
         """Fold what differs into the target, unless it is too much or nothing is to be written."""
-        version, before = (self.last.version, self.last.state) if self.last else (None, {})
+        last = self.target.last
+        version, before = (last.version, last.state) if last else (None, {})
         old = before.get("found") or {}
         told = counted(
             found, taken, continued(old.get("totals"), taken.solved.left, of_outcome(taken.outcome))
         )
         emitted = found.emitted + found.replaced + found.removed
-        warned = guard.passed(self.request, self.target, lambda: Risk(emitted, _live(old, standing)), told)
+        warned = guard.passed(
+            self.request, self.target.dataset, lambda: Risk(emitted, _live(old, standing)), told
+        )
         if self.request.until == "transform":
             more = [*warned, *taken.said]
             return {"changed": bool(emitted), "version": version, "found": told, "more": more}
         if not found.any:
             return {"version": version, "found": old or told}
         state = self._next(taken, told, start + emitted, changed=bool(emitted))
-        write = partial(fold, self.spark, self.target, found, new_columns=bool(new))
+        write = partial(self.target.apply, found, new_columns=bool(new))
         return self._committed(taken, state, write)
 
     def _stable(self, taken: Intake) -> AbstractContextManager[DataFrame | None]:
@@ -242,7 +250,7 @@ class _Merge:
             "quarantined": len(taken.solved.quarantined),
             "cut": len(taken.solved.cut),
             "next_stable": taken.solved.next_stable,
-            "beside": dict((self.last.state if self.last else {}).get("beside") or {}),
+            "beside": dict((self.target.last.state if self.target.last else {}).get("beside") or {}),
             "next": number,
             "changed": changed,
             "found": found,
@@ -252,7 +260,7 @@ class _Merge:
         self, taken: Intake, state: Mapping[str, Any], write: Callable[[], None]
     ) -> dict[str, Any]:
         """Write what stands beside the target, then make the run's one commit, which names it."""
-        beside = Beside(self.spark, self.target, CAPABILITY, state["beside"])
+        beside = Beside(self.spark, self.target.dataset, CAPABILITY, state["beside"])
         if taken.solved.quarantined or QUARANTINE in beside.versions:
             beside.replace(QUARANTINE, self.spark.createDataFrame(quarantine_rows(taken.solved.quarantined)))
         if events := taken.solved.events:
@@ -261,7 +269,7 @@ class _Merge:
             place = resolve(self.config.metrics, self.request.warehouse, at="metrics")
             beside.log(place, self.spark.createDataFrame(self._metrics(taken, state)))
         state = {**state, "beside": beside.versions}
-        done = tables.commit(self.spark, self.target, CAPABILITY, self.last, state, write)
+        done = self.target.commit(state, write)
         return {
             "changed": state["changed"],
             "version": done.version,
@@ -272,12 +280,12 @@ class _Merge:
     @property
     def _number(self) -> int:
         """The number that the run's commit will have."""
-        return self.last.number + 1 if self.last else 1
+        return self.target.last.number + 1 if self.target.last else 1
 
     def _metrics(self, taken: Intake, state: Mapping[str, Any]) -> pa.Table:
         scope = ALL if taken.solved.left is None else LOOKED_AT
         totals = state["found"].get("totals") or {}
-        of = Run(self.target.uri, self._number, self.request.started_at, scope)
+        of = Run(self.target.dataset.uri, self._number, self.request.started_at, scope)
         return metrics_row(of, totals, taken.solved, self.config.identity)
 
 

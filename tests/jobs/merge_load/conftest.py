@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.conformance.lean import lean_session
-from tests.jobs.merge_load.loads import Loads
+from tests.jobs.merge_load.loads import Loads, MemoryLoads
 
 MakeLoads = Callable[..., Loads]
 
@@ -27,5 +27,15 @@ def loads(lean: SparkSession, tmp_path: Path) -> MakeLoads:
 
     def make(strategy: str, **settings: Any) -> Loads:
         return Loads(lean, tmp_path, strategy, **settings)
+
+    return make
+
+
+@pytest.fixture
+def memory_loads(lean: SparkSession, tmp_path: Path) -> MakeLoads:
+    """Make loads of a strategy whose source and target are in memory."""
+
+    def make(strategy: str, **settings: Any) -> MemoryLoads:
+        return MemoryLoads(lean, tmp_path, strategy, **settings)
 
     return make

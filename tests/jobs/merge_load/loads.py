@@ -10,11 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_load.job import run
 from airflow_merge_provider.jobs.progress import Progress
+from tests.conformance.merge_load import MemoryLake
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -57,7 +58,7 @@ class Loads:
             started_at=self._runs * 1_000_000,
             **asked,
         )
-        report = run(self.spark, request, Progress(out=str))
+        report = self._run(request)
         assert len(json.dumps(report)) < 4096
         return report
 
@@ -70,16 +71,16 @@ class Loads:
             warehouse=str(self.folder),
             started_at=0,
         )
-        return run(self.spark, request, Progress(out=str))
+        return self._run(request)
 
     def write(self, rows: Rows | pa.Table, name: str = "s") -> None:
         """Write the source anew."""
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist([dict(row) for row in rows])
-        write_deltalake(str(self.folder / name), table, mode="overwrite", schema_mode="overwrite")
+        self._write(table, name)
 
     def rows(self, *names: str) -> list[dict[str, Any]]:
         """Give what stands in the target, NULLs left out, in an order that compares."""
-        frame = self.spark.read.format("delta").load(str(self.target)).drop("_row_hash")
+        frame = self._rows().drop("_row_hash")
         found = [row.asDict(recursive=True) for row in (frame.select(*names) if names else frame).collect()]
         return ordered({k: v for k, v in row.items() if v is not None} for row in found)
 
@@ -102,6 +103,37 @@ class Loads:
             at = tuple(day(row.get(name)) for name in ("valid_from", "valid_to"))
             found.setdefault(row[key], []).append((*at, tuple(row.get(name) for name in state)))
         return {name: sorted(versions) for name, versions in found.items()}
+
+    def _run(self, request: JobRequest) -> dict[str, Any]:
+        return run(self.spark, request, Progress(out=str))
+
+    def _write(self, table: pa.Table, name: str) -> None:
+        write_deltalake(str(self.folder / name), table, mode="overwrite", schema_mode="overwrite")
+
+    def _rows(self) -> DataFrame:
+        return self.spark.read.format("delta").load(str(self.target))
+
+
+class MemoryLoads(Loads):
+    """The same with source and target in memory."""
+
+    def __init__(self, spark: SparkSession, folder: Path, strategy: str, **settings: Any) -> None:
+        super().__init__(spark, folder, strategy, **settings)
+        self._lake = MemoryLake(spark, folder)
+
+    def version(self) -> int | None:
+        """Give how many commits there were after the first, None when there was none."""
+        last = self._lake.target.last
+        return None if last is None else last.version
+
+    def _run(self, request: JobRequest) -> dict[str, Any]:
+        return self._lake.run(request)
+
+    def _write(self, table: pa.Table, name: str) -> None:
+        self._lake.write(name, table)
+
+    def _rows(self) -> DataFrame:
+        return self._lake.target.read_rows()
 
 
 def day(at: datetime | None) -> int | None:

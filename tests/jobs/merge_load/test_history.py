@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import DataError
-from airflow_merge_provider.jobs.merge_load import job
+from airflow_merge_provider.jobs.merge_load import target
 from tests.jobs.merge_load.conftest import MakeLoads
 from tests.jobs.merge_load.loads import Killed, killed
 
@@ -37,9 +37,9 @@ def test_a_snapshot_opens_closes_and_leaves_alone(loads: MakeLoads) -> None:
     }
 
 
-def test_the_same_time_again_replaces_what_it_had_done(loads: MakeLoads) -> None:
+def test_the_same_time_again_replaces_what_it_had_done(memory_loads: MakeLoads) -> None:
     """A restated snapshot equals a history built with it from the start; no version is empty."""
-    made = loads("scd2", natural_key="nk")
+    made = memory_loads("scd2", natural_key="nk")
     made.load(FIRST, **on(1))
     made.load([{"nk": 1, "c": "x", "u": 1}], **on(2))
 
@@ -48,9 +48,9 @@ def test_the_same_time_again_replaces_what_it_had_done(loads: MakeLoads) -> None
     assert made.history("nk", "c") == {1: [(1, None, ("a",))], 2: [(1, 2, ("b",)), (2, None, ("b2",))]}
 
 
-def test_a_late_snapshot_is_an_error_even_after_one_that_changed_nothing(loads: MakeLoads) -> None:
+def test_a_late_snapshot_is_an_error_even_after_one_that_changed_nothing(memory_loads: MakeLoads) -> None:
     """A time that left no trace is remembered; what came after it must not be overwritten."""
-    made = loads("scd2", natural_key="nk")
+    made = memory_loads("scd2", natural_key="nk")
     made.load(FIRST, **on(1))
     assert not made.load(**on(5))["changed"]
 
@@ -60,9 +60,9 @@ def test_a_late_snapshot_is_an_error_even_after_one_that_changed_nothing(loads: 
     assert made.version() == 0
 
 
-def test_a_day_loaded_again_leaves_the_deletion_before_it_marked(loads: MakeLoads) -> None:
+def test_a_day_loaded_again_leaves_the_deletion_before_it_marked(memory_loads: MakeLoads) -> None:
     """What a deletion shows comes from a version that had ended before the day that is loaded again."""
-    made = loads("scd2", natural_key="nk", on_late="repair", on_empty="apply", on_delete="mark")
+    made = memory_loads("scd2", natural_key="nk", on_late="repair", on_empty="apply", on_delete="mark")
     for number, present in ((13, True), (22, True), (18, False), (22, False)):
         others = [{"nk": 2, "c": "b"}]
         made.load([*others, {"nk": 1, "c": "a"}] if present else others, **on(number))
@@ -78,10 +78,10 @@ def test_a_day_loaded_again_leaves_the_deletion_before_it_marked(loads: MakeLoad
     ],
 )
 def test_a_group_seen_first_knows_what_another_one_saw_later(
-    stays: bool, moved: list[Any], loads: MakeLoads
+    stays: bool, moved: list[Any], memory_loads: MakeLoads
 ) -> None:
     """A key that had been in another group by then was in the late one until that group had it again."""
-    made = loads("scd2", natural_key="nk", on_late="repair", scope=["g"])
+    made = memory_loads("scd2", natural_key="nk", on_late="repair", scope=["g"])
     others = [{"nk": 2, "g": "z"}]
     made.load([*others, {"nk": 1, "g": "z"}], **on(10))
     made.load([*others, {"nk": 1, "g": "z"}] if stays else others, **on(24))
@@ -90,10 +90,10 @@ def test_a_group_seen_first_knows_what_another_one_saw_later(
     assert made.history("nk", "g")[1] == moved
 
 
-def test_flags_and_columns_that_are_added(loads: MakeLoads) -> None:
+def test_flags_and_columns_that_are_added(memory_loads: MakeLoads) -> None:
     """Valid versions are marked, every version has a key of its own that a rebuild gives again."""
     settings = {"natural_key": "nk", "current_column": "now", "surrogate_key_column": "sk"}
-    made = loads("scd2", **settings, active_record_timestamp="9999-12-31")
+    made = memory_loads("scd2", **settings, active_record_timestamp="9999-12-31")
     made.load(FIRST, **on(1))
     made.load([{"nk": 1, "c": "a2", "u": 1}], **on(2))
 
@@ -107,9 +107,9 @@ def test_flags_and_columns_that_are_added(loads: MakeLoads) -> None:
     assert {row["sk"] for row in made.rows()} < keys
 
 
-def test_changes_with_times_of_their_own_make_several_versions(loads: MakeLoads) -> None:
+def test_changes_with_times_of_their_own_make_several_versions(memory_loads: MakeLoads) -> None:
     """Events of one load are chained by their time; a flagged one ends the key."""
-    made = loads("scd2", natural_key="nk", mode="changes", effective_from="at", hard_delete="gone")
+    made = memory_loads("scd2", natural_key="nk", mode="changes", effective_from="at", hard_delete="gone")
     events = [(1, 1, "a"), (1, 3, "b"), (1, 5, "b"), (1, 7, None), (2, 2, "x")]
 
     made.load(
@@ -126,9 +126,9 @@ def test_changes_with_times_of_their_own_make_several_versions(loads: MakeLoads)
     assert not late["changed"]
 
 
-def test_a_scope_limits_what_ends(loads: MakeLoads) -> None:
+def test_a_scope_limits_what_ends(memory_loads: MakeLoads) -> None:
     """Only keys of the loaded regions end; a key that moves between regions has one history."""
-    made = loads("scd2", natural_key="nk", scope=["r"])
+    made = memory_loads("scd2", natural_key="nk", scope=["r"])
     made.load([{"nk": 1, "r": "eu"}, {"nk": 2, "r": "eu"}, {"nk": 3, "r": "us"}], **on(1))
     made.load([{"nk": 1, "r": "eu"}, {"nk": 3, "r": "eu"}], **on(2))
 
@@ -139,9 +139,9 @@ def test_a_scope_limits_what_ends(loads: MakeLoads) -> None:
     }
 
 
-def test_too_many_endings_stop_the_run(loads: MakeLoads) -> None:
+def test_too_many_endings_stop_the_run(memory_loads: MakeLoads) -> None:
     """Half of the keys may end where a half is allowed, and not where less is."""
-    made = loads("scd2", natural_key="nk", max_close_ratio=0.4)
+    made = memory_loads("scd2", natural_key="nk", max_close_ratio=0.4)
     made.load(FIRST, **on(1))
 
     with pytest.raises(DataError, match="would end 1 of 2 valid versions"):
@@ -150,9 +150,9 @@ def test_too_many_endings_stop_the_run(loads: MakeLoads) -> None:
     assert made.load(FIRST[:1], max_close_ratio=0.5, **on(2))["counts"]["closed"] == 1
 
 
-def test_versions_of_rows_are_replaced_by_a_load_of_the_same_time(loads: MakeLoads) -> None:
+def test_versions_of_rows_are_replaced_by_a_load_of_the_same_time(memory_loads: MakeLoads) -> None:
     """What the boundary had opened is removed, what it had closed goes on; an older load is an error."""
-    made = loads("scd2")
+    made = memory_loads("scd2")
     made.load([{"c": "a"}, {"c": "b"}, {"c": "b"}], **on(1))
     made.load([{"c": "x"}], **on(2))
     report = made.load([{"c": "a"}, {"c": "y"}], **on(2))
@@ -196,9 +196,9 @@ def test_purged_keys_leave_nothing(mode: str, loads: MakeLoads) -> None:
     assert made.history("nk", "c")[1] == [(4, None, ("a",))]
 
 
-def test_the_highest_of_several_rows_counts_and_ties_are_refused(loads: MakeLoads) -> None:
+def test_the_highest_of_several_rows_counts_and_ties_are_refused(memory_loads: MakeLoads) -> None:
     """NULL is the lowest; a time in effective_from is that of the load."""
-    made = loads("scd2", natural_key="nk", sequence_by=["s", "p"], effective_from="2024-01-01")
+    made = memory_loads("scd2", natural_key="nk", sequence_by=["s", "p"], effective_from="2024-01-01")
     rows = [(1, None, 9, "null"), (1, 2, 1, "low"), (1, 2, 3, "high"), (2, 1, 1, "same"), (2, 1, 1, "same")]
     report = made.load([dict(zip(("nk", "s", "p", "c"), row, strict=True)) for row in rows])
 
@@ -208,9 +208,9 @@ def test_the_highest_of_several_rows_counts_and_ties_are_refused(loads: MakeLoad
         made.load([{"nk": 2, "s": 5, "p": 5, "c": c} for c in "xy"], effective_from="2024-01-02")
 
 
-def test_several_rows_of_one_key_are_seen_in_a_snapshot_too(loads: MakeLoads) -> None:
+def test_several_rows_of_one_key_are_seen_in_a_snapshot_too(memory_loads: MakeLoads) -> None:
     """Identical ones are one; of different ones one may be what is stored, and it is still an error."""
-    made = loads("scd2", natural_key="nk")
+    made = memory_loads("scd2", natural_key="nk")
     made.load(FIRST, **on(1))
 
     same = made.load([*FIRST, FIRST[0], FIRST[0]], **on(2))
@@ -255,7 +255,7 @@ def test_a_run_that_is_killed_before_its_commit_spoils_no_history(
     made.load(FIRST, **on(1))
     third = [{"nk": 1, "c": "z", "u": 1}]
     with monkeypatch.context() as patched:
-        patched.setattr(job, "write", killed)
+        patched.setattr(target, "write", killed)
         with pytest.raises(Killed):
             made.load(third, **on(3))
 

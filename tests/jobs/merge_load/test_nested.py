@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_merge_provider.core.errors import DataError
-from airflow_merge_provider.jobs.merge_load import job
+from airflow_merge_provider.jobs.merge_load import job, target
 from tests.jobs.merge_load.conftest import MakeLoads
 from tests.jobs.merge_load.loads import Killed, Loads, killed
 
@@ -76,7 +76,7 @@ def test_a_killed_run_leaves_no_element_without_its_row(
 
     with monkeypatch.context() as patched:
         if step == "before the commit":
-            patched.setattr(job, "write", killed)
+            patched.setattr(target, "write", killed)
         else:
             patched.setattr(job.nested, "clear", killed)
         with pytest.raises(Killed):

@@ -26,11 +26,11 @@ def at(number: int) -> str:
 @pytest.mark.parametrize("on_delete", ["close", "mark"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_snapshots_in_any_order_give_the_history_of_the_ordered_run(
-    seed: int, on_delete: str, loads: MakeLoads
+    seed: int, on_delete: str, memory_loads: MakeLoads
 ) -> None:
     """Late, repeated and restated snapshots end in the history that the last ones loaded make in order."""
     random = Random(f"{seed}{on_delete}")
-    made = loads("scd2", natural_key="nk", on_late="repair", on_empty="apply", on_delete=on_delete)
+    made = memory_loads("scd2", natural_key="nk", on_late="repair", on_empty="apply", on_delete=on_delete)
     days = random.sample(range(1, 28), 3)
     days += [random.choice(days)]
     said: list[tuple[int, dict[int, Any]]] = []
@@ -45,11 +45,11 @@ def test_snapshots_in_any_order_give_the_history_of_the_ordered_run(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_snapshots_of_groups_in_any_order_give_the_history_of_the_ordered_run(
-    seed: int, loads: MakeLoads
+    seed: int, memory_loads: MakeLoads
 ) -> None:
     """Each group has its own times, and keys move between them."""
     random = Random(seed)
-    made = loads("scd2", natural_key="nk", on_late="repair", scope=["g"])
+    made = memory_loads("scd2", natural_key="nk", on_late="repair", scope=["g"])
     days = random.sample(range(1, 28), 5)
     said: list[tuple[int, dict[int, Any]]] = []
     for number in days:
@@ -69,11 +69,11 @@ def test_snapshots_of_groups_in_any_order_give_the_history_of_the_ordered_run(
 @pytest.mark.parametrize("on_delete", ["close", "mark"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_changes_in_any_order_give_the_history_of_the_ordered_run(
-    seed: int, on_delete: str, loads: MakeLoads
+    seed: int, on_delete: str, memory_loads: MakeLoads
 ) -> None:
     """Events and deletions of each key may come in any order, and more than once."""
     random = Random(f"{seed}{on_delete}")
-    made = loads(
+    made = memory_loads(
         "scd2", natural_key="nk", mode="changes", on_late="repair", effective_from="at", hard_delete="gone",
         on_delete=on_delete,
     )  # fmt: skip
@@ -116,10 +116,10 @@ def oracle_time(number: int) -> Any:
 
 
 @pytest.mark.parametrize("variant", ["upsert", "insert-only", "cdc"])
-def test_loads_by_key_are_those_of_the_oracle(variant: str, loads: MakeLoads) -> None:
+def test_loads_by_key_are_those_of_the_oracle(variant: str, memory_loads: MakeLoads) -> None:
     """Updates, inserts, deletions by flag and by absence, after a first load."""
     random = Random(variant)
-    made = loads("upsert", primary_key="id", variant=variant, hard_delete="gone")
+    made = memory_loads("upsert", primary_key="id", variant=variant, hard_delete="gone")
     stored: list[dict[str, Any]] = []
     for _ in range(2):
         rows = [

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.conformance.lean import lean_session
-from tests.jobs.merge_source.pipe import Pipe
+from tests.jobs.merge_source.pipe import MemoryPipe, Pipe
 
 MakePipe = Callable[..., Pipe]
 
@@ -27,5 +27,16 @@ def pipe(lean: SparkSession, tmp_path: Path) -> MakePipe:
 
     def make(datasets: str = "AB", **settings: Any) -> Pipe:
         return Pipe(lean, tmp_path, datasets=[f"{name} {name.lower()}" for name in datasets], **settings)
+
+    return make
+
+
+@pytest.fixture
+def memory_pipe(lean: SparkSession, tmp_path: Path) -> MakePipe:
+    """Make the same with datasets and target in memory."""
+
+    def make(datasets: str = "AB", **settings: Any) -> MemoryPipe:
+        names = [f"{name} {name.lower()}" for name in datasets]
+        return MemoryPipe(lean, tmp_path, datasets=names, **settings)
 
     return make

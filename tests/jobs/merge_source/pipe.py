@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_source.job import run
 from airflow_merge_provider.jobs.progress import Progress
-from tests.conformance.merge_source import SCHEMA, TARGET, _written
+from tests.conformance.merge_source import SCHEMA, TARGET, MemoryLake, written_entities
 
 REQUESTED = ("until", "full_refresh", "max_change_ratio")
 JSON = {"entity_column": "entity"}
@@ -61,19 +61,26 @@ class Pipe:
             started_at=self._runs,
             **asked,
         )
-        report = run(self.spark, request, Progress(out=self.said.append))
+        report = self._merge(request)
         assert len(json.dumps(report)) < 4096
         return report
 
     def rows(self) -> list[dict[str, Any]]:
         """Give what stands in the target, in its order, as entities."""
-        return list(_written(self.spark, self.folder, -1))
+        return list(written_entities(self.target_rows(), -1))
 
     def news(self) -> list[dict[str, Any]]:
         """Give what was written since this was asked last, in its order."""
-        rows = list(_written(self.spark, self.folder, self._seen))
+        rows = list(written_entities(self.target_rows(), self._seen))
         self._seen = max([self._seen, *(row["_updated"] for row in rows)])
         return rows
+
+    def _merge(self, request: JobRequest) -> dict[str, Any]:
+        return run(self.spark, request, Progress(out=self.said.append))
+
+    def target_rows(self) -> DataFrame:
+        """Return the rows of the target with all its columns."""
+        return self.spark.read.format("delta").load(str(self.target))
 
     def version(self) -> int | None:
         """Give the target's version, None when there is none."""
@@ -82,6 +89,30 @@ class Pipe:
     def clusters(self) -> list[list[str]]:
         """Give the original ids of every output, in their order."""
         return [row["$ids"] for row in self.rows()]
+
+
+class MemoryPipe(Pipe):
+    """The same with datasets and target in memory."""
+
+    def __init__(self, spark: SparkSession, folder: Path, **settings: Any) -> None:
+        super().__init__(spark, folder, **settings)
+        self._lake = MemoryLake(spark, folder)
+
+    def write(self, dataset: str, rows: pa.Table, mode: str = "append") -> None:
+        """Write a typed table."""
+        (self._lake.append if mode == "append" else self._lake.write)(dataset, rows)
+
+    def version(self) -> int | None:
+        """Give how many commits there were after the first, None when there was none."""
+        last = self._lake.target.last
+        return None if last is None else last.version
+
+    def _merge(self, request: JobRequest) -> dict[str, Any]:
+        return self._lake.run(request)
+
+    def target_rows(self) -> DataFrame:
+        """Return the rows of the target with all its columns."""
+        return self._lake.target.read_rows()
 
 
 def column(values: Iterable[Any], kind: pa.DataType | None = None) -> pa.Array:

@@ -60,11 +60,11 @@ def test_only_what_differs_is_written(pipe: MakePipe) -> None:
 
 
 def test_a_cluster_is_read_once_however_many_of_its_members_are_reached(
-    pipe: MakePipe, monkeypatch: pytest.MonkeyPatch
+    memory_pipe: MakePipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One key reaches all members of a cluster: a copy of them for each would be their square."""
     size = 40
-    made = merging(pipe)
+    made = merging(memory_pipe)
     ids = [f"a{100 + each}" for each in range(size)]
     made.write("A", versions([3 + each for each in range(size)], ids, [7] * size))
     made.write("B", versions([2], ["b7"], [7]))
@@ -107,9 +107,9 @@ def test_few_changes_become_one_file(pipe: MakePipe, lean: SparkSession) -> None
     assert [pq.read_metadata(file).num_rows for file in written] == [len(shared)]
 
 
-def test_a_refused_change_is_refused_as_a_full_run_is(pipe: MakePipe) -> None:
+def test_a_refused_change_is_refused_as_a_full_run_is(memory_pipe: MakePipe) -> None:
     """Of two ids that are there twice the first is named, though the change reaches the other one alone."""
-    made = pipe("AB", **RULE, identity="first")
+    made = memory_pipe("AB", **RULE, identity="first")
     made.write("B", versions([1, 2], ["i1", "i2"], [1, 2]))
     made.run("first")
     made.write("A", versions([1, 2], ["i1", "i2"], [3, 4]))
@@ -152,9 +152,9 @@ def test_members_are_remembered_without_telling_readers(pipe: MakePipe) -> None:
     assert said(made.news()) == ["~0|a1", "+0|a1|1|b2"]
 
 
-def test_a_table_without_versions_is_compared_as_a_whole(pipe: MakePipe) -> None:
+def test_a_table_without_versions_is_compared_as_a_whole(memory_pipe: MakePipe) -> None:
     """Changed and vanished rows of a plain table are found by their hashes."""
-    made = pipe("AB", **RULE)
+    made = memory_pipe("AB", **RULE)
     made.write("A", table({"_id": ["a1", "a2", "a3"], "x": [1, 2, 3]}))
     made.write("B", table({"_id": ["b1"], "x": [1]}))
     made.run("first")
@@ -166,9 +166,9 @@ def test_a_table_without_versions_is_compared_as_a_whole(pipe: MakePipe) -> None
     assert said(made.news()) == ["~0|a1|1|b1", "-0|a3", "+0|a1", "+1|b1"]
 
 
-def test_a_vanished_entity_is_noticed_where_something_changes(pipe: MakePipe) -> None:
+def test_a_vanished_entity_is_noticed_where_something_changes(memory_pipe: MakePipe) -> None:
     """With versions a row that is gone stays unnoticed until its output is written anew."""
-    made = merging(pipe)
+    made = merging(memory_pipe)
     made.write("A", versions([2], ["a2"], [2]), "overwrite")
     assert made.run("second")["changed"] is False
     made.write("B", versions([2], ["b2"], [1]))
@@ -193,9 +193,9 @@ def test_contents_show_what_versions_do_not(pipe: MakePipe) -> None:
         made.run("third", change_detection="sequence")
 
 
-def test_a_dataset_that_was_made_anew_is_compared(pipe: MakePipe) -> None:
+def test_a_dataset_that_was_made_anew_is_compared(memory_pipe: MakePipe) -> None:
     """When the versions end before the place that was read, everything is looked at, with a warning."""
-    made = merging(pipe)
+    made = merging(memory_pipe)
     made.write("A", versions([1], ["a7"], [1]), "overwrite")
 
     report = made.run("second")
@@ -204,9 +204,9 @@ def test_a_dataset_that_was_made_anew_is_compared(pipe: MakePipe) -> None:
     assert any("'A' ends before what was read" in words for words in report["warnings"])
 
 
-def test_a_dataset_that_only_lost_its_last_rows_is_not_made_anew(pipe: MakePipe) -> None:
+def test_a_dataset_that_only_lost_its_last_rows_is_not_made_anew(memory_pipe: MakePipe) -> None:
     """Rows that are gone are noticed by a full refresh, also when they were the last that was read."""
-    made = merging(pipe)
+    made = merging(memory_pipe)
     made.write("A", versions([1], ["a1"], [1]), "overwrite")
 
     assert made.run("second")["changed"] is False
@@ -215,9 +215,9 @@ def test_a_dataset_that_only_lost_its_last_rows_is_not_made_anew(pipe: MakePipe)
     assert said(made.news()) == ["-0|a2"]
 
 
-def test_rows_without_a_version_are_always_read(pipe: MakePipe) -> None:
+def test_rows_without_a_version_are_always_read(memory_pipe: MakePipe) -> None:
     """A NULL in the sequence column says nothing: such a row is compared in every run."""
-    made = merging(pipe)
+    made = merging(memory_pipe)
     made.write("B", pa.table({"_updated": pa.array([None], pa.int64()), "_id": ["b2"], "x": [2]}))
 
     made.run("second")
@@ -226,9 +226,9 @@ def test_rows_without_a_version_are_always_read(pipe: MakePipe) -> None:
     assert made.run("third")["changed"] is False
 
 
-def test_timestamps_are_versions(pipe: MakePipe) -> None:
+def test_timestamps_are_versions(memory_pipe: MakePipe) -> None:
     """Only what was written after the last timestamp is read."""
-    made = pipe("A", sequence_column="changed")
+    made = memory_pipe("A", sequence_column="changed")
     when = [dt.datetime(2026, 1, day, tzinfo=dt.UTC) for day in (1, 2, 3)]
     kind = pa.timestamp("us", "UTC")
     made.write("A", pa.table({"_id": ["a1", "a2"], "x": [1, 2], "changed": pa.array(when[:2], kind)}))
@@ -242,9 +242,9 @@ def test_timestamps_are_versions(pipe: MakePipe) -> None:
     assert report["counts"]["looked_at"] == 1
 
 
-def test_a_full_refresh_compares_and_a_reset_writes_anew(pipe: MakePipe) -> None:
+def test_a_full_refresh_compares_and_a_reset_writes_anew(memory_pipe: MakePipe) -> None:
     """The first writes nothing where nothing differs, the second starts the numbers again."""
-    made = merging(pipe)
+    made = merging(memory_pipe)
     made.write("A", versions([3], ["a1"], [2]))
     made.run("second")
     assert said(made.news()) == ["~0|a1|1|b1", "+0|a1", "+1|b1"]
@@ -256,9 +256,9 @@ def test_a_full_refresh_compares_and_a_reset_writes_anew(pipe: MakePipe) -> None
     assert [(row["_id"], row["_updated"]) for row in made.rows()] == [("0|a1", 0), ("0|a2", 1), ("1|b1", 2)]
 
 
-def test_changed_rules_write_what_differs(pipe: MakePipe) -> None:
+def test_changed_rules_write_what_differs(memory_pipe: MakePipe) -> None:
     """Everything is compared by the new rules; ``on_config_change`` may refuse that."""
-    made = merging(pipe)
+    made = merging(memory_pipe)
     rules = {"equality": [["eq", "a._id", "b._id"]]}
 
     with pytest.raises(DataError, match=r"is not that of the last run.*full_refresh=True"):
@@ -271,9 +271,9 @@ def test_changed_rules_write_what_differs(pipe: MakePipe) -> None:
     assert made.run("third", **rules)["changed"] is False
 
 
-def test_version_1_does_not_move_datasets(pipe: MakePipe) -> None:
+def test_version_1_does_not_move_datasets(memory_pipe: MakePipe) -> None:
     """Their offsets are in the ids: the run is refused until a reset."""
-    made = merging(pipe, version=1)
+    made = merging(memory_pipe, version=1)
 
     with pytest.raises(ConfigError, match="dataset 'B' moved from offset 1 to 0, the pipe must be reset"):
         made.run("second", datasets=["B b", "A a"])
@@ -281,9 +281,9 @@ def test_version_1_does_not_move_datasets(pipe: MakePipe) -> None:
     assert made.run("third", datasets=["B b", "A a"], reset=True)["changed"] is True
 
 
-def test_a_dry_run_tells_what_would_be_written(pipe: MakePipe) -> None:
+def test_a_dry_run_tells_what_would_be_written(memory_pipe: MakePipe) -> None:
     """The counts are those of the run that follows, and the target is not touched."""
-    made = merging(pipe)
+    made = merging(memory_pipe)
     made.write("B", versions([2], ["b2"], [2]))
 
     dry = made.run("dry", until="transform")
@@ -307,9 +307,9 @@ def test_maintenance_of_the_target_changes_nothing(pipe: MakePipe, identity: str
     assert [row["_updated"] for row in made.news()] == ([2, 3] if identity == "composite" else [2])
 
 
-def test_datasets_may_be_wide(pipe: MakePipe) -> None:
+def test_datasets_may_be_wide(memory_pipe: MakePipe) -> None:
     """Hundreds of properties, and a change of one of them is seen."""
-    made = pipe("AB", **RULE, values="columns")
+    made = memory_pipe("AB", **RULE, values="columns")
     wide = {f"c{place}": ["a"] for place in range(400)}
     made.write("A", table({"_id": ["a1"], "_updated": [1], "x": [1], **wide}))
     made.write("B", table({"_id": ["b1"], "_updated": [1], "x": [1]}))

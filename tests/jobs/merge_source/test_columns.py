@@ -23,19 +23,19 @@ SYSTEM = ("_updated", "_hash", "_previous", "_ts", "_members")
 
 def target(made: Pipe, *names: str) -> dict[str, Any]:
     """Give columns of the live outputs by their ids; of one column its values."""
-    rows = made.spark.read.format("delta").load(str(made.target)).where("NOT _deleted")
+    rows = made.target_rows().where("NOT _deleted")
     chosen = rows.select("_id", *(f"`{name}`" for name in names)).orderBy("_id").collect()
     return {row["_id"]: row[1] if len(names) == 1 else tuple(row[1:]) for row in chosen}
 
 
 def types(made: Pipe) -> dict[str, str]:
-    schema = made.spark.read.format("delta").load(str(made.target)).schema
+    schema = made.target_rows().schema
     return {field.name: field.dataType.simpleString() for field in schema if field.name not in SYSTEM}
 
 
-def test_properties_are_lists_of_all_values(pipe: MakePipe) -> None:
+def test_properties_are_lists_of_all_values(memory_pipe: MakePipe) -> None:
     """In member order, lists spliced, whole numbers widened; what types cannot say together is VARIANT."""
-    made = pipe("AB", **COLUMNS)
+    made = memory_pipe("AB", **COLUMNS)
     made.write(
         "A",
         table({
@@ -58,7 +58,7 @@ def test_properties_are_lists_of_all_values(pipe: MakePipe) -> None:
         "0|a1|1|b1": ([1, 1], ["x", "y"], [1, 3], ["p", None, "q"]),
         "0|a2": ([2], None, [2], []),
     }
-    rows = made.spark.read.format("delta").load(str(made.target)).selectExpr("_id", "to_json(mixed) AS mixed")
+    rows = made.target_rows().selectExpr("_id", "to_json(mixed) AS mixed")
     assert {row["_id"]: row["mixed"] for row in rows.collect()} == {"0|a1|1|b1": '["m",7]', "0|a2": '["n"]'}
 
 
@@ -163,10 +163,10 @@ def expected(members: Sequence[Row]) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 @pytest.mark.parametrize("values", ["columns", "entity"])
-def test_what_survives_is_what_is_defined(pipe: MakePipe, values: str) -> None:
+def test_what_survives_is_what_is_defined(memory_pipe: MakePipe, values: str) -> None:
     """On random members, in a first run and after a change, in both shapes, with where it comes from."""
     draw = random.Random(7)  # noqa: S311 - a workload, no secret
-    made = pipe("AB", **RULE, values=values, survivorship=SURVIVORSHIP)
+    made = memory_pipe("AB", **RULE, values=values, survivorship=SURVIVORSHIP)
     kinds = {"p": pa.int64(), "v": pa.date32()}
 
     def drawn(dataset: str, number: int) -> dict[str, Any]:
@@ -199,10 +199,10 @@ def test_what_survives_is_what_is_defined(pipe: MakePipe, values: str) -> None:
     assert made.run("full", full_refresh=True)["changed"] is False
 
 
-def test_what_survives_of_whole_entities(pipe: MakePipe) -> None:
+def test_what_survives_of_whole_entities(memory_pipe: MakePipe) -> None:
     """Properties inside VARIANT are chosen too; those without a rule stay lists, and nulls never survive."""
     rules = {"p": "first", "n": {"prefer": ["B"]}}
-    made = pipe("AB", **RULE, survivorship=rules, entity_column="entity")
+    made = memory_pipe("AB", **RULE, survivorship=rules, entity_column="entity")
     made.write_json("A", [{"_id": "a1", "k": 1, "p": None, "n": [1], "x": 1}, {"_id": "a2", "k": 2, "p": 3}])
     made.write_json("B", [{"_id": "b1", "k": 1, "p": "P", "n": {"m": 1}, "x": 2}])
 
@@ -214,9 +214,9 @@ def test_what_survives_of_whole_entities(pipe: MakePipe) -> None:
     assert target(made, "$provenance") == {"0|a1|1|b1": {"p": "B/b1", "n": "B/b1"}, "0|a2": {"p": "A/a2"}}
 
 
-def test_the_latest_needs_to_be_told(pipe: MakePipe) -> None:
+def test_the_latest_needs_to_be_told(memory_pipe: MakePipe) -> None:
     """Without a sequence column nobody knows; the dataset is named."""
-    made = pipe("AB", **RULE, survivorship={"k": "latest"})
+    made = memory_pipe("AB", **RULE, survivorship={"k": "latest"})
     made.write("A", table({"_id": ["a1"], "k": [1], "_updated": [1]}))
     made.write("B", table({"_id": ["b1"], "k": [1]}))
 

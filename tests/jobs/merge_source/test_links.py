@@ -15,7 +15,7 @@ def test_the_view_has_the_links_of_every_output(pipe: MakePipe) -> None:
     made.write("B", table({"_id": ["b1", "b2"], "x": [1, 9]}))
     made.run()
 
-    rows = links(made.spark.read.format("delta").load(str(made.target))).collect()
+    rows = links(made.target_rows()).collect()
 
     found = sorted(tuple(row) for row in rows)
     cluster = "0|a1|0|a2|1|b1"

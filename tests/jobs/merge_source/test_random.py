@@ -9,9 +9,8 @@ import datetime as dt
 import os
 import random
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Decimal
-from threading import local
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,10 +20,10 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.jobs.merge_source import intake
-from tests.conformance.lean import lean_session
 from tests.conformance.oracles import merge_source as oracle
+from tests.conformance.outcomes import Outcomes, run_selected
 from tests.conformance.test_merge_source import comparable
-from tests.jobs.merge_source.pipe import JSON, Pipe
+from tests.jobs.merge_source.pipe import JSON, MemoryPipe, Pipe
 
 FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "40")))
@@ -215,57 +214,51 @@ class Workload:
         self.tables[alias.upper()] = pa.table(columns)
 
 
+def run_workload(spark: SparkSession, seed: int, folder: Path) -> list[Any]:
+    """Run a first load and changes, in memory unless change data feeds are read, which only Delta keeps."""
+    workload = Workload(seed)
+    feeds = workload.config.get("change_detection") == "change_feed"
+    pipe = (Pipe if feeds else MemoryPipe)(spark, folder, **workload.config)
+    given: dict[str, Any] = workload.tables if workload.typed else workload.inputs
+    results: list[Any] = []
+    for step in range(STEPS):
+        for dataset, rows in (workload.change() if step else given).items():
+            if workload.typed:
+                pipe.write(dataset, rows, "overwrite")
+            else:
+                pipe.write_json(dataset, rows)
+        try:
+            pipe.run(**({} if workload.typed else JSON))
+            results.append(pipe.news())
+        except MergeError as error:
+            results.append(error)
+    return results
+
+
 @pytest.fixture(scope="module")
-def results(
+def outcomes(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[int, Future[list[Any]]]]:
-    """Run the selected workloads, two at a time, each thread in a session of its own."""
+) -> Iterator[Outcomes]:
     place = tmp_path_factory.mktemp("random")
-    # As if the target were large: only what the changes reach is read.
-    searched = pytest.MonkeyPatch()
-    searched.setattr(intake, "_SEARCHED_FROM", 0)
-    selected = [
-        item.callspec.params["seed"]
-        for item in request.session.items
-        if isinstance(item, pytest.Function)
-        and hasattr(item, "callspec")
-        and item.function is test_random_runs_are_those_of_the_oracle
-    ]
-    mine = local()
 
-    def run(seed: int) -> list[Any]:
-        if not hasattr(mine, "session"):
-            mine.session = lean_session(spark)
-        workload = Workload(seed)
-        pipe = Pipe(mine.session, place / str(seed), **workload.config)
-        given: dict[str, Any] = workload.tables if workload.typed else workload.inputs
-        results = []
-        for step in range(STEPS):
-            for dataset, rows in (workload.change() if step else given).items():
-                if workload.typed:
-                    pipe.write(dataset, rows, "overwrite")
-                else:
-                    pipe.write_json(dataset, rows)
-            try:
-                pipe.run(**({} if workload.typed else JSON))
-                results.append(pipe.news())
-            except MergeError as error:
-                results.append(error)
-        return results
+    def run(session: SparkSession, seed: int) -> list[Any]:
+        return run_workload(session, seed, place / str(seed))
 
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        yield {seed: pool.submit(run, seed) for seed in selected}
-    searched.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        # As if the target were large: only what the changes reach is read.
+        patch.setattr(intake, "_SEARCHED_FROM", 0)
+        with run_selected(spark, request, {"test_random_runs_are_those_of_the_oracle": run}) as found:
+            yield found
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_runs_are_those_of_the_oracle(seed: int, results: dict[int, Future[list[Any]]]) -> None:
+def test_random_runs_are_those_of_the_oracle(seed: int, outcomes: Outcomes) -> None:
     """What a first run and two changes write, in order and numbered, or the refusal, is what is defined."""
     workload = Workload(seed)
     print(f"workload {seed}:", workload.config)
     MergeSourceConfig.parse({**workload.config, "target": "T"})
 
-    found = results[seed].result()
+    found = outcomes["test_random_runs_are_those_of_the_oracle", seed].result()
 
     history = oracle.History(workload.config)
     for step, result in enumerate(found):

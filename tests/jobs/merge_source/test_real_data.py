@@ -41,7 +41,7 @@ def test_persons_are_found_as_well_as_the_rules_can(
     made.write("P", whole.slice(len(rows) // 2))
     made.run("second")
 
-    live = made.spark.read.format("delta").load(str(made.target)).where("NOT _deleted").select("`$ids`")
+    live = made.target_rows().where("NOT _deleted").select("`$ids`")
     found = {frozenset(pair) for row in live.collect() for pair in combinations(row[0], 2)}
     wanted = {frozenset(pair) for pair in true}
     precision, recall = len(found & wanted) / len(found), len(found & wanted) / len(wanted)

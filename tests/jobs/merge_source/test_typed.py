@@ -89,11 +89,13 @@ def test_typed_columns_and_json_give_the_same_entities(pipe: MakePipe, strategy:
 
 
 @pytest.mark.parametrize("identity", ["composite", "first"])
-def test_members_stand_in_their_order_in_every_one_of_many_clusters(pipe: MakePipe, identity: str) -> None:
+def test_members_stand_in_their_order_in_every_one_of_many_clusters(
+    memory_pipe: MakePipe, identity: str
+) -> None:
     """By dataset, then by id: rows are put in order, and the lists made of them must keep it."""
     clusters, each = 700, 5
     places = np.random.default_rng(3).permutation(clusters * each)
-    made = pipe("AB", equality=[["eq", "a.x", "b.x"]], identity=identity)
+    made = memory_pipe("AB", equality=[["eq", "a.x", "b.x"]], identity=identity)
     for name, of in (("A", places), ("B", places[::-1])):
         ids = [f"{name.lower()}{place}" for place in of]
         made.write(name, table({"_id": ids, "x": of % clusters, "said": ids}))
@@ -107,7 +109,7 @@ def test_members_stand_in_their_order_in_every_one_of_many_clusters(pipe: MakePi
     rows = made.rows()
     assert [row["$ids"] for row in rows] == expected
     assert [row["said"] for row in rows] == expected
-    kept = made.spark.read.format("delta").load(str(made.target)).select("_members.id").collect()
+    kept = made.target_rows().select("_members.id").collect()
     assert sorted(row["id"] for row in kept) == expected
     if identity == "first":
         assert [row["_id"] for row in rows] == [ids[0] for ids in expected]
@@ -116,7 +118,7 @@ def test_members_stand_in_their_order_in_every_one_of_many_clusters(pipe: MakePi
         assert [row["_id"] for row in rows] == whole
 
 
-def test_values_of_different_types_meet_by_value(pipe: MakePipe) -> None:
+def test_values_of_different_types_meet_by_value(memory_pipe: MakePipe) -> None:
     """Numbers meet numbers of any width, FLOAT by its own text; texts, flags, dates meet their own only."""
     names = ["number", "tenth", "decimal", "when", "coded", "text", "flag", "day"]
     empty = [None] * len(names)
@@ -128,7 +130,7 @@ def test_values_of_different_types_meet_by_value(pipe: MakePipe) -> None:
             made[name] = pa.array([*empty[:place], value, *empty[place + 1 :]], kind)
         return pa.table(made)
 
-    merging = pipe("AB", equality=[["eq", f"a.{name}", f"b.{name}"] for name in names])
+    merging = memory_pipe("AB", equality=[["eq", f"a.{name}", f"b.{name}"] for name in names])
     merging.write(
         "A",
         columns("a", {
@@ -179,9 +181,9 @@ def test_columns_may_have_any_name(pipe: MakePipe, lean: SparkSession) -> None:
     ]
 
 
-def test_a_coded_text_in_any_row_is_understood(pipe: MakePipe) -> None:
+def test_a_coded_text_in_any_row_is_understood(memory_pipe: MakePipe) -> None:
     """``~:`` texts are no strings: ``lower`` ignores them, and the plain rows beside them join as before."""
-    merging = pipe("AB", equality=[["eq", ["lower", "a.x"], "b.x"]])
+    merging = memory_pipe("AB", equality=[["eq", ["lower", "a.x"], "b.x"]])
     merging.write("A", table({"_id": ["a1", "a2", "a3"], "x": ["~:N:1", "Y", "~Zoo"]}))
     merging.write("B", table({"_id": ["b1", "b2", "b3"], "x": ["~:n:1", "y", "~zoo"]}))
 
@@ -221,9 +223,9 @@ def test_native_keys_are_those_of_the_definition(lean: SparkSession, case: str) 
     assert len(both) == len(texts)
 
 
-def test_the_last_version_of_an_entity_counts(pipe: MakePipe) -> None:
+def test_the_last_version_of_an_entity_counts(memory_pipe: MakePipe) -> None:
     """Of several rows of an id the one with the highest sequence is the entity, also where it is deleted."""
-    merging = pipe("AB", equality=[["eq", "a.x", "b.x"]])
+    merging = memory_pipe("AB", equality=[["eq", "a.x", "b.x"]])
     merging.write(
         "A",
         table({

@@ -1,0 +1,61 @@
+"""Where a load's rows go: the rows that stand in the target, and the one commit that changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.merge_load.memory import LoadTimes, Memory
+from airflow_merge_provider.jobs.merge_load.writing import CAPABILITY, Shape, Weighed, write
+from airflow_merge_provider.jobs.tables import Committed, LastRun, Pinned
+
+
+class Target(Protocol):
+    """What a load asks of its target; a Delta table, or rows in memory where no table is needed."""
+
+    dataset: Dataset
+    last: LastRun | None
+    times: LoadTimes
+
+    def read_rows(self) -> DataFrame:
+        """Return the rows as the run found them."""
+
+    def commit(
+        self, found: Weighed, state: Mapping[str, Any], *, full: bool, shape: Shape | None
+    ) -> Committed:
+        """Write changes as the run's one commit; ``full`` says that the rows are the whole table.
+
+        :raises ConflictError: if another run committed first.
+        """
+
+
+class DeltaTarget:
+    """A Delta table, at the version that the run found."""
+
+    def __init__(self, spark: SparkSession, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self.last = tables.last_run(spark, dataset, CAPABILITY)
+        self.times: LoadTimes = Memory.of(spark, dataset)
+        self._spark = spark
+
+    def read_rows(self) -> DataFrame:
+        """Return the rows as the run found them.
+
+        :raises DataError: if the table does not exist.
+        """
+        return tables.read(
+            self._spark, Pinned(self.dataset, None if self.last is None else self.last.version)
+        )
+
+    def commit(
+        self, found: Weighed, state: Mapping[str, Any], *, full: bool, shape: Shape | None
+    ) -> Committed:
+        """Write changes as the run's one commit; ``full`` says that the rows are the whole table.
+
+        :raises ConflictError: if another run committed first; this one has written nothing then.
+        """
+        return write(self._spark, self.dataset, self.last, found, state, anew=full, shape=shape)

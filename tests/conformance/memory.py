@@ -1,0 +1,80 @@
+"""Tables in memory: what a run reads and writes where no Delta table is needed.
+
+A Delta table of ten rows costs several Spark jobs for every version that is read, and more to write it. What
+a run decides does not depend on where its rows lie, so most vectors run on these tables; some of each
+capability run on Delta from end to end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.jobs.tables import Committed, LastRun, Pinned
+
+
+class MemoryTable:
+    """A source: its rows and how often they have changed."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self._dataset = Dataset(name, path=str(folder / name))
+        self._version = -1
+        self._rows: pa.Table | None = None
+
+    @property
+    def rows(self) -> pa.Table | None:
+        """The rows; None before the first write."""
+        return self._rows
+
+    def write(self, rows: pa.Table) -> None:
+        """Replace all rows."""
+        self._rows = rows
+        self._version += 1
+
+    def append(self, rows: pa.Table) -> None:
+        """Add rows."""
+        self.write(rows if self._rows is None else pa.concat_tables([self._rows, rows]))
+
+    def pin(self, spark: SparkSession) -> Pinned:
+        """Return the rows at their version, as a run pins a dataset."""
+        if self._rows is None:
+            return Pinned(self._dataset, None)
+        frame = spark.createDataFrame(self._rows)
+        return Pinned(self._dataset, self._version, self._dataset.id, frame)
+
+
+class MemoryTarget:
+    """The rows that runs write, and what the last of them said on its commit."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.dataset = Dataset(name, path=str(folder / name))
+        self.last: LastRun | None = None
+        self.rows: DataFrame | None = None
+
+    def read_rows(self) -> DataFrame:
+        """Return the rows as the last run left them."""
+        if self.rows is None:
+            raise AssertionError("nothing was written yet")
+        return self.rows
+
+    def pin(self) -> Pinned:
+        """Return the rows as a run pins a dataset."""
+        return Pinned(self.dataset, self.last.version if self.last else None, rows=self.rows)
+
+    def store(self, rows: DataFrame) -> None:
+        """Compute rows now: what they are made of may be gone when they are read."""
+        self.rows = rows.localCheckpoint(eager=True)
+
+    def keep(self, state: Mapping[str, Any], write: Callable[[], object]) -> Committed:
+        """Let a run write, and keep its state as the text that a commit carries."""
+        number = self.last.number + 1 if self.last else 1
+        write()
+        version = number - 1
+        self.last = LastRun(number, version, version, json.loads(json.dumps({**state, "number": number})))
+        return Committed(version, number)

@@ -1,0 +1,44 @@
+"""Run the vectors that a module's tests have selected, two at a time, before the first of them asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import local
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.conformance.lean import lean_session
+
+# By the name of the test and its parameter.
+Outcomes = dict[tuple[str, Any], Future[Any]]
+Run = Callable[[SparkSession, Any], Any]
+
+
+@contextmanager
+def run_selected(
+    spark: SparkSession, request: pytest.FixtureRequest, runs: dict[str, Run], **conf: str
+) -> Iterator[Outcomes]:
+    """Start the run of every selected case, each thread in a lean session of its own with ``conf``.
+
+    ``runs`` says by the name of a test what it runs for its one parameter.
+    """
+    selected = [
+        (item.originalname, *item.callspec.params.values())
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.module is request.module and item.originalname in runs
+    ]
+    mine = local()
+
+    def run(test: str, case: Any) -> Any:
+        if not hasattr(mine, "session"):
+            mine.session = lean_session(spark)
+            for name, value in conf.items():
+                mine.session.conf.set(name, value)
+        return runs[test](mine.session, case)
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        yield {case: pool.submit(run, *case) for case in selected}
