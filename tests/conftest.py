@@ -27,12 +27,15 @@ _MARKERS = {"jobs": "spark", "conformance": "spark", "dags": "airflow", "e2e": "
 _ORDER = ("e2e", "jobs", "conformance", "dags", "architecture")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark tests by their folder."""
+    if (folder := _folder(item)) in _MARKERS:
+        item.add_marker(_MARKERS[folder])
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by their folder and put the folders in order; inside a folder the order stays random."""
-    for item in items:
-        if (folder := _folder(item)) in _MARKERS:
-            item.add_marker(_MARKERS[folder])
+    """Put the folders in order; inside a folder the order stays random."""
     items.sort(key=lambda item: _ORDER.index(_folder(item)) if _folder(item) in _ORDER else len(_ORDER))
 
 

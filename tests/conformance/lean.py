@@ -21,6 +21,8 @@ _PROCESS = {
 }
 
 _SETTINGS = {
+    # VACUUM would list ten files in ten thousand tasks.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.databricks.delta.snapshotPartitions": "1",

@@ -26,8 +26,6 @@ from demo.tables import entities, entity_lines, write
 from airflow_merge_provider.core.child import die_with_parent
 from airflow_merge_provider.jars import spark_home
 
-pytestmark = pytest.mark.scheduler
-
 ROOT = Path(__file__).parents[2]
 SERVICES = yaml.safe_load((ROOT / "docker-compose.yaml").read_text(encoding="utf-8"))["services"]
 PATIENCE = 120.0

@@ -11,8 +11,6 @@ from deltalake import DeltaTable
 from demo.local_airflow import ALL, LocalAirflow
 from demo.tables import Row, read
 
-pytestmark = pytest.mark.scheduler
-
 HEAD = "example_pipeline"
 CHAIN = tuple(f"{HEAD}_{name}" for name in ("airports", "flights", "weather", "departures", "history"))
 FLIGHTS = 6_099  # of the first week of the year

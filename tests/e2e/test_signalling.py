@@ -11,8 +11,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from demo.local_airflow import ALL, LocalAirflow
 
-pytestmark = pytest.mark.scheduler
-
 DAGS = Path(__file__).parent / "signalling_dags"
 NAMES = ("burst_out", "paused_out", "slow_out", "loop_there", "loop_back", "watched_out", "waiting_out")
 PATIENCE = 180.0

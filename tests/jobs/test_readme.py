@@ -13,8 +13,6 @@ from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_source.job import run
 from airflow_merge_provider.jobs.progress import Progress
 
-pytestmark = pytest.mark.spark
-
 README = Path(__file__).parents[2] / "README.md"
 
 
