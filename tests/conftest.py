@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from itertools import count
@@ -68,8 +69,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def _forgetful(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let Delta forget tables now and then: it remembers each for an hour, and a thousand fill the heap."""
+    """Let Delta forget tables now and then: it remembers each for an hour, and a thousand fill the heap.
+
+    So do the plans of DataFrames in cycles that Python has not collected yet.
+    """
     yield
     if "spark" in request.fixturenames and next(_turns) % _FORGET_AFTER == 0:
+        gc.collect()
         session: SparkSession = request.getfixturevalue("spark")
         session.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()

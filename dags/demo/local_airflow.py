@@ -71,10 +71,17 @@ class LocalAirflow:
         # The machine's proxies are for the world outside, not for this machine.
         self._client = httpx.Client(base_url=f"{self.url}/api/v2", trust_env=False, timeout=30)
 
-    def __enter__(self) -> Self:
+    def make_database(self) -> None:
+        """Make the database in ``home``, once for each version of Airflow.
+
+        :raises JobError: when Airflow cannot make it.
+        """
         self.home.mkdir(parents=True, exist_ok=True)
+        self._migrate(self._environment())
+
+    def __enter__(self) -> Self:
+        self.make_database()
         env = self._environment()
-        self._migrate(env)
         self._started = time.time()
         try:
             for part in self._parts:

@@ -14,6 +14,8 @@ from airflow_merge_provider.launch import submit_conf
 _PROCESS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseSerialGC -Xmn1g",
     "spark.driver.memory": "3g",
+    # By default every aggregate and every sort of ten rows gets 64 MB, filled with zeros.
+    "spark.buffer.pageSize": "256k",
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "100",

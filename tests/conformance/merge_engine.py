@@ -1,7 +1,7 @@
 """How a merge engine vector is run: each commit is folded into the rows so far by the job's own functions.
 
 The configuration is parsed and planned as for the operator, and the fold runs on Spark; the rows between two
-commits are kept here instead of in a table.
+commits are kept here instead of in a table. ``outcome_on_delta`` runs the whole job over Delta tables.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
@@ -24,14 +25,18 @@ from airflow_merge_provider.core.merge_engine.checks import plan
 from airflow_merge_provider.core.merge_engine.columns import columns_of
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs import sql
 from airflow_merge_provider.jobs.merge_engine.counting import AFTER, BEFORE, CHANGE, REMOVED
+from airflow_merge_provider.jobs.merge_engine.job import run
 from airflow_merge_provider.jobs.merge_engine.outcome import outcome as folded
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, KIND, PROBLEM
+from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.spark_errors import typed
 from tests.conformance.flink_types import column
 
 Rows = list[dict[str, Any]]
+_KIND = "row_kind"
 
 
 def outcome(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
@@ -52,16 +57,48 @@ def outcome(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> 
     return {"id": vector["id"], "rows": table.written(), "changes": changes}
 
 
+def outcome_on_delta(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
+    """Append every commit to a Delta table, run the job after each, and return the target's rows."""
+    fields = [column(name, text) for name, text in vector["schema"].items()]
+    schema = StructType.fromJson({"type": "struct", "fields": fields})
+    names = [*vector["schema"], _KIND]
+    for number, commit in enumerate(vector["commits"]):
+        read = _records(fields, commit)
+        content = pa.Table.from_pylist(read, to_arrow_schema(schema))
+        content = content.append_column(_KIND, pa.array([record[0] for record in commit], pa.string()))
+        write_deltalake(str(warehouse / "changes"), content.select(names), mode="append")
+        request = JobRequest(
+            job="merge_engine",
+            config={**_settings(vector), "source": "changes", "target": "state", "row_kind_column": _KIND},
+            run=RunToken(dag_id="conformance", run_id=str(number), task_id=vector["id"]),
+            warehouse=str(warehouse),
+            started_at=number,
+        )
+        run(spark, request, Progress(out=str))
+    found = spark.read.format("delta").load(str(warehouse / "state")).toArrow().to_pylist()
+    return {"rows": [[written(row[field["name"]], field["type"]) for field in fields] for row in found]}
+
+
 def _config(vector: Mapping[str, Any]) -> MergeEngineConfig:
-    return MergeEngineConfig.parse(
-        {
-            "merge_engine": vector["engine"],
-            "primary_key": vector["primary_key"],
-            "partition_by": vector.get("partition_by", []),
-            "options": vector["options"],
-            "tombstone_retention": vector.get("tombstone_retention"),
-        }
-    )
+    return MergeEngineConfig.parse(_settings(vector))
+
+
+def _settings(vector: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "merge_engine": vector["engine"],
+        "primary_key": vector["primary_key"],
+        "partition_by": vector.get("partition_by", []),
+        "options": vector["options"],
+        "tombstone_retention": vector.get("tombstone_retention"),
+    }
+
+
+def _records(fields: Sequence[Mapping[str, Any]], commit: Sequence[Sequence[Any]]) -> Rows:
+    """Return the records of a commit without their kinds."""
+    return [
+        {field["name"]: native(value, field["type"]) for field, value in zip(fields, values, strict=True)}
+        for _, *values in commit
+    ]
 
 
 class Table:
@@ -78,14 +115,7 @@ class Table:
 
     def commit(self, records: Sequence[Sequence[Any]]) -> list[list[Any]]:
         """Fold one commit in and give its net changes; each record is its kind and its values."""
-        read = [
-            {
-                field["name"]: native(value, field["type"])
-                for field, value in zip(self._fields, values, strict=True)
-            }
-            for _, *values in records
-        ]
-        batch = self._frame(read, [record[0] for record in records])
+        batch = self._frame(_records(self._fields, records), [record[0] for record in records])
         stored = self._frame(list(self._rows.values())) if self._rows else None
         removed = None
         if self._removed:

@@ -14,13 +14,15 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - its name everywhere
 
+from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.errors import ConfigError, MergeError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.jobs import tables
 from airflow_merge_provider.jobs.merge_source.changes import Changes
 from airflow_merge_provider.jobs.merge_source.job import merge_datasets, run
 from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.tables import Committed
+from airflow_merge_provider.jobs.tables import Committed, Pinned
 from tests.conformance import memory
 from tests.conformance.memory import MemoryTable
 
@@ -77,7 +79,7 @@ class DeltaLake:
 
 
 class MemoryLake:
-    """The same in memory: runs begin where the operator's have found their tables."""
+    """The same in memory, but for datasets that are on Delta: runs begin with their tables found."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark, self._folder = spark, folder
@@ -99,12 +101,17 @@ class MemoryLake:
     def run(self, request: JobRequest) -> dict[str, Any]:
         """Merge the datasets into the target, and return the report."""
         config = MergeSourceConfig.parse(request.config)
-        pinned = [self._table(name).pin(self._spark) for name in config.dataset_ids]
+        pinned = [self._pin(name) for name in config.dataset_ids]
         return merge_datasets(self._spark, request, Progress(out=str), config, self.target, pinned)
 
     def target_rows(self) -> DataFrame:
         """Return the rows of the target."""
         return self.target.read_rows()
+
+    def _pin(self, name: str) -> Pinned:
+        if name in self._tables:
+            return self._tables[name].pin(self._spark)
+        return tables.pin(self._spark, resolve(name, str(self._folder)))
 
     def _table(self, name: str) -> MemoryTable:
         return self._tables.setdefault(name, MemoryTable(name, self._folder))

@@ -40,5 +40,8 @@ def run_selected(
                 mine.session.conf.set(name, value)
         return runs[test](mine.session, case)
 
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    pool = ThreadPoolExecutor(max_workers=2)
+    try:
         yield {case: pool.submit(run, *case) for case in selected}
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -42,6 +42,23 @@ FOLDED = {
 }
 
 
+# Each engine with groups, sequences, removals and functions, and several commits.
+ON_DELTA = (
+    "dedup-003-whole-row-is-replaced-nulls-included",
+    "dedup-004-delete-last-removes-key",
+    "pu-001-seed-example",
+    "pu-005-update-after-like-insert",
+    "sg-002-seed-example",
+    "sga-001-doc-first-value-and-sum",
+    "sga-003-null-sequence-does-not-sum",
+    "agg-001-seed-max-and-sum",
+    "agg-002-default-is-last-non-null",
+    "fr-002-first-row-across-commits",
+    "fr-003-nulls-of-the-first-row-stay",
+    "acc-001-group-protects-its-own-field",
+)
+
+
 @pytest.mark.parametrize("vector", CONFIGURATIONS, ids=lambda vector: vector["id"])
 def test_a_wrong_configuration_is_refused(vector: Vector, tmp_path: Path) -> None:
     """Without Spark, with all that the message must name."""
@@ -59,7 +76,11 @@ def outcomes(
     def folded(session: SparkSession, id_: str) -> Any:
         return runner.line_of(merge_engine, session, FOLDED[id_], place)
 
-    with run_selected(spark, request, {"test_a_vector_comes_out": folded}) as found:
+    def on_delta(session: SparkSession, id_: str) -> Any:
+        return merge_engine.outcome_on_delta(session, FOLDED[id_], place / id_)
+
+    runs = {"test_a_vector_comes_out": folded, "test_a_vector_comes_out_of_tables": on_delta}
+    with run_selected(spark, request, runs) as found:
         yield found
 
 
@@ -77,6 +98,14 @@ def test_a_vector_comes_out(id_: str, outcomes: Outcomes) -> None:
         assert [bag(vector, commit, 1) for commit in line["changes"]] == [
             bag(vector, commit, 1) for commit in vector["ours_changes"]
         ]
+
+
+@pytest.mark.parametrize("id_", ON_DELTA)
+def test_a_vector_comes_out_of_tables(id_: str, outcomes: Outcomes) -> None:
+    """Runs over a Delta table leave the expected rows in another one."""
+    vector, line = FOLDED[id_], outcomes["test_a_vector_comes_out_of_tables", id_].result()
+
+    assert bag(vector, line["rows"]) == bag(vector, expected(vector))
 
 
 def mentions(vector: Vector) -> set[str]:

@@ -11,6 +11,8 @@ from deltalake import DeltaTable
 from demo.local_airflow import ALL, LocalAirflow
 from demo.tables import Row, read
 
+from tests.e2e.conftest import MakeHome
+
 HEAD = "example_pipeline"
 CHAIN = tuple(f"{HEAD}_{name}" for name in ("airports", "flights", "weather", "departures", "history"))
 FLIGHTS = 6_099  # of the first week of the year
@@ -49,11 +51,11 @@ class Pipeline:
 
 
 @pytest.fixture(scope="module")
-def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+def pipeline(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -> Iterator[Pipeline]:
     """Give the pipeline after its first run."""
     home = tmp_path_factory.mktemp("pipeline")
     warehouse = home / "warehouse"
-    with LocalAirflow(home / "airflow", warehouse, parts=ALL) as airflow:
+    with LocalAirflow(airflow_home(home), warehouse, parts=ALL) as airflow:
         airflow.wait_until_ready((HEAD, *CHAIN))
         made = Pipeline(airflow, warehouse)
         made.start()

@@ -11,6 +11,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from demo.local_airflow import ALL, LocalAirflow
 
+from tests.e2e.conftest import MakeHome
+
 DAGS = Path(__file__).parent / "signalling_dags"
 NAMES = ("burst_out", "paused_out", "slow_out", "loop_there", "loop_back", "watched_out", "waiting_out")
 PATIENCE = 180.0
@@ -67,12 +69,12 @@ class Lake:
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+def lake(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -> Iterator[Lake]:
     """Give one Airflow for all tests of this file, with scheduler and triggerer."""
     home = tmp_path_factory.mktemp("signalling")
     warehouse = home / "warehouse"
     warehouse.mkdir()
-    with LocalAirflow(home / "airflow", warehouse, parts=ALL, dags=DAGS) as airflow:
+    with LocalAirflow(airflow_home(home), warehouse, parts=ALL, dags=DAGS) as airflow:
         airflow.wait_until_ready(NAMES)
         yield Lake(airflow, warehouse)
 

@@ -2,23 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import signal
-import socket
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-
-from airflow_merge_provider.core.errors import JobError
-from airflow_merge_provider.core.protocol import JobFailure, JobResult
-from airflow_merge_provider.launch import JobProcess
-from tests.jobs import probe
-from tests.jobs.delta_log import commits
 
 
 def test_a_local_session_is_lean_and_strict(spark):
@@ -55,73 +39,3 @@ def test_a_failed_statement_prints_nothing(spark, capfd):
         spark.sql("SELECT nobody")
 
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """Start the server that users start, and end it as they do."""
-    with socket.socket() as probe_socket:
-        probe_socket.bind(("127.0.0.1", 0))
-        port = probe_socket.getsockname()[1]
-    command = [sys.executable, "-m", "airflow_merge_provider", "connect-server", "--port", str(port)]
-    process = subprocess.Popen(
-        [*command, "--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    said = process.stdout.readline()
-    yield re.search(r"sc://\S+", said)[0]
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
-
-
-def test_the_same_job_commits_through_a_server(spark, server, tmp_path):
-    """A light child process, a session on the server, the same commits and the same conflicts."""
-    source, target = str(tmp_path / "source"), str(tmp_path / "target")
-    spark.range(3).selectExpr("id", "id + 1 AS amount").write.format("delta").save(source)
-
-    def through(run_id: str, **config) -> JobResult | JobFailure:
-        asked = probe.request(source, target, run_id, **config)
-        return JobProcess(asked, script=Path(probe.__file__), remote=server, on_line=lambda _: None).run()
-
-    first, again, second = through("r1"), through("r1"), through("r2")
-    broken, distrusted = through("r3", broken=True), through("r3", fail=True)
-
-    assert (first.report["changed"], first.report["version"]) == (True, 0)
-    assert (again.report["changed"], again.report["version"]) == (False, 0)
-    assert (second.report["changed"], second.report["version"]) == (True, 1)
-    assert [each["txn"][1] for each in commits(Path(target))] == [1, 2]
-    assert (broken.code, broken.message.split("]")[0]) == ("data", "[USER_RAISED_EXCEPTION")
-    assert (distrusted.code, distrusted.message) == ("data", "the source is not to be trusted")
-    assert spark.sql(f"SELECT sum(amount) AS total FROM delta.`{target}`").collect()[0].total == 12
-
-
-def test_a_job_that_is_ended_is_ended_on_the_server_too(spark, server, tmp_path):
-    """The statement does not go on and commit after the task was stopped."""
-    source, target = str(tmp_path / "source"), str(tmp_path / "target")
-    spark.range(0, 2, 1, 1).selectExpr("id", "id + 1 AS amount").write.format("delta").save(source)
-    asked = probe.request(source, target, slow=True)
-    job = JobProcess(asked, script=Path(probe.__file__), remote=server, on_line=lambda _: None)
-    ended: list[object] = []
-
-    def run() -> None:
-        try:
-            ended.append(job.run())
-        except JobError as error:
-            ended.append(error.message)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    end = time.monotonic() + 120
-    while not any(Path(target).glob("*.parquet")):
-        assert thread.is_alive(), ended
-        assert time.monotonic() < end, "the statement does not begin"
-        time.sleep(0.05)
-    job.kill()
-    thread.join(30)
-
-    # Nothing shows that a statement will never commit: this is longer than it would have taken.
-    time.sleep(7)
-    assert ended == ["The Spark process was ended on request"]
-    assert not list(Path(target).glob("_delta_log/*.json"))

@@ -115,6 +115,14 @@ class MemoryPipe(Pipe):
         return self._lake.target.read_rows()
 
 
+class FeedPipe(MemoryPipe):
+    """The same with datasets on Delta, which alone keeps change data feeds."""
+
+    def write(self, dataset: str, rows: pa.Table, mode: str = "append") -> None:
+        """Write a typed table."""
+        Pipe.write(self, dataset, rows, mode)
+
+
 def column(values: Iterable[Any], kind: pa.DataType | None = None) -> pa.Array:
     return pa.array(list(values), kind)
 

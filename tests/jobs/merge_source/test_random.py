@@ -23,7 +23,7 @@ from airflow_merge_provider.jobs.merge_source import intake
 from tests.conformance.oracles import merge_source as oracle
 from tests.conformance.outcomes import Outcomes, run_selected
 from tests.conformance.test_merge_source import comparable
-from tests.jobs.merge_source.pipe import JSON, MemoryPipe, Pipe
+from tests.jobs.merge_source.pipe import JSON, FeedPipe, MemoryPipe
 
 FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "40")))
@@ -215,10 +215,10 @@ class Workload:
 
 
 def run_workload(spark: SparkSession, seed: int, folder: Path) -> list[Any]:
-    """Run a first load and changes, in memory unless change data feeds are read, which only Delta keeps."""
+    """Run a first load and changes in memory, over datasets on Delta where their change data feeds are read."""
     workload = Workload(seed)
     feeds = workload.config.get("change_detection") == "change_feed"
-    pipe = (Pipe if feeds else MemoryPipe)(spark, folder, **workload.config)
+    pipe = (FeedPipe if feeds else MemoryPipe)(spark, folder, **workload.config)
     given: dict[str, Any] = workload.tables if workload.typed else workload.inputs
     results: list[Any] = []
     for step in range(STEPS):
