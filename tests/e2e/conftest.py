@@ -1,4 +1,4 @@
-"""Homes for whole Airflows: the database is made once in a process and copied; and DAG runs in this process."""
+"""Homes for whole Airflows, whose database is made once in a process and copied; DAG runs in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session that jobs get: its settings, its silence, and the same job through a Spark Connect server."""
+"""The session that jobs get: its settings and its silence."""
 
 from __future__ import annotations
 

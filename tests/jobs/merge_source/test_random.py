@@ -215,7 +215,7 @@ class Workload:
 
 
 def run_workload(spark: SparkSession, seed: int, folder: Path) -> list[Any]:
-    """Run a first load and changes in memory, over datasets on Delta where their change data feeds are read."""
+    """Run a first load and changes in memory; datasets whose change data feeds are read are on Delta."""
     workload = Workload(seed)
     feeds = workload.config.get("change_detection") == "change_feed"
     pipe = (FeedPipe if feeds else MemoryPipe)(spark, folder, **workload.config)
