@@ -12,7 +12,7 @@ from airflow_merge_provider.launch import submit_conf
 # A suite keeps its JVM for minutes, so both compilers pay (the JVM of one job, which ends soon, has one), and
 # most objects die young. What Spark keeps for its pages is never looked at.
 _PROCESS = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseSerialGC -Xmn1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m",
     "spark.driver.memory": "3g",
     # By default every aggregate and every sort of ten rows gets 64 MB, filled with zeros.
     "spark.buffer.pageSize": "256k",
