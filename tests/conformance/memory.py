@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.dataset import Dataset, resolve
+from airflow_merge_provider.jobs import tables
 from airflow_merge_provider.jobs.tables import Committed, LastRun, Pinned
 
 
@@ -49,6 +50,35 @@ class MemoryTable:
         return Pinned(self._dataset, self._version, self._dataset.id, frame)
 
 
+class MemoryTables:
+    """Sources by their names."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark, self._folder = spark, folder
+        self._tables: dict[str, MemoryTable] = {}
+
+    def append(self, dataset: str, rows: pa.Table) -> None:
+        """Add rows to a dataset."""
+        self._table(dataset).append(rows)
+
+    def write(self, dataset: str, rows: pa.Table) -> None:
+        """Replace all rows of a dataset."""
+        self._table(dataset).write(rows)
+
+    def read(self, dataset: str) -> pa.Table | None:
+        """Return all rows of a dataset; None before the first write."""
+        return self._table(dataset).rows
+
+    def pin(self, dataset: str) -> Pinned:
+        """Return a dataset as a run pins it; one that was never written here is looked for on Delta."""
+        if dataset in self._tables:
+            return self._tables[dataset].pin(self._spark)
+        return tables.pin(self._spark, resolve(dataset, str(self._folder)))
+
+    def _table(self, name: str) -> MemoryTable:
+        return self._tables.setdefault(name, MemoryTable(name, self._folder))
+
+
 class MemoryTarget:
     """The rows that runs write, and what the last of them said on its commit."""
 
@@ -71,7 +101,7 @@ class MemoryTarget:
         """Compute rows now: what they are made of may be gone when they are read."""
         self.rows = rows.localCheckpoint(eager=True)
 
-    def keep(self, state: Mapping[str, Any], write: Callable[[], object]) -> Committed:
+    def commit(self, state: Mapping[str, Any], write: Callable[[], object]) -> Committed:
         """Let a run write, and keep its state as the text that a commit carries."""
         number = self.last.number + 1 if self.last else 1
         write()

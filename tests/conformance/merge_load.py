@@ -27,9 +27,9 @@ from airflow_merge_provider.jobs.merge_load.job import load_rows, run
 from airflow_merge_provider.jobs.merge_load.writing import Shape, Weighed, inserted_rows
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.statements import NEW, OLD
-from airflow_merge_provider.jobs.tables import Committed, Pinned
+from airflow_merge_provider.jobs.tables import Committed
 from tests.conformance import memory
-from tests.conformance.memory import MemoryTable
+from tests.conformance.memory import MemoryTables
 
 TARGET = "t"
 _OURS = (HASH_COLUMN, ROW_ID, PARENT_ID, ROOT_ID, LIST_INDEX)
@@ -72,17 +72,17 @@ class MemoryTarget(memory.MemoryTarget):
         super().__init__(name, folder)
         self.times = MemoryTimes()
 
-    def commit(
+    def write(
         self, found: Weighed, state: Mapping[str, Any], *, full: bool, shape: Shape | None
     ) -> Committed:
         """Put changes into the rows, as the MERGE does."""
         if full or self.last is None:
-            return self.keep(state, partial(self.store, inserted_rows(found.changes, shape)))
+            return self.commit(state, partial(self.store, inserted_rows(found.changes, shape)))
         merged = self._merged(found, inserted_rows(found.changes, None))
         for field in self.read_rows().schema:
             if field.metadata:
                 merged = merged.withMetadata(field.name, field.metadata)
-        return self.keep(state, partial(self.store, merged))
+        return self.commit(state, partial(self.store, merged))
 
     def _merged(self, found: Weighed, inserts: DataFrame) -> DataFrame:
         """Return the rows after updates, deletions and inserts; new columns are NULL in old rows."""
@@ -132,32 +132,25 @@ class DeltaLake:
         return found
 
 
-class MemoryLake:
+class MemoryLake(MemoryTables):
     """The same in memory, for rows without lists: runs begin with their tables found."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self._spark, self._folder = spark, folder
-        self._sources: dict[str, MemoryTable] = {}
+        super().__init__(spark, folder)
         self.target = MemoryTarget(TARGET, folder)
 
-    def write(self, source: str, rows: pa.Table) -> None:
-        """Replace all rows of a source."""
-        self._sources.setdefault(source, MemoryTable(source, self._folder)).write(rows)
-
     def run(self, request: JobRequest) -> dict[str, Any]:
-        """Load the source, and return the report."""
+        """Load the source, or check the history, and return the report."""
         config, progress = load_config(request.config), Progress(out=str)
         if isinstance(config, Scd2CheckConfig):
-            source = None if config.source is None else self._pin(config.source)
+            source = None if config.source is None else self.pin(str(config.source))
             return check_history(self._spark, request, config, self.target.pin(), source, progress)
-        return load_rows(self._spark, request, progress, config, self.target, self._pin(config.source))
+        source = self.pin(str(config.source))
+        return load_rows(self._spark, request, progress, config, self.target, source)
 
     def tables(self) -> dict[str, DataFrame]:
         """Return the target, if there is one."""
         return {} if self.target.last is None else {TARGET: self.target.read_rows()}
-
-    def _pin(self, source: Any) -> Pinned:
-        return self._sources[str(source)].pin(self._spark)
 
 
 Lake = DeltaLake | MemoryLake

@@ -14,17 +14,14 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - its name everywhere
 
-from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.errors import ConfigError, MergeError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs import tables
 from airflow_merge_provider.jobs.merge_source.changes import Changes
 from airflow_merge_provider.jobs.merge_source.job import merge_datasets, run
 from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.tables import Committed, Pinned
 from tests.conformance import memory
-from tests.conformance.memory import MemoryTable
+from tests.conformance.memory import MemoryTables
 
 TARGET = "conformance_target"
 SCHEMA = pa.schema({"_updated": pa.int64(), "entity": pa.string()})
@@ -45,10 +42,6 @@ class MemoryTarget(memory.MemoryTarget):
         """Put changed rows in the place of those with the same IDs, and add the others."""
         kept = self.read_rows().join(F.broadcast(changes.rows.select("_id")), "_id", "left_anti")
         self.store(kept.unionByName(changes.rows, allowMissingColumns=new_columns))
-
-    def commit(self, state: Mapping[str, Any], write: Callable[[], None]) -> Committed:
-        """Let a run write, and keep its state."""
-        return self.keep(state, write)
 
 
 class DeltaLake:
@@ -78,43 +71,22 @@ class DeltaLake:
         return self._spark.read.format("delta").load(str(self._folder / TARGET))
 
 
-class MemoryLake:
+class MemoryLake(MemoryTables):
     """The same in memory, but for datasets that are on Delta: runs begin with their tables found."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self._spark, self._folder = spark, folder
-        self._tables: dict[str, MemoryTable] = {}
+        super().__init__(spark, folder)
         self.target = MemoryTarget(TARGET, folder)
-
-    def append(self, dataset: str, rows: pa.Table) -> None:
-        """Add rows to a dataset."""
-        self._table(dataset).append(rows)
-
-    def read(self, dataset: str) -> pa.Table:
-        """Return all rows of a dataset."""
-        return self._table(dataset).rows
-
-    def write(self, dataset: str, rows: pa.Table) -> None:
-        """Replace all rows of a dataset."""
-        self._table(dataset).write(rows)
 
     def run(self, request: JobRequest) -> dict[str, Any]:
         """Merge the datasets into the target, and return the report."""
         config = MergeSourceConfig.parse(request.config)
-        pinned = [self._pin(name) for name in config.dataset_ids]
+        pinned = [self.pin(name) for name in config.dataset_ids]
         return merge_datasets(self._spark, request, Progress(out=str), config, self.target, pinned)
 
     def target_rows(self) -> DataFrame:
         """Return the rows of the target."""
         return self.target.read_rows()
-
-    def _pin(self, name: str) -> Pinned:
-        if name in self._tables:
-            return self._tables[name].pin(self._spark)
-        return tables.pin(self._spark, resolve(name, str(self._folder)))
-
-    def _table(self, name: str) -> MemoryTable:
-        return self._tables.setdefault(name, MemoryTable(name, self._folder))
 
 
 Lake = DeltaLake | MemoryLake

@@ -288,7 +288,7 @@ class _Run:
                 added = {} if lists is None else self._added(lists, found)
                 tails = {"nested": sorted({*known, *added})} if {*known, *added} else {}
                 state = {**self.state, "counts": counts, **tails}
-                version = self.target.commit(found, state, full=anew, shape=strategy.shape).version
+                version = self.target.write(found, state, full=anew, shape=strategy.shape).version
         cleared = self._cleared({*known, *added}) if lists is not None else {}
         in_lists = {
             tail: {"inserted": added.get(tail, 0), "deleted": cleared.get(tail, 0)}

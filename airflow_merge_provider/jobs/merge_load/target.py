@@ -8,10 +8,10 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs import tables
 from airflow_merge_provider.jobs.merge_load.memory import LoadTimes, Memory
 from airflow_merge_provider.jobs.merge_load.writing import CAPABILITY, Shape, Weighed, write
-from airflow_merge_provider.jobs.tables import Committed, LastRun, Pinned
+from airflow_merge_provider.jobs.tables import Committed, LastRun
+from airflow_merge_provider.jobs.target import TargetTable
 
 
 class Target(Protocol):
@@ -24,7 +24,7 @@ class Target(Protocol):
     def read_rows(self) -> DataFrame:
         """Return the rows as the run found them."""
 
-    def commit(
+    def write(
         self, found: Weighed, state: Mapping[str, Any], *, full: bool, shape: Shape | None
     ) -> Committed:
         """Write changes as the run's one commit; ``full`` says that the rows are the whole table.
@@ -33,25 +33,14 @@ class Target(Protocol):
         """
 
 
-class DeltaTarget:
-    """A Delta table, at the version that the run found."""
+class DeltaTarget(TargetTable):
+    """A Delta table of loaded rows."""
 
     def __init__(self, spark: SparkSession, dataset: Dataset) -> None:
-        self.dataset = dataset
-        self.last = tables.last_run(spark, dataset, CAPABILITY)
+        super().__init__(spark, dataset, CAPABILITY)
         self.times: LoadTimes = Memory.of(spark, dataset)
-        self._spark = spark
 
-    def read_rows(self) -> DataFrame:
-        """Return the rows as the run found them.
-
-        :raises DataError: if the table does not exist.
-        """
-        return tables.read(
-            self._spark, Pinned(self.dataset, None if self.last is None else self.last.version)
-        )
-
-    def commit(
+    def write(
         self, found: Weighed, state: Mapping[str, Any], *, full: bool, shape: Shape | None
     ) -> Committed:
         """Write changes as the run's one commit; ``full`` says that the rows are the whole table.
