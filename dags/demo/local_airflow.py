@@ -6,6 +6,7 @@ import contextlib
 import importlib.metadata
 import json
 import os
+import random
 import secrets
 import signal
 import socket
@@ -32,6 +33,7 @@ DAGS = Path(__file__).resolve().parents[1]
 NEEDED = ("api-server", "scheduler", "dag-processor")
 ALL = (*NEEDED, "triggerer")
 
+_PORTS = range(20_000, 32_000)
 _START_SECONDS = 180.0
 _STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.5
@@ -298,15 +300,20 @@ class LocalAirflow:
         return next((line for line in reversed(lines) if line.strip()), "it said nothing")
 
 
-def free_port(wanted: int = 0) -> int:
-    """Give a port of this machine that nobody listens on: the wanted one where it is free."""
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((HOST, wanted))
-        except OSError:
-            return free_port()
-        return int(listener.getsockname()[1])
+def free_port(wanted: int | None = None) -> int:
+    """Return a port of this machine that nobody listens on: the wanted one where it is free.
+
+    Others are below those that the system hands out by itself: before the caller listens on one of these, any
+    connection of another process may have it.
+    """
+    candidates = [] if wanted is None else [wanted]
+    for port in (*candidates, *random.sample(_PORTS, len(_PORTS))):
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                listener.bind((HOST, port))
+                return port
+    raise JobError(f"No port from {_PORTS.start} to {_PORTS.stop - 1} is free")
 
 
 def _is_of_another(name: str) -> bool:

@@ -50,7 +50,7 @@ def outcomes(
         return run(session, MATCHING[id_], place / id_)
 
     def on_delta(session: SparkSession, id_: str) -> Any:
-        return runner.line_of(merge_load, session, MATCHING[id_], place / id_)
+        return runner.line_of(merge_load, session, MATCHING[id_], place / "delta" / id_)
 
     runs = {
         "test_loads_write_what_the_vector_expects": in_memory,

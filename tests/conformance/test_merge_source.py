@@ -52,7 +52,7 @@ def outcomes(
         return merge_source.outcome_in_memory(session, WITH_STEPS[id_], place / id_)
 
     def on_delta(session: SparkSession, id_: str) -> Any:
-        return runner.line_of(merge_source, session, WITH_STEPS[id_], place / id_)
+        return runner.line_of(merge_source, session, WITH_STEPS[id_], place / "delta" / id_)
 
     runs = {
         "test_runs_write_what_the_vector_expects": in_memory,
