@@ -121,6 +121,7 @@ def alive(port: int) -> int:
     return int(str(page(port).get("aliveworkers", -1)))
 
 
+# More than 20 seconds: PostgreSQL, a Spark cluster and four processes of Airflow start.
 def test_an_example_runs_in_the_set_up_of_the_compose_file(postgres, spark_cluster, tmp_path):
     """The worked example comes out as printed, and it was the master's application that made it."""
     asked = SERVICES["airflow-scheduler"]["environment"]

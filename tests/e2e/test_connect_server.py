@@ -42,6 +42,7 @@ def server() -> Iterator[str]:
     assert process.wait(60) == 130
 
 
+# More than 20 seconds: a server and five jobs start.
 def test_the_same_job_commits_through_a_server(spark, server, tmp_path):
     """A light child process, a session on the server, the same commits and the same conflicts."""
     source, target = str(tmp_path / "source"), str(tmp_path / "target")
@@ -63,6 +64,7 @@ def test_the_same_job_commits_through_a_server(spark, server, tmp_path):
     assert spark.sql(f"SELECT sum(amount) AS total FROM delta.`{target}`").collect()[0].total == 12
 
 
+# May take more than 20 seconds: a statement has to run, and must be seen not to commit.
 def test_a_job_that_is_ended_is_ended_on_the_server_too(spark, server, tmp_path):
     """The statement does not go on and commit after the task was stopped."""
     source, target = str(tmp_path / "source"), str(tmp_path / "target")

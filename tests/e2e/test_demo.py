@@ -1,4 +1,7 @@
-"""What a newcomer sees of ``make demo`` and ``make ui``: a real Airflow, and nothing left of it."""
+"""What a newcomer sees of ``make demo`` and ``make ui``: a real Airflow, and nothing left of it.
+
+A test may take more than 20 seconds: a whole Airflow starts, and its tasks start a Spark each.
+"""
 
 from __future__ import annotations
 

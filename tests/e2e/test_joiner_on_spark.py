@@ -15,6 +15,7 @@ EXPECTED = [
 ]
 
 
+# More than 20 seconds: four tasks start a Spark each.
 def test_the_example_gives_the_table_that_its_source_prints(run_dag, tmp_path, monkeypatch):
     """Both joins commit once; a second run finds nothing to do."""
     monkeypatch.setenv("AIRFLOW__MERGE__WAREHOUSE", str(tmp_path))

@@ -1,4 +1,7 @@
-"""A Spark process ended at any moment: nothing stays running, the next run gives what one run gives."""
+"""A Spark process ended at any moment: nothing stays running, the next run gives what one run gives.
+
+A test may take more than 20 seconds: it starts a Spark of its own and merges 400,000 rows.
+"""
 
 from __future__ import annotations
 

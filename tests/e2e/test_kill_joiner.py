@@ -29,6 +29,7 @@ SETTINGS = {
 }
 
 
+# More than 20 seconds: three Spark processes start and are killed.
 def test_a_killed_run_is_made_good_by_its_retry(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ def report(run):
     return run.get_task_instance("merge").xcom_pull(task_ids="merge", key="merge_report")
 
 
+# More than 20 seconds: two tasks start a Spark each.
 def test_two_runs_merge_once_and_tell_once(run_dag, asset_events, lake):
     """The first run writes five entities and emits an event; the second finds nothing new and is silent."""
     dag = merging("on_spark", lake)

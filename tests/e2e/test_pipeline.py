@@ -62,6 +62,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -
         yield made
 
 
+# Minutes: thirty tasks that start a Spark each, one after the other where they depend on each other.
 def test_what_changes_at_the_head_reaches_the_last_table(pipeline):
     """Nobody starts the other DAGs: first everything, then one airport's new name, then nothing at all."""
     _has_every_flight(pipeline)

@@ -1,4 +1,7 @@
-"""Datasets that start DAGs, in a real scheduler and triggerer: what is lost, what is repeated, what rests."""
+"""Datasets that start DAGs, in a real scheduler and triggerer: what is lost, what is repeated, what rests.
+
+A test may take more than 20 seconds: that nothing more happens shows only when nothing has happened for a while.
+"""
 
 from __future__ import annotations
 

@@ -55,6 +55,7 @@ def batch(made: Stream, number: int) -> None:
     )
 
 
+# More than 20 seconds: thirteen runs that write three tables each.
 def test_a_run_that_dies_at_a_commit_is_made_up_for(
     stream: MakeStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
