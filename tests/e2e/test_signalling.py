@@ -1,6 +1,6 @@
 """Datasets that start DAGs, in a real scheduler and triggerer: what is lost, what is repeated, what rests.
 
-A test may take more than 20 seconds: that nothing more happens shows only when nothing has happened for a while.
+A test may take more than 20 seconds: to see that nothing more happens it waits until nothing has for long.
 """
 
 from __future__ import annotations
