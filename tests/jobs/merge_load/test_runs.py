@@ -77,10 +77,10 @@ def test_a_run_is_one_commit_and_its_retry_none(loads: MakeLoads) -> None:
     ids=["upsert", "cdc", "by key", "by group", "versions", "history"],
 )
 def test_a_load_without_news_commits_nothing(
-    strategy: str, settings: dict[str, Any], loads: MakeLoads
+    strategy: str, settings: dict[str, Any], memory_loads: MakeLoads
 ) -> None:
     """Columns without equality of their own are compared by content, and NULL equals NULL."""
-    made = loads(strategy, **settings)
+    made = memory_loads(strategy, **settings)
     maps = pa.array([[("a", 1), ("b", 2)], [("b", 2), ("a", 1)], None], pa.map_(pa.string(), pa.int64()))
     table = pa.table({"id": [1, 2, 3], "g": ["x", "x", "y"], "m": maps, "l": [[1], None, []]})
     made.load(table)
@@ -137,10 +137,14 @@ def test_a_load_that_was_loaded_is_not_read_again(
     ids=["unchanged", "filter", "scope", "append", "history"],
 )
 def test_a_load_that_may_say_something_else_is_read_again(
-    strategy: str, settings: dict[str, Any], changes: bool, loads: MakeLoads, monkeypatch: pytest.MonkeyPatch
+    strategy: str,
+    settings: dict[str, Any],
+    changes: bool,
+    memory_loads: MakeLoads,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A condition may ask what time it is, an appended load is appended, a history asks when."""
-    made = loads(strategy, **settings)
+    made = memory_loads(strategy, **settings)
     day = date(2024, 1, 1)
     made.load([{"id": day, "v": day}])
 
@@ -150,9 +154,9 @@ def test_a_load_that_may_say_something_else_is_read_again(
         made.load()
 
 
-def test_a_dry_run_counts_and_writes_nothing(loads: MakeLoads) -> None:
+def test_a_dry_run_counts_and_writes_nothing(memory_loads: MakeLoads) -> None:
     """The report says what would change."""
-    made = loads("upsert", **KEY)
+    made = memory_loads("upsert", **KEY)
     made.load([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
 
     report = made.load([{"id": 2, "v": "c"}, {"id": 3, "v": "d"}], until="transform")
@@ -216,9 +220,9 @@ def test_a_foreign_table_is_not_touched(loads: MakeLoads) -> None:
     assert made.version() == 0
 
 
-def test_an_empty_load_does_what_it_is_told(loads: MakeLoads) -> None:
+def test_an_empty_load_does_what_it_is_told(memory_loads: MakeLoads) -> None:
     """By default it is an error where it would delete; skipped, nothing happens; applied, all is deleted."""
-    made = loads("upsert", **KEY, variant="cdc")
+    made = memory_loads("upsert", **KEY, variant="cdc")
     made.load([{"id": 1, "v": "a"}])
     made.write(pa.table({"id": pa.array([], pa.int64()), "v": pa.array([], pa.string())}))
 
@@ -269,9 +273,9 @@ def test_columns_may_have_any_name(strategy: str, settings: dict[str, Any], load
     assert {row["x`y"] for row in made.rows()} >= {"o'k", "n"}
 
 
-def test_a_row_that_is_older_than_the_stored_one_does_nothing(loads: MakeLoads) -> None:
+def test_a_row_that_is_older_than_the_stored_one_does_nothing(memory_loads: MakeLoads) -> None:
     """Neither an update nor a deletion that comes late undoes a newer state; NULL is the oldest."""
-    made = loads("upsert", **KEY, sequence_by="s", hard_delete="gone")
+    made = memory_loads("upsert", **KEY, sequence_by="s", hard_delete="gone")
     made.load(
         [{"id": key, "s": s, "v": "a", "gone": False} for key, s in ((1, 5), (2, 5), (3, None), (4, 5))]
     )
@@ -290,9 +294,9 @@ def test_a_row_that_is_older_than_the_stored_one_does_nothing(loads: MakeLoads) 
     assert [row["v"] for row in made.rows("v", "id")] == ["a", "a", "new", "restated"]
 
 
-def test_a_load_that_changes_too_much_writes_nothing(loads: MakeLoads) -> None:
+def test_a_load_that_changes_too_much_writes_nothing(memory_loads: MakeLoads) -> None:
     """Two rows of two are replaced or deleted: a dry run warns, a run stops, a higher limit lets it pass."""
-    made = loads("upsert", **KEY, hard_delete="gone")
+    made = memory_loads("upsert", **KEY, hard_delete="gone")
     made.load([{"id": 1, "v": "a", "gone": None}, {"id": 2, "v": "b", "gone": None}], max_change_ratio=0.0)
     made.write([{"id": 1, "v": "c", "gone": None}, {"id": 2, "v": "b", "gone": True}])
 
@@ -308,9 +312,9 @@ def test_a_load_that_changes_too_much_writes_nothing(loads: MakeLoads) -> None:
         made.load([{"id": id_, "v": "z"} for id_ in (7, 8, 9)], full_refresh=True, max_change_ratio=1.0)
 
 
-def test_tables_may_be_wide(loads: MakeLoads) -> None:
+def test_tables_may_be_wide(memory_loads: MakeLoads) -> None:
     """Hundreds of columns, and a change of the last one is seen."""
-    made = loads("upsert", **KEY, skip_unchanged_rows=True)
+    made = memory_loads("upsert", **KEY, skip_unchanged_rows=True)
     rows = [{"id": number, **{f"c{place}": "a" for place in range(400)}} for number in (1, 2)]
     made.load(rows)
 

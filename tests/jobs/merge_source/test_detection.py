@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.jobs.merge_source import feed, reading
 from tests.jobs.merge_source.conftest import MakePipe
-from tests.jobs.merge_source.pipe import Pipe, table
+from tests.jobs.merge_source.pipe import FeedPipe, Pipe, table
 from tests.jobs.merge_source.test_changes import said
 
 RULE: dict[str, Any] = {"equality": [["eq", "a.x", "b.x"]]}
 FED = {"change_detection": "change_feed", **RULE}
 GAP = "the change data feed of dataset 'A' does not tell what happened"
 A = {"_id": ["a1", "a2", "a3"], "x": [1, 2, 3]}
+
+
+@pytest.fixture
+def pipe(lean: SparkSession, tmp_path: Path) -> MakePipe:
+    """Make pipes over datasets on Delta into targets in memory: what is read matters here."""
+
+    def make(datasets: str = "AB", **settings: Any) -> Pipe:
+        return FeedPipe(lean, tmp_path, datasets=[f"{name} {name.lower()}" for name in datasets], **settings)
+
+    return make
 
 
 def merging(pipe: MakePipe, **settings: Any) -> Pipe:
