@@ -24,7 +24,7 @@ from airflow_merge_provider.jobs import sql
 from airflow_merge_provider.jobs.merge_load.changes import ACTION, DELETE, UPDATE
 from airflow_merge_provider.jobs.merge_load.invariants import check_history
 from airflow_merge_provider.jobs.merge_load.job import load_rows, run
-from airflow_merge_provider.jobs.merge_load.writing import Shape, Weighed, inserted_rows
+from airflow_merge_provider.jobs.merge_load.writing import Shape, Weighed, select_inserts
 from airflow_merge_provider.jobs.progress import Progress
 from airflow_merge_provider.jobs.statements import NEW, OLD
 from airflow_merge_provider.jobs.tables import Committed
@@ -77,14 +77,14 @@ class MemoryTarget(memory.MemoryTarget):
     ) -> Committed:
         """Put changes into the rows, as the MERGE does."""
         if full or self.last is None:
-            return self.commit(state, partial(self.store, inserted_rows(found.changes, shape)))
-        merged = self._merged(found, inserted_rows(found.changes, None))
+            return self.commit(state, partial(self.store, select_inserts(found.changes, shape)))
+        merged = self._merge_changes(found, select_inserts(found.changes, None))
         for field in self.read_rows().schema:
             if field.metadata:
                 merged = merged.withMetadata(field.name, field.metadata)
         return self.commit(state, partial(self.store, merged))
 
-    def _merged(self, found: Weighed, inserts: DataFrame) -> DataFrame:
+    def _merge_changes(self, found: Weighed, inserts: DataFrame) -> DataFrame:
         """Return the rows after updates, deletions and inserts; new columns are NULL in old rows."""
         changes, stored = found.changes, self.read_rows()
         if not found.others:

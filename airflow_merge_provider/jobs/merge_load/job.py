@@ -53,7 +53,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     with progress.step("look"):
         pinned = tables.pin(spark, source)
     if config.dispatch_by is not None:
-        return _dispatched(spark, request, progress, config, target, pinned)
+        return _load_parts(spark, request, progress, config, target, pinned)
     with progress.step("look"):
         table = DeltaTarget(spark, target)
     return load_rows(spark, request, progress, config, table, pinned)
@@ -79,7 +79,7 @@ def load_rows(
     return _Run(spark, request, progress, config, target, pinned, part).done()
 
 
-def _dispatched(
+def _load_parts(
     spark: SparkSession,
     request: JobRequest,
     progress: Progress,

@@ -108,7 +108,7 @@ def write(
     """
     changes = found.changes
     few = found.inserts + found.others < SMALL
-    inserts = inserted_rows(changes, shape if last is None or anew else None)
+    inserts = select_inserts(changes, shape if last is None or anew else None)
 
     def together(rows: DataFrame) -> DataFrame:
         """Put few rows into as few files; a shuffle, as what they are computed from may be large."""
@@ -135,7 +135,7 @@ def write(
         return tables.commit(spark, target, CAPABILITY, last, state, one_statement)
 
 
-def inserted_rows(changes: Changes, shape: Shape | None) -> DataFrame:
+def select_inserts(changes: Changes, shape: Shape | None) -> DataFrame:
     """Return the rows that are inserted, in the target's columns; with a shape, one column carries it."""
     rows = changes.rows.where(sql.column(ACTION) == INSERT).select(*refer(changes.columns))
     if shape is None:

@@ -73,7 +73,7 @@ def merge_datasets(
     :raises DataError: when an input, the target or the result is wrong; nothing is written then.
     :raises ConflictError: when another run committed first; nothing is written then.
     """
-    said = [*warnings(config), *_missing(pinned, config)]
+    said = [*warnings(config), *_check_missing(pinned, config)]
     last = target.last
     state = _state(config, pinned, request)
     before = last.state if last else None
@@ -92,7 +92,7 @@ def merge_datasets(
     return report(request, target.dataset, pinned, progress.seconds, said, **done)
 
 
-def _missing(pinned: Sequence[Pinned], config: MergeSourceConfig) -> list[str]:
+def _check_missing(pinned: Sequence[Pinned], config: MergeSourceConfig) -> list[str]:
     """Take a dataset that does not exist as empty, unless none does or the configuration waits for it."""
     absent = [each.dataset for each in pinned if not each.exists]
     if absent and (len(absent) == len(pinned) or not config.ignore_non_existent_datasets):
