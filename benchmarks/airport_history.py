@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_load.job import run
-from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks.measure import OUT, warm_session
 
 # The version of a release is its day.

@@ -26,7 +26,7 @@ from vega_datasets import data as vega
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_source.job import run
-from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks.measure import warm_session
 
 CONFIG = {

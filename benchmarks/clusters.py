@@ -20,10 +20,10 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.delta.table import override_settings
 from airflow_merge_provider.jobs.merge_source.intake import KEYS_ON_DRIVER
 from airflow_merge_provider.jobs.merge_source.job import run
-from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks import entities
 from benchmarks.measure import OUT, Way, in_turns, warm_session, write_results
 
@@ -80,7 +80,7 @@ def _ours(spark: SparkSession, folder: Path, keys: int | None = None) -> Mapping
     request = JobRequest(
         job="merge_source", config=config, run=token, warehouse=str(folder), started_at=0, until="transform"
     )
-    with tables.settings(spark, {} if keys is None else {KEYS_ON_DRIVER: str(keys)}):
+    with override_settings(spark, {} if keys is None else {KEYS_ON_DRIVER: str(keys)}):
         report = run(spark, request, Progress(out=str))
     return {"clusters": report["counts"]["golden"], "steps": report["seconds"]}
 

@@ -22,9 +22,9 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.delta.table import pin_dataset
 from airflow_merge_provider.jobs.joiner.job import prepared, run
-from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks import relations
 from benchmarks.measure import OUT, Way, in_turns, size_of, warm_session, write_results
 from benchmarks.relations import NAMES, SKEWED, SMALL
@@ -98,7 +98,7 @@ def _config(task: str) -> dict[str, Any]:
 
 def _joined(spark: SparkSession, folder: Path, task: str) -> Mapping[str, Any]:
     """Join as a run does and throw the rows away."""
-    pinned = {name: tables.pin(spark, Dataset(name, path=str(folder / name))) for name in _stages(task)}
+    pinned = {name: pin_dataset(spark, Dataset(name, path=str(folder / name))) for name in _stages(task)}
     rows = prepared(spark, _config(task), pinned).rows
     rows.write.format("noop").mode("overwrite").save()
     return {}

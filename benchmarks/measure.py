@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.class_archive import long_lived
 from airflow_merge_provider.core.spark_conf import session_conf
 from airflow_merge_provider.jars import delta_jars
-from airflow_merge_provider.jobs.session import local_session
+from airflow_merge_provider.jobs.spark.session import local_session
 
 OUT = Path(__file__).parent / "out"
 _SETTLED = 1.0

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_engine import reading
 from airflow_merge_provider.jobs.merge_engine.job import run
-from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks.changes import COLUMNS, TEXTS, VALUES, batch, states, write_table
 from benchmarks.measure import OUT, Way, in_turns, warm_session, write_results
 

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_load.job import run
-from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks import rows
 from benchmarks.measure import OUT, Way, in_turns, size_of, warm_session, write_results
 from benchmarks.peers import load_peers

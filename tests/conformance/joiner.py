@@ -20,11 +20,11 @@ from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.preview import preview
 from airflow_merge_provider.core.joiner.schema import Schema, Schemas, fields, parts, type_of
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.delta.table import override_settings, pin_dataset
 from airflow_merge_provider.jobs.joiner.counting import records_in
 from airflow_merge_provider.jobs.joiner.job import prepared, run
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
-from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.run.progress import Progress
 
 TARGET = "conformance_target"
 _ATOMS = {
@@ -51,7 +51,7 @@ def outcome(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> 
         shown = preview(config, {stage: given["schema"] for stage, given in vector["inputs"].items()})
         for place, (stage, schema) in enumerate(schemas.items()):
             config["inputs"][stage] = _write(warehouse / f"t{place}", vector["inputs"][stage]["rows"], schema)
-        with tables.settings(spark, {"spark.sql.caseSensitive": "true"}):
+        with override_settings(spark, {"spark.sql.caseSensitive": "true"}):
             found, counted = _joined(spark, config, schemas, warehouse)
             kinds = [field.type for field in schema_of(found)]
             rows = rows_of(found)
@@ -86,7 +86,7 @@ def _joined(
         JoinerConfig.parse(request.config, schemas)
     except ConfigError:
         pinned = {
-            stage: tables.pin(spark, Dataset(stage, ref["format"], ref["dataset"]))
+            stage: pin_dataset(spark, Dataset(stage, ref["format"], ref["dataset"]))
             for stage, ref in config["inputs"].items()
         }
         join = prepared(spark, config, pinned)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.jobs.session import local_session
+from airflow_merge_provider.jobs.spark.session import local_session
 from airflow_merge_provider.launch import submit_conf
 
 # A suite keeps its JVM for minutes, so both compilers pay (the JVM of one job, which ends soon, has one), and

@@ -16,8 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve
-from airflow_merge_provider.jobs import tables
-from airflow_merge_provider.jobs.tables import Committed, LastRun, Pinned
+from airflow_merge_provider.jobs.delta.table import CommitResult, PinnedDataset, PreviousRun, pin_dataset
 
 
 class MemoryTable:
@@ -42,12 +41,12 @@ class MemoryTable:
         """Add rows."""
         self.write(rows if self._rows is None else pa.concat_tables([self._rows, rows]))
 
-    def pin(self, spark: SparkSession) -> Pinned:
+    def pin(self, spark: SparkSession) -> PinnedDataset:
         """Return the rows at their version, as a run pins a dataset."""
         if self._rows is None:
-            return Pinned(self._dataset, None)
+            return PinnedDataset(self._dataset, None)
         frame = spark.createDataFrame(self._rows)
-        return Pinned(self._dataset, self._version, self._dataset.id, frame)
+        return PinnedDataset(self._dataset, self._version, self._dataset.id, frame)
 
 
 class MemoryTables:
@@ -69,11 +68,11 @@ class MemoryTables:
         """Return all rows of a dataset; None before the first write."""
         return self._table(dataset).rows
 
-    def pin(self, dataset: str) -> Pinned:
+    def pin(self, dataset: str) -> PinnedDataset:
         """Return a dataset as a run pins it; one that was never written here is looked for on Delta."""
         if dataset in self._tables:
             return self._tables[dataset].pin(self._spark)
-        return tables.pin(self._spark, resolve(dataset, str(self._folder)))
+        return pin_dataset(self._spark, resolve(dataset, str(self._folder)))
 
     def _table(self, name: str) -> MemoryTable:
         return self._tables.setdefault(name, MemoryTable(name, self._folder))
@@ -84,7 +83,7 @@ class MemoryTarget:
 
     def __init__(self, name: str, folder: Path) -> None:
         self.dataset = Dataset(name, path=str(folder / name))
-        self.last: LastRun | None = None
+        self.last: PreviousRun | None = None
         self.rows: DataFrame | None = None
 
     def read_rows(self) -> DataFrame:
@@ -93,18 +92,18 @@ class MemoryTarget:
             raise AssertionError("nothing was written yet")
         return self.rows
 
-    def pin(self) -> Pinned:
+    def pin(self) -> PinnedDataset:
         """Return the rows as a run pins a dataset."""
-        return Pinned(self.dataset, self.last.version if self.last else None, rows=self.rows)
+        return PinnedDataset(self.dataset, self.last.version if self.last else None, rows=self.rows)
 
     def store(self, rows: DataFrame) -> None:
         """Compute rows now: what they are made of may be gone when they are read."""
         self.rows = rows.localCheckpoint(eager=True)
 
-    def commit(self, state: Mapping[str, Any], write: Callable[[], object]) -> Committed:
+    def commit(self, state: Mapping[str, Any], write: Callable[[], object]) -> CommitResult:
         """Let a run write, and keep its state as the text that a commit carries."""
         number = self.last.number + 1 if self.last else 1
         write()
         version = number - 1
-        self.last = LastRun(number, version, version, json.loads(json.dumps({**state, "number": number})))
-        return Committed(version, number)
+        self.last = PreviousRun(number, version, version, json.loads(json.dumps({**state, "number": number})))
+        return CommitResult(version, number)

@@ -26,13 +26,13 @@ from airflow_merge_provider.core.merge_engine.columns import columns_of
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs import sql
 from airflow_merge_provider.jobs.merge_engine.counting import AFTER, BEFORE, CHANGE, REMOVED
 from airflow_merge_provider.jobs.merge_engine.job import run
 from airflow_merge_provider.jobs.merge_engine.outcome import outcome as folded
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, KIND, PROBLEM
-from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.spark_errors import typed
+from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.errors import convert_error
 from tests.conformance.flink_types import column
 
 Rows = list[dict[str, Any]]
@@ -50,7 +50,7 @@ def outcome(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> 
     try:
         changes = [table.commit(commit) for commit in vector["commits"]]
     except Exception as error:
-        known = typed(error)
+        known = convert_error(error)
         if not isinstance(known, MergeError):
             raise
         return {"id": vector["id"], "error": {"stage": "write", "message": str(known)}}

@@ -20,14 +20,14 @@ from airflow_merge_provider.core.merge_load.load import LIST_INDEX, PARENT_ID, R
 from airflow_merge_provider.core.merge_load.moments import moment
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs import sql
+from airflow_merge_provider.jobs.delta.table import CommitResult
+from airflow_merge_provider.jobs.delta.writer import NEW, OLD
 from airflow_merge_provider.jobs.merge_load.changes import ACTION, DELETE, UPDATE
 from airflow_merge_provider.jobs.merge_load.invariants import check_history
 from airflow_merge_provider.jobs.merge_load.job import load_rows, run
 from airflow_merge_provider.jobs.merge_load.writing import Shape, Weighed, select_inserts
-from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.statements import NEW, OLD
-from airflow_merge_provider.jobs.tables import Committed
+from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.spark import sql
 from tests.conformance import memory
 from tests.conformance.memory import MemoryTables
 
@@ -74,7 +74,7 @@ class MemoryTarget(memory.MemoryTarget):
 
     def write(
         self, found: Weighed, state: Mapping[str, Any], *, full: bool, shape: Shape | None
-    ) -> Committed:
+    ) -> CommitResult:
         """Put changes into the rows, as the MERGE does."""
         if full or self.last is None:
             return self.commit(state, partial(self.store, select_inserts(found.changes, shape)))

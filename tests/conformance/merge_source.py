@@ -19,7 +19,7 @@ from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_source.changes import Changes
 from airflow_merge_provider.jobs.merge_source.job import merge_datasets, run
-from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.run.progress import Progress
 from tests.conformance import memory
 from tests.conformance.memory import MemoryTables
 

@@ -19,7 +19,7 @@ import pytest
 
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.protocol import JobResult
-from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.launch import JobProcess
 from tests.jobs import probe
 

@@ -13,6 +13,8 @@ from typing import Any
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.jobs.delta.table import commit_once, load_previous_run, pin_dataset, read_dataset
+from airflow_merge_provider.jobs.delta.writer import NEW, OLD, create_table, merge_rows
 
 CAPABILITY = "probe"
 ADD = (
@@ -33,16 +35,14 @@ def request(source: str, target: str, run_id: str = "r1", **config: Any) -> JobR
 
 def run(spark, request, progress) -> dict[str, Any]:
     """Merge as every capability does: look, pin, read, commit once."""
-    from airflow_merge_provider.jobs import statements, tables
-
     target = Dataset(id="target", path=request.config["target"])
     token = request.run.model_dump()
     with progress.step("look"):
-        last = tables.last_run(spark, target, CAPABILITY)
+        last = load_previous_run(spark, target, CAPABILITY)
     if last is not None and last.state.get("token") == token:
         return {"changed": False, "version": last.run_version}
-    pinned = tables.pin(spark, Dataset(id="source", path=request.config["source"]))
-    rows = tables.read(spark, pinned)
+    pinned = pin_dataset(spark, Dataset(id="source", path=request.config["source"]))
+    rows = read_dataset(spark, pinned)
     if request.config.get("slow"):
         # The first row is written at once, so that a file shows that the statement has begun.
         nothing = "length(java_method('java.lang.Thread', 'sleep', 4000L)) - 4"
@@ -56,12 +56,18 @@ def run(spark, request, progress) -> dict[str, Any]:
 
     def write() -> None:
         if last is None:
-            statements.create_as(target, rows, CAPABILITY)
+            create_table(target, rows, CAPABILITY)
         else:
-            statements.merge(spark, target, rows, f"{statements.OLD}.id = {statements.NEW}.id", ADD)
+            merge_rows(
+                spark,
+                target,
+                rows,
+                f"{OLD}.id = {NEW}.id",
+                ADD,
+            )
 
     with progress.step("write"):
-        done = tables.commit(spark, target, CAPABILITY, last, {"token": token}, write)
+        done = commit_once(spark, target, CAPABILITY, last, {"token": token}, write)
     _wait(request, progress, "after")
     return {"changed": True, "version": done.version, "seconds": progress.seconds}
 
@@ -73,6 +79,6 @@ def _wait(request, progress, moment: str) -> None:
 
 
 if __name__ == "__main__":
-    from airflow_merge_provider.jobs.entry import main
+    from airflow_merge_provider.jobs.run.entry import main
 
     sys.exit(main(sys.argv[1:], jobs={"merge_source": run}))

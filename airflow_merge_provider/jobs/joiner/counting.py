@@ -13,25 +13,24 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.joiner.plan import JoinPlan
-from airflow_merge_provider.jobs import tables
-from airflow_merge_provider.jobs.expressions import every
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, count_records
 from airflow_merge_provider.jobs.joiner.transform import Frames
-from airflow_merge_provider.jobs.side_by_side import side_by_side
-from airflow_merge_provider.jobs.sql import column
-from airflow_merge_provider.jobs.tables import Pinned
+from airflow_merge_provider.jobs.spark.expressions import every
+from airflow_merge_provider.jobs.spark.parallel import run_in_parallel
+from airflow_merge_provider.jobs.spark.sql import column
 
 
-def records_in(spark: SparkSession, frames: Frames, pinned: Mapping[str, Pinned]) -> dict[str, int]:
+def records_in(spark: SparkSession, frames: Frames, pinned: Mapping[str, PinnedDataset]) -> dict[str, int]:
     """Count the rows of every input, side by side, where they are not known already.
 
     Each is a query of its own: Delta answers a bare count from its log, one inside another query it does not.
     """
 
     def counted(stage: str) -> int:
-        known = tables.records(spark, pinned[stage], live=True)
+        known = count_records(spark, pinned[stage], live=True)
         return frames[stage].count() if known is None else known
 
-    return dict(zip(frames, side_by_side(spark, counted, frames), strict=True))
+    return dict(zip(frames, run_in_parallel(spark, counted, frames), strict=True))
 
 
 def check_unique(frames: Frames, plan: JoinPlan) -> None:

@@ -12,10 +12,10 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError, DataError, JobError, Problem
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.schema import Schema
-from airflow_merge_provider.jobs.formats import spark_format
 from airflow_merge_provider.jobs.joiner.folder import Content, Entry, Folder, folder_of
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
 from airflow_merge_provider.jobs.joiner.target import Target, Written
+from airflow_merge_provider.jobs.spark.formats import spark_format
 
 _OURS: Mapping[str, Mapping[str, str]] = {"csv": {"header": "true"}, "json": {"ignoreNullFields": "false"}}
 _SHOWN = 3

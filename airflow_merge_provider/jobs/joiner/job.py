@@ -18,7 +18,14 @@ from airflow_merge_provider.core.joiner.fingerprint import signature
 from airflow_merge_provider.core.joiner.plan import JoinPlan, output_schema, plan
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.risk import Risk
-from airflow_merge_provider.jobs import guard, tables
+from airflow_merge_provider.jobs.delta.table import (
+    PinnedDataset,
+    find_non_null_columns,
+    override_settings,
+    pin_dataset,
+    read_dataset,
+    source_offsets,
+)
 from airflow_merge_provider.jobs.joiner.counting import check_unique, records_in
 from airflow_merge_provider.jobs.joiner.file_target import FileTarget
 from airflow_merge_provider.jobs.joiner.report import report
@@ -27,9 +34,9 @@ from airflow_merge_provider.jobs.joiner.table_target import TableTarget
 from airflow_merge_provider.jobs.joiner.target import Target
 from airflow_merge_provider.jobs.joiner.transform import Frames, joined
 from airflow_merge_provider.jobs.joiner.unmatched import Unmatched, unmatched
-from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.spark_errors import first_line
-from airflow_merge_provider.jobs.tables import Pinned
+from airflow_merge_provider.jobs.run.change_limit import check_change_limit
+from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.spark.errors import first_line
 
 CAPABILITY = "joiner"
 _INFERRED = ("csv", "json", "xml")
@@ -52,21 +59,21 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     :raises ConflictError: when another run committed first; nothing is written then.
     """
     config = JoinerConfig.parse(request.config)
-    with tables.settings(spark, _settings(config)):
+    with override_settings(spark, _settings(config)):
         return _run(spark, config, request, progress)
 
 
-def prepared(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[str, Pinned]) -> Join:
+def prepared(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[str, PinnedDataset]) -> Join:
     """Check a configuration against its inputs and build the join, without reading a row.
 
     :raises ConfigError: with every problem of the schemas, or with the fault of the expression.
     :raises DataError: when an input does not exist.
     """
-    frames = {stage: tables.read(spark, each) for stage, each in pinned.items()}
+    frames = {stage: read_dataset(spark, each) for stage, each in pinned.items()}
     schemas = {stage: schema_of(frame) for stage, frame in frames.items()}
     planned = plan(JoinerConfig.parse(raw, schemas), schemas)
     nullable = [stage for stage, may in planned.null_keys.items() if any(may)]
-    planned = planned.knowing({stage: tables.without_nulls(spark, pinned[stage]) for stage in nullable})
+    planned = planned.knowing({stage: find_non_null_columns(spark, pinned[stage]) for stage in nullable})
     try:
         rows = joined(frames, planned)
         rows.schema  # noqa: B018 - makes a Connect server analyse the expression
@@ -92,7 +99,7 @@ def _run(
     state = {
         "token": request.run.model_dump(),
         "fingerprint": signature(config),
-        **tables.seen(pinned.values()),
+        **source_offsets(pinned.values()),
     }
 
     def told(**found: Any) -> dict[str, Any]:
@@ -111,7 +118,9 @@ def _run(
         state["records_in"] = records_in(spark, join.frames, pinned)
     if request.until == "transform":
         done = _tried(join, beside, progress)
-        said += guard.passed(request, target.dataset, lambda: _risk(spark, target, done["outputs"]), done)
+        said += check_change_limit(
+            request, target.dataset, lambda: _risk(spark, target, done["outputs"]), done
+        )
     else:
         _require_little_change(spark, request, join, target, progress)
         done = _written(spark, join, target, beside, state, progress)
@@ -130,7 +139,7 @@ def _require_little_change(
     with progress.step("count outputs"):
         counts = {"outputs": join.rows.count()}
         risk = _risk(spark, target, counts["outputs"])
-    guard.passed(request, target.dataset, lambda: risk, {"counts": counts})
+    check_change_limit(request, target.dataset, lambda: risk, {"counts": counts})
 
 
 def _risk(spark: SparkSession, target: Target, outputs: int) -> Risk:
@@ -173,7 +182,7 @@ def _settings(config: JoinerConfig) -> dict[str, str]:
 
 def _looked(
     spark: SparkSession, config: JoinerConfig, request: JobRequest
-) -> tuple[Target, Unmatched | None, dict[str, Pinned]]:
+) -> tuple[Target, Unmatched | None, dict[str, PinnedDataset]]:
     """Look at all datasets side by side: each takes some small jobs that mostly wait."""
     inputs = {
         stage: resolve(ref, request.warehouse, at=f"inputs.{stage}") for stage, ref in config.inputs.items()
@@ -215,7 +224,7 @@ def _beside(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> U
     return Unmatched.find(spark, resolve(config.unmatched, request.warehouse, at="unmatched"))
 
 
-def _pinned(spark: SparkSession, inputs: Mapping[str, Dataset], pool: Executor) -> dict[str, Pinned]:
+def _pinned(spark: SparkSession, inputs: Mapping[str, Dataset], pool: Executor) -> dict[str, PinnedDataset]:
     """Find the version of every input.
 
     :raises DataError: with every input that does not exist.
@@ -225,7 +234,7 @@ def _pinned(spark: SparkSession, inputs: Mapping[str, Dataset], pool: Executor) 
         # An input that is joined to itself is read at one version.
         if dataset not in once:
             once.append(dataset)
-    versions = list(pool.map(lambda dataset: tables.pin(spark, dataset), once))
+    versions = list(pool.map(lambda dataset: pin_dataset(spark, dataset), once))
     pinned = {stage: versions[once.index(dataset)] for stage, dataset in inputs.items()}
     absent = {stage: each.dataset for stage, each in pinned.items() if not each.exists}
     if absent:
@@ -239,7 +248,7 @@ def _absent(stage: str, dataset: Dataset) -> Problem:
     return Problem(f"inputs.{stage}", "missing", message, hint)
 
 
-def _inferred(pinned: Mapping[str, Pinned]) -> Sequence[str]:
+def _inferred(pinned: Mapping[str, PinnedDataset]) -> Sequence[str]:
     """Say which schemas are guessed from the rows."""
     return [
         f"inputs.{stage}: the schema of {each.dataset.format} files is inferred"

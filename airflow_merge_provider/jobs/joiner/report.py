@@ -9,7 +9,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.joiner.plan import JoinPlan
 from airflow_merge_provider.core.joiner.schema import Field
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.jobs.tables import Pinned
+from airflow_merge_provider.jobs.delta.table import PinnedDataset
 
 _MOST_WARNINGS = 5
 
@@ -17,7 +17,7 @@ _MOST_WARNINGS = 5
 def report(
     request: JobRequest,
     target: Dataset,
-    pinned: Mapping[str, Pinned],
+    pinned: Mapping[str, PinnedDataset],
     seconds: Mapping[str, float],
     said: Sequence[str],
     *,

@@ -12,10 +12,17 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.schema import Schema
-from airflow_merge_provider.jobs import sql, statements, tables
+from airflow_merge_provider.jobs.delta.table import (
+    PinnedDataset,
+    PreviousRun,
+    commit_once,
+    load_previous_run,
+    read_dataset,
+)
+from airflow_merge_provider.jobs.delta.writer import append_rows, create_table, overwrite_table
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
 from airflow_merge_provider.jobs.joiner.target import CAPABILITY, Target, Written
-from airflow_merge_provider.jobs.tables import LastRun, Pinned
+from airflow_merge_provider.jobs.spark import sql
 
 _MAPPING = "delta.columnMapping.mode"
 # What Delta takes in a column's name only where columns are mapped.
@@ -26,7 +33,7 @@ _ODD = frozenset(" ,;{}()\n\t=")
 class TableTarget(Target):
     """A Delta table; ``last`` is its last run, None when the table does not exist."""
 
-    last: LastRun | None
+    last: PreviousRun | None
 
     @classmethod
     def find(cls, spark: SparkSession, dataset: Dataset, config: JoinerConfig) -> Self:
@@ -34,7 +41,7 @@ class TableTarget(Target):
 
         :raises DataError: when it is no Delta table, or one that another capability wrote.
         """
-        last = tables.last_run(spark, dataset, CAPABILITY)
+        last = load_previous_run(spark, dataset, CAPABILITY)
         state = last.state if last else {}
         written = Written(last.run_version, last.rows) if last else Written(None, None)
         return cls(dataset, config.write_mode == "append", state, written, last)
@@ -44,7 +51,7 @@ class TableTarget(Target):
             return
         problems = []
         if self.append:
-            there = schema_of(tables.read(spark, Pinned(self.dataset, self.last.version)))
+            there = schema_of(read_dataset(spark, PinnedDataset(self.dataset, self.last.version)))
             problems = self.unfit({field.name: field.type for field in there}, fields)
         odd = [field.name for field in fields if _is_odd(field.name)]
         if odd and not self._is_mapped(spark):
@@ -55,19 +62,19 @@ class TableTarget(Target):
             raise DataError.of(problems)
 
     def standing(self, spark: SparkSession) -> int:
-        return tables.read(spark, Pinned(self.dataset, self.last.version)).count() if self.last else 0
+        return read_dataset(spark, PinnedDataset(self.dataset, self.last.version)).count() if self.last else 0
 
     def write(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> Written:
         def write() -> None:
             if self.last is None:
                 odd = any(_is_odd(name) for name in rows.columns)
-                statements.create_as(self.dataset, rows, CAPABILITY, {_MAPPING: "name"} if odd else None)
+                create_table(self.dataset, rows, CAPABILITY, {_MAPPING: "name"} if odd else None)
             elif self.append:
-                statements.append(self.dataset, rows)
+                append_rows(self.dataset, rows)
             else:
-                statements.overwrite(self.dataset, rows)
+                overwrite_table(self.dataset, rows)
 
-        landed = tables.commit(spark, self.dataset, CAPABILITY, self.last, state, write)
+        landed = commit_once(spark, self.dataset, CAPABILITY, self.last, state, write)
         return Written(landed.version, landed.rows)
 
     def _is_mapped(self, spark: SparkSession) -> bool:

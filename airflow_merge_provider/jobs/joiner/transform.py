@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame, functions as F
 
 from airflow_merge_provider.core.joiner.plan import JoinPlan, Salt
 from airflow_merge_provider.core.joiner.schema import comparable
-from airflow_merge_provider.jobs.expressions import every
-from airflow_merge_provider.jobs.sql import column, name
+from airflow_merge_provider.jobs.spark.expressions import every
+from airflow_merge_provider.jobs.spark.sql import column, name
 
 Frames = Mapping[str, DataFrame]
 

@@ -16,11 +16,11 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.joiner.plan import JoinPlan
-from airflow_merge_provider.jobs import statements, tables
-from airflow_merge_provider.jobs.expressions import every
+from airflow_merge_provider.jobs.delta.table import PreviousRun, commit_once, load_previous_run
+from airflow_merge_provider.jobs.delta.writer import create_table, overwrite_table
 from airflow_merge_provider.jobs.joiner.transform import Frames
-from airflow_merge_provider.jobs.sql import column
-from airflow_merge_provider.jobs.tables import LastRun
+from airflow_merge_provider.jobs.spark.expressions import every
+from airflow_merge_provider.jobs.spark.sql import column
 
 CAPABILITY = "joiner_unmatched"
 
@@ -30,7 +30,7 @@ class Unmatched:
     """The table of the rows that came out nowhere, as it was when the run began."""
 
     dataset: Dataset
-    last: LastRun | None
+    last: PreviousRun | None
 
     @classmethod
     def find(cls, spark: SparkSession, dataset: Dataset) -> Unmatched:
@@ -38,18 +38,18 @@ class Unmatched:
 
         :raises DataError: when it is no Delta table, or one that something else wrote.
         """
-        return cls(dataset, tables.last_run(spark, dataset, CAPABILITY))
+        return cls(dataset, load_previous_run(spark, dataset, CAPABILITY))
 
     def write(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> int | None:
         """Replace the table's rows and tell how many they are."""
 
         def write() -> None:
             if self.last is None:
-                statements.create_as(self.dataset, rows, CAPABILITY)
+                create_table(self.dataset, rows, CAPABILITY)
             else:
-                statements.overwrite(self.dataset, rows)
+                overwrite_table(self.dataset, rows)
 
-        return tables.commit(spark, self.dataset, CAPABILITY, self.last, state, write).rows
+        return commit_once(spark, self.dataset, CAPABILITY, self.last, state, write).rows
 
 
 def unmatched(frames: Frames, plan: JoinPlan) -> DataFrame:

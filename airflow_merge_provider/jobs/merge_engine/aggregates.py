@@ -16,7 +16,6 @@ from airflow_merge_provider.core.merge_engine.columns import INTEGERS, bounds, t
 from airflow_merge_provider.core.merge_engine.functions import SERIALIZED
 from airflow_merge_provider.core.merge_engine.options import DEDUPLICATE, FIRST_ROW
 from airflow_merge_provider.core.merge_engine.plan import Plan, Role, Rule
-from airflow_merge_provider.jobs import sql
 from airflow_merge_provider.jobs.merge_engine import serialized
 from airflow_merge_provider.jobs.merge_engine.records import (
     ADDS,
@@ -27,6 +26,7 @@ from airflow_merge_provider.jobs.merge_engine.records import (
     cleared,
     group_order,
 )
+from airflow_merge_provider.jobs.spark import sql
 
 _ROW = "#row"
 _LIVE_ROW = "#lives"

@@ -12,8 +12,6 @@ from pyspark.sql import Column, DataFrame, functions as F
 from airflow_merge_provider.core.merge_engine import refusals
 from airflow_merge_provider.core.merge_engine.columns import is_text
 from airflow_merge_provider.core.merge_engine.plan import Plan
-from airflow_merge_provider.jobs import sql
-from airflow_merge_provider.jobs.expressions import combined
 from airflow_merge_provider.jobs.merge_engine.records import (
     ADDS,
     DELETES,
@@ -26,6 +24,8 @@ from airflow_merge_provider.jobs.merge_engine.records import (
     TIE,
     any_set,
 )
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.expressions import combined
 
 BEFORE = "#before"
 AFTER = "#after"

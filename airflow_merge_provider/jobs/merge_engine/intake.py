@@ -13,9 +13,9 @@ from airflow_merge_provider.core.merge_engine.columns import Column, columns_of,
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.options import AGGREGATION, PARTIAL
 from airflow_merge_provider.core.merge_engine.plan import Plan
-from airflow_merge_provider.jobs import sql
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
 from airflow_merge_provider.jobs.merge_engine.source import Gained
+from airflow_merge_provider.jobs.spark import sql
 
 
 def table_columns(schema: StructType) -> tuple[Column, ...]:

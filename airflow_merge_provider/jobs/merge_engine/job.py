@@ -18,16 +18,37 @@ from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan, explain
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.risk import Risk
-from airflow_merge_provider.jobs import guard, sql, statements, tables
+from airflow_merge_provider.jobs.delta.table import (
+    CommitResult,
+    PinnedDataset,
+    PreviousRun,
+    commit_once,
+    load_previous_run,
+    override_settings,
+    pin_dataset,
+    purge_table,
+    read_dataset,
+    source_offsets,
+)
+from airflow_merge_provider.jobs.delta.writer import (
+    NEW,
+    OLD,
+    append_rows,
+    can_replace_rows,
+    create_table,
+    merge_rows,
+    overwrite_table,
+    replace_rows,
+)
 from airflow_merge_provider.jobs.merge_engine import counting, intake, outcome, side_tables
 from airflow_merge_provider.jobs.merge_engine.report import forms, report
 from airflow_merge_provider.jobs.merge_engine.side_tables import SideTable
 from airflow_merge_provider.jobs.merge_engine.source import Gained, gained, still_there
-from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.session import planned_once
-from airflow_merge_provider.jobs.spark_errors import first_line
-from airflow_merge_provider.jobs.statements import NEW, OLD
-from airflow_merge_provider.jobs.tables import LastRun, Pinned
+from airflow_merge_provider.jobs.run.change_limit import check_change_limit
+from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.errors import first_line
+from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled
 
 CAPABILITY = "merge_engine"
 _REMEMBERED_BATCHES = 100
@@ -54,8 +75,8 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
 class _Seen:
     """What a run has found before it reads rows."""
 
-    last: LastRun | None
-    source: Pinned
+    last: PreviousRun | None
+    source: PinnedDataset
     log: SideTable | None
     removals: SideTable | None
 
@@ -110,7 +131,7 @@ class _Run:
 
     def _look(self) -> _Seen:
         request, config = self._request, self._config
-        last = tables.last_run(self._spark, self._target, CAPABILITY)
+        last = load_previous_run(self._spark, self._target, CAPABILITY)
         source = resolve(_needed("source", config.source), request.warehouse, at="source")
         state = last.state if last else {}
         log = removals = None
@@ -120,7 +141,7 @@ class _Run:
         if config.tombstone_retention is not None:
             place = side_tables.removals_of(self._target)
             removals = side_tables.look(self._spark, place, side_tables.REMOVALS, state)
-        return _Seen(last, tables.pin(self._spark, source), log, removals)
+        return _Seen(last, pin_dataset(self._spark, source), log, removals)
 
     def _repeated(self, seen: _Seen) -> dict[str, Any] | None:
         """Report a commit that was made before: by this run's first try, or with the same batch."""
@@ -171,7 +192,7 @@ class _Run:
         """Plan for the target's columns, or for the source's where there is no target yet."""
         stored = None
         if seen.last is not None and not self._request.full_refresh:
-            stored = tables.read(self._spark, Pinned(self._target, seen.last.version))
+            stored = read_dataset(self._spark, PinnedDataset(self._target, seen.last.version))
         schema = taken.rows.schema if stored is None else stored.schema
         return intake.planned_for(self._config, taken, schema), stored
 
@@ -187,7 +208,7 @@ class _Run:
         counts = told["counts"]
         # An empty first run makes the table all the same: it says how far the source was folded.
         needed = counting.has_changes(counts) or seen.last is None or self._request.full_refresh
-        self._said += guard.passed(self._request, self._target, lambda: self._risk(seen, counts), told)
+        self._said += check_change_limit(self._request, self._target, lambda: self._risk(seen, counts), told)
         if not needed or self._request.until == "transform":
             version = seen.last.run_version if seen.last else None
             return self._told(seen, changed=needed, version=version, found=told)
@@ -205,7 +226,7 @@ class _Run:
         """Weigh the run against the rows that stand in the target."""
         if seen.last is None:
             return Risk(0, 0)
-        before = tables.read(self._spark, Pinned(self._target, seen.last.version)).count()
+        before = read_dataset(self._spark, PinnedDataset(self._target, seen.last.version)).count()
         if self._request.full_refresh:
             return Risk.anew(counts["inserted"], before)
         return Risk(sum(counts[kind] for kind in ("inserted", "updated", "removed")), before)
@@ -215,13 +236,13 @@ class _Run:
         return compaction.storage(seen.state.get("found", {}).get("storage"), counts, anew=anew)
 
     def _compacted(
-        self, committed: tables.Committed, state: Mapping[str, Any], told: dict[str, Any]
+        self, committed: CommitResult, state: Mapping[str, Any], told: dict[str, Any]
     ) -> tuple[int, dict[str, Any]]:
         """Compact the target; what goes wrong there takes nothing back, and the next run tries again."""
         compact = {**told, "storage": {**told["storage"], "outdated": 0}}
         carried = {**state, "found": compact}
         try:
-            return tables.purge(self._spark, self._target, CAPABILITY, committed, carried), compact
+            return purge_table(self._spark, self._target, CAPABILITY, committed, carried), compact
         except PySparkException as error:
             self._said.append(f"compact_ratio: not compacted this time ({first_line(error)})")
             return committed.version, told
@@ -252,7 +273,10 @@ class _Run:
         return {
             "token": self._request.run.model_dump(),
             "fixed": continuity.fixed(self._config),
-            **{what: {**before.get(what, {}), **found} for what, found in tables.seen([seen.source]).items()},
+            **{
+                what: {**before.get(what, {}), **found}
+                for what, found in source_offsets([seen.source]).items()
+            },
             "configs": {**before.get("configs", {}), seen.source.dataset.uri: self._request.config},
             "batches": batches[-_REMEMBERED_BATCHES:],
             "beside": dict(before.get("beside", {})),
@@ -261,33 +285,35 @@ class _Run:
 
     def _commit(
         self, seen: _Seen, plan: Plan, found: DataFrame, state: Mapping[str, Any], counts: Mapping[str, int]
-    ) -> tables.Committed:
+    ) -> CommitResult:
         rows = outcome.results(plan, found)
 
         def write() -> None:
             if seen.last is None:
                 whole = rows.drop(counting.CHANGE)
-                statements.create_as(self._target, whole, CAPABILITY, partition_by=self._config.partition_by)
+                create_table(self._target, whole, CAPABILITY, partition_by=self._config.partition_by)
             elif self._request.full_refresh:
-                statements.overwrite(self._target, rows.drop(counting.CHANGE))
+                overwrite_table(self._target, rows.drop(counting.CHANGE))
             elif not counts["updated"] and not counts["removed"]:
                 # New rows alone, or none and removals of unknown keys: what is there is not looked at again.
-                statements.append(self._target, rows.drop(counting.CHANGE))
+                append_rows(self._target, rows.drop(counting.CHANGE))
             else:
                 # Delta joins the target with these rows more than once: without a shuffle of it each time.
                 small = F.broadcast(rows) if self._is_small else rows
-                with tables.settings(self._spark, {**_MERGE_CONF, **planned_once(self._spark)}):
+                with override_settings(
+                    self._spark, {**_MERGE_CONF, **adaptive_execution_disabled(self._spark)}
+                ):
                     self._meet(small, plan, counts)
 
-        return tables.commit(self._spark, self._target, CAPABILITY, seen.last, state, write)
+        return commit_once(self._spark, self._target, CAPABILITY, seen.last, state, write)
 
     def _meet(self, rows: DataFrame, plan: Plan, counts: Mapping[str, int]) -> None:
         """Let changed rows meet those of the target."""
-        if not counts["removed"] and statements.can_replace(self._spark, self._target):
-            statements.replace(self._target, rows.drop(counting.CHANGE), _condition(plan))
+        if not counts["removed"] and can_replace_rows(self._spark, self._target):
+            replace_rows(self._target, rows.drop(counting.CHANGE), _condition(plan))
         else:
             clauses = list(_clauses(plan, counts))
-            statements.merge(self._spark, self._target, rows, _condition(plan), clauses)
+            merge_rows(self._spark, self._target, rows, _condition(plan), clauses)
 
     def _told(
         self,

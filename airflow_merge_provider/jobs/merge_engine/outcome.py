@@ -10,8 +10,6 @@ from pyspark.sql import Column, DataFrame, functions as F
 from airflow_merge_provider.core.merge_engine.columns import Column as TableColumn, holds
 from airflow_merge_provider.core.merge_engine.options import DEDUPLICATE
 from airflow_merge_provider.core.merge_engine.plan import Plan
-from airflow_merge_provider.jobs import sql
-from airflow_merge_provider.jobs.expressions import some
 from airflow_merge_provider.jobs.merge_engine import counting, walking
 from airflow_merge_provider.jobs.merge_engine.aggregates import Aggregates
 from airflow_merge_provider.jobs.merge_engine.counting import AFTER, BEFORE, CHANGE, REMOVED
@@ -25,6 +23,8 @@ from airflow_merge_provider.jobs.merge_engine.records import (
     any_set,
     records,
 )
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.expressions import some
 
 
 def outcome(

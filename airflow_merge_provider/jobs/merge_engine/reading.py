@@ -17,14 +17,19 @@ from airflow_merge_provider.core.dataset import Dataset, resolve
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
-from airflow_merge_provider.jobs import sql, tables
-from airflow_merge_provider.jobs.expressions import every
+from airflow_merge_provider.jobs.delta.table import (
+    PinnedDataset,
+    load_previous_run,
+    pin_dataset,
+    read_dataset,
+)
 from airflow_merge_provider.jobs.merge_engine import intake, side_tables
 from airflow_merge_provider.jobs.merge_engine.counting import AFTER
 from airflow_merge_provider.jobs.merge_engine.outcome import outcome
 from airflow_merge_provider.jobs.merge_engine.records import PROBLEM
 from airflow_merge_provider.jobs.merge_engine.source import gained
-from airflow_merge_provider.jobs.tables import Pinned
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.expressions import every
 
 _CAPABILITY = "merge_engine"
 
@@ -36,11 +41,11 @@ def current(spark: SparkSession, target: str, warehouse: str | None = None) -> D
         where a run would refuse a record.
     """
     dataset = resolve(target, warehouse, at="target")
-    last = tables.last_run(spark, dataset, _CAPABILITY)
+    last = load_previous_run(spark, dataset, _CAPABILITY)
     if last is None or "configs" not in last.state:
         message = f"{dataset.uri} does not say what was folded into it"
         raise DataError.of([Problem("target", "foreign-target", message, "run its task once")])
-    rows = tables.read(spark, Pinned(dataset, last.version))
+    rows = read_dataset(spark, PinnedDataset(dataset, last.version))
     for uri, config in last.state["configs"].items():
         rows = _folded(spark, dataset, rows, MergeEngineConfig.parse(config), uri, last.state)
     return rows
@@ -57,7 +62,7 @@ def _folded(
     """Fold into rows what one source has gained."""
     named = uri.removeprefix("table:")
     source = Dataset(named, table=named) if named != uri else Dataset(named, path=uri)
-    taken = gained(spark, config, tables.pin(spark, source), state["sources"][uri])
+    taken = gained(spark, config, pin_dataset(spark, source), state["sources"][uri])
     if taken is None:
         return rows
     plan = intake.planned_for(config, taken, rows.schema)

@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec, functions as F
 from airflow_merge_provider.core.merge_engine import refusals
 from airflow_merge_provider.core.merge_engine.options import FIRST_ROW, PARTIAL
 from airflow_merge_provider.core.merge_engine.plan import Plan, Rule
-from airflow_merge_provider.jobs import sql
-from airflow_merge_provider.jobs.expressions import every, some
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.expressions import every, some
 
 KIND = "#kind"  # what the row came with; a batch without it adds only
 ARRIVAL = "#arrival"  # a struct that orders the rows of a batch

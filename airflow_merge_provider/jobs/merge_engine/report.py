@@ -8,7 +8,7 @@ from typing import Any
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.jobs.tables import Pinned
+from airflow_merge_provider.jobs.delta.table import PinnedDataset
 
 _MOST_WARNINGS = 5
 _MOST_COLUMNS = 20
@@ -17,7 +17,7 @@ _MOST_COLUMNS = 20
 def report(
     request: JobRequest,
     target: Dataset,
-    source: Pinned,
+    source: PinnedDataset,
     seconds: Mapping[str, float],
     said: Sequence[str],
     *,

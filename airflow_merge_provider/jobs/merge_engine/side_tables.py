@@ -14,10 +14,17 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.merge_engine.plan import Plan
-from airflow_merge_provider.jobs import sql, statements, tables
+from airflow_merge_provider.jobs.delta.table import (
+    PinnedDataset,
+    PreviousRun,
+    commit_once,
+    load_previous_run,
+    read_dataset,
+)
+from airflow_merge_provider.jobs.delta.writer import append_rows, create_table, overwrite_table, restore_table
 from airflow_merge_provider.jobs.merge_engine.counting import REMOVED
 from airflow_merge_provider.jobs.merge_engine.outcome import changes
-from airflow_merge_provider.jobs.tables import LastRun, Pinned
+from airflow_merge_provider.jobs.spark import sql
 
 CHANGELOG, REMOVALS = "merge_engine_changelog", "merge_engine_removals"
 KIND, RUN, REMOVED_AT = "_kind", "_run", "_removed_at"
@@ -29,7 +36,7 @@ class SideTable:
 
     dataset: Dataset
     capability: str
-    last: LastRun | None
+    last: PreviousRun | None
     named: int | None
 
 
@@ -39,7 +46,7 @@ def look(spark: SparkSession, dataset: Dataset, capability: str, state: Mapping[
     :raises DataError: when there is something else at its place.
     """
     named = (state.get("beside") or {}).get(dataset.uri)
-    return SideTable(dataset, capability, tables.last_run(spark, dataset, capability), named)
+    return SideTable(dataset, capability, load_previous_run(spark, dataset, capability), named)
 
 
 def removals_of(target: Dataset) -> Dataset:
@@ -65,7 +72,7 @@ def removed(spark: SparkSession, side: SideTable | None, plan: Plan, since: int)
     """Give the removals that count: those after ``since``, in microseconds; None when there are none."""
     if side is None or side.named is None:
         return None
-    rows = tables.read(spark, Pinned(side.dataset, side.named))
+    rows = read_dataset(spark, PinnedDataset(side.dataset, side.named))
     if set(rows.columns) != {*plan.key, *plan.remembered, REMOVED_AT, RUN}:
         # Another configuration has removed them, by another order.
         return None
@@ -89,7 +96,7 @@ def remember(
     kept = removed(spark, side, plan, since)
     if kept is None:
         return _write(spark, replace(side, named=None), rows, number)
-    whole = tables.read(spark, Pinned(side.dataset, side.named))
+    whole = read_dataset(spark, PinnedDataset(side.dataset, side.named))
     oldest = whole.agg(F.unix_micros(F.min(REMOVED_AT))).collect()[0][0]
     if oldest is None or oldest >= since:
         return _write(spark, side, rows, number)
@@ -99,14 +106,14 @@ def remember(
 def _write(spark: SparkSession, side: SideTable, rows: DataFrame, number: int) -> int:
     """Append rows to what the target knows of, or replace what it does not know."""
     if side.last is not None and side.named is not None and side.last.version != side.named:
-        statements.restore(spark, side.dataset, side.named)
+        restore_table(spark, side.dataset, side.named)
 
     def store() -> None:
         if side.last is None:
-            statements.create_as(side.dataset, rows, side.capability)
+            create_table(side.dataset, rows, side.capability)
         elif side.named is None:
-            statements.overwrite(side.dataset, rows)
+            overwrite_table(side.dataset, rows)
         else:
-            statements.append(side.dataset, rows)
+            append_rows(side.dataset, rows)
 
-    return tables.commit(spark, side.dataset, side.capability, side.last, {"run": number}, store).version
+    return commit_once(spark, side.dataset, side.capability, side.last, {"run": number}, store).version

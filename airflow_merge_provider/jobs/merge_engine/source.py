@@ -18,11 +18,16 @@ from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
-from airflow_merge_provider.jobs import sql, tables
-from airflow_merge_provider.jobs.merge_engine.commits import Commit, File, Log, log_of
+from airflow_merge_provider.jobs.delta.commit_log import Commit, File, Log, open_commit_log
+from airflow_merge_provider.jobs.delta.table import (
+    PinnedDataset,
+    has_change_feed,
+    read_change_feed,
+    read_dataset,
+)
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
-from airflow_merge_provider.jobs.spark_errors import is_any
-from airflow_merge_provider.jobs.tables import Pinned
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.errors import has_condition
 
 _FEED_KINDS = {"insert": "+I", "update_preimage": "-U", "update_postimage": "+U", "delete": "-D"}
 # What is said where VACUUM or the cleaning of the log was faster than the runs.
@@ -49,14 +54,14 @@ class Gained:
 
 
 def gained(
-    spark: SparkSession, config: MergeEngineConfig, pinned: Pinned, since: int | None
+    spark: SparkSession, config: MergeEngineConfig, pinned: PinnedDataset, since: int | None
 ) -> Gained | None:
     """Read what the source gained after version ``since``, all of it when that is None; None for nothing.
 
     :raises DataError: when the source does not exist, or what it gained cannot be told.
     """
     if since is None or not config.incremental:
-        rows = tables.read(spark, pinned)
+        rows = read_dataset(spark, pinned)
         _check_names(config, rows.columns)
         return Gained(_snapshot(config, rows), "snapshot")
     if since == pinned.version:
@@ -65,7 +70,7 @@ def gained(
         raise _untold(pinned, "is made of plain files, which have no versions")
     if pinned.version is None or pinned.version < since:
         raise _untold(pinned, f"is at version {pinned.version}, and version {since} was already folded")
-    log = log_of(spark, pinned)
+    log = open_commit_log(spark, pinned)
     _check_names(config, log.schema.names)
     with still_there(pinned, since):
         commits = log.commits(since, pinned.version)
@@ -133,14 +138,14 @@ def _found(name: str, columns: Sequence[str]) -> str:
 
 
 def _appended(
-    spark: SparkSession, config: MergeEngineConfig, pinned: Pinned, log: Log, commits: Sequence[Commit]
+    spark: SparkSession, config: MergeEngineConfig, pinned: PinnedDataset, log: Log, commits: Sequence[Commit]
 ) -> Iterator[DataFrame]:
     """Read the rows that commits appended, from the files that they added."""
     if log.is_mapped:
         for commit in commits:
             if not commit.files:
                 continue
-            table = tables.read(spark, Pinned(pinned.dataset, commit.version))
+            table = read_dataset(spark, PinnedDataset(pinned.dataset, commit.version))
             names = [file.name for file in commit.files]
             rows = table.where(F.col("_metadata.file_name").isin(*names))
             place = F.monotonically_increasing_id()  # noqa: TID251 - as for a snapshot
@@ -186,12 +191,12 @@ def _held(
 
 
 def _changed(
-    spark: SparkSession, config: MergeEngineConfig, pinned: Pinned, versions: Sequence[int]
+    spark: SparkSession, config: MergeEngineConfig, pinned: PinnedDataset, versions: Sequence[int]
 ) -> DataFrame:
     """Read what commits changed from the change data feed."""
     dataset = pinned.dataset
     _require_feed(spark, config, pinned, versions[0])
-    feed = tables.feed(spark, dataset, versions[0], versions[-1])
+    feed = read_change_feed(spark, dataset, versions[0], versions[-1])
     kinds: list[Any] = [F.lit(word) for pair in _FEED_KINDS.items() for word in pair]
     kind = F.create_map(*kinds)[F.col("_change_type")].alias(KIND)
     arrival = _arrival(config, F.col("_commit_version"), F.lit(""), F.lit(0).cast("bigint"))
@@ -203,10 +208,12 @@ def _changed(
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
-def _require_feed(spark: SparkSession, config: MergeEngineConfig, pinned: Pinned, version: int) -> None:
+def _require_feed(
+    spark: SparkSession, config: MergeEngineConfig, pinned: PinnedDataset, version: int
+) -> None:
     if config.row_kind_column is not None or config.table_options.row_kind_field is not None:
         raise _untold(pinned, f"changed rows in version {version}, and its rows have kinds of their own")
-    if not tables.keeps_feed(spark, pinned.dataset):
+    if not has_change_feed(spark, pinned.dataset):
         raise DataError.of(
             [
                 Problem(
@@ -220,7 +227,7 @@ def _require_feed(spark: SparkSession, config: MergeEngineConfig, pinned: Pinned
 
 
 @contextmanager
-def still_there(pinned: Pinned, since: int | None) -> Iterator[None]:
+def still_there(pinned: PinnedDataset, since: int | None) -> Iterator[None]:
     """Say in our words that a source has no longer what it gained after version ``since``.
 
     :raises DataError: when Spark does not find one of its files or commits.
@@ -228,11 +235,11 @@ def still_there(pinned: Pinned, since: int | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if since is not None and is_any(error, _GONE):
+        if since is not None and has_condition(error, _GONE):
             raise _untold(pinned, f"has cleaned away files or commits after version {since}") from error
         raise
 
 
-def _untold(pinned: Pinned, why: str) -> DataError:
+def _untold(pinned: PinnedDataset, why: str) -> DataError:
     message = f"what {pinned.dataset.uri} has gained cannot be told: it {why}"
     return DataError.of([Problem("source", "untold", message, _WAY_OUT)])

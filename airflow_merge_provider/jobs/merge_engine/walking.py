@@ -13,7 +13,7 @@ from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 from airflow_merge_provider.core import merge_engine as core
 from airflow_merge_provider.core.merge_engine.fold import Folded, Record, fold
 from airflow_merge_provider.core.merge_engine.plan import Plan
-from airflow_merge_provider.jobs import merge_engine as jobs, sql
+from airflow_merge_provider.jobs import merge_engine as jobs
 from airflow_merge_provider.jobs.merge_engine.records import (
     ADDS,
     CLEARS,
@@ -22,6 +22,7 @@ from airflow_merge_provider.jobs.merge_engine.records import (
     POSITION,
     STORED,
 )
+from airflow_merge_provider.jobs.spark import sql
 
 # The fold travels with the function that calls it: workers of a cluster need no copy of this package.
 for _module in (core, jobs):

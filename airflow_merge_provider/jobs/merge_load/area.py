@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, functions as F
 from airflow_merge_provider.core.merge_load.conditions import filled
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
 from airflow_merge_provider.jobs.merge_load.columns import Layout, content_hash, fulfilling, refer
-from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.spark.sql import column
 
 INSIDE, AREA = f"{PREFIX}inside", f"{PREFIX}area"
 _TARGET = "target_table"

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 from airflow_merge_provider.core.merge_load.scd2 import DELETED_HASH
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX, union
 from airflow_merge_provider.jobs.merge_load.columns import refer
-from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.spark.sql import column
 
 TIME = f"{PREFIX}time"
 STATE = f"{PREFIX}state"

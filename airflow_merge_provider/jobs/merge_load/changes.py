@@ -10,11 +10,11 @@ from typing import Literal
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import StructField
 
-from airflow_merge_provider.jobs import sql
-from airflow_merge_provider.jobs.expressions import every, some
+from airflow_merge_provider.jobs.delta.writer import NEW, OLD
 from airflow_merge_provider.jobs.merge_load.columns import comparable, comparable_text, refer
-from airflow_merge_provider.jobs.sql import column
-from airflow_merge_provider.jobs.statements import NEW, OLD
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.expressions import every, some
+from airflow_merge_provider.jobs.spark.sql import column
 
 PREFIX = "__merge_"
 ACTION = f"{PREFIX}action"

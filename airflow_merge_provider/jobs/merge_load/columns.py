@@ -13,9 +13,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructFiel
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.moments import micros
-from airflow_merge_provider.jobs import sql
-from airflow_merge_provider.jobs.spark_errors import first_line
-from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.errors import first_line
+from airflow_merge_provider.jobs.spark.sql import column
 
 # What every value of the first type is in the second one; others would lose or fail.
 _WIDENS = {

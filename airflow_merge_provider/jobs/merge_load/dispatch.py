@@ -13,12 +13,11 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.config import AnyLoad
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, read_dataset
 from airflow_merge_provider.jobs.merge_load.columns import require
 from airflow_merge_provider.jobs.merge_load.intake import filtered
-from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.sql import column
-from airflow_merge_provider.jobs.tables import Pinned
+from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.spark.sql import column
 
 # A column with more values than this was hardly meant to name tables.
 _MOST_TABLES = 200
@@ -26,13 +25,13 @@ _MOST_TOLD = 20
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*\Z")
 
 
-def parts(spark: SparkSession, pinned: Pinned, config: AnyLoad, target: Dataset) -> dict[str, Dataset]:
+def parts(spark: SparkSession, pinned: PinnedDataset, config: AnyLoad, target: Dataset) -> dict[str, Dataset]:
     """Give the target of each value, in the order of their names.
 
     :raises DataError: when a value cannot be the name of a table, or there are too many.
     """
     by, name = str(config.dispatch_by), f"the source {pinned.dataset.id}"
-    source = filtered(tables.read(spark, pinned), config.source_filter)
+    source = filtered(read_dataset(spark, pinned), config.source_filter)
     require(source, [by], name)
     found = source.select(column(by).cast("string").alias("value")).distinct().limit(_MOST_TABLES + 1)
     values = [row["value"] for row in found.collect()]
@@ -60,7 +59,7 @@ def report(
     reports: Mapping[str, Mapping[str, Any]],
     request: JobRequest,
     target: Dataset,
-    pinned: Pinned,
+    pinned: PinnedDataset,
     progress: Progress,
 ) -> dict[str, Any]:
     """Put the reports of all tables together: what was counted in all of them, and what changed where."""

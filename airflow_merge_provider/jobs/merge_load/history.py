@@ -40,7 +40,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
 from airflow_merge_provider.jobs.merge_load.columns import content_hash, moment_column, refer
 from airflow_merge_provider.jobs.merge_load.intake import FLAGGED, TRACKED, Intake, Wanted, keep
 from airflow_merge_provider.jobs.merge_load.memory import LoadTimes
-from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.spark.sql import column
 
 LATE = "late"
 _SAID = f"{PREFIX}said"

@@ -13,7 +13,6 @@ from pyspark.sql.types import BooleanType, StructType
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.conditions import filled
 from airflow_merge_provider.core.merge_load.load import LoadConfig
-from airflow_merge_provider.jobs.expressions import some
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
 from airflow_merge_provider.jobs.merge_load.columns import (
     Layout,
@@ -23,7 +22,8 @@ from airflow_merge_provider.jobs.merge_load.columns import (
     layout,
     require,
 )
-from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.spark.expressions import some
+from airflow_merge_provider.jobs.spark.sql import column
 
 CONTENT = f"{PREFIX}content"
 TRACKED = f"{PREFIX}tracked"

@@ -14,14 +14,13 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.check import INVARIANTS, Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
 from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer, require
 from airflow_merge_provider.jobs.merge_load.intake import filtered
 from airflow_merge_provider.jobs.merge_load.writing import shape_of
-from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.sql import column
-from airflow_merge_provider.jobs.tables import Pinned
+from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.spark.sql import column
 
 _BEGIN, _END, _ACTIVE, _DELETED = (f"{PREFIX}{each}" for each in ("begin", "end", "active", "deleted"))
 _CURRENT, _SURROGATE, _LAST_END, _LAST_HASH = (
@@ -37,10 +36,10 @@ def run(
     :raises DataError: with everything that does not hold, or when the target is no history.
     """
     with progress.step("look"):
-        pinned = tables.pin(spark, target)
+        pinned = pin_dataset(spark, target)
         source = None
         if config.source is not None:
-            source = tables.pin(spark, resolve(config.source, request.warehouse, at="source"))
+            source = pin_dataset(spark, resolve(config.source, request.warehouse, at="source"))
     return check_history(spark, request, config, pinned, source, progress)
 
 
@@ -48,8 +47,8 @@ def check_history(
     spark: SparkSession,
     request: JobRequest,
     config: Scd2CheckConfig,
-    pinned: Pinned,
-    source: Pinned | None,
+    pinned: PinnedDataset,
+    source: PinnedDataset | None,
     progress: Progress,
 ) -> dict[str, Any]:
     """Check a pinned history, against the keys of a pinned source if there is one, and return the report.
@@ -58,10 +57,10 @@ def check_history(
     """
     target = pinned.dataset
     with progress.step("check"):
-        history = _History.of(tables.read(spark, pinned), target)
+        history = _History.of(read_dataset(spark, pinned), target)
         counts = history.counts()
         if source is not None:
-            rows = filtered(tables.read(spark, source), config.source_filter)
+            rows = filtered(read_dataset(spark, source), config.source_filter)
             counts |= history.against(rows, f"the source {source.dataset.id}")
     problems = [
         Problem(target.id, name, f"has {counts[name]} {words}", "load it anew, or repair what wrote it")

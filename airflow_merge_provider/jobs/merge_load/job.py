@@ -18,7 +18,14 @@ from airflow_merge_provider.core.merge_load.moments import from_micros
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.risk import Risk
-from airflow_merge_provider.jobs import guard, tables
+from airflow_merge_provider.jobs.delta.table import (
+    PinnedDataset,
+    PreviousRun,
+    override_settings,
+    pin_dataset,
+    read_dataset,
+    source_offsets,
+)
 from airflow_merge_provider.jobs.merge_load import dispatch, invariants, nested
 from airflow_merge_provider.jobs.merge_load.history import LATE
 from airflow_merge_provider.jobs.merge_load.intake import SMALL, Intake, filtered, take_in
@@ -27,10 +34,10 @@ from airflow_merge_provider.jobs.merge_load.snapshot import ENDED, VALID
 from airflow_merge_provider.jobs.merge_load.strategies import Strategy, require_shape, strategy_of
 from airflow_merge_provider.jobs.merge_load.target import DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_load.writing import Weighed
-from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.session import planned_once
-from airflow_merge_provider.jobs.sql import column
-from airflow_merge_provider.jobs.tables import LastRun, Pinned
+from airflow_merge_provider.jobs.run.change_limit import check_change_limit
+from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled
+from airflow_merge_provider.jobs.spark.sql import column
 
 _MOST_WARNINGS = 5
 # The rules that Spark leaves out when it plans anew, and the one that leaves out joins with nothing.
@@ -51,7 +58,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
         return invariants.run(spark, request, config, target, progress)
     source = resolve(config.source, request.warehouse, at="source")
     with progress.step("look"):
-        pinned = tables.pin(spark, source)
+        pinned = pin_dataset(spark, source)
     if config.dispatch_by is not None:
         return _load_parts(spark, request, progress, config, target, pinned)
     with progress.step("look"):
@@ -65,7 +72,7 @@ def load_rows(
     progress: Progress,
     config: AnyLoad,
     target: Target,
-    pinned: Pinned,
+    pinned: PinnedDataset,
     *,
     part: str | None = None,
 ) -> dict[str, Any]:
@@ -85,7 +92,7 @@ def _load_parts(
     progress: Progress,
     config: AnyLoad,
     target: Dataset,
-    pinned: Pinned,
+    pinned: PinnedDataset,
 ) -> dict[str, Any]:
     """Run once for each table that the rows name, in the order of their names."""
     with progress.step("dispatch"):
@@ -112,11 +119,11 @@ class _Run:
     progress: Progress
     config: AnyLoad
     target: Target
-    pinned: Pinned
+    pinned: PinnedDataset
     part: str | None = None
 
     @property
-    def last(self) -> LastRun | None:
+    def last(self) -> PreviousRun | None:
         """The last run that committed to the target."""
         return self.target.last
 
@@ -126,7 +133,7 @@ class _Run:
         return {
             "token": self.request.run.model_dump(),
             "fingerprint": signature(self.config),
-            **tables.seen([self.pinned]),
+            **source_offsets([self.pinned]),
         }
 
     @property
@@ -144,7 +151,7 @@ class _Run:
             return self.report(counts=self.nothing_new(last))
         return self.report() if self.request.until == "plan" else self.loaded()
 
-    def again(self, last: LastRun) -> dict[str, Any]:
+    def again(self, last: PreviousRun) -> dict[str, Any]:
         """Report what a try before has committed; it may have left elements of rows that are no more."""
         lists = last.state.get("nested", ()) if self.request.until == "commit" else ()
         cleared = self._cleared(lists)
@@ -152,13 +159,13 @@ class _Run:
         counts = last.state.get("counts")
         return self.report(version=last.run_version, counts=counts, changed=True, nested=nested_in)
 
-    def is_retry(self, last: LastRun) -> bool:
+    def is_retry(self, last: PreviousRun) -> bool:
         """Tell whether the last commit is this very run's, of a try before."""
         return not self.request.full_refresh and all(
             last.state.get(name) == value for name, value in self.state.items()
         )
 
-    def is_settled(self, last: LastRun) -> bool:
+    def is_settled(self, last: PreviousRun) -> bool:
         """Tell whether source and target are as the last run left them, and loading again changes nothing."""
         settled = {name: value for name, value in self.state.items() if name != "token"}
         return (
@@ -168,7 +175,7 @@ class _Run:
             and all(last.state.get(name) == value for name, value in settled.items())
         )
 
-    def nothing_new(self, last: LastRun) -> dict[str, int]:
+    def nothing_new(self, last: PreviousRun) -> dict[str, int]:
         """Count the rows that the last run loaded, none of which changes anything now."""
         kept = ("loaded", "duplicates")
         return {kind: count if kind in kept else 0 for kind, count in last.state.get("counts", {}).items()}
@@ -181,7 +188,7 @@ class _Run:
         schema = None if stored is None else stored.schema
         with ExitStack() as held:
             with self.progress.step("read"):
-                source = filtered(tables.read(self.spark, self.pinned), config.source_filter)
+                source = filtered(read_dataset(self.spark, self.pinned), config.source_filter)
                 if self.part is not None:
                     source = source.where(column(str(config.dispatch_by)).cast("string") == self.part)
                 lists = Nested.of(source, config) if config.nested == "tables" else None
@@ -202,7 +209,7 @@ class _Run:
             counts = {"loaded": found.loaded, "duplicates": found.duplicates, **counts}
             changed = not found.empty or stored is None
             dataset = self.target.dataset
-            said = guard.passed(self.request, dataset, lambda: self._risk(found), {"counts": counts})
+            said = check_change_limit(self.request, dataset, lambda: self._risk(found), {"counts": counts})
             if self.request.until != "commit":
                 return self.report([*said, *taken.said], counts=counts, changed=changed)
             return self._written(found, counts, strategy, taken, lists)
@@ -224,10 +231,10 @@ class _Run:
         there with it: Spark would wait for the count.
         """
         once = taken.wanted.lazy or taken.loaded < SMALL
-        conf = planned_once(self.spark) if once and self.last is not None else {}
+        conf = adaptive_execution_disabled(self.spark) if once and self.last is not None else {}
         left_out = self.spark.conf.get(_LEFT_OUT, None)
         conf[_LEFT_OUT] = f"{left_out},{_EMPTY_SIDES}" if left_out else _EMPTY_SIDES
-        with tables.settings(self.spark, conf):
+        with override_settings(self.spark, conf):
             yield
 
     def report(

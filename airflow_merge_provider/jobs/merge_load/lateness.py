@@ -19,7 +19,7 @@ from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer
 from airflow_merge_provider.jobs.merge_load.history import History
 from airflow_merge_provider.jobs.merge_load.intake import Intake
 from airflow_merge_provider.jobs.merge_load.writing import Weighed
-from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.spark.sql import column
 
 _OWN, _OTHER, _NEXT, _ENDS = (f"{PREFIX}{each}" for each in ("own", "other", "next", "ends"))
 _FAR = datetime(9999, 12, 31, tzinfo=UTC)

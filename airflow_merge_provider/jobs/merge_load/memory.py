@@ -14,8 +14,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs import sql, statements, tables
-from airflow_merge_provider.jobs.spark_errors import condition
+from airflow_merge_provider.jobs.delta.table import pin_dataset
+from airflow_merge_provider.jobs.delta.writer import append_rows, create_table, overwrite_table
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.errors import error_condition
 
 _SUFFIX = "__times"
 _WRITER = "merge_load_times"
@@ -52,7 +54,7 @@ class Memory:
             found = self.spark.table(sql.table(self.dataset))
             found.schema  # noqa: B018 - lets Spark look for the table now
         except AnalysisException as error:
-            if condition(error).startswith(_NOT_THERE):
+            if error_condition(error).startswith(_NOT_THERE):
                 return None
             raise
         return found
@@ -61,10 +63,10 @@ class Memory:
         """Remember times where they are needed; ``anew`` drops those of a history that is no more."""
         if not anew and not needed:
             return
-        exists = tables.pin(self.spark, self.dataset).exists
+        exists = pin_dataset(self.spark, self.dataset).exists
         if exists and anew:
-            statements.overwrite(self.dataset, times)
+            overwrite_table(self.dataset, times)
         elif needed and not exists:
-            statements.create_as(self.dataset, times, _WRITER)
+            create_table(self.dataset, times, _WRITER)
         elif needed:
-            statements.append(self.dataset, times)
+            append_rows(self.dataset, times)

@@ -19,11 +19,12 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.config import AnyLoad
 from airflow_merge_provider.core.merge_load.load import LIST_INDEX, PARENT_ID, ROOT_ID, ROW_ID
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
-from airflow_merge_provider.jobs import sql, statements, tables
+from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
+from airflow_merge_provider.jobs.delta.writer import NEW, OLD, append_rows, create_table, merge_rows
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
 from airflow_merge_provider.jobs.merge_load.columns import aligned, content_hash, layout, refer
-from airflow_merge_provider.jobs.sql import column
-from airflow_merge_provider.jobs.statements import NEW, OLD
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.sql import column
 
 _WRITER = "merge_load_nested"
 _IDS = (ROW_ID, PARENT_ID, ROOT_ID, LIST_INDEX)
@@ -75,19 +76,19 @@ def add(spark: SparkSession, target: Dataset, tail: str, elements: DataFrame, ev
     :raises DataError: when they do not fit what is stored.
     """
     dataset = beside(target, tail)
-    pinned = tables.pin(spark, dataset)
+    pinned = pin_dataset(spark, dataset)
     if not pinned.exists:
         fields = layout(elements.schema, None, (), evolution, dataset.id)
-        statements.create_as(dataset, elements.select(*aligned(elements, fields)), _WRITER)
+        create_table(dataset, elements.select(*aligned(elements, fields)), _WRITER)
         return spark.table(sql.table(dataset)).count()
-    stored = tables.read(spark, pinned)
+    stored = read_dataset(spark, pinned)
     fields = layout(elements.schema, stored.schema, (), evolution, dataset.id)
     new = elements.join(stored.select(ROOT_ID).distinct(), ROOT_ID, "left_anti")
     new = new.select(*aligned(new, fields)).persist()
     try:
         count = new.count()
         if count:
-            statements.append(dataset, new, new_columns=True)
+            append_rows(dataset, new, new_columns=True)
         return count
     finally:
         new.unpersist()
@@ -96,16 +97,16 @@ def add(spark: SparkSession, target: Dataset, tail: str, elements: DataFrame, ev
 def clear(spark: SparkSession, target: Dataset, tail: str) -> int:
     """Delete the elements whose row is not in the target any more; gives how many."""
     dataset = beside(target, tail)
-    pinned = tables.pin(spark, dataset)
+    pinned = pin_dataset(spark, dataset)
     if not pinned.exists:
         return 0
     roots = spark.table(sql.table(target)).select(column(ROW_ID).alias(ROOT_ID))
-    gone = tables.read(spark, pinned).join(roots, ROOT_ID, "left_anti").select(ROOT_ID).persist()
+    gone = read_dataset(spark, pinned).join(roots, ROOT_ID, "left_anti").select(ROOT_ID).persist()
     try:
         count = gone.count()
         if count:
             found = f"{sql.name(OLD, ROOT_ID)} = {sql.name(NEW, ROOT_ID)}"
-            statements.merge(spark, dataset, gone.distinct(), found, ["WHEN MATCHED THEN DELETE"])
+            merge_rows(spark, dataset, gone.distinct(), found, ["WHEN MATCHED THEN DELETE"])
         return count
     finally:
         gone.unpersist()

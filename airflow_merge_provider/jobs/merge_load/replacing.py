@@ -22,7 +22,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
 from airflow_merge_provider.jobs.merge_load.columns import content_hash, refer
 from airflow_merge_provider.jobs.merge_load.intake import CONTENT, SMALL, Intake, Wanted
 from airflow_merge_provider.jobs.merge_load.writing import Weighed, all_new, of_load
-from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.spark.sql import column
 
 _STORED, _LOADED = f"{PREFIX}stored", f"{PREFIX}loaded"
 

@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, Observation, functions as F
 
 from airflow_merge_provider.core.merge_load.moments import micros
 from airflow_merge_provider.core.merge_load.scd2 import DELETED_HASH, HASH_COLUMN
+from airflow_merge_provider.jobs.delta.writer import OLD
 from airflow_merge_provider.jobs.merge_load.area import INSIDE, marked
 from airflow_merge_provider.jobs.merge_load.chain import (
     absences,
@@ -33,8 +34,7 @@ from airflow_merge_provider.jobs.merge_load.history import History
 from airflow_merge_provider.jobs.merge_load.intake import FLAGGED, SMALL, Intake, keep
 from airflow_merge_provider.jobs.merge_load.lateness import Lateness
 from airflow_merge_provider.jobs.merge_load.writing import Weighed, all_new, weighed
-from airflow_merge_provider.jobs.sql import column, name
-from airflow_merge_provider.jobs.statements import OLD
+from airflow_merge_provider.jobs.spark.sql import column, name
 
 ENDED, VALID = "ended", "valid"
 _CAME, _LIVE, _STORED, _LOADED = (f"{PREFIX}{each}" for each in ("came", "live", "stored", "loaded"))

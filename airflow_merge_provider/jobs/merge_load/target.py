@@ -8,17 +8,17 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.jobs.delta.table import CommitResult, PreviousRun
 from airflow_merge_provider.jobs.merge_load.memory import LoadTimes, Memory
 from airflow_merge_provider.jobs.merge_load.writing import CAPABILITY, Shape, Weighed, write
-from airflow_merge_provider.jobs.tables import Committed, LastRun
-from airflow_merge_provider.jobs.target import TargetTable
+from airflow_merge_provider.jobs.run.target import TargetTable
 
 
 class Target(Protocol):
     """What a load asks of its target; a Delta table, or rows in memory where no table is needed."""
 
     dataset: Dataset
-    last: LastRun | None
+    last: PreviousRun | None
     times: LoadTimes
 
     def read_rows(self) -> DataFrame:
@@ -26,7 +26,7 @@ class Target(Protocol):
 
     def write(
         self, found: Weighed, state: Mapping[str, Any], *, full: bool, shape: Shape | None
-    ) -> Committed:
+    ) -> CommitResult:
         """Write changes as the run's one commit; ``full`` says that the rows are the whole table.
 
         :raises ConflictError: if another run committed first.
@@ -42,7 +42,7 @@ class DeltaTarget(TargetTable):
 
     def write(
         self, found: Weighed, state: Mapping[str, Any], *, full: bool, shape: Shape | None
-    ) -> Committed:
+    ) -> CommitResult:
         """Write changes as the run's one commit; ``full`` says that the rows are the whole table.
 
         :raises ConflictError: if another run committed first; this one has written nothing then.

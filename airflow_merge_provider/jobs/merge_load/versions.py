@@ -28,7 +28,7 @@ from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer
 from airflow_merge_provider.jobs.merge_load.history import LATE
 from airflow_merge_provider.jobs.merge_load.intake import CONTENT, SMALL, TRACKED, Intake, Wanted, keep
 from airflow_merge_provider.jobs.merge_load.writing import Weighed, all_new, weighed
-from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.spark.sql import column
 
 _ACTIONS = {"opened": INSERT, LATE: NOTHING, "removed": DELETE, "closed": UPDATE, "reopened": UPDATE}
 _LOADED, _MISSING = f"{PREFIX}loaded", f"{PREFIX}missing"

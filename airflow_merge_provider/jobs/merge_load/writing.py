@@ -12,7 +12,15 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs import sql, statements, tables
+from airflow_merge_provider.jobs.delta.table import CommitResult, PreviousRun, commit_once, override_settings
+from airflow_merge_provider.jobs.delta.writer import (
+    append_rows,
+    can_replace_rows,
+    create_table,
+    merge_rows,
+    overwrite_table,
+    replace_rows,
+)
 from airflow_merge_provider.jobs.merge_load.changes import (
     ACTION,
     COUNTED,
@@ -25,8 +33,8 @@ from airflow_merge_provider.jobs.merge_load.changes import (
 )
 from airflow_merge_provider.jobs.merge_load.columns import refer
 from airflow_merge_provider.jobs.merge_load.intake import SMALL, Intake, keep
-from airflow_merge_provider.jobs.session import planned_once
-from airflow_merge_provider.jobs.tables import Committed, LastRun
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled
 
 CAPABILITY = "merge_load"
 SHAPE = "merge.load"
@@ -94,13 +102,13 @@ def all_new(taken: Intake, rows: DataFrame, names: Sequence[str], kind: str, hel
 def write(
     spark: SparkSession,
     target: Dataset,
-    last: LastRun | None,
+    last: PreviousRun | None,
     found: Weighed,
     state: Mapping[str, Any],
     *,
     anew: bool,
     shape: Shape | None = None,
-) -> Committed:
+) -> CommitResult:
     """Make the run's one commit; ``anew`` says that the rows are the whole table.
 
     ``shape`` is what a new table says of itself for later runs: it lies on a column, so that it comes and
@@ -116,23 +124,23 @@ def write(
 
     def one_statement() -> None:
         if last is None:
-            statements.create_as(target, inserts, CAPABILITY)
+            create_table(target, inserts, CAPABILITY)
         elif anew:
-            statements.overwrite(target, inserts)
+            overwrite_table(target, inserts)
         elif not found.others:
-            statements.append(target, together(inserts), new_columns=True)
-        elif not found.gone and statements.can_replace(spark, target):
+            append_rows(target, together(inserts), new_columns=True)
+        elif not found.gone and can_replace_rows(spark, target):
             # Brought to the target's rows; Spark knows the size of rows that are kept, not of others.
             rows = together(changes.replacing)
             rows = F.broadcast(rows) if few else rows
-            statements.replace(target, rows, changes.meeting, new_columns=True)
+            replace_rows(target, rows, changes.meeting, new_columns=True)
         else:
-            statements.merge(spark, target, changes.rows, changes.condition, changes.clauses)
+            merge_rows(spark, target, changes.rows, changes.condition, changes.clauses)
 
     settings = {"spark.databricks.delta.schema.autoMerge.enabled": "true"}
-    settings |= planned_once(spark) if few else {}
-    with tables.settings(spark, settings):
-        return tables.commit(spark, target, CAPABILITY, last, state, one_statement)
+    settings |= adaptive_execution_disabled(spark) if few else {}
+    with override_settings(spark, settings):
+        return commit_once(spark, target, CAPABILITY, last, state, one_statement)
 
 
 def select_inserts(changes: Changes, shape: Shape | None) -> DataFrame:

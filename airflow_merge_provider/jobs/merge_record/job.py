@@ -31,7 +31,7 @@ from airflow_merge_provider.jobs.merge_record.report import report, told_of
 from airflow_merge_provider.jobs.merge_record.routing import Places
 from airflow_merge_provider.jobs.merge_record.spark_types import schema_of, spark_schema
 from airflow_merge_provider.jobs.merge_record.storage import Storage, storage, storage_options
-from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.run.progress import Progress
 
 Open = Callable[[str], Storage]
 

@@ -17,7 +17,7 @@ from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record import formats
 from airflow_merge_provider.jobs.merge_record.formats import BAD, FILE, PLACE
 from airflow_merge_provider.jobs.merge_record.spark_types import inferred, spark_schema, spark_type
-from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.spark.sql import column
 
 NOTHING = Schema()
 # What a text in a CSV file can be without changing when it is written again.

@@ -20,7 +20,7 @@ from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.formats import BLOCK, FILE, POSITION
 from airflow_merge_provider.jobs.merge_record.records import Records
 from airflow_merge_provider.jobs.merge_record.spark_types import spark_schema
-from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.spark.sql import column
 
 PART = "__merge_part"
 # In front of values that separate parts but make no attribute: records, lists and maps.

@@ -20,7 +20,7 @@ from airflow_merge_provider.jobs.merge_record.formats import FILE, PLACE
 from airflow_merge_provider.jobs.merge_record.gather import Lines
 from airflow_merge_provider.jobs.merge_record.spark_types import spark_schema
 from airflow_merge_provider.jobs.merge_record.spool import Spool
-from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.spark.sql import column
 
 # So many bytes of files are kept once they have been parsed; what is more is parsed again.
 _MOST_KEPT = 1 << 30

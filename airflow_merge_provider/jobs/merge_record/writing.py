@@ -26,7 +26,7 @@ from airflow_merge_provider.jobs.merge_record.partitions import PART, part_key
 from airflow_merge_provider.jobs.merge_record.records import Records
 from airflow_merge_provider.jobs.merge_record.spark_types import spark_schema, spark_type
 from airflow_merge_provider.jobs.merge_record.storage import Storage
-from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.spark.sql import column
 
 _SLOT, _SEQ, _LAST, _LINE = "__merge_slot", "__merge_seq", "__merge_last", "value"
 # Spark names a part part-00000-<uuid>.c000.json, or <uuid>-c000.json; the UUID itself may end in c123.

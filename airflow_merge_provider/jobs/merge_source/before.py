@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule
+from airflow_merge_provider.jobs.delta.table import PinnedDataset
 from airflow_merge_provider.jobs.merge_source.affected import differs
 from airflow_merge_provider.jobs.merge_source.feed import fed
 from airflow_merge_provider.jobs.merge_source.past import Past
 from airflow_merge_provider.jobs.merge_source.reading import Read, Reading, hashed, read_thin
 from airflow_merge_provider.jobs.merge_source.sources import Source
-from airflow_merge_provider.jobs.tables import Pinned
 
 _NEVER = -1
 
@@ -45,7 +45,7 @@ class Before:
 
 
 def reading(
-    pinned: Pinned,
+    pinned: PinnedDataset,
     source: Source,
     seed: int,
     config: MergeSourceConfig,

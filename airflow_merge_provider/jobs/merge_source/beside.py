@@ -12,8 +12,13 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs import statements, tables
-from airflow_merge_provider.jobs.tables import Pinned
+from airflow_merge_provider.jobs.delta.table import (
+    PinnedDataset,
+    load_previous_run,
+    pin_dataset,
+    read_dataset,
+)
+from airflow_merge_provider.jobs.delta.writer import append_rows, create_table, overwrite_table, restore_table
 
 
 class Beside:
@@ -38,7 +43,9 @@ class Beside:
     def read(self, name: str) -> DataFrame | None:
         """Give the rows as the last commit left them."""
         version = self.versions.get(name)
-        return None if version is None else tables.read(self._spark, Pinned(self.dataset(name), version))
+        return (
+            None if version is None else read_dataset(self._spark, PinnedDataset(self.dataset(name), version))
+        )
 
     def replace(self, name: str, rows: DataFrame) -> None:
         """Let a table hold these rows and no others.
@@ -47,9 +54,9 @@ class Beside:
         """
         dataset = self.dataset(name)
         if self._there(dataset) is None:
-            statements.create_as(dataset, rows, self._capability)
+            create_table(dataset, rows, self._capability)
         else:
-            statements.overwrite(dataset, rows)
+            overwrite_table(dataset, rows)
         self._pin(name, dataset)
 
     def append(self, name: str, rows: DataFrame) -> None:
@@ -60,13 +67,13 @@ class Beside:
         dataset, named = self.dataset(name), self.versions.get(name)
         there = self._there(dataset)
         if there is None:
-            statements.create_as(dataset, rows, self._capability)
+            create_table(dataset, rows, self._capability)
         elif named is None:
-            statements.overwrite(dataset, rows)
+            overwrite_table(dataset, rows)
         else:
             if there != named:
-                statements.restore(self._spark, dataset, named)
-            statements.append(dataset, rows)
+                restore_table(self._spark, dataset, named)
+            append_rows(dataset, rows)
         self._pin(name, dataset)
 
     def log(self, dataset: Dataset, rows: DataFrame) -> None:
@@ -75,17 +82,17 @@ class Beside:
         :raises DataError: when the table is somebody else's.
         """
         if self._there(dataset) is None:
-            statements.create_as(dataset, rows, self._capability)
+            create_table(dataset, rows, self._capability)
         else:
-            statements.append(dataset, rows)
+            append_rows(dataset, rows)
 
     def _there(self, dataset: Dataset) -> int | None:
         """Give the newest version of a table, if there is one, and it is ours."""
-        last = tables.last_run(self._spark, dataset, self._capability)
+        last = load_previous_run(self._spark, dataset, self._capability)
         return None if last is None else last.version
 
     def _pin(self, name: str, dataset: Dataset) -> None:
-        version = tables.pin(self._spark, dataset).version
+        version = pin_dataset(self._spark, dataset).version
         if version is None:
             raise AssertionError(f"{dataset.uri} was written and is not there")
         self.versions[name] = version

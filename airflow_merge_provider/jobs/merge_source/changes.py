@@ -14,16 +14,16 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import DataType
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs import sql, statements
+from airflow_merge_provider.jobs.delta.writer import NEW, OLD, can_replace_rows, merge_rows, replace_rows
 from airflow_merge_provider.jobs.merge_source import difference as of
 from airflow_merge_provider.jobs.merge_source.before import LookAgainError
 from airflow_merge_provider.jobs.merge_source.difference import Difference
 from airflow_merge_provider.jobs.merge_source.past import MEMBERS
 from airflow_merge_provider.jobs.merge_source.render import REPLACED_BY, content_hash
 from airflow_merge_provider.jobs.merge_source.sources import REPLACED
-from airflow_merge_provider.jobs.merge_source.staging import staged
 from airflow_merge_provider.jobs.merge_source.succession import BY
-from airflow_merge_provider.jobs.statements import NEW, OLD
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.staging import stage_table
 
 ID, PLACE, HASH = "_id", "_updated", "_hash"
 BEFORE = "__merge_before"
@@ -70,7 +70,7 @@ def changes(
         output which was not looked at.
     """
     with ExitStack() as stack:
-        ids = stack.enter_context(staged(spark, pa.table({ID: found.ids})))
+        ids = stack.enter_context(stage_table(spark, pa.table({ID: found.ids})))
         there = _standing(target).join(F.broadcast(ids), ID, "left_semi")
         compared = rendered.drop("_previous").join(F.broadcast(there), ID, "left").persist()
         stack.callback(compared.unpersist)
@@ -82,8 +82,8 @@ def changes(
         emitted = np.sort(seen.filter(pc.invert(seen.column(_SAME))).column(PLACE).to_numpy())
         first = start + found.retired.num_rows
         numbers = pa.table({PLACE: emitted, _NUMBER: np.arange(first, first + len(emitted))})
-        numbered = stack.enter_context(staged(spark, numbers))
-        retired = stack.enter_context(staged(spark, _retired(found, start)))
+        numbered = stack.enter_context(stage_table(spark, numbers))
+        retired = stack.enter_context(stage_table(spark, _retired(found, start)))
         # What is kept has as many parts as it was shuffled to, and each would become a file.
         kept = compared.coalesce(seen.num_rows // _PER_FILE + 1)
         kinds = {field.name: field.dataType for frame in (rendered, target) for field in frame.schema}
@@ -95,7 +95,7 @@ def changes(
         if same:
             rows.append(_shaped(_silent(kept.where(is_same)), kinds))
         if len(found.emptied):
-            emptied = stack.enter_context(staged(spark, pa.table({ID: found.emptied})))
+            emptied = stack.enter_context(stage_table(spark, pa.table({ID: found.emptied})))
             rows.append(_shaped(target.drop(MEMBERS).join(F.broadcast(emptied), ID), kinds))
         replaced = int(pc.sum(found.retired.column(of.REPLACED)).as_py() or 0)
         yield Changes(
@@ -110,9 +110,9 @@ def changes(
 def write(spark: SparkSession, target: Dataset, found: Changes, *, new_columns: bool) -> None:
     """Put the changes in the place of what the target said of their outputs; they may bring new columns."""
     same = f"{OLD}.{sql.name(ID)} = {NEW}.{sql.name(ID)}"
-    if statements.can_replace(spark, target):
+    if can_replace_rows(spark, target):
         rows = F.broadcast(found.rows) if found.count < _FEW else found.rows
-        statements.replace(target, rows, same, new_columns=new_columns)
+        replace_rows(target, rows, same, new_columns=new_columns)
         return
     every = [sql.name(each) for each in found.rows.columns]
     # Without the side in front: only so may a column be one that the target does not have yet.
@@ -122,7 +122,7 @@ def write(spark: SparkSession, target: Dataset, found: Changes, *, new_columns: 
         f"WHEN MATCHED THEN UPDATE SET {assigned}",
         f"WHEN NOT MATCHED THEN INSERT ({', '.join(every)}) VALUES ({given})",
     ]
-    statements.merge(spark, target, found.rows, same, clauses, new_columns=new_columns)
+    merge_rows(spark, target, found.rows, same, clauses, new_columns=new_columns)
 
 
 def _standing(target: DataFrame) -> DataFrame:

@@ -29,7 +29,7 @@ from airflow_merge_provider.jobs.merge_source.variants import (
     as_variant,
     items_of,
 )
-from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.spark.sql import column
 
 _WIDER = (ByteType, ShortType, IntegerType, LongType)
 

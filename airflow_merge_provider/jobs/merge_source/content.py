@@ -22,7 +22,6 @@ from pyspark.sql.types import (
 
 from airflow_merge_provider.core.merge_source import values
 from airflow_merge_provider.core.merge_source.survivorship import Choice
-from airflow_merge_provider.jobs.merge_source.shipping import ship
 from airflow_merge_provider.jobs.merge_source.sources import (
     CONTENT,
     ENTITY,
@@ -43,7 +42,8 @@ from airflow_merge_provider.jobs.merge_source.variants import (
     typed_fields,
     typed_properties,
 )
-from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.spark.pickling import pickle_by_value
+from airflow_merge_provider.jobs.spark.sql import column
 
 PROPERTY, POSITIONS, SAID = "__merge_property", "__merge_positions", "__merge_said"
 
@@ -337,7 +337,7 @@ def _unwrapped(items: Column) -> Column:
 
 def _kept_positions() -> Callable[[Column], Column]:
     """Say which items of each list stay, by the one definition of equal values."""
-    ship(values)
+    pickle_by_value(values)
     mark = _MARK
 
     def kept(lists: dict[str, list[str]] | None) -> dict[str, list[int]] | None:

@@ -17,12 +17,12 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from airflow_merge_provider.core.merge_source.equality import Rule
-from airflow_merge_provider.jobs.expressions import listed
 from airflow_merge_provider.jobs.merge_source.components import Entities, Graph, Order, clustered
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH
 from airflow_merge_provider.jobs.merge_source.sources import DELETED
-from airflow_merge_provider.jobs.merge_source.staging import staged
+from airflow_merge_provider.jobs.spark.expressions import listed
+from airflow_merge_provider.jobs.spark.staging import stage_table
 
 SIDE, KEY, CHECK, ENTITY = "side", "key", "check", "entity"
 _NODE, _NAME, _OTHER = "node", "name", "other"
@@ -50,7 +50,7 @@ def contracted(
         smallest = _smallest(edges).localCheckpoint()
         edges = _renamed(edges, smallest).localCheckpoint()
         names = _followed(names, smallest).localCheckpoint()
-    with staged(spark, _solved(edges.toArrow())) as rest:
+    with stage_table(spark, _solved(edges.toArrow())) as rest:
         found = _followed(names, F.broadcast(rest)).toArrow()
     return clustered(sources, found.column(ENTITY).to_numpy(), found.column(_NAME).to_numpy())
 

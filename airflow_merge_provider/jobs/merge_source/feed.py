@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.jobs import sql, tables
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, has_change_feed, read_change_feed
 from airflow_merge_provider.jobs.merge_source.components import Flags, Numbers
 from airflow_merge_provider.jobs.merge_source.outcome import HASH
 from airflow_merge_provider.jobs.merge_source.sources import ID, Source
-from airflow_merge_provider.jobs.spark_errors import is_any
-from airflow_merge_provider.jobs.tables import Pinned
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.errors import has_condition
 
 _KIND, _AT = "_change_type", "_commit_version"
 _IS, _NET = "__merge_is", "net"
@@ -55,7 +55,7 @@ class Fed:
         return bool(((after == 0) | (after == 1)).all())
 
 
-def require_feeds(spark: SparkSession, pinned: Sequence[Pinned]) -> None:
+def require_feeds(spark: SparkSession, pinned: Sequence[PinnedDataset]) -> None:
     """Refuse datasets that keep no change data feed.
 
     :raises DataError: with every such dataset.
@@ -66,7 +66,11 @@ def require_feeds(spark: SparkSession, pinned: Sequence[Pinned]) -> None:
 
 
 def fed(
-    spark: SparkSession, pinned: Pinned, since: int, source: Source, opened: Callable[[DataFrame], Source]
+    spark: SparkSession,
+    pinned: PinnedDataset,
+    since: int,
+    source: Source,
+    opened: Callable[[DataFrame], Source],
 ) -> Fed | None:
     """Read what a dataset's commits after ``since`` touched; None where the feed does not reach back so far.
 
@@ -75,13 +79,13 @@ def fed(
     if pinned.version is None or pinned.version <= since:
         return None
     try:
-        feed = tables.feed(spark, pinned.dataset, since + 1, pinned.version)
+        feed = read_change_feed(spark, pinned.dataset, since + 1, pinned.version)
         is_now = F.col(_KIND).isin("insert", "update_postimage")
         rows = opened(feed.withColumn(_IS, is_now))
         counted = rows.frame.groupBy(HASH).agg(F.sum(F.when(F.col(_IS), 1).otherwise(-1)).alias(_NET))
         touched = counted.toArrow()
     except Exception as error:
-        if is_any(error, _GONE):
+        if has_condition(error, _GONE):
             return None
         raise
     hashes = touched.column(HASH).to_numpy().astype(np.int64)
@@ -102,7 +106,7 @@ def _newest(rows: DataFrame) -> DataFrame:
 
 
 def _keeps(spark: SparkSession, dataset: Dataset) -> bool:
-    return dataset.format == "delta" and tables.keeps_feed(spark, dataset)
+    return dataset.format == "delta" and has_change_feed(spark, dataset)
 
 
 def _without(dataset: Dataset) -> Problem:

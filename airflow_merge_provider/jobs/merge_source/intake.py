@@ -14,7 +14,12 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule, planned_rules
 from airflow_merge_provider.core.merge_source.overrides import Overrides
-from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.delta.table import (
+    PinnedDataset,
+    count_records,
+    override_settings,
+    read_dataset,
+)
 from airflow_merge_provider.jobs.merge_source.affected import Look, affected
 from airflow_merge_provider.jobs.merge_source.before import Before, LookAgainError, check, reading
 from airflow_merge_provider.jobs.merge_source.components import (
@@ -35,12 +40,11 @@ from airflow_merge_provider.jobs.merge_source.quarantine import quarantined, war
 from airflow_merge_provider.jobs.merge_source.reading import Read, Reading, read_thin
 from airflow_merge_provider.jobs.merge_source.solving import Solved, solved
 from airflow_merge_provider.jobs.merge_source.sources import Source, opened
-from airflow_merge_provider.jobs.merge_source.staging import staged
 from airflow_merge_provider.jobs.merge_source.succession import handed_on
 from airflow_merge_provider.jobs.merge_source.totals import of_past
-from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.session import planned_once
-from airflow_merge_provider.jobs.tables import Pinned
+from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled
+from airflow_merge_provider.jobs.spark.staging import stage_table
 
 # How many keys may come to the driver; beyond, Spark connects. A key costs some hundred bytes while it works.
 KEYS_ON_DRIVER = "spark.merge.source.keysOnDriver"
@@ -96,7 +100,7 @@ class Intake:
 
 def take_in(
     spark: SparkSession,
-    pinned: Sequence[Pinned],
+    pinned: Sequence[PinnedDataset],
     config: MergeSourceConfig,
     progress: Progress,
     before: Before | None = None,
@@ -114,7 +118,7 @@ def take_in(
     def see(rows: DataFrame, offset: int) -> Source:
         return marked(opened(rows, offset, config), overrides, names)
 
-    sources = [see(tables.read(spark, each), offsets[each.dataset.id]) for each in pinned]
+    sources = [see(read_dataset(spark, each), offsets[each.dataset.id]) for each in pinned]
     if config.change_detection == "sequence":
         _check_places(sources)
     if config.change_detection == "change_feed":
@@ -184,7 +188,7 @@ def _connected(
 
 
 def _has_many_keys(
-    spark: SparkSession, sources: Sequence[Source], pinned: Sequence[Pinned], rules: Sequence[Rule]
+    spark: SparkSession, sources: Sequence[Source], pinned: Sequence[PinnedDataset], rules: Sequence[Rule]
 ) -> bool:
     """Tell whether there may be more keys than the driver should hold."""
     limit = _limit(spark)
@@ -194,7 +198,7 @@ def _has_many_keys(
         held = sum(order[0] == source.offset for order in sides)
         if not held:
             continue
-        rows = tables.records(spark, each)
+        rows = count_records(spark, each)
         keys += held * (source.frame.count() if rows is None else rows)
     return keys > limit
 
@@ -248,7 +252,7 @@ def _past(
     hashes = [part for each in read for part in each.entities.every_hash]
     hashes += [each.look.gone for each in read]
     reaching = pa.table({REACHED: np.concatenate([np.empty(0, np.int64), *hashes])})
-    with staged(spark, reaching) as rows, tables.settings(spark, planned_once(spark)):
+    with stage_table(spark, reaching) as rows, override_settings(spark, adaptive_execution_disabled(spark)):
         return remembered(before.rows, names, rules, seed, rows)
 
 

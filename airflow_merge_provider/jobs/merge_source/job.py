@@ -20,7 +20,13 @@ from airflow_merge_provider.core.merge_source.fingerprint import signature
 from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.risk import Risk
-from airflow_merge_provider.jobs import guard, tables
+from airflow_merge_provider.jobs.delta.table import (
+    PinnedDataset,
+    PreviousRun,
+    override_settings,
+    pin_dataset,
+    source_offsets,
+)
 from airflow_merge_provider.jobs.merge_source import render
 from airflow_merge_provider.jobs.merge_source.before import Before, LookAgainError
 from airflow_merge_provider.jobs.merge_source.beside import Beside
@@ -31,13 +37,13 @@ from airflow_merge_provider.jobs.merge_source.quality import ALL, LOOKED_AT, Run
 from airflow_merge_provider.jobs.merge_source.quarantine import QUARANTINE, rows as quarantine_rows
 from airflow_merge_provider.jobs.merge_source.report import counted, findings, report
 from airflow_merge_provider.jobs.merge_source.shape import added
-from airflow_merge_provider.jobs.merge_source.staging import staged
 from airflow_merge_provider.jobs.merge_source.succession import LINEAGE, lineage_rows
 from airflow_merge_provider.jobs.merge_source.target import CAPABILITY, DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_source.totals import continued, of_outcome
-from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.session import planned_once
-from airflow_merge_provider.jobs.tables import LastRun, Pinned
+from airflow_merge_provider.jobs.run.change_limit import check_change_limit
+from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled
+from airflow_merge_provider.jobs.spark.staging import stage_table
 
 # Outputs of so many entities are planned once: Delta lists the files of a table in every plan that reads it.
 _FEW = 500_000
@@ -54,7 +60,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     with progress.step("look"):
         target = DeltaTarget(spark, resolve(config.target or "", request.warehouse, at="target"))
         pinned = [
-            tables.pin(spark, resolve(name, request.warehouse, at=f"datasets[{position}]"))
+            pin_dataset(spark, resolve(name, request.warehouse, at=f"datasets[{position}]"))
             for position, name in enumerate(config.dataset_ids)
         ]
     return merge_datasets(spark, request, progress, config, target, pinned)
@@ -66,7 +72,7 @@ def merge_datasets(
     progress: Progress,
     config: MergeSourceConfig,
     target: Target,
-    pinned: Sequence[Pinned],
+    pinned: Sequence[PinnedDataset],
 ) -> dict[str, Any]:
     """Merge pinned datasets into a target, wherever both are, and return the report.
 
@@ -92,7 +98,7 @@ def merge_datasets(
     return report(request, target.dataset, pinned, progress.seconds, said, **done)
 
 
-def _check_missing(pinned: Sequence[Pinned], config: MergeSourceConfig) -> list[str]:
+def _check_missing(pinned: Sequence[PinnedDataset], config: MergeSourceConfig) -> list[str]:
     """Take a dataset that does not exist as empty, unless none does or the configuration waits for it."""
     absent = [each.dataset for each in pinned if not each.exists]
     if absent and (len(absent) == len(pinned) or not config.ignore_non_existent_datasets):
@@ -110,21 +116,21 @@ def _overrides(spark: SparkSession, config: MergeSourceConfig, request: JobReque
     """Read what people have decided, where the configuration names it."""
     if config.overrides is None or request.until == "plan":
         return NONE
-    pinned = tables.pin(spark, resolve(config.overrides, request.warehouse, at="overrides"))
+    pinned = pin_dataset(spark, resolve(config.overrides, request.warehouse, at="overrides"))
     return decided(spark, pinned, config.dataset_ids, request.started_at)
 
 
-def _state(config: MergeSourceConfig, pinned: Sequence[Pinned], request: JobRequest) -> dict[str, Any]:
+def _state(config: MergeSourceConfig, pinned: Sequence[PinnedDataset], request: JobRequest) -> dict[str, Any]:
     """Give what the next run compares itself with."""
     return {
         "token": request.run.model_dump(),
         "fingerprint": signature(config),
         "datasets": list(config.dataset_ids),
-        **tables.seen(pinned),
+        **source_offsets(pinned),
     }
 
 
-def _repeated(last: LastRun | None, state: Mapping[str, Any], way: str) -> dict[str, Any]:
+def _repeated(last: PreviousRun | None, state: Mapping[str, Any], way: str) -> dict[str, Any]:
     """Give what a run reports that does nothing."""
     if last is None or way != "nothing":
         return {"version": last.version if last else None}
@@ -141,7 +147,7 @@ class _Merge:
     request: JobRequest
     config: MergeSourceConfig
     target: Target
-    pinned: Sequence[Pinned]
+    pinned: Sequence[PinnedDataset]
     progress: Progress
     state: Mapping[str, Any]
     overrides: Overrides
@@ -188,7 +194,7 @@ class _Merge:
         at = self.request.started_at
         with (
             self.progress.step("merge and write"),
-            tables.settings(self.spark, self._planning(taken.labels.num_rows)),
+            override_settings(self.spark, self._planning(taken.labels.num_rows)),
             self._stable(taken) as stable,
             render.outputs(self.spark, taken, written_at=at, stable=stable) as rows,
         ):
@@ -199,7 +205,7 @@ class _Merge:
 
     def _planning(self, entities: int) -> dict[str, str]:
         """Give the settings that the comparison of some entities' outputs is planned with."""
-        return planned_once(self.spark) if entities <= _FEW else {}
+        return adaptive_execution_disabled(self.spark) if entities <= _FEW else {}
 
     def _folded(
         self, taken: Intake, found: Changes, standing: DataFrame, start: int, new: Sequence[str]
@@ -212,7 +218,7 @@ class _Merge:
             found, taken, continued(old.get("totals"), taken.solved.left, of_outcome(taken.outcome))
         )
         emitted = found.emitted + found.replaced + found.removed
-        warned = guard.passed(
+        warned = check_change_limit(
             self.request, self.target.dataset, lambda: Risk(emitted, _live(old, standing)), told
         )
         if self.request.until == "transform":
@@ -227,7 +233,7 @@ class _Merge:
     def _stable(self, taken: Intake) -> AbstractContextManager[DataFrame | None]:
         """Give the stable ids of what is rendered, where there are any."""
         stable = taken.solved.stable
-        return nullcontext() if stable is None else staged(self.spark, stable)
+        return nullcontext() if stable is None else stage_table(self.spark, stable)
 
     def _taken(self, before: Before | None) -> Intake:
         existing = [each for each in self.pinned if each.exists]

@@ -34,12 +34,12 @@ from airflow_merge_provider.core.merge_source import expressions, functions, val
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
 from airflow_merge_provider.core.merge_source.expressions import Call, Expression, Path
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, is_override
-from airflow_merge_provider.jobs.expressions import listed, some
 from airflow_merge_provider.jobs.merge_source import typed_rows
-from airflow_merge_provider.jobs.merge_source.shipping import ship
 from airflow_merge_provider.jobs.merge_source.sources import CONTENT, DELETED, ID, TEXT, Source
 from airflow_merge_provider.jobs.merge_source.variants import as_items
-from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.spark.expressions import listed, some
+from airflow_merge_provider.jobs.spark.pickling import pickle_by_value
+from airflow_merge_provider.jobs.spark.sql import column
 
 ID_PROPERTY = "_id"
 LEFT, RIGHT = "left", "right"
@@ -251,7 +251,7 @@ def _prefix(kind: DataType) -> str | None:
 
 def _evaluated(source: Source, sides: Sequence[Expression]) -> list[Column]:
     """Evaluate sides by their definition, all of a row in one call."""
-    ship(*_SHIPPED)
+    pickle_by_value(*_SHIPPED)
     keys_of = _of_text(sides) if source.properties is None else _of_columns(source, sides)
     every = F.udf(keys_of, "array<array<string>>", useArrow=True)(_given(source, sides))
     return [F.get(every, F.lit(position)) for position in range(len(sides))]

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, functions as F
 from airflow_merge_provider.core import errors
 from airflow_merge_provider.core.merge_source import chain, explanation
 from airflow_merge_provider.jobs.merge_source.past import MEMBERS
-from airflow_merge_provider.jobs.merge_source.shipping import ship
+from airflow_merge_provider.jobs.spark.pickling import pickle_by_value
 
 # In the order of the fields: what an Arrow function gives is matched by place.
 COLUMNS = ("output_id", "left", "right", "rule", "key")
@@ -30,7 +30,7 @@ def links(rows: DataFrame) -> DataFrame:
 
 
 def _of_output() -> Callable[[str, list[Any]], list[tuple[str, ...]]]:
-    ship(errors, chain, explanation)
+    pickle_by_value(errors, chain, explanation)
     linked, names = explanation.linked, COLUMNS
 
     def of_output(output_id: str, members: list[Any]) -> list[tuple[str, ...]]:

@@ -11,15 +11,14 @@ from pyspark.sql import SparkSession, functions as F
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import overrides as core
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, Overrides
-from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, read_dataset
 from airflow_merge_provider.jobs.merge_source.sources import ID, Source
-from airflow_merge_provider.jobs.tables import Pinned
 
 _KEYS = pa.list_(pa.string())
 _SCHEMA = pa.schema({ID: pa.string(), SAME_LEFT: _KEYS, SAME_RIGHT: _KEYS})
 
 
-def decided(spark: SparkSession, pinned: Pinned, names: tuple[str, ...], started_at: int) -> Overrides:
+def decided(spark: SparkSession, pinned: PinnedDataset, names: tuple[str, ...], started_at: int) -> Overrides:
     """Read the decisions that count at the time of a run (microseconds since 1970).
 
     :raises DataError: when there is no such table, or what it holds are no decisions.
@@ -27,7 +26,7 @@ def decided(spark: SparkSession, pinned: Pinned, names: tuple[str, ...], started
     dataset = pinned.dataset
     if not pinned.exists:
         raise _wrong("missing", f"dataset {dataset.id!r} does not exist at {dataset.uri}")
-    frame = tables.read(spark, pinned)
+    frame = read_dataset(spark, pinned)
     if missing := [name for name in core.REQUIRED if name not in frame.columns]:
         raise _wrong("column", f"dataset {dataset.id!r} has no column {', '.join(missing)}")
     rows = frame.select(*(name for name in core.COLUMNS if name in frame.columns)).toArrow().to_pylist()

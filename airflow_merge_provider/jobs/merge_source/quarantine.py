@@ -15,7 +15,7 @@ from airflow_merge_provider.jobs.merge_source.components import Graph
 from airflow_merge_provider.jobs.merge_source.evidence import Evidence, KeyedHub, sample
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.sources import Source
-from airflow_merge_provider.jobs.merge_source.staging import staged
+from airflow_merge_provider.jobs.spark.staging import stage_table
 
 QUARANTINE = "quarantine"
 _MANY = 1000
@@ -88,6 +88,6 @@ def _texts(
                 columns.append(source.frame.select(F.explode(listed).alias("text")))
     hashed = reduce(DataFrame.unionAll, columns).withColumn("hash", F.xxhash64(F.lit(seed), F.col("text")))
     spark = hashed.sparkSession
-    with staged(spark, pa.table({"hash": pa.array([hub.hashed for hub in over], pa.int64())})) as hashes:
+    with stage_table(spark, pa.table({"hash": pa.array([hub.hashed for hub in over], pa.int64())})) as hashes:
         found = hashed.join(F.broadcast(hashes), "hash", "left_semi").distinct().collect()
     return {row["hash"]: row["text"] for row in found}

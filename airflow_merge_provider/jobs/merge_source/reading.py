@@ -18,7 +18,7 @@ from airflow_merge_provider.jobs.merge_source.feed import Fed
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys, source_keys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH
 from airflow_merge_provider.jobs.merge_source.sources import CONTENT, DELETED, ID, Source
-from airflow_merge_provider.jobs.side_by_side import side_by_side
+from airflow_merge_provider.jobs.spark.parallel import run_in_parallel
 
 _PLACE, _BROKEN, _CODED = "place", "broken", "coded"
 
@@ -102,7 +102,7 @@ def read_thin(readings: Sequence[Reading], rules: Sequence[Rule]) -> list[Read]:
     if not readings:
         return []
     spark = readings[0].source.frame.sparkSession
-    found = side_by_side(spark, lambda reading: _read(reading, rules), readings)
+    found = run_in_parallel(spark, lambda reading: _read(reading, rules), readings)
     if problems := [problem for each in found if not isinstance(each, Read) for problem in each]:
         raise DataError.of(problems)
     return [each for each in found if isinstance(each, Read)]

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule
-from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.delta.table import override_settings
 from airflow_merge_provider.jobs.merge_source.content import Content
 from airflow_merge_provider.jobs.merge_source.intake import Intake
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
@@ -28,9 +28,9 @@ from airflow_merge_provider.jobs.merge_source.sources import (
     REPLACED,
     Source,
 )
-from airflow_merge_provider.jobs.merge_source.staging import staged
 from airflow_merge_provider.jobs.merge_source.succession import NUMBER, STABLE
 from airflow_merge_provider.jobs.merge_source.survivorship import OFFSET, PROVENANCE, said_of
+from airflow_merge_provider.jobs.spark.staging import stage_table
 
 REPLACED_BY = "$replaced_by"
 MEMBER, PARTS = "__merge_member", "__merge_parts"
@@ -63,7 +63,7 @@ def outputs(
     """Give the target's rows, to be used while the block lasts: they need the settings that hold in it."""
     entities = taken.labels.num_rows
     planned = {**_PLANNED, **(_WRITTEN if entities > _MANY else {})}
-    with tables.settings(spark, planned), staged(spark, taken.labels) as labels:
+    with override_settings(spark, planned), stage_table(spark, taken.labels) as labels:
         yield _rows(taken, labels, written_at, stable)
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.merge_source.refusals import Hub
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.jobs.delta.table import PinnedDataset
 from airflow_merge_provider.jobs.merge_source.changes import Changes
 from airflow_merge_provider.jobs.merge_source.components import histogram
 from airflow_merge_provider.jobs.merge_source.intake import Intake
 from airflow_merge_provider.jobs.merge_source.totals import Totals, of_outcome
-from airflow_merge_provider.jobs.tables import Pinned
 
 _MOST_SIZES = 20
 _MOST_CLUSTERS = 5
@@ -23,7 +23,7 @@ _MOST_WARNINGS = 5
 def report(
     request: JobRequest,
     target: Dataset,
-    pinned: Sequence[Pinned],
+    pinned: Sequence[PinnedDataset],
     seconds: Mapping[str, float],
     said: Sequence[str],
     *,

@@ -24,9 +24,9 @@ from pyspark.sql.types import (
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT
-from airflow_merge_provider.jobs.expressions import combined
 from airflow_merge_provider.jobs.merge_source.variants import check_variant_type, properties_map
-from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.spark.expressions import combined
+from airflow_merge_provider.jobs.spark.sql import column
 
 IDS, REPLACED, FILTERED = "$ids", "$replaced", "_filtered"
 ENTITY = "entity"

@@ -17,8 +17,8 @@ from airflow_merge_provider.core.merge_source.survivorship import (
     Choice,
     Preference,
 )
-from airflow_merge_provider.jobs.expressions import combined, some
 from airflow_merge_provider.jobs.merge_source.variants import as_variant
+from airflow_merge_provider.jobs.spark.expressions import combined, some
 
 OFFSET = "__merge_offset"
 PICKED, RECENCY, PROVENANCE = "__merge_picked", "__merge_recency", "$provenance"

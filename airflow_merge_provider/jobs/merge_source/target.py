@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs import statements
+from airflow_merge_provider.jobs.delta.table import CommitResult, PreviousRun
+from airflow_merge_provider.jobs.delta.writer import create_table, overwrite_table
 from airflow_merge_provider.jobs.merge_source.changes import Changes, write
 from airflow_merge_provider.jobs.merge_source.shape import properties_for
-from airflow_merge_provider.jobs.tables import Committed, LastRun
-from airflow_merge_provider.jobs.target import TargetTable
+from airflow_merge_provider.jobs.run.target import TargetTable
 
 CAPABILITY = "merge_source"
 
@@ -21,7 +21,7 @@ class Target(Protocol):
     """What a run asks of its target; a Delta table, or rows in memory where no table is needed."""
 
     dataset: Dataset
-    last: LastRun | None
+    last: PreviousRun | None
 
     def read_rows(self) -> DataFrame:
         """Return the rows as the run found them."""
@@ -35,7 +35,7 @@ class Target(Protocol):
     def apply(self, changes: Changes, *, new_columns: bool) -> None:
         """Put changed rows in the place of those with the same IDs, and add the others."""
 
-    def commit(self, state: Mapping[str, Any], write: Callable[[], None]) -> Committed:
+    def commit(self, state: Mapping[str, Any], write: Callable[[], None]) -> CommitResult:
         """Run ``write``, one of the two methods above, as the run's one commit.
 
         :raises ConflictError: if another run committed first.
@@ -51,9 +51,9 @@ class DeltaTarget(TargetTable):
     def overwrite(self, rows: DataFrame) -> None:
         """Replace all rows, or create the table if there is none."""
         if self.last is None:
-            statements.create_as(self.dataset, rows, CAPABILITY, properties_for(rows.columns))
+            create_table(self.dataset, rows, CAPABILITY, properties_for(rows.columns))
         else:
-            statements.overwrite(self.dataset, rows)
+            overwrite_table(self.dataset, rows)
 
     def apply(self, changes: Changes, *, new_columns: bool) -> None:
         """Put changed rows in the place of those with the same IDs, and add the others."""

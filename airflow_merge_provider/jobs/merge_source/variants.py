@@ -18,8 +18,8 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from airflow_merge_provider.jobs.expressions import listed
-from airflow_merge_provider.jobs.sql import column
+from airflow_merge_provider.jobs.spark.expressions import listed
+from airflow_merge_provider.jobs.spark.sql import column
 
 VARIANT = "variant"
 VARIANTS = "array<variant>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from airflow_merge_provider.jobs.entry import main
+from airflow_merge_provider.jobs.run.entry import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

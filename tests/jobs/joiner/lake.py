@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.joiner.job import run
-from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.run.progress import Progress
 
 TARGET = "joined"
 CUSTOMERS = pa.table({"id": [1, 2, 3], "name": ["Alex", "Bob", "Cathie"]})

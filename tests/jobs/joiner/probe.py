@@ -19,7 +19,7 @@ def _wait(*_: Any) -> None:
 
 
 if __name__ == "__main__":
-    from airflow_merge_provider.jobs.entry import main
+    from airflow_merge_provider.jobs.run.entry import main
 
     if moment := os.environ.get("MERGE_PROBE"):
         setattr(Folder, moment, _wait)

@@ -11,9 +11,9 @@ import pytest
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError, DataError, JobError
 from airflow_merge_provider.core.joiner.config import JoinerConfig
-from airflow_merge_provider.jobs.formats import spark_format
 from airflow_merge_provider.jobs.joiner.file_target import FileTarget
 from airflow_merge_provider.jobs.joiner.folder import Entry, Folder
+from airflow_merge_provider.jobs.spark.formats import spark_format
 from tests.jobs.joiner.conftest import MakeLake
 from tests.jobs.joiner.lake import PURCHASES, TARGET, Lake
 

@@ -11,12 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.plan import plan
-from airflow_merge_provider.jobs import tables
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.joiner.counting import records_in
 from airflow_merge_provider.jobs.joiner.job import prepared
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
 from airflow_merge_provider.jobs.joiner.transform import joined
-from airflow_merge_provider.jobs.tables import Pinned
 from tests.conformance.lean import lean_session
 from tests.jobs.joiner.conftest import MakeLake
 
@@ -73,13 +72,15 @@ def test_a_table_is_counted_by_its_log(lake: MakeLake, capsys: pytest.CaptureFix
     place = f"delta.`{join.folder}/customers`"
     join.spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES (delta.enableDeletionVectors = true)").collect()
     join.spark.sql(f"DELETE FROM {place} WHERE id = 2").collect()
-    whole, marked = (Pinned(Dataset("c", path=f"{join.folder}/customers"), version) for version in (0, 2))
+    whole, marked = (
+        PinnedDataset(Dataset("c", path=f"{join.folder}/customers"), version) for version in (0, 2)
+    )
 
     for pinned, rows in ((whole, 3), (marked, 2)):
-        table = tables.read(join.spark, pinned)
-        table.groupBy().count().explain()
+        frame = read_dataset(join.spark, pinned)
+        frame.groupBy().count().explain()
         assert "FileScan" not in capsys.readouterr().out
-        assert records_in(join.spark, {"c": table}, {"c": pinned}) == {"c": rows}
+        assert records_in(join.spark, {"c": frame}, {"c": pinned}) == {"c": rows}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_keys_without_nulls_are_compared_plainly(
     join.write("purchases", pa.table({"customer": pa.array(purchases, pa.int64())}))
     config = join.request("1").config
     datasets = {name: Dataset(name, path=f"{join.folder}/{name}") for name in ("customers", "purchases")}
-    pinned = {name: tables.pin(join.spark, dataset) for name, dataset in datasets.items()}
+    pinned = {name: pin_dataset(join.spark, dataset) for name, dataset in datasets.items()}
 
     made = prepared(join.spark, config, pinned)
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConflictError
-from airflow_merge_provider.jobs import statements, tables
+from airflow_merge_provider.jobs.delta import table, writer
+from airflow_merge_provider.jobs.delta.table import commit_once
+from airflow_merge_provider.jobs.delta.writer import replace_rows
 from tests.jobs.merge_engine.conftest import MakeStream
 from tests.jobs.merge_engine.stream import Stream
 
@@ -68,7 +70,7 @@ def test_a_run_that_dies_at_a_commit_is_made_up_for(
     ):
         batch(made, number)
         with monkeypatch.context() as deadly:
-            deadly.setattr(tables, "commit", killing(tables.commit, place, before=before))
+            deadly.setattr(table, "commit", killing(commit_once, place, before=before))
             with pytest.raises(KilledError):
                 made.run(f"run {number}")
 
@@ -86,14 +88,14 @@ def test_the_second_of_two_runs_at_once_loses(stream: MakeStream, monkeypatch: p
     made.write({"k": [1], "v": [1]})
     made.run()
     made.write({"k": [1], "v": [5]})
-    replace = statements.replace
+    replace = replace_rows
 
     def overtaken(*given: Any) -> None:
-        monkeypatch.setattr(statements, "replace", replace)
+        monkeypatch.setattr(writer, "replace", replace)
         made.run("first")
         replace(*given)
 
-    monkeypatch.setattr(statements, "replace", overtaken)
+    monkeypatch.setattr(writer, "replace", overtaken)
 
     with pytest.raises(ConflictError) as lost:
         made.run("second")

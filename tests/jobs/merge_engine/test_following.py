@@ -8,8 +8,8 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.jobs.delta.commit_log import open_commit_log_by_spark
 from airflow_merge_provider.jobs.merge_engine import source
-from airflow_merge_provider.jobs.merge_engine.commits import log_by_spark
 from tests.jobs.merge_engine.conftest import MakeStream
 from tests.jobs.merge_engine.test_runs import SUM, summed
 
@@ -62,7 +62,7 @@ def test_partitions_have_the_values_that_the_log_says(
 ) -> None:
     """Of several types, with characters that paths encode, and NULL."""
     if asked_of == "spark":
-        monkeypatch.setattr(source, "log_of", log_by_spark)
+        monkeypatch.setattr(source, "log_of", open_commit_log_by_spark)
     made = stream()
     made.sql(
         "CREATE TABLE {source} (k INT, v INT, day DATE, at TIMESTAMP, word STRING) USING delta"
@@ -136,7 +136,7 @@ def test_a_log_that_was_cleaned_before_it_was_folded_is_refused(
 ) -> None:
     """A checkpoint says what the table holds, not who came first."""
     if asked_of == "spark":
-        monkeypatch.setattr(source, "log_of", log_by_spark)
+        monkeypatch.setattr(source, "log_of", open_commit_log_by_spark)
     made = stream(**SUM)
     made.write({"k": [1], "v": [1]})
     made.run()

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_load.job import run
-from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.run.progress import Progress
 from tests.conformance.merge_load import MemoryLake
 
 Rows = Sequence[Mapping[str, Any]]

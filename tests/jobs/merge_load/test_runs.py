@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+import airflow_merge_provider.jobs.delta.table
 from airflow_merge_provider.core.errors import ConflictError, DataError, RiskError
-from airflow_merge_provider.jobs.merge_load import job, writing
+from airflow_merge_provider.jobs.delta.table import commit_once
+from airflow_merge_provider.jobs.merge_load import job
 from tests.jobs.delta_log import commits
 from tests.jobs.merge_load.conftest import MakeLoads
 from tests.jobs.merge_load.loads import Killed, killed
@@ -172,14 +174,14 @@ def test_two_runs_that_start_from_one_version_do_not_both_write(
     """The second one loses cleanly, whatever it had computed."""
     made = loads("upsert", **KEY)
     made.load([{"id": 1, "v": "a"}])
-    write = writing.tables.commit
+    write = commit_once
 
     def overtaken(*args: Any) -> Any:
-        monkeypatch.setattr(writing.tables, "commit", write)
+        monkeypatch.setattr(airflow_merge_provider.jobs.delta.table, "commit", write)
         made.load([{"id": 1, "v": "theirs"}], run_id="theirs")
         return write(*args)
 
-    monkeypatch.setattr(writing.tables, "commit", overtaken)
+    monkeypatch.setattr(airflow_merge_provider.jobs.delta.table, "commit", overtaken)
     with pytest.raises(ConflictError):
         made.load([{"id": 1, "v": "mine"}], run_id="mine")
 

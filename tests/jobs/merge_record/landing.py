@@ -19,7 +19,7 @@ from airflow_merge_provider.jobs.merge_record.job import _resolved, run_with
 from airflow_merge_provider.jobs.merge_record.listing import Queue, Waiting
 from airflow_merge_provider.jobs.merge_record.storage import Storage, storage
 from airflow_merge_provider.jobs.merge_record.writing import Staged
-from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.run.progress import Progress
 
 SECOND = 1_000_000
 START = 1_700_000_000

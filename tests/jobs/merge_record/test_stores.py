@@ -14,7 +14,7 @@ from airflow_merge_provider.jobs.merge_record.engine import SparkEngine
 from airflow_merge_provider.jobs.merge_record.job import _resolved, run_with
 from airflow_merge_provider.jobs.merge_record.spool import Spool
 from airflow_merge_provider.jobs.merge_record.storage import storage
-from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.run.progress import Progress
 
 START = 1_700_000_000
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_source.job import run
-from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.run.progress import Progress
 from tests.conformance.merge_source import SCHEMA, TARGET, MemoryLake, written_entities
 
 REQUESTED = ("until", "full_refresh", "max_change_ratio")

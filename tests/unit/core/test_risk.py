@@ -8,7 +8,7 @@ from hypothesis import example, given, strategies as st
 from airflow_merge_provider.core.errors import RiskError
 from airflow_merge_provider.core.protocol import JobFailure
 from airflow_merge_provider.core.risk import Risk, problems
-from airflow_merge_provider.jobs.entry import failure
+from airflow_merge_provider.jobs.run.entry import failure
 
 
 def test_a_run_above_the_limit_stops_and_tells_what_it_would_do():

@@ -14,7 +14,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow_merge_provider.core.errors import ConfigError, RiskError
 from airflow_merge_provider.core.protocol import JobResult
 from airflow_merge_provider.core.risk import Risk
-from airflow_merge_provider.jobs.entry import failure
+from airflow_merge_provider.jobs.run.entry import failure
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators.merge_source import MergeSourceOperator
 from airflow_merge_provider.operators.scd2 import Scd2CheckOperator

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.jobs import sql
-from airflow_merge_provider.jobs.session import is_local
-from airflow_merge_provider.jobs.spark_errors import condition
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.errors import error_condition
+from airflow_merge_provider.jobs.spark.session import is_local
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -39,7 +39,7 @@ _NULLS = "null_count."
 Answer = TypeVar("Answer")
 
 
-class Commit(NamedTuple):
+class HistoryEntry(NamedTuple):
     """A line of a table's history: what its writer said, and how many rows it wrote, where Delta says it."""
 
     version: int
@@ -47,53 +47,57 @@ class Commit(NamedTuple):
     rows: int | None
 
 
-Commits = list[Commit]
+History = list[HistoryEntry]
 
 
-class Newest(NamedTuple):
+class TableVersion(NamedTuple):
     """The newest version of a table, and the id that it was given when it was made."""
 
     version: int
     table_id: str
 
 
-def newest(spark: SparkSession, dataset: Dataset) -> Newest | None:
+def find_newest_version(spark: SparkSession, dataset: Dataset) -> TableVersion | None:
     """Find a table's newest version; None when there is no table.
 
     :raises DataError: when there is something else than a Delta table.
     """
     if _is_nowhere(spark, dataset):
         return None
-    found = asked(spark, dataset, lambda table: Newest(table.version(), str(table.metadata().id)))
+    found = query_delta_rs(
+        spark, dataset, lambda table: TableVersion(table.version(), str(table.metadata().id))
+    )
     if found is not None:
         return found
     history = _commits(spark, dataset, 1)
     if not history:
         return None
     detail = spark.sql(f"DESCRIBE DETAIL {sql.table(dataset)}").collect()[0]
-    return Newest(history[0].version, detail["id"])
+    return TableVersion(history[0].version, detail["id"])
 
 
-def commits(spark: SparkSession, dataset: Dataset, limit: int | None) -> Commits:
+def read_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> History:
     """Give the commits, newest first; nothing when there is no table.
 
     :raises DataError: when there is something else than a Delta table.
     """
     if _is_nowhere(spark, dataset):
         return []
-    return asked(spark, dataset, lambda table: _read_commits(table, limit)) or _commits(spark, dataset, limit)
+    return query_delta_rs(spark, dataset, lambda table: _read_commits(table, limit)) or _commits(
+        spark, dataset, limit
+    )
 
 
-def properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str]:
+def read_properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str]:
     """Give the properties of a table that exists."""
-    found = asked(spark, dataset, lambda table: table.metadata().configuration)
+    found = query_delta_rs(spark, dataset, lambda table: table.metadata().configuration)
     if found is not None:
         return found
     rows = spark.sql(f"SHOW TBLPROPERTIES {sql.table(dataset)}").collect()
     return {row["key"]: row["value"] for row in rows}
 
 
-def rows_at(spark: SparkSession, dataset: Dataset, version: int, *, live: bool) -> int | None:
+def count_rows_at(spark: SparkSession, dataset: Dataset, version: int, *, live: bool) -> int | None:
     """Give how many rows the files of a version hold; None where delta-rs cannot tell.
 
     ``live`` leaves out rows that are marked as deleted: a table that may have such marks is not counted then.
@@ -106,10 +110,10 @@ def rows_at(spark: SparkSession, dataset: Dataset, version: int, *, live: bool) 
         counts = table.get_add_actions().column("num_records").to_pylist()
         return None if None in counts else sum(counts)
 
-    return asked(spark, dataset, counted)
+    return query_delta_rs(spark, dataset, counted)
 
 
-def full_columns(spark: SparkSession, dataset: Dataset, version: int) -> frozenset[str]:
+def non_null_columns_at(spark: SparkSession, dataset: Dataset, version: int) -> frozenset[str]:
     """Name columns that hold no NULL at a version, as far as delta-rs can tell from the files' statistics."""
 
     def found(table: DeltaTable) -> frozenset[str]:
@@ -127,10 +131,10 @@ def full_columns(spark: SparkSession, dataset: Dataset, version: int) -> frozens
             and not any(count != 0 for count in files.column(f"{_NULLS}{name}").to_pylist())
         )
 
-    return asked(spark, dataset, found) or frozenset()
+    return query_delta_rs(spark, dataset, found) or frozenset()
 
 
-def transaction(spark: SparkSession, dataset: Dataset, app_id: str) -> int | None:
+def read_transaction(spark: SparkSession, dataset: Dataset, app_id: str) -> int | None:
     """Ask delta-rs for the number that Delta keeps for ever; None when it cannot read this table."""
     try:
         from deltalake import DeltaTable  # noqa: PLC0415 - needed only where the history does not reach
@@ -149,7 +153,9 @@ def _is_nowhere(spark: SparkSession, dataset: Dataset) -> bool:
     return path is not None and path.startswith("/") and is_local(spark) and not Path(path).exists()
 
 
-def asked(spark: SparkSession, dataset: Dataset, question: Callable[[DeltaTable], Answer]) -> Answer | None:
+def query_delta_rs(
+    spark: SparkSession, dataset: Dataset, question: Callable[[DeltaTable], Answer]
+) -> Answer | None:
     """Ask delta-rs about a table of this machine; None when it cannot tell."""
     if dataset.path is None or not dataset.path.startswith("/") or not is_local(spark):
         return None
@@ -161,19 +167,19 @@ def asked(spark: SparkSession, dataset: Dataset, question: Callable[[DeltaTable]
         return None
 
 
-def _read_commits(table: DeltaTable, limit: int | None) -> Commits | None:
+def _read_commits(table: DeltaTable, limit: int | None) -> History | None:
     found = [_commit(each) for each in table.history(limit)]
     # A commit that says nothing about itself is left out there.
     return found if found and found[0].version == table.version() else None
 
 
-def _commits(spark: SparkSession, dataset: Dataset, limit: int | None) -> Commits:
+def _commits(spark: SparkSession, dataset: Dataset, limit: int | None) -> History:
     words = f"DESCRIBE HISTORY {sql.table(dataset)}" + (f" LIMIT {limit}" if limit else "")
     try:
         # Whole rows: choosing columns would make it one more Spark job.
         rows = spark.sql(words).collect()
     except AnalysisException as error:
-        reason = condition(error)
+        reason = error_condition(error)
         if reason.startswith(NOT_THERE):
             return []
         if not reason.startswith(_NOT_DELTA):
@@ -184,9 +190,11 @@ def _commits(spark: SparkSession, dataset: Dataset, limit: int | None) -> Commit
     return [_commit(row.asDict()) for row in rows]
 
 
-def _commit(line: Mapping[str, Any]) -> Commit:
+def _commit(line: Mapping[str, Any]) -> HistoryEntry:
     written = (line.get("operationMetrics") or {}).get("numOutputRows")
-    return Commit(int(line["version"]), line.get("userMetadata"), None if written is None else int(written))
+    return HistoryEntry(
+        int(line["version"]), line.get("userMetadata"), None if written is None else int(written)
+    )
 
 
 def _is_something_else(spark: SparkSession, path: str) -> bool:
@@ -200,7 +208,7 @@ def _files(spark: SparkSession, path: str) -> list[object] | None:
     try:
         return list(found.load(path).select("path").limit(1).collect())
     except AnalysisException as error:
-        if condition(error).startswith(NOT_THERE):
+        if error_condition(error).startswith(NOT_THERE):
             return None
         raise
 

@@ -10,11 +10,29 @@ import pytest
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError, DataError
-from airflow_merge_provider.jobs import statements, tables
+from airflow_merge_provider.jobs.delta import table, writer
+from airflow_merge_provider.jobs.delta.table import (
+    CommitResult,
+    commit_once,
+    load_previous_run,
+    override_settings,
+    pin_dataset,
+    read_dataset,
+)
+from airflow_merge_provider.jobs.delta.writer import (
+    _ALLOWED,
+    NEW,
+    OLD,
+    can_replace_rows,
+    create_table,
+    merge_rows,
+    overwrite_table,
+    replace_rows,
+)
 from tests.jobs.delta_log import commits
 
 CAP = "merge_source"
-KEY = f"{statements.OLD}.id = {statements.NEW}.id"
+KEY = f"{OLD}.id = {NEW}.id"
 UPSERT = ["WHEN MATCHED THEN UPDATE SET *", "WHEN NOT MATCHED THEN INSERT *"]
 
 
@@ -28,19 +46,19 @@ def _rows(spark, *pairs: tuple[int, str]):
 
 
 def _content(spark, target: Dataset) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row) for row in tables.read(spark, tables.pin(spark, target)).collect())
+    return sorted(tuple(row) for row in read_dataset(spark, pin_dataset(spark, target)).collect())
 
 
 def _create(spark, target, *pairs, state=None):
     rows = _rows(spark, *pairs)
-    write = lambda: statements.create_as(target, rows, CAP)  # noqa: E731
-    return tables.commit(spark, target, CAP, None, state or {}, write)
+    write = lambda: create_table(target, rows, CAP)  # noqa: E731
+    return commit_once(spark, target, CAP, None, state or {}, write)
 
 
 def _merge(spark, target, expected, *pairs, state=None):
     rows = _rows(spark, *pairs)
-    write = lambda: statements.merge(spark, target, rows, KEY, UPSERT)  # noqa: E731
-    return tables.commit(spark, target, CAP, expected, state or {}, write)
+    write = lambda: merge_rows(spark, target, rows, KEY, UPSERT)  # noqa: E731
+    return commit_once(spark, target, CAP, expected, state or {}, write)
 
 
 def test_the_first_commit_carries_everything_at_once(spark, target):
@@ -48,7 +66,7 @@ def test_the_first_commit_carries_everything_at_once(spark, target):
     done = _create(spark, target, (1, "a"), state={"token": {"run_id": "r1"}})
 
     (only,) = commits(Path(target.path))
-    assert done == tables.Committed(version=0, number=1)
+    assert done == CommitResult(version=0, number=1)
     assert only["txn"] == ("airflow-merge/merge_source", 1)
     assert only["properties"] == {"delta.enableDeletionVectors": "true", "merge.capability": CAP}
     assert only["run"]["token"] == {"run_id": "r1"}
@@ -58,14 +76,14 @@ def test_each_run_counts_one_up_and_finds_the_last_ones_state(spark, target):
     """Create, merge and overwrite are runs 1, 2 and 3; the schema may change with a full refresh."""
     _create(spark, target, (1, "a"))
     _merge(
-        spark, target, tables.last_run(spark, target, CAP), (1, "b"), (2, "c"), state={"sources": {"x": 7}}
+        spark, target, load_previous_run(spark, target, CAP), (1, "b"), (2, "c"), state={"sources": {"x": 7}}
     )
-    second = tables.last_run(spark, target, CAP)
+    second = load_previous_run(spark, target, CAP)
     refreshed = spark.createDataFrame([(9, 1.5)], "id INT, weight DOUBLE")
-    third = tables.commit(spark, target, CAP, second, {}, lambda: statements.overwrite(target, refreshed))
+    third = commit_once(spark, target, CAP, second, {}, lambda: overwrite_table(target, refreshed))
 
     assert (second.number, second.version, second.state["sources"]) == (2, 1, {"x": 7})
-    assert third == tables.Committed(version=2, number=3)
+    assert third == CommitResult(version=2, number=3)
     assert [commit["txn"][1] for commit in commits(Path(target.path))] == [1, 2, 3]
     assert _content(spark, target) == [(9, 1.5)]
     assert commits(Path(target.path))[2]["properties"]["merge.capability"] == CAP
@@ -75,11 +93,11 @@ def test_rows_are_replaced_where_they_meet(spark, target):
     """One commit with everything a run says; rows that meet none are added, columns only where they may."""
     _create(spark, target, (1, "a"), (2, "b"))
     rows = spark.createDataFrame([(2, "B", 7), (3, "c", 8)], "id INT, name STRING, s INT")
-    first = tables.last_run(spark, target, CAP)
+    first = load_previous_run(spark, target, CAP)
     with pytest.raises(DataError, match="metadata mismatch"):
-        tables.commit(spark, target, CAP, first, {}, lambda: statements.replace(target, rows, KEY))
-    write = lambda: statements.replace(target, rows, KEY, new_columns=True)  # noqa: E731
-    tables.commit(spark, target, CAP, first, {"token": {"run_id": "r2"}}, write)
+        commit_once(spark, target, CAP, first, {}, lambda: replace_rows(target, rows, KEY))
+    write = lambda: replace_rows(target, rows, KEY, new_columns=True)  # noqa: E731
+    commit_once(spark, target, CAP, first, {"token": {"run_id": "r2"}}, write)
 
     last = commits(Path(target.path))[-1]
     assert (last["txn"], last["run"]["token"]) == (("airflow-merge/merge_source", 2), {"run_id": "r2"})
@@ -91,13 +109,13 @@ def test_rows_are_replaced_where_they_meet(spark, target):
 def test_two_replacements_at_once_do_not_both_land(spark, target):
     """One of two threads that start from the same run writes; the other one says that it lost."""
     _create(spark, target, *[(number, "a") for number in range(50)])
-    expected = tables.last_run(spark, target, CAP)
+    expected = load_previous_run(spark, target, CAP)
 
     def replaced(name: str) -> str:
         rows = _rows(spark.newSession(), *[(number, name) for number in range(0, 60, 7)])
-        write = lambda: statements.replace(target, rows, KEY)  # noqa: E731
+        write = lambda: replace_rows(target, rows, KEY)  # noqa: E731
         try:
-            tables.commit(rows.sparkSession, target, CAP, expected, {}, write)
+            commit_once(rows.sparkSession, target, CAP, expected, {}, write)
         except ConflictError:
             return "lost"
         return name
@@ -113,37 +131,37 @@ def test_two_replacements_at_once_do_not_both_land(spark, target):
 def test_rows_are_not_replaced_where_readers_follow_them(spark, target):
     """A change data feed has to say what a row was before."""
     _create(spark, target, (1, "a"))
-    assert statements.can_replace(spark, target)
+    assert can_replace_rows(spark, target)
     for name in ("delta.enableChangeDataFeed", "delta.enableRowTracking"):
         spark.sql(f"ALTER TABLE delta.`{target.path}` SET TBLPROPERTIES ('{name}' = 'true')")
-        assert not statements.can_replace(spark, target)
+        assert not can_replace_rows(spark, target)
         spark.sql(f"ALTER TABLE delta.`{target.path}` SET TBLPROPERTIES ('{name}' = 'false')")
 
 
 def test_rows_are_not_replaced_by_a_delta_that_does_not_know_how(spark, target, monkeypatch):
     """It would take the option for none and overwrite the whole table."""
     _create(spark, target, (1, "a"))
-    assert statements.can_replace(spark, target)
-    monkeypatch.setattr(statements, "_ALLOWED", "spark.databricks.delta.unknown.to.this.one")
-    assert not statements.can_replace(spark, target)
+    assert can_replace_rows(spark, target)
+    monkeypatch.setattr(writer, "_ALLOWED", "spark.databricks.delta.unknown.to.this.one")
+    assert not can_replace_rows(spark, target)
     monkeypatch.undo()
-    with tables.settings(spark, {statements._ALLOWED: "false"}):
-        assert not statements.can_replace(spark, target)
+    with override_settings(spark, {_ALLOWED: "false"}):
+        assert not can_replace_rows(spark, target)
 
 
 def test_a_catalog_table_is_created_merged_replaced_and_overwritten(spark):
     """The same commits work by name."""
     target = Dataset(id="default.run_target", table="default.run_target")
     _create(spark, target, (1, "a"))
-    _merge(spark, target, tables.last_run(spark, target, CAP), (2, "b"))
-    second, late = tables.last_run(spark, target, CAP), _rows(spark, (2, "c"), (3, "d"))
-    tables.commit(spark, target, CAP, second, {}, lambda: statements.replace(target, late, KEY))
+    _merge(spark, target, load_previous_run(spark, target, CAP), (2, "b"))
+    second, late = load_previous_run(spark, target, CAP), _rows(spark, (2, "c"), (3, "d"))
+    commit_once(spark, target, CAP, second, {}, lambda: replace_rows(target, late, KEY))
     assert _content(spark, target) == [(1, "a"), (2, "c"), (3, "d")]
     rows = _rows(spark, (5, "e"))
-    expected = tables.last_run(spark, target, CAP)
-    tables.commit(spark, target, CAP, expected, {}, lambda: statements.overwrite(target, rows))
+    expected = load_previous_run(spark, target, CAP)
+    commit_once(spark, target, CAP, expected, {}, lambda: overwrite_table(target, rows))
 
-    last = tables.last_run(spark, target, CAP)
+    last = load_previous_run(spark, target, CAP)
     assert (last.number, last.version) == (4, 3)
     assert _content(spark, target) == [(5, "e")]
     spark.sql("DROP TABLE default.run_target")
@@ -154,7 +172,7 @@ def test_a_retry_finds_its_own_token(spark, target):
     token = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1}
     _create(spark, target, (1, "ä 日 'quoted' \\"), state={"token": token, "counts": {"rows": 1}})
 
-    last = tables.last_run(spark, target, CAP)
+    last = load_previous_run(spark, target, CAP)
 
     assert last.state["token"] == token
     assert last.state["counts"] == {"rows": 1}
@@ -164,17 +182,17 @@ def test_a_retry_finds_its_own_token(spark, target):
 def test_a_write_that_delta_skips_silently_is_a_lost_race(spark, target, way):
     """A stale number is not an error for Delta; it is one here, and nothing of it is written."""
     _create(spark, target, (1, "a"))
-    stale = tables.last_run(spark, target, CAP)
+    stale = load_previous_run(spark, target, CAP)
     _merge(spark, target, stale, (1, "first"))
     late = _rows(spark, (1, "late"))
     write = {
-        "merge": lambda: statements.merge(spark, target, late, KEY, UPSERT),
-        "replace": lambda: statements.replace(target, late, KEY),
-        "overwrite": lambda: statements.overwrite(target, late),
+        "merge": lambda: merge_rows(spark, target, late, KEY, UPSERT),
+        "replace": lambda: replace_rows(target, late, KEY),
+        "overwrite": lambda: overwrite_table(target, late),
     }[way]
 
     with pytest.raises(ConflictError, match=r"Another run committed to .*/t first"):
-        tables.commit(spark, target, CAP, stale, {}, write)
+        commit_once(spark, target, CAP, stale, {}, write)
 
     assert _content(spark, target) == [(1, "first")]
     assert len(commits(Path(target.path))) == 2
@@ -194,7 +212,7 @@ def test_the_same_run_twice_at_once_is_a_lost_race_too(spark, target):
     """A forgotten first try and its retry carry the same token; only one of them says that it was the one."""
     state = {"token": {"run_id": "r"}}
     _create(spark, target, (1, "a"))
-    stale = tables.last_run(spark, target, CAP)
+    stale = load_previous_run(spark, target, CAP)
     _merge(spark, target, stale, (1, "b"), state=state)
 
     with pytest.raises(ConflictError):
@@ -208,11 +226,11 @@ def test_maintenance_between_two_runs_changes_nothing(spark, target):
     spark.sql(f"INSERT INTO {name} VALUES (10, 'by hand')")
     spark.sql(f"OPTIMIZE {name}")
     # By default VACUUM lists one small folder with ten thousand tasks.
-    with tables.settings(spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}):
+    with override_settings(spark, {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "2"}):
         spark.sql(f"VACUUM {name}")
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('note' = 'x')")
 
-    last = tables.last_run(spark, target, CAP)
+    last = load_previous_run(spark, target, CAP)
     done = _merge(spark, target, last, (1, "b"))
 
     assert (last.number, last.run_version, last.state["fingerprint"]) == (1, 0, "f")
@@ -227,25 +245,25 @@ def test_a_run_is_found_behind_many_commits_of_others(spark, target):
     for _ in range(21):
         spark.sql(f"ALTER TABLE delta.`{target.path}` SET TBLPROPERTIES ('note' = 'x')")
 
-    assert tables.last_run(spark, target, CAP).state["fingerprint"] == "f"
+    assert load_previous_run(spark, target, CAP).state["fingerprint"] == "f"
 
 
 @pytest.mark.parametrize("readable", [True, False], ids=["deltalake reads it", "deltalake does not"])
 def test_a_run_whose_commit_has_aged_out_does_not_stop_the_next(spark, target, monkeypatch, readable):
     """The number lives as long as the table; where it cannot be read, a number beyond all is taken."""
     for n in range(3):
-        expected = tables.last_run(spark, target, CAP)
+        expected = load_previous_run(spark, target, CAP)
         _merge(spark, target, expected, (n, "a")) if expected else _create(spark, target, (n, "a"))
     name = f"delta.`{target.path}`"
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
     spark.sql(f"INSERT INTO {name} VALUES (7, 'by hand')")
     if not readable:
-        monkeypatch.setattr(tables, "transaction", lambda *_: None)
+        monkeypatch.setattr(table, "read_transaction", lambda *_: None)
     for version in range(4):
         (Path(target.path) / "_delta_log" / f"{version:020d}.json").unlink()
     spark.sql("CLEAR CACHE")
 
-    last = tables.last_run(spark, target, CAP)
+    last = load_previous_run(spark, target, CAP)
     done = _merge(spark, target, last, (8, "b"))
 
     assert (last.number, last.run_version, last.state) == (3 if readable else 5, None, {})
@@ -259,12 +277,12 @@ def test_a_table_made_by_hand_for_this_capability_is_run_number_one(spark, targe
         f"CREATE TABLE delta.`{target.path}` (id INT, name STRING) USING delta "
         f"TBLPROPERTIES ('merge.capability' = '{CAP}')"
     )
-    last = tables.last_run(spark, target, CAP)
+    last = load_previous_run(spark, target, CAP)
 
     done = _merge(spark, target, last, (1, "a"))
 
     assert (last.number, last.version) == (0, 0)
-    assert done == tables.Committed(version=1, number=1)
+    assert done == CommitResult(version=1, number=1)
 
 
 def test_the_session_is_left_as_it_was(spark, target):
@@ -276,7 +294,7 @@ def test_the_session_is_left_as_it_was(spark, target):
     before = spark.conf.get("spark.databricks.delta.write.txnAppId", None)
     _create(spark, target, (1, "a"))
     with pytest.raises(RuntimeError, match="no"):
-        tables.commit(spark, target, CAP, tables.last_run(spark, target, CAP), {}, fails)
+        commit_once(spark, target, CAP, load_previous_run(spark, target, CAP), {}, fails)
 
     assert spark.conf.get("spark.databricks.delta.write.txnAppId", None) == before
     assert len(commits(Path(target.path))) == 1
@@ -287,10 +305,10 @@ def test_an_error_after_the_commit_does_not_lose_it(spark, target):
     rows = _rows(spark, (1, "a"))
 
     def write():
-        statements.create_as(target, rows, CAP)
+        create_table(target, rows, CAP)
         raise RuntimeError("a checkpoint failed")
 
-    assert tables.commit(spark, target, CAP, None, {}, write) == tables.Committed(0, 1)
+    assert commit_once(spark, target, CAP, None, {}, write) == CommitResult(0, 1)
 
 
 @pytest.mark.parametrize("left", [[], ["part-0.parquet"]])
@@ -300,9 +318,9 @@ def test_what_a_killed_first_write_left_is_no_table_and_no_obstacle(spark, targe
     for name in left:
         (Path(target.path) / name).write_bytes(b"PAR1")
 
-    assert tables.last_run(spark, target, CAP) is None
-    assert not tables.pin(spark, target).exists
-    assert _create(spark, target, (1, "a")) == tables.Committed(version=0, number=1)
+    assert load_previous_run(spark, target, CAP) is None
+    assert not pin_dataset(spark, target).exists
+    assert _create(spark, target, (1, "a")) == CommitResult(version=0, number=1)
     assert _content(spark, target) == [(1, "a")]
     (only,) = commits(Path(target.path))
     assert only["properties"]["merge.capability"] == CAP
@@ -315,7 +333,7 @@ def test_of_two_writers_at_once_one_wins_whole(spark, target, first):
     if not first:
         _create(spark, target, *[(n, "old") for n in range(50)])
     sessions = [spark.newSession(), spark.newSession()]
-    seen = [tables.last_run(session, target, CAP) for session in sessions]
+    seen = [load_previous_run(session, target, CAP) for session in sessions]
 
     def write(who: int) -> object:
         rows = [(n, f"writer {who}") for n in range(50)]
@@ -329,7 +347,7 @@ def test_of_two_writers_at_once_one_wins_whole(spark, target, first):
     with ThreadPoolExecutor(2) as pool:
         outcomes = list(pool.map(write, range(2)))
 
-    (winner,) = [who for who, outcome in enumerate(outcomes) if isinstance(outcome, tables.Committed)]
+    (winner,) = [who for who, outcome in enumerate(outcomes) if isinstance(outcome, CommitResult)]
     assert isinstance(outcomes[1 - winner], ConflictError)
     assert len(commits(Path(target.path))) == (1 if first else 2)
     assert _content(spark, target) == [(n, f"writer {winner}") for n in range(50)]

@@ -7,7 +7,7 @@ from types import ModuleType
 from pyspark import cloudpickle
 
 
-def ship(*modules: ModuleType) -> None:
+def pickle_by_value(*modules: ModuleType) -> None:
     """Let functions of these modules travel as code instead of as names."""
     for module in modules:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # a copy inside pyspark

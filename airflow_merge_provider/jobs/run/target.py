@@ -8,8 +8,15 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs import tables
-from airflow_merge_provider.jobs.tables import Committed, LastRun, Pinned
+from airflow_merge_provider.jobs.delta.table import (
+    CommitResult,
+    PinnedDataset,
+    PreviousRun,
+    commit_once,
+    count_records,
+    load_previous_run,
+    read_dataset,
+)
 
 
 class TargetTable:
@@ -24,7 +31,7 @@ class TargetTable:
         :raises DataError: if it is not a Delta table, or one that this capability did not write.
         """
         self.dataset = dataset
-        self.last: LastRun | None = tables.last_run(spark, dataset, capability)
+        self.last: PreviousRun | None = load_previous_run(spark, dataset, capability)
         self._spark, self._capability = spark, capability
 
     def read_rows(self) -> DataFrame:
@@ -32,19 +39,19 @@ class TargetTable:
 
         :raises DataError: if the table does not exist.
         """
-        return tables.read(self._spark, self._pinned)
+        return read_dataset(self._spark, self._pinned)
 
     def count_rows(self) -> int | None:
         """Return how many rows the table's files hold; None if only a scan can tell."""
-        return tables.records(self._spark, self._pinned)
+        return count_records(self._spark, self._pinned)
 
-    def commit(self, state: Mapping[str, Any], write: Callable[[], object]) -> Committed:
+    def commit(self, state: Mapping[str, Any], write: Callable[[], object]) -> CommitResult:
         """Run ``write`` as the run's one commit.
 
         :raises ConflictError: if another run committed first; this one has written nothing then.
         """
-        return tables.commit(self._spark, self.dataset, self._capability, self.last, state, write)
+        return commit_once(self._spark, self.dataset, self._capability, self.last, state, write)
 
     @property
-    def _pinned(self) -> Pinned:
-        return Pinned(self.dataset, None if self.last is None else self.last.version)
+    def _pinned(self) -> PinnedDataset:
+        return PinnedDataset(self.dataset, None if self.last is None else self.last.version)

@@ -11,7 +11,8 @@ import pytest
 
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.protocol import JobFailure, JobResult, read_result
-from airflow_merge_provider.jobs import entry, spark_errors
+from airflow_merge_provider.jobs.run import entry
+from airflow_merge_provider.jobs.spark import errors
 from tests.jobs import probe
 
 
@@ -113,7 +114,7 @@ def test_what_spark_says_becomes_an_error_with_a_remedy(answer, words, code, mes
 )
 def test_a_failure_deep_in_the_jvm_is_recognised_by_its_text(text, code):
     """The two kinds of session have different Python classes and the same words."""
-    known = spark_errors.typed(RuntimeError(f"An error occurred while calling o1.sql.\n: {text}"))
+    known = errors.convert_error(RuntimeError(f"An error occurred while calling o1.sql.\n: {text}"))
 
     assert known.code == code
 
@@ -138,4 +139,4 @@ def test_an_error_that_is_its_own_cause_is_looked_at_once():
     error.__cause__ = RuntimeError("and round")
     error.__cause__.__cause__ = error
 
-    assert spark_errors.typed(error) is None
+    assert errors.convert_error(error) is None

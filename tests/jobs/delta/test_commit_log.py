@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from airflow_merge_provider.jobs.merge_engine.commits import Commit, File, Log, _entries_here
+from airflow_merge_provider.jobs.delta.commit_log import Commit, File, Log, _entries_here
 
 ADD = {"path": "a.parquet", "partitionValues": {}, "dataChange": True}
 MOVED = {**ADD, "dataChange": False}

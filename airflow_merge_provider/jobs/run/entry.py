@@ -15,7 +15,7 @@ from typing import Any
 from airflow_merge_provider.core.child import die_with_parent
 from airflow_merge_provider.core.errors import MergeError, RiskError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_request
-from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.run.progress import Progress
 
 Run = Callable[[Any, JobRequest, Progress], dict[str, Any]]
 
@@ -51,9 +51,9 @@ def answered(
         run = jobs[request.job] if jobs else _job(request.job)
         with progress.step("session"):
             spark = _session(conf)
-        from airflow_merge_provider.jobs.populated import run_flagged  # noqa: PLC0415 - needs pyspark
+        from airflow_merge_provider.jobs.run.population import run_with_population  # noqa: PLC0415 - needs pyspark
 
-        return JobResult(report=run_flagged(spark, request, progress, run))
+        return JobResult(report=run_with_population(spark, request, progress, run))
     except Exception as error:  # noqa: BLE001 - the boundary: whatever happened goes into the result file
         return failure(error)
     except SystemExit:
@@ -67,12 +67,12 @@ def answered(
 
 def failure(error: Exception) -> JobFailure:
     """Say an error in the words of the protocol."""
-    from airflow_merge_provider.jobs.spark_errors import (  # noqa: PLC0415 - pyspark may be missing
+    from airflow_merge_provider.jobs.spark.errors import (  # noqa: PLC0415 - pyspark may be missing
+        convert_error,
         first_line,
-        typed,
     )
 
-    known = error if isinstance(error, MergeError) else typed(error)
+    known = error if isinstance(error, MergeError) else convert_error(error)
     trace = "" if known is error else "".join(traceback.format_exception(error))[-_LONGEST_TRACE:]
     if known is None:
         message = f"{type(error).__name__}: {first_line(error)}"
@@ -98,7 +98,7 @@ def _job(name: str) -> Run:
 
 def _session(conf: Mapping[str, str]) -> Any:
     try:
-        from airflow_merge_provider.jobs.session import get_session  # noqa: PLC0415 - may be missing
+        from airflow_merge_provider.jobs.spark.session import get_session  # noqa: PLC0415 - may be missing
     except ImportError as error:
         raise SetupError(
             "The driver's Python cannot import pyspark: "

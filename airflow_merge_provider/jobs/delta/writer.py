@@ -11,9 +11,9 @@ from pyspark.sql.functions import lit
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.population import FLAG
-from airflow_merge_provider.jobs import sql
-from airflow_merge_provider.jobs.history import commits, properties
-from airflow_merge_provider.jobs.spark_errors import condition as reason
+from airflow_merge_provider.jobs.delta.log import read_history, read_properties
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.errors import error_condition as reason
 
 CAPABILITY = "merge.capability"
 # A setting of the session: what is made while it is "true" is populated from its first commit on.
@@ -29,7 +29,7 @@ _ALLOWED = "spark.databricks.delta.replaceOn.dataframe.writer.enabled"
 _FOLLOWED = ("delta.enableChangeDataFeed", "delta.enableRowTracking")
 
 
-def create_as(
+def create_table(
     target: Dataset,
     rows: DataFrame,
     capability: str,
@@ -46,18 +46,18 @@ def create_as(
     try:
         writer.create()
     except AnalysisException as error:
-        if reason(error) != _TAKEN or commits(rows.sparkSession, target, 1):
+        if reason(error) != _TAKEN or read_history(rows.sparkSession, target, 1):
             raise
         # A first write that was killed has left a folder with a log that holds no commit.
         writer.createOrReplace()
 
 
-def overwrite(target: Dataset, rows: DataFrame) -> None:
+def overwrite_table(target: Dataset, rows: DataFrame) -> None:
     """Replace all rows and the schema; the table, its properties and its history stay."""
     rows.writeTo(sql.table(target)).option("overwriteSchema", "true").overwrite(lit(True))
 
 
-def append(target: Dataset, rows: DataFrame, *, new_columns: bool = False) -> None:
+def append_rows(target: Dataset, rows: DataFrame, *, new_columns: bool = False) -> None:
     """Add rows by the names of their columns; columns that the table lacks only where they may be new."""
     writer = rows.writeTo(sql.table(target))
     if new_columns:
@@ -65,12 +65,12 @@ def append(target: Dataset, rows: DataFrame, *, new_columns: bool = False) -> No
     writer.append()
 
 
-def restore(spark: SparkSession, target: Dataset, version: int) -> None:
+def restore_table(spark: SparkSession, target: Dataset, version: int) -> None:
     """Give the target the rows that it had at a version, in a commit of its own."""
     spark.sql(f"RESTORE TABLE {sql.table(target)} TO VERSION AS OF {version}").collect()
 
 
-def merge(
+def merge_rows(
     spark: SparkSession,
     target: Dataset,
     changes: DataFrame,
@@ -93,7 +93,7 @@ def merge(
         spark.catalog.dropTempView(view)
 
 
-def can_replace(spark: SparkSession, target: Dataset) -> bool:
+def can_replace_rows(spark: SparkSession, target: Dataset) -> bool:
     """Tell whether rows may be replaced.
 
     Not where readers follow each row from what it was to what it is, nor by a Delta that does not know how.
@@ -103,11 +103,11 @@ def can_replace(spark: SparkSession, target: Dataset) -> bool:
             return False
     except PySparkException:
         return False
-    told = properties(spark, target)
+    told = read_properties(spark, target)
     return not any(told.get(each, "false").lower() == "true" for each in _FOLLOWED)
 
 
-def replace(target: Dataset, rows: DataFrame, condition: str, *, new_columns: bool = False) -> None:
+def replace_rows(target: Dataset, rows: DataFrame, condition: str, *, new_columns: bool = False) -> None:
     """Put whole rows in the place of those that they meet, and add the others.
 
     ``condition`` calls the sides OLD and NEW. Delta does this in half the time of a ``MERGE``: rows that go

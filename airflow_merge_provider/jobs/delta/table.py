@@ -19,28 +19,28 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError, DataError, Problem
-from airflow_merge_provider.jobs import sql
-from airflow_merge_provider.jobs.formats import spark_format
-from airflow_merge_provider.jobs.history import (
+from airflow_merge_provider.jobs.delta.log import (
     NOT_THERE,
-    Commit,
-    Commits,
-    commits,
-    full_columns,
-    newest,
-    properties,
-    rows_at,
-    transaction,
+    History,
+    HistoryEntry,
+    count_rows_at,
+    find_newest_version,
+    non_null_columns_at,
+    read_history,
+    read_properties,
+    read_transaction,
 )
-from airflow_merge_provider.jobs.spark_errors import condition, typed
-from airflow_merge_provider.jobs.statements import CAPABILITY
+from airflow_merge_provider.jobs.delta.writer import CAPABILITY
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.errors import convert_error, error_condition
+from airflow_merge_provider.jobs.spark.formats import spark_format
 
 _LOOK_BACK = 20
 _VERSION_MASK = (1 << 48) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned:
+class PinnedDataset:
     """A dataset at one version; None means that it does not exist.
 
     ``table_id`` tells a Delta table from another one that was made anew in its place. ``rows`` are those of a
@@ -59,7 +59,7 @@ class Pinned:
 
 
 @dataclass(frozen=True, slots=True)
-class LastRun:
+class PreviousRun:
     """What the target says about the last run that committed to it; number 0 means that none did yet.
 
     ``version`` is the target's newest version, whoever made it; ``run_version`` the run's own commit, and
@@ -75,7 +75,7 @@ class LastRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommitResult:
     """A commit that has landed, and the rows that it wrote, where Delta says them."""
 
     version: int
@@ -83,7 +83,7 @@ class Committed:
     rows: int | None = field(default=None, compare=False)
 
 
-def pin(spark: SparkSession, dataset: Dataset) -> Pinned:
+def pin_dataset(spark: SparkSession, dataset: Dataset) -> PinnedDataset:
     """Find the version that a whole run reads.
 
     Plain files have none: their names, times and sizes are folded into a number that changes with them.
@@ -91,12 +91,12 @@ def pin(spark: SparkSession, dataset: Dataset) -> Pinned:
     :raises DataError: when there is something else than the dataset's format says.
     """
     if dataset.format != "delta":
-        return Pinned(dataset, _files_version(spark, dataset))
-    found = newest(spark, dataset)
-    return Pinned(dataset, None) if found is None else Pinned(dataset, *found)
+        return PinnedDataset(dataset, _files_version(spark, dataset))
+    found = find_newest_version(spark, dataset)
+    return PinnedDataset(dataset, None) if found is None else PinnedDataset(dataset, *found)
 
 
-def seen(pinned: Iterable[Pinned]) -> dict[str, Any]:
+def source_offsets(pinned: Iterable[PinnedDataset]) -> dict[str, Any]:
     """Give what a run's state says of the datasets that it read: by location their versions and their ids."""
     found = list(pinned)
     return {
@@ -105,7 +105,7 @@ def seen(pinned: Iterable[Pinned]) -> dict[str, Any]:
     }
 
 
-def read(spark: SparkSession, pinned: Pinned) -> DataFrame:
+def read_dataset(spark: SparkSession, pinned: PinnedDataset) -> DataFrame:
     """Give the rows of a dataset at its pinned version.
 
     :raises DataError: when it does not exist.
@@ -125,7 +125,7 @@ def read(spark: SparkSession, pinned: Pinned) -> DataFrame:
     return reader.options(**dataset.options).load(dataset.path)
 
 
-def feed(spark: SparkSession, dataset: Dataset, first: int, last: int) -> DataFrame:
+def read_change_feed(spark: SparkSession, dataset: Dataset, first: int, last: int) -> DataFrame:
     """Give the rows that commits changed, from the change data feed, which the table must have kept."""
     reader = spark.read.option("readChangeFeed", "true")
     reader = reader.option("startingVersion", first).option("endingVersion", last)
@@ -134,58 +134,58 @@ def feed(spark: SparkSession, dataset: Dataset, first: int, last: int) -> DataFr
     return reader.format("delta").load(dataset.path)
 
 
-def keeps_feed(spark: SparkSession, dataset: Dataset) -> bool:
+def has_change_feed(spark: SparkSession, dataset: Dataset) -> bool:
     """Tell whether a table keeps a change data feed from now on."""
-    return properties(spark, dataset).get("delta.enableChangeDataFeed", "false").lower() == "true"
+    return read_properties(spark, dataset).get("delta.enableChangeDataFeed", "false").lower() == "true"
 
 
-def records(spark: SparkSession, pinned: Pinned, *, live: bool = False) -> int | None:
+def count_records(spark: SparkSession, pinned: PinnedDataset, *, live: bool = False) -> int | None:
     """Say how many rows a dataset has; None when nobody knows at once.
 
     Rows that are marked as deleted may be among them, unless only ``live`` ones are asked for.
     """
     if pinned.version is None or pinned.rows is not None or pinned.dataset.format != "delta":
         return None
-    return rows_at(spark, pinned.dataset, pinned.version, live=live)
+    return count_rows_at(spark, pinned.dataset, pinned.version, live=live)
 
 
-def without_nulls(spark: SparkSession, pinned: Pinned) -> frozenset[str]:
+def find_non_null_columns(spark: SparkSession, pinned: PinnedDataset) -> frozenset[str]:
     """Name columns of a dataset in which there is no NULL, as far as that can be told at once."""
     if pinned.version is None or pinned.rows is not None or pinned.dataset.format != "delta":
         return frozenset()
-    return full_columns(spark, pinned.dataset, pinned.version)
+    return non_null_columns_at(spark, pinned.dataset, pinned.version)
 
 
-def last_run(spark: SparkSession, target: Dataset, capability: str) -> LastRun | None:
+def load_previous_run(spark: SparkSession, target: Dataset, capability: str) -> PreviousRun | None:
     """Find the last run that committed to the target; None when the target does not exist.
 
     :raises DataError: when the target is no Delta table, or one that this capability did not write.
     """
-    history = commits(spark, target, _LOOK_BACK)
+    history = read_history(spark, target, _LOOK_BACK)
     if not history:
         return None
     _require_own(spark, target, capability)
     version = history[0].version
     found = _newest(history, capability)
     if found is None and len(history) == _LOOK_BACK:
-        found = _newest(commits(spark, target, None), capability)
+        found = _newest(read_history(spark, target, None), capability)
     if found is not None:
         own, state = found
-        return LastRun(int(state["number"]), version, own.version, state, own.rows)
-    number = transaction(spark, target, app_id(capability))
+        return PreviousRun(int(state["number"]), version, own.version, state, own.rows)
+    number = read_transaction(spark, target, transaction_app_id(capability))
     # Every run makes a commit, the first makes version 0: no number is above the version by more than one,
     # and the next one after this guess is none that Delta has seen.
-    return LastRun(version + 1 if number is None else number, version, None, {})
+    return PreviousRun(version + 1 if number is None else number, version, None, {})
 
 
-def commit(
+def commit_once(
     spark: SparkSession,
     target: Dataset,
     capability: str,
-    expected: LastRun | None,
+    expected: PreviousRun | None,
     state: Mapping[str, Any],
     write: Callable[[], object],
-) -> Committed:
+) -> CommitResult:
     """Let ``write`` make the run's one commit, and see that it landed.
 
     ``write`` executes exactly one of the ``statements`` on the target and nothing else; ``expected`` is what
@@ -198,19 +198,19 @@ def commit(
     attempt = uuid.uuid4().hex
     mark = {**state, "capability": capability, "number": number, "attempt": attempt}
     conf = {
-        "spark.databricks.delta.write.txnAppId": app_id(capability),
+        "spark.databricks.delta.write.txnAppId": transaction_app_id(capability),
         "spark.databricks.delta.write.txnVersion": str(number),
         "spark.databricks.delta.commitInfo.userMetadata": json.dumps(mark, ensure_ascii=False),
     }
     try:
-        with settings(spark, conf):
+        with override_settings(spark, conf):
             write()
     except Exception as error:
         # An error after the commit (a checkpoint, a lost connection) does not undo it.
         landed = _landed(spark, target, capability, since, attempt)
         if landed is not None:
-            return Committed(landed.version, number, landed.rows)
-        known = typed(error)
+            return CommitResult(landed.version, number, landed.rows)
+        known = convert_error(error)
         if known is None or known is error:
             raise
         raise known from error
@@ -220,16 +220,16 @@ def commit(
             f"Another run committed to {target.uri} first: Delta skipped the write of run {number}; "
             "run it again"
         )
-    return Committed(landed.version, number, landed.rows)
+    return CommitResult(landed.version, number, landed.rows)
 
 
-def app_id(capability: str) -> str:
+def transaction_app_id(capability: str) -> str:
     """Name the writer under which Delta counts a capability's runs."""
     return f"airflow-merge/{capability}"
 
 
-def purge(
-    spark: SparkSession, target: Dataset, capability: str, committed: Committed, state: Mapping[str, Any]
+def purge_table(
+    spark: SparkSession, target: Dataset, capability: str, committed: CommitResult, state: Mapping[str, Any]
 ) -> int:
     """Rewrite the files that hold outdated rows, in a commit of its own; gives the target's version.
 
@@ -237,13 +237,13 @@ def purge(
     """
     mark = {**state, "capability": capability, "number": committed.number}
     words = json.dumps(mark, ensure_ascii=False)
-    with settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": words}):
+    with override_settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": words}):
         spark.sql(f"REORG TABLE {sql.table(target)} APPLY (PURGE)").collect()
-    return commits(spark, target, 1)[0][0]
+    return read_history(spark, target, 1)[0][0]
 
 
 @contextmanager
-def settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+def override_settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
     """Hold settings of the session for as long as the block lasts."""
     before = {key: spark.conf.get(key, None) for key in conf}
     try:
@@ -272,14 +272,14 @@ def _files_version(spark: SparkSession, dataset: Dataset) -> int | None:
             .collect()[0]
         )
     except AnalysisException as error:
-        if condition(error).startswith(NOT_THERE):
+        if error_condition(error).startswith(NOT_THERE):
             return None
         raise
     return int(row["mark"]) & _VERSION_MASK if row["files"] else None
 
 
 def _require_own(spark: SparkSession, target: Dataset, capability: str) -> None:
-    owner = properties(spark, target).get(CAPABILITY)
+    owner = read_properties(spark, target).get(CAPABILITY)
     if owner != capability:
         by = f"by {owner}" if owner else "by something else"
         raise _wrong(
@@ -291,10 +291,11 @@ def _require_own(spark: SparkSession, target: Dataset, capability: str) -> None:
         )
 
 
-def _newest(history: Commits, capability: str) -> tuple[Commit, Mapping[str, Any]] | None:
+def _newest(history: History, capability: str) -> tuple[HistoryEntry, Mapping[str, Any]] | None:
     marks = ((commit, _mark(commit.words)) for commit in history)
     return next(
-        ((commit, mark) for commit, mark in marks if mark and mark.get("capability") == capability), None
+        ((commit_once, mark) for commit_once, mark in marks if mark and mark.get("capability") == capability),
+        None,
     )
 
 
@@ -309,10 +310,12 @@ def _mark(words: str | None) -> Mapping[str, Any] | None:
     return mark if isinstance(mark, dict) and isinstance(mark.get("number"), int) else None
 
 
-def _landed(spark: SparkSession, target: Dataset, capability: str, since: int, attempt: str) -> Commit | None:
+def _landed(
+    spark: SparkSession, target: Dataset, capability: str, since: int, attempt: str
+) -> HistoryEntry | None:
     """Find this attempt's commit: others may have committed before and after it."""
     for limit in (_LOOK_BACK, None):
-        history = commits(spark, target, limit)
+        history = read_history(spark, target, limit)
         for commit in history:
             mark = _mark(commit.words)
             if mark and mark.get("capability") == capability and mark.get("attempt") == attempt:

@@ -25,17 +25,22 @@ from airflow_merge_provider.core.population import (
     waiting_for,
 )
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.jobs import history, sql, statements, tables
-from airflow_merge_provider.jobs.progress import Progress
-from airflow_merge_provider.jobs.spark_errors import condition
+from airflow_merge_provider.jobs.delta.log import NOT_THERE, read_properties
+from airflow_merge_provider.jobs.delta.table import count_records, override_settings, pin_dataset
+from airflow_merge_provider.jobs.delta.writer import BORN_POPULATED
+from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.errors import error_condition
 
 Run = Callable[[SparkSession, JobRequest, Progress], dict[str, Any]]
 
 # Whatever else is wrong with a table, the run itself says so.
-_ABSENT = (*history.NOT_THERE, "DELTA_")
+_ABSENT = (*NOT_THERE, "DELTA_")
 
 
-def run_flagged(spark: SparkSession, request: JobRequest, progress: Progress, run: Run) -> dict[str, Any]:
+def run_with_population(
+    spark: SparkSession, request: JobRequest, progress: Progress, run: Run
+) -> dict[str, Any]:
     """Run a job and let its output become populated as the request says; the report tells whether it is.
 
     :raises DataError: when the source has to be populated and is not; the job has not started then.
@@ -51,7 +56,7 @@ def run_flagged(spark: SparkSession, request: JobRequest, progress: Progress, ru
     if not was and output_populated(wish.set_initial_offset, source_populated=ready, run="started"):
         was = flag.set()
     became = output_populated(wish.set_initial_offset, source_populated=ready, run="success")
-    with tables.settings(spark, {statements.BORN_POPULATED: "true" if became else "false"}):
+    with override_settings(spark, {BORN_POPULATED: "true" if became else "false"}):
         report = run(spark, request, progress)
     if wish.reset and was and not became:
         was = flag.unset()
@@ -109,7 +114,7 @@ def _source_populated(spark: SparkSession, wish: Population, warehouse: str | No
 def _state(spark: SparkSession, dataset: Dataset) -> State | None:
     """Say what a dataset tells of itself; None when it does not exist."""
     if dataset.format != "delta":
-        return "populated" if tables.pin(spark, dataset).exists else None
+        return "populated" if pin_dataset(spark, dataset).exists else None
     properties = _properties(spark, dataset)
     if properties is None:
         return None
@@ -117,7 +122,7 @@ def _state(spark: SparkSession, dataset: Dataset) -> State | None:
 
 
 def _holds_rows(spark: SparkSession, dataset: Dataset) -> bool:
-    counted = tables.records(spark, tables.pin(spark, dataset))
+    counted = count_records(spark, pin_dataset(spark, dataset))
     if counted is not None:
         return counted > 0
     return bool(spark.sql(f"SELECT 1 FROM {sql.table(dataset)} LIMIT 1").collect())
@@ -126,9 +131,9 @@ def _holds_rows(spark: SparkSession, dataset: Dataset) -> bool:
 def _properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str] | None:
     """Give the properties of a Delta table; None when there is none."""
     try:
-        return history.properties(spark, dataset)
+        return read_properties(spark, dataset)
     except AnalysisException as error:
-        if condition(error).startswith(_ABSENT):
+        if error_condition(error).startswith(_ABSENT):
             return None
         raise
 

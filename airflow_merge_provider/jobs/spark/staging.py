@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.jobs.session import is_local
-from airflow_merge_provider.jobs.sql import name
+from airflow_merge_provider.jobs.spark.session import is_local
+from airflow_merge_provider.jobs.spark.sql import name
 
 _TYPES = {pa.int64(): "bigint", pa.string(): "string", pa.bool_(): "boolean"}
 
 
 @contextmanager
-def staged(spark: SparkSession, rows: pa.Table) -> Iterator[DataFrame]:
+def stage_table(spark: SparkSession, rows: pa.Table) -> Iterator[DataFrame]:
     """Give rows as a DataFrame that can be read as long as the block lasts."""
     if not is_local(spark):
         yield spark.createDataFrame(rows)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.jobs.side_by_side import side_by_side
+from airflow_merge_provider.jobs.spark.parallel import run_in_parallel
 
 
 def test_calls_wait_for_each_other_and_answer_in_order(spark: SparkSession) -> None:
@@ -23,8 +23,8 @@ def test_calls_wait_for_each_other_and_answer_in_order(spark: SparkSession) -> N
         later[number].set()
         return number * number
 
-    assert side_by_side(spark, waiting, range(4)) == [0, 1, 4, 9]
-    assert side_by_side(spark, waiting, []) == []
+    assert run_in_parallel(spark, waiting, range(4)) == [0, 1, 4, 9]
+    assert run_in_parallel(spark, waiting, []) == []
 
 
 def test_the_first_error_ends_all(spark: SparkSession) -> None:
@@ -43,7 +43,7 @@ def test_the_first_error_ends_all(spark: SparkSession) -> None:
         ended.append(number)
 
     with pytest.raises(ValueError, match="zero"):
-        side_by_side(spark, failing, range(1000))
+        run_in_parallel(spark, failing, range(1000))
 
     assert len(begun) < 1000
     assert sorted(ended) == sorted(set(begun) - {0})
@@ -62,7 +62,7 @@ def test_a_process_that_is_told_to_end_does_not_wait(spark: SparkSession) -> Non
         raise SystemExit(143)
 
     with pytest.raises(SystemExit):
-        side_by_side(spark, slow, told_to_end())
+        run_in_parallel(spark, slow, told_to_end())
 
     assert not done.is_set()
     going_on.set()
@@ -74,7 +74,7 @@ def test_calls_belong_to_the_callers_job_group(spark: SparkSession) -> None:
     context = spark.sparkContext
     context.setJobGroup("side by side", "some jobs")
     try:
-        counts = side_by_side(spark, lambda rows: spark.range(rows).rdd.count(), [1, 2, 3])
+        counts = run_in_parallel(spark, lambda rows: spark.range(rows).rdd.count(), [1, 2, 3])
     finally:
         for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
             context.setLocalProperty(name, None)

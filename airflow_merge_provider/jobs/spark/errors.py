@@ -84,7 +84,7 @@ _OF_THE_DATA = re.compile(
 )
 
 
-def typed(error: BaseException) -> MergeError | None:
+def convert_error(error: BaseException) -> MergeError | None:
     """Give the error of ours that an error of Spark's is, or None when it is not a known one."""
     if isinstance(error, MergeError):
         return error
@@ -92,7 +92,7 @@ def typed(error: BaseException) -> MergeError | None:
     for pattern, kind, message in _KNOWN:
         if re.search(pattern, text):
             return kind(f"{message}\n{first_line(error)}")
-    if isinstance(error, AnalysisException) or _OF_THE_DATA.search(condition(error)):
+    if isinstance(error, AnalysisException) or _OF_THE_DATA.search(error_condition(error)):
         return DataError(first_line(error))
     return None
 
@@ -103,12 +103,12 @@ def first_line(error: BaseException) -> str:
     return next((line for line in lines if line), type(error).__name__)
 
 
-def condition(error: BaseException) -> str:
+def error_condition(error: BaseException) -> str:
     """Give Spark's own name for the error, such as PATH_NOT_FOUND, or an empty text."""
     return (error.getCondition() or "") if isinstance(error, PySparkException) else ""
 
 
-def is_any(error: BaseException, conditions: Iterable[str]) -> bool:
+def has_condition(error: BaseException, conditions: Iterable[str]) -> bool:
     """Tell whether an error, or a cause of it, is one of Spark's or Delta's named errors.
 
     Sessions of this process give some of Delta's as a text of the JVM alone, with the name in brackets.
@@ -123,6 +123,6 @@ def _texts(error: BaseException | None) -> Iterator[str]:
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         yield type(error).__name__
-        yield condition(error)
+        yield error_condition(error)
         yield str(error)
         error = error.__cause__

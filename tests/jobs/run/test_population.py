@@ -8,8 +8,8 @@ from deltalake import DeltaTable
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.population import Population
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.jobs.populated import run_flagged
-from airflow_merge_provider.jobs.progress import Progress
+from airflow_merge_provider.jobs.run.population import run_with_population
+from airflow_merge_provider.jobs.run.progress import Progress
 from tests.jobs import probe
 from tests.tables import FLAGGED, OURS, table
 
@@ -22,7 +22,9 @@ def flagged(spark, tmp_path):
         request = probe.request(str(tmp_path / "source"), str(tmp_path / "target"), run)
         asked = {"target": str(tmp_path / "target"), "datasets": (str(tmp_path / "source"),), **wish}
         population = Population(set_initial_offset=mode, **asked)
-        return run_flagged(spark, request.model_copy(update={"population": population}), Progress(), job)
+        return run_with_population(
+            spark, request.model_copy(update={"population": population}), Progress(), job
+        )
 
     return give
 
@@ -128,7 +130,7 @@ def test_a_dry_run_sets_nothing(spark, tmp_path):
     population = Population(target=str(tmp_path / "target"), set_initial_offset="always")
     request = probe.request("s", "t").model_copy(update={"population": population, "until": "transform"})
 
-    assert run_flagged(spark, request, Progress(), quiet) == {"changed": False}
+    assert run_with_population(spark, request, Progress(), quiet) == {"changed": False}
 
 
 def test_the_request_file_carries_it():

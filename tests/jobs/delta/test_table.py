@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve
 from airflow_merge_provider.core.errors import DataError
-from airflow_merge_provider.jobs import statements, tables
+from airflow_merge_provider.jobs.delta.table import load_previous_run, pin_dataset, read_dataset
+from airflow_merge_provider.jobs.delta.writer import create_table
 
 ODD_NAMES = [
     "a blank",
@@ -32,13 +33,13 @@ def test_a_pinned_read_does_not_see_later_commits(spark, tmp_path):
     """What a run reads is what was there when it pinned."""
     dataset = Dataset(id="d", path=str(tmp_path / "d"))
     _numbers(spark, 3).write.format("delta").save(dataset.path)
-    pinned = tables.pin(spark, dataset)
+    pinned = pin_dataset(spark, dataset)
 
     _numbers(spark, 5).write.format("delta").mode("append").save(dataset.path)
 
     assert pinned.version == 0
-    assert tables.read(spark, pinned).count() == 3
-    assert tables.read(spark, tables.pin(spark, dataset)).count() == 8
+    assert read_dataset(spark, pinned).count() == 3
+    assert read_dataset(spark, pin_dataset(spark, dataset)).count() == 8
 
 
 @pytest.mark.parametrize("odd", ODD_NAMES)
@@ -46,22 +47,22 @@ def test_any_path_can_be_created_pinned_read_and_owned(spark, tmp_path, odd):
     """Whatever stands in a path, it is quoted."""
     target = Dataset(id="t", path=str(tmp_path / odd))
 
-    statements.create_as(target, _numbers(spark, 2), "merge_source")
+    create_table(target, _numbers(spark, 2), "merge_source")
 
     assert (tmp_path / odd / "_delta_log").is_dir()
-    assert tables.read(spark, tables.pin(spark, target)).count() == 2
-    assert tables.last_run(spark, target, "merge_source").version == 0
+    assert read_dataset(spark, pin_dataset(spark, target)).count() == 2
+    assert load_previous_run(spark, target, "merge_source").version == 0
 
 
 def test_a_catalog_table_is_pinned_and_read_at_its_version(spark):
     """A name with dots goes through the catalog."""
     dataset = Dataset(id="default.pinned", table="default.pinned")
-    assert not tables.pin(spark, dataset).exists
+    assert not pin_dataset(spark, dataset).exists
     _numbers(spark, 2).writeTo("default.pinned").using("delta").create()
-    pinned = tables.pin(spark, dataset)
+    pinned = pin_dataset(spark, dataset)
     _numbers(spark, 2).writeTo("default.pinned").append()
 
-    assert tables.read(spark, pinned).count() == 2
+    assert read_dataset(spark, pinned).count() == 2
     spark.sql("DROP TABLE default.pinned")
 
 
@@ -73,7 +74,7 @@ def test_files_of_every_format_are_read_with_their_options(spark, tmp_path, kind
     _numbers(spark, 4).select(columns).write.format(kind).options(**options).save(str(tmp_path / "f"))
     dataset = resolve({"dataset": str(tmp_path / "f"), "format": kind, "options": options}, None)
 
-    rows = tables.read(spark, tables.pin(spark, dataset))
+    rows = read_dataset(spark, pin_dataset(spark, dataset))
 
     assert rows.count() == 4
     assert set(rows.columns) == ({"value"} if kind == "text" else set(columns))
@@ -82,30 +83,30 @@ def test_files_of_every_format_are_read_with_their_options(spark, tmp_path, kind
 def test_the_version_of_files_changes_with_them_and_only_with_them(spark, tmp_path):
     """Plain files have no log, yet a changed input is seen."""
     dataset = Dataset(id="f", path=str(tmp_path / "f"), format="json")
-    assert tables.pin(spark, dataset).version is None
+    assert pin_dataset(spark, dataset).version is None
     _numbers(spark, 4).write.json(dataset.path)
-    first = tables.pin(spark, dataset)
-    assert tables.pin(spark, dataset) == first
+    first = pin_dataset(spark, dataset)
+    assert pin_dataset(spark, dataset) == first
 
     _numbers(spark, 1).write.mode("append").json(dataset.path)
 
-    assert tables.pin(spark, dataset).version not in (None, first.version)
+    assert pin_dataset(spark, dataset).version not in (None, first.version)
 
 
 def test_a_missing_dataset_has_no_version_and_cannot_be_read(spark, tmp_path):
     """Missing is a fact for the caller first, an error when read."""
-    pinned = tables.pin(spark, Dataset(id="gone", path=str(tmp_path / "gone")))
+    pinned = pin_dataset(spark, Dataset(id="gone", path=str(tmp_path / "gone")))
 
     assert not pinned.exists
     with pytest.raises(DataError, match=r"gone: .*/gone does not exist \(check"):
-        tables.read(spark, pinned)
+        read_dataset(spark, pinned)
 
 
 def test_an_empty_folder_is_a_missing_dataset(spark, tmp_path):
     """A folder that somebody prepared is not data."""
     (tmp_path / "prepared").mkdir()
 
-    assert not tables.pin(spark, Dataset(id="p", path=str(tmp_path / "prepared"))).exists
+    assert not pin_dataset(spark, Dataset(id="p", path=str(tmp_path / "prepared"))).exists
 
 
 def test_a_folder_of_other_files_is_no_delta_table(spark, tmp_path):
@@ -113,7 +114,7 @@ def test_a_folder_of_other_files_is_no_delta_table(spark, tmp_path):
     _numbers(spark, 1).write.parquet(str(tmp_path / "p"))
 
     with pytest.raises(DataError, match=r'is not a Delta table \(.*"format": "parquet"'):
-        tables.pin(spark, Dataset(id="p", path=str(tmp_path / "p")))
+        pin_dataset(spark, Dataset(id="p", path=str(tmp_path / "p")))
 
 
 def test_a_view_and_a_table_of_another_format_are_no_delta_tables(spark):
@@ -122,11 +123,11 @@ def test_a_view_and_a_table_of_another_format_are_no_delta_tables(spark):
     spark.sql("CREATE TABLE default.a_parquet USING parquet AS SELECT 1 AS id")
     for name in ("default.a_view", "default.a_parquet"):
         with pytest.raises(DataError, match="is not a Delta table"):
-            tables.pin(spark, Dataset(id=name, table=name))
+            pin_dataset(spark, Dataset(id=name, table=name))
 
-    as_parquet = tables.pin(spark, Dataset(id="a", table="default.a_parquet", format="parquet"))
+    as_parquet = pin_dataset(spark, Dataset(id="a", table="default.a_parquet", format="parquet"))
 
-    assert tables.read(spark, as_parquet).count() == 1
+    assert read_dataset(spark, as_parquet).count() == 1
     spark.sql("DROP VIEW default.a_view")
     spark.sql("DROP TABLE default.a_parquet")
 
@@ -134,22 +135,22 @@ def test_a_view_and_a_table_of_another_format_are_no_delta_tables(spark):
 def test_a_target_that_something_else_wrote_is_refused(spark, tmp_path):
     """Nobody's table is merged into by mistake."""
     target = Dataset(id="t", path=str(tmp_path / "t"))
-    assert tables.last_run(spark, target, "merge_source") is None
+    assert load_previous_run(spark, target, "merge_source") is None
     _numbers(spark, 1).write.format("delta").save(target.path)
 
     with pytest.raises(
         DataError, match=r"was written by something else, not by merge_source \(choose another"
     ):
-        tables.last_run(spark, target, "merge_source")
+        load_previous_run(spark, target, "merge_source")
 
 
 def test_a_target_of_another_capability_is_refused(spark, tmp_path):
     """One table has one writer."""
     target = Dataset(id="t", path=str(tmp_path / "t"))
-    statements.create_as(target, _numbers(spark, 1), "merge_engine")
+    create_table(target, _numbers(spark, 1), "merge_engine")
 
     with pytest.raises(DataError, match="was written by merge_engine, not by merge_source"):
-        tables.last_run(spark, target, "merge_source")
+        load_previous_run(spark, target, "merge_source")
 
 
 def test_a_target_folder_of_other_files_is_refused(spark, tmp_path):
@@ -158,4 +159,4 @@ def test_a_target_folder_of_other_files_is_refused(spark, tmp_path):
     Path(tmp_path / "t" / "notes.txt").write_text("mine")
 
     with pytest.raises(DataError, match="is not a Delta table"):
-        tables.last_run(spark, Dataset(id="t", path=str(tmp_path / "t")), "merge_source")
+        load_previous_run(spark, Dataset(id="t", path=str(tmp_path / "t")), "merge_source")

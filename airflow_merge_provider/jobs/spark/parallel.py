@@ -15,7 +15,7 @@ Found = TypeVar("Found")
 _AT_ONCE = 8
 
 
-def side_by_side(
+def run_in_parallel(
     spark: SparkSession, function: Callable[[Item], Found], items: Iterable[Item]
 ) -> list[Found]:
     """Call a function for every item, some at a time, and give what it gave in the order of the items.

@@ -10,7 +10,7 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.risk import Risk
 
 
-def passed(
+def check_change_limit(
     request: JobRequest,
     target: Dataset,
     risk: Callable[[], Risk],

@@ -16,9 +16,9 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import SparkSession, functions as F
 from pyspark.sql.types import StructType
 
-from airflow_merge_provider.jobs import sql, tables
-from airflow_merge_provider.jobs.history import asked
-from airflow_merge_provider.jobs.tables import Pinned
+from airflow_merge_provider.jobs.delta.log import query_delta_rs
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, read_dataset
+from airflow_merge_provider.jobs.spark import sql
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -93,7 +93,7 @@ class Log:
         return path if path.startswith("/") or urlsplit(written).scheme else f"{self.place}/{path}"
 
 
-def log_of(spark: SparkSession, pinned: Pinned) -> Log:
+def open_commit_log(spark: SparkSession, pinned: PinnedDataset) -> Log:
     """Open the log of a Delta table: here where it lies on this machine, else through Spark."""
     place = pinned.dataset.path or ""
 
@@ -102,14 +102,14 @@ def log_of(spark: SparkSession, pinned: Pinned) -> Log:
         schema = StructType.fromJson(json.loads(table.schema().to_json()))
         return Log(place, schema, _MAPPING in table.metadata().configuration, _entries_here(place))
 
-    return asked(spark, pinned.dataset, here) or log_by_spark(spark, pinned)
+    return query_delta_rs(spark, pinned.dataset, here) or open_commit_log_by_spark(spark, pinned)
 
 
-def log_by_spark(spark: SparkSession, pinned: Pinned) -> Log:
+def open_commit_log_by_spark(spark: SparkSession, pinned: PinnedDataset) -> Log:
     """Open the log of a Delta table wherever it lies."""
     detail = spark.sql(f"DESCRIBE DETAIL {sql.table(pinned.dataset)}").collect()[0]
     place = str(detail["location"])
-    schema = tables.read(spark, pinned).schema
+    schema = read_dataset(spark, pinned).schema
     return Log(place, schema, _MAPPING in detail["properties"], _entries_by_spark(spark, place))
 
 

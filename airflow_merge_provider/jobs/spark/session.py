@@ -39,7 +39,7 @@ def is_local(spark: SparkSession) -> bool:
     return master.startswith("local") and spark.conf.get("spark.hadoop.fs.defaultFS", None) is None
 
 
-def planned_once(spark: SparkSession) -> dict[str, str]:
+def adaptive_execution_disabled(spark: SparkSession) -> dict[str, str]:
     """Give the settings under which Spark plans a query on few rows once, and not anew after each stage.
 
     Where a shuffle has many parts, as on clusters, planning anew pays: few rows come to few parts, and files.

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.functions import col, lit
 
-from airflow_merge_provider.jobs.expressions import combined, every, some
+from airflow_merge_provider.jobs.spark.expressions import combined, every, some
 
 
 @pytest.mark.parametrize(
