@@ -20,6 +20,8 @@ from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.fold import Record
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.merge_engine.trace import Trace, traced
+from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
+from airflow_merge_provider.core.table_history import HistoryEntry, trace_lineage
 from airflow_merge_provider.delta_target import opened
 
 if TYPE_CHECKING:
@@ -133,14 +135,22 @@ def explain_key(
 
 
 def _runs(table: DeltaTable, version: int) -> Iterator[dict[str, Any]]:
-    """Yield what the runs that wrote a target up to a version have said, oldest first."""
-    for commit in reversed(table.history()):
-        if commit["version"] > version:
-            return
-        words = commit.get("userMetadata") or ""
-        mark = json.loads(words) if words.startswith("{") else {}
-        if mark.get("capability") == _CAPABILITY:
-            yield mark
+    """Yield the states of the runs that a version rests on, oldest first; a RESTORE undoes runs."""
+    entries = [
+        HistoryEntry(
+            version=each["version"],
+            operation=each.get("operation") or "",
+            parameters=each.get("operationParameters") or {},
+            user_metadata=each.get("userMetadata"),
+        )
+        for each in table.history()
+        if each["version"] <= version
+    ]
+    for entry in reversed(trace_lineage(entries, lambda _: None).entries):
+        text = entry.user_metadata or ""
+        state = json.loads(text) if text.startswith("{") else {}
+        if state.get("capability") == _CAPABILITY:
+            yield state
 
 
 def _key(plan: Plan, text: str) -> dict[str, str]:
@@ -164,7 +174,10 @@ def _read(
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
-    folded = [run["sources"][uri] for run in runs if run["sources"].get(uri) is not None]
+    table_id = (runs[-1].get("tables") or {}).get(uri)
+    source = SourceOffset(uri, None, table_id)
+    offsets = [find_offset(read_offsets(run), source) for run in runs]
+    folded = [each.version for each in offsets if each is not None and each.version is not None]
     try:
         dataset = DeltaTable(uri, version=folded[-1]).to_pyarrow_dataset()
     except DeltaError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_merge_provider.core.errors import ConfigError, Problem
@@ -29,6 +29,12 @@ class Dataset:
     def uri(self) -> str:
         """One text that names the dataset everywhere: in assets, reports and offsets."""
         return self.path if self.path is not None else f"table:{self.table}"
+
+    def with_suffix(self, suffix: str) -> Dataset:
+        """Return the dataset beside this one, whose name has a suffix."""
+        path = None if self.path is None else f"{self.path}{suffix}"
+        table = None if self.table is None else f"{self.table}{suffix}"
+        return replace(self, id=f"{self.id}{suffix}", path=path, table=table)
 
 
 def resolve(ref: str | Mapping[str, Any], warehouse: str | None, *, at: str = "") -> Dataset:

@@ -5,6 +5,7 @@ Both are JSON. The version goes up when an old reader would misread a new writer
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +38,10 @@ class Message(BaseModel):
 
 
 class RunToken(BaseModel):
-    """Who asks: the same for every try of one task, so that a retry finds its own commit."""
+    """The run of a task: the same for every attempt, so that a retry finds its own commit.
+
+    ``clear_number`` is how often the DAG run was cleared: an attempt after that is no retry.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -45,6 +49,16 @@ class RunToken(BaseModel):
     run_id: str
     task_id: str
     map_index: int = -1
+    clear_number: int = 0
+
+    def is_same_run(self, stored: Mapping[str, Any] | None) -> bool:
+        """Tell whether a stored token is of this run, before or after it was cleared."""
+        mine = self.model_dump(exclude={"clear_number"})
+        return stored is not None and all(stored.get(name) == value for name, value in mine.items())
+
+    def is_same_attempt(self, stored: Mapping[str, Any] | None) -> bool:
+        """Tell whether a stored token is of this run, not cleared since: this attempt is a retry."""
+        return self.is_same_run(stored) and (stored or {}).get("clear_number", 0) == self.clear_number
 
 
 class JobRequest(Message):
@@ -55,6 +69,9 @@ class JobRequest(Message):
     run: RunToken
     warehouse: str | None = Field(None, description="Where datasets named by a bare id live.")
     started_at: int = Field(description="Microseconds since 1970 UTC; every time the run writes.")
+    run_after: int | None = Field(
+        None, description="Microseconds since 1970 UTC; no attempt of the run has begun before."
+    )
     until: Until = "commit"
     full_refresh: bool = False
     population: Population | None = Field(None, description="What the flag of the output depends on.")

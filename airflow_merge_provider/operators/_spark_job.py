@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from types import UnionType
 from typing import TYPE_CHECKING, Any, ClassVar, Union, get_args, get_origin
 
@@ -214,6 +215,7 @@ class SparkJobOperator(BaseOperator):
             run=run_token(context),
             warehouse=warehouse,
             started_at=time.time_ns() // 1000,
+            run_after=_find_run_after(context),
             until="transform" if self.dry_run_only else "commit",
             full_refresh=bool(self.full_refresh),
             population=self._population(config, marked_among(self.inlets, context)),
@@ -316,7 +318,14 @@ def run_token(context: Context) -> RunToken:
         run_id=task.run_id,
         task_id=task.task_id,
         map_index=-1 if task.map_index is None else task.map_index,
+        clear_number=int(getattr(context.get("dag_run"), "clear_number", 0) or 0),
     )
+
+
+def _find_run_after(context: Context) -> int | None:
+    """Return the time before which no attempt of the run has begun, in microseconds since 1970 UTC."""
+    run_after = getattr(context.get("dag_run"), "run_after", None)
+    return int(run_after.timestamp() * 1_000_000) if isinstance(run_after, datetime) else None
 
 
 def _problems_of(ref: str, warehouse: str | None, path: str) -> Sequence[Problem]:

@@ -19,8 +19,9 @@ class Scd2Operator(MergeLoadOperator):
     Every argument but ``emit_asset`` and ``spark_conn_id`` is templated; ``MergeLoadOperator`` has the
     arguments that all merge loads take.
 
-    :param boundary_timestamp: when the loaded rows begin and absent ones end; by default the end of the
-        run's data interval, else the time for which the run was made, the same in every try.
+    :param boundary_timestamp: when the loaded rows begin and absent ones end; by default the
+        partition date of the run, else the end of its data interval, else the time at which it was due; the
+        same in every attempt.
     :param active_record_timestamp: the end of versions that are valid now; NULL by default.
     :param validity_column_names: the two columns that are added.
     :param row_version_column_name: the column that alone says whether a row has changed.
@@ -160,9 +161,13 @@ class Scd2CheckOperator(LoadJobOperator):
 
 
 def time_of(context: Mapping[str, Any]) -> str | None:
-    """Give the time for which a run counts: the end of its data interval, else when it was due."""
+    """Return the time that a run loads: its partition date, else its data interval's end, else its due time.
+
+    It is the same in every attempt, and never the time at which the task happens to run.
+    """
     run = context.get("dag_run")
-    for owner, name in ((context, "data_interval_end"), (run, "run_after")):
+    times = ((run, "partition_date"), (context, "data_interval_end"), (run, "run_after"))
+    for owner, name in times:
         at = owner.get(name) if isinstance(owner, Mapping) else getattr(owner, name, None)
         if isinstance(at, datetime):
             return at.isoformat()

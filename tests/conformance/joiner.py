@@ -20,11 +20,12 @@ from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.preview import preview
 from airflow_merge_provider.core.joiner.schema import Schema, Schemas, fields, parts, type_of
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs.delta.table import override_settings, pin_dataset
+from airflow_merge_provider.jobs.delta.table import pin_dataset
 from airflow_merge_provider.jobs.joiner.counting import records_in
 from airflow_merge_provider.jobs.joiner.job import prepared, run
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
 from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.spark.session import override_settings
 
 TARGET = "conformance_target"
 _ATOMS = {

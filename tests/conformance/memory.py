@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve
-from airflow_merge_provider.jobs.delta.table import CommitResult, PinnedDataset, PreviousRun, pin_dataset
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset
+from airflow_merge_provider.jobs.delta.transaction import CommitResult
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun, RunCommit
 
 
 class MemoryTable:
@@ -85,6 +89,17 @@ class MemoryTarget:
         self.dataset = Dataset(name, path=str(folder / name))
         self.last: PreviousRun | None = None
         self.rows: DataFrame | None = None
+        self._commits: list[RunCommit] = []
+
+    def open(self, request: JobRequest) -> None:
+        """Find the commits of earlier attempts of a run, as a run does on a Delta table."""
+        if self.last is None:
+            return
+        commits = [each for each in reversed(self._commits) if request.run.is_same_run(each.state["token"])]
+        own = [each for each in commits if request.run.is_same_attempt(each.state["token"])]
+        self.last = replace(
+            self.last, own_commit=next(iter(own), None), cleared_commit=next(iter(commits), None)
+        )
 
     def read_rows(self) -> DataFrame:
         """Return the rows as the last run left them."""
@@ -105,5 +120,7 @@ class MemoryTarget:
         number = self.last.number + 1 if self.last else 1
         write()
         version = number - 1
-        self.last = PreviousRun(number, version, version, json.loads(json.dumps({**state, "number": number})))
+        kept = json.loads(json.dumps({**state, "number": number}))
+        self._commits.append(RunCommit(version, kept))
+        self.last = PreviousRun(number, version, version, kept, newest_state=kept)
         return CommitResult(version, number)

@@ -20,7 +20,7 @@ from airflow_merge_provider.core.merge_load.load import LIST_INDEX, PARENT_ID, R
 from airflow_merge_provider.core.merge_load.moments import moment
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs.delta.table import CommitResult
+from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD
 from airflow_merge_provider.jobs.merge_load.changes import ACTION, DELETE, UPDATE
 from airflow_merge_provider.jobs.merge_load.invariants import check_history
@@ -52,13 +52,18 @@ class MemoryTimes:
     def __init__(self) -> None:
         self._times: DataFrame | None = None
 
-    def recall(self) -> DataFrame | None:
+    @property
+    def version(self) -> None:
+        """Nothing: there is no table to name."""
+        return None
+
+    def read_times(self) -> DataFrame | None:
         """Return the remembered times; None if there are none."""
         return self._times
 
-    def keep(self, times: DataFrame, *, anew: bool, needed: bool) -> None:
-        """Remember times where they are needed; ``anew`` drops those of a history that is no more."""
-        if anew and self._times is not None:
+    def save_times(self, times: DataFrame, *, full: bool, needed: bool) -> None:
+        """Add times if they are needed; ``full`` drops those of a history that is replaced."""
+        if full and self._times is not None:
             self._times = times.localCheckpoint()
         elif needed:
             known = times if self._times is None else self._times.unionByName(times)
@@ -146,6 +151,7 @@ class MemoryLake(MemoryTables):
             source = None if config.source is None else self.pin(str(config.source))
             return check_history(self._spark, request, config, self.target.pin(), source, progress)
         source = self.pin(str(config.source))
+        self.target.open(request)
         return load_rows(self._spark, request, progress, config, self.target, source)
 
     def tables(self) -> dict[str, DataFrame]:

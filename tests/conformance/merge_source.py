@@ -82,6 +82,7 @@ class MemoryLake(MemoryTables):
         """Merge the datasets into the target, and return the report."""
         config = MergeSourceConfig.parse(request.config)
         pinned = [self.pin(name) for name in config.dataset_ids]
+        self.target.open(request)
         return merge_datasets(self._spark, request, Progress(out=str), config, self.target, pinned)
 
     def target_rows(self) -> DataFrame:

@@ -13,8 +13,10 @@ from typing import Any
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs.delta.table import commit_once, load_previous_run, pin_dataset, read_dataset
+from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD, create_table, merge_rows
+from airflow_merge_provider.jobs.run.previous_run import load_previous_run
+from airflow_merge_provider.jobs.run.retry import commit_run
 
 CAPABILITY = "probe"
 ADD = (
@@ -38,9 +40,9 @@ def run(spark, request, progress) -> dict[str, Any]:
     target = Dataset(id="target", path=request.config["target"])
     token = request.run.model_dump()
     with progress.step("look"):
-        last = load_previous_run(spark, target, CAPABILITY)
-    if last is not None and last.state.get("token") == token:
-        return {"changed": False, "version": last.run_version}
+        last = load_previous_run(spark, target, CAPABILITY, request)
+    if last is not None and last.own_commit is not None:
+        return {"changed": False, "version": last.own_commit.version}
     pinned = pin_dataset(spark, Dataset(id="source", path=request.config["source"]))
     rows = read_dataset(spark, pinned)
     if request.config.get("slow"):
@@ -67,7 +69,7 @@ def run(spark, request, progress) -> dict[str, Any]:
             )
 
     with progress.step("write"):
-        done = commit_once(spark, target, CAPABILITY, last, {"token": token}, write)
+        done = commit_run(spark, target, CAPABILITY, last, {"token": token}, write)
     _wait(request, progress, "after")
     return {"changed": True, "version": done.version, "seconds": progress.seconds}
 

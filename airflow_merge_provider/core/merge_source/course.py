@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.fingerprint import signature
+from airflow_merge_provider.core.source_offset import SourceOffset, is_same_reads
 
 Course = Literal["anew", "everything", "changes", "nothing"]
 
@@ -16,17 +17,19 @@ Course = Literal["anew", "everything", "changes", "nothing"]
 def course(
     config: MergeSourceConfig,
     before: Mapping[str, Any] | None,
-    seen: Mapping[str, Any],
+    offsets: Sequence[SourceOffset],
     *,
     full_refresh: bool,
     decided: str = "",
+    target_changes: Sequence[str] = (),
 ) -> tuple[Course, list[str]]:
     """Decide what a run does, and say why where that is not what a user would expect.
 
     ``anew`` writes the target as if there were none, ``everything`` compares the whole result with it,
     ``changes`` evaluates what a change can reach, and ``nothing`` is left where no source has a new version.
-    ``before`` is what the last run left (empty where its commit has aged out), ``seen`` what this one would
-    leave of the datasets, ``decided`` the mark of the decisions that count now. Source: spec §5.6.
+    ``before`` is what the last run left (empty where its commit has aged out), ``offsets`` is how far this
+    one reads the datasets, ``decided`` the mark of the decisions that count now. ``target_changes`` are
+    warnings that another writer has changed the target's rows. Source: spec §5.6.
 
     :raises ConfigError: when version 1 would have to move a dataset.
     :raises DataError: when the configuration is another one and ``on_config_change`` says ``fail``.
@@ -43,11 +46,9 @@ def course(
         if config.on_config_change == "fail" and not full_refresh:
             raise _changed_rules()
         return "everything", ["the configuration has changed since the last run: everything is compared"]
-    if full_refresh:
-        return "everything", []
-    if before.get("decided", "") != decided:
-        return "everything", []
-    if all(before.get(what) == seen[what] for what in ("sources", "tables")):
+    if full_refresh or target_changes or before.get("decided", "") != decided:
+        return "everything", [f"{change}: everything is compared" for change in target_changes]
+    if is_same_reads(before, offsets):
         return "nothing", []
     return _open(before), []
 

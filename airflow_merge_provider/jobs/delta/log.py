@@ -1,13 +1,14 @@
-"""What has been committed to a table, and what its writers said of it.
+"""Read the log of a Delta table: its versions, its history and its properties.
 
-Spark answers that with a statement that takes a quarter of a second, and several in a process that has just
-started. Where the table lies on this machine delta-rs reads the same log in milliseconds; everywhere else,
-and whenever it cannot, Spark is asked.
+Spark needs a quarter of a second for that, and several in a process that has just started. If the table is
+on this machine, delta-rs reads the same log in milliseconds; otherwise, and if delta-rs cannot, Spark does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.table_history import HistoryEntry
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import error_condition
 from airflow_merge_provider.jobs.spark.session import is_local
@@ -35,26 +37,18 @@ _NOT_DELTA = (
 
 _MAPPING = "delta.columnMapping.mode"
 _NULLS = "null_count."
+_DIGEST_CHARS = 16
 
 Answer = TypeVar("Answer")
-
-
-class HistoryEntry(NamedTuple):
-    """A line of a table's history: what its writer said, and how many rows it wrote, where Delta says it."""
-
-    version: int
-    words: str | None
-    rows: int | None
-
-
 History = list[HistoryEntry]
 
 
 class TableVersion(NamedTuple):
-    """The newest version of a table, and the id that it was given when it was made."""
+    """The newest version of a table, the id that the table got when it was created, and where it is."""
 
     version: int
     table_id: str
+    location: str
 
 
 def find_newest_version(spark: SparkSession, dataset: Dataset) -> TableVersion | None:
@@ -65,15 +59,17 @@ def find_newest_version(spark: SparkSession, dataset: Dataset) -> TableVersion |
     if _is_nowhere(spark, dataset):
         return None
     found = query_delta_rs(
-        spark, dataset, lambda table: TableVersion(table.version(), str(table.metadata().id))
+        spark,
+        dataset,
+        lambda table: TableVersion(table.version(), str(table.metadata().id), str(dataset.path)),
     )
     if found is not None:
         return found
-    history = _commits(spark, dataset, 1)
+    history = _query_history(spark, dataset, 1)
     if not history:
         return None
     detail = spark.sql(f"DESCRIBE DETAIL {sql.table(dataset)}").collect()[0]
-    return TableVersion(history[0].version, detail["id"])
+    return TableVersion(history[0].version, detail["id"], detail["location"])
 
 
 def read_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> History:
@@ -83,9 +79,47 @@ def read_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> Hi
     """
     if _is_nowhere(spark, dataset):
         return []
-    return query_delta_rs(spark, dataset, lambda table: _read_commits(table, limit)) or _commits(
-        spark, dataset, limit
-    )
+    found = query_delta_rs(spark, dataset, lambda table: _read_history(table, limit))
+    return found or _query_history(spark, dataset, limit)
+
+
+def find_restored_version(spark: SparkSession, dataset: Dataset, entry: HistoryEntry) -> int | None:
+    """Return the version that a RESTORE to a timestamp went back to; None if that cannot be told.
+
+    The history names the timestamp as its author wrote it, without the time zone of the session that read it.
+    So the version that this session would choose is confirmed by its files.
+    """
+    stamp = entry.parameters.get("timestamp")
+    if stamp is None:
+        return None
+    parsed = spark.sql(f"SELECT unix_millis(try_cast({sql.text(str(stamp))} AS TIMESTAMP)) AS at").collect()
+    at = parsed[0]["at"]
+    if at is None:
+        return None
+    earlier = [each for each in _query_history(spark, dataset, None) if each.version < entry.version]
+    chosen = next((each.version for each in earlier if each.timestamp <= at), None)
+    if chosen is None or _list_files(spark, dataset, chosen) != _list_files(spark, dataset, entry.version):
+        return None
+    return chosen
+
+
+def read_commit_id(spark: SparkSession, location: str, version: int) -> str | None:
+    """Return a digest of the commit that made a version; None if the log does not hold it any more.
+
+    A copy of a table keeps the table's id and its commits. The digest tells whether two logs have the same
+    commit, and with it the same commits before.
+    """
+    name = f"{location}/_delta_log/{version:020d}.json"
+    path = Path(name.removeprefix("file:"))
+    if is_local(spark) and path.is_absolute():
+        return sha256(path.read_bytes()).hexdigest()[:_DIGEST_CHARS] if path.is_file() else None
+    try:
+        rows = spark.read.format("binaryFile").load(name).selectExpr("sha2(content, 256) AS digest").collect()
+    except AnalysisException as error:
+        if error_condition(error).startswith(NOT_THERE):
+            return None
+        raise
+    return rows[0]["digest"][:_DIGEST_CHARS] if rows else None
 
 
 def read_properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str]:
@@ -167,13 +201,13 @@ def query_delta_rs(
         return None
 
 
-def _read_commits(table: DeltaTable, limit: int | None) -> History | None:
-    found = [_commit(each) for each in table.history(limit)]
+def _read_history(table: DeltaTable, limit: int | None) -> History | None:
+    found = [_parse_entry(each) for each in table.history(limit)]
     # A commit that says nothing about itself is left out there.
     return found if found and found[0].version == table.version() else None
 
 
-def _commits(spark: SparkSession, dataset: Dataset, limit: int | None) -> History:
+def _query_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> History:
     words = f"DESCRIBE HISTORY {sql.table(dataset)}" + (f" LIMIT {limit}" if limit else "")
     try:
         # Whole rows: choosing columns would make it one more Spark job.
@@ -187,14 +221,25 @@ def _commits(spark: SparkSession, dataset: Dataset, limit: int | None) -> Histor
         if dataset.path is not None and not _is_something_else(spark, dataset.path):
             return []
         raise _not_delta(dataset) from None
-    return [_commit(row.asDict()) for row in rows]
+    return [_parse_entry(row.asDict()) for row in rows]
 
 
-def _commit(line: Mapping[str, Any]) -> HistoryEntry:
+def _parse_entry(line: Mapping[str, Any]) -> HistoryEntry:
+    """Read a line of a history; delta-rs gives its time in milliseconds, Spark as a moment of the driver."""
     written = (line.get("operationMetrics") or {}).get("numOutputRows")
+    stamp = line["timestamp"]
     return HistoryEntry(
-        int(line["version"]), line.get("userMetadata"), None if written is None else int(written)
+        version=int(line["version"]),
+        operation=line.get("operation") or "",
+        parameters=line.get("operationParameters") or {},
+        user_metadata=line.get("userMetadata"),
+        rows=None if written is None else int(written),
+        timestamp=int(stamp.timestamp() * 1000) if isinstance(stamp, datetime) else int(stamp or 0),
     )
+
+
+def _list_files(spark: SparkSession, dataset: Dataset, version: int) -> set[str]:
+    return set(spark.sql(f"SELECT * FROM {sql.table(dataset)} VERSION AS OF {version}").inputFiles())
 
 
 def _is_something_else(spark: SparkSession, path: str) -> bool:

@@ -1,108 +1,86 @@
-"""How a run meets its tables: pinned reads, and one commit, once or not at all.
-
-A run's commit carries a transaction id ``(airflow-merge/<capability>, n + 1)``, which Delta takes once, and
-a JSON text that says whose run it was. Two runs that start from the same ``n`` cannot both land, whichever
-way Delta tells the second one: by an error, or by silently skipping its write.
-"""
+"""Read datasets: find the version that a run reads, and read the rows of that version."""
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.errors import ConflictError, DataError, Problem
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.source_offset import SourceOffset
 from airflow_merge_provider.jobs.delta.log import (
     NOT_THERE,
-    History,
-    HistoryEntry,
     count_rows_at,
     find_newest_version,
     non_null_columns_at,
-    read_history,
+    read_commit_id,
     read_properties,
-    read_transaction,
 )
-from airflow_merge_provider.jobs.delta.writer import CAPABILITY
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.errors import convert_error, error_condition
+from airflow_merge_provider.jobs.spark.errors import error_condition
 from airflow_merge_provider.jobs.spark.formats import spark_format
 
-_LOOK_BACK = 20
 _VERSION_MASK = (1 << 48) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedDataset:
-    """A dataset at one version; None means that it does not exist.
+    """A dataset at one version; ``version`` is None if the dataset does not exist.
 
-    ``table_id`` tells a Delta table from another one that was made anew in its place. ``rows`` are those of a
-    dataset that is in memory and not in any storage.
+    ``table_id`` is the id of a Delta table, ``location`` its folder, and ``commit_id`` the digest of the
+    commit that made the version. ``rows`` are the rows of a dataset in memory.
     """
 
     dataset: Dataset
     version: int | None
     table_id: str | None = None
     rows: DataFrame | None = field(default=None, compare=False, repr=False)
+    location: str | None = field(default=None, compare=False)
+    commit_id: str | None = field(default=None, compare=False)
 
     @property
     def exists(self) -> bool:
-        """Tell whether there is something to read."""
+        """Whether there is something to read."""
         return self.version is not None
 
-
-@dataclass(frozen=True, slots=True)
-class PreviousRun:
-    """What the target says about the last run that committed to it; number 0 means that none did yet.
-
-    ``version`` is the target's newest version, whoever made it; ``run_version`` the run's own commit, and
-    ``rows`` what it wrote. When that commit has aged out of the history, these are None and ``state`` is
-    empty.
-    """
-
-    number: int
-    version: int
-    run_version: int | None
-    state: Mapping[str, Any]
-    rows: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CommitResult:
-    """A commit that has landed, and the rows that it wrote, where Delta says them."""
-
-    version: int
-    number: int
-    rows: int | None = field(default=None, compare=False)
+    @property
+    def offset(self) -> SourceOffset:
+        """The position from which the next run continues."""
+        return SourceOffset(self.dataset.uri, self.version, self.table_id, self.commit_id)
 
 
 def pin_dataset(spark: SparkSession, dataset: Dataset) -> PinnedDataset:
-    """Find the version that a whole run reads.
+    """Find the version of a dataset that a whole run reads.
 
-    Plain files have none: their names, times and sizes are folded into a number that changes with them.
+    Plain files have no versions: a number made of their names, times and sizes stands for one.
 
-    :raises DataError: when there is something else than the dataset's format says.
+    :raises DataError: if the dataset is not of the format that it was declared with.
     """
     if dataset.format != "delta":
         return PinnedDataset(dataset, _files_version(spark, dataset))
     found = find_newest_version(spark, dataset)
-    return PinnedDataset(dataset, None) if found is None else PinnedDataset(dataset, *found)
+    if found is None:
+        return PinnedDataset(dataset, None)
+    version, table_id, location = found
+    commit_id = read_commit_id(spark, location, version)
+    return PinnedDataset(dataset, version, table_id, None, location, commit_id)
 
 
-def source_offsets(pinned: Iterable[PinnedDataset]) -> dict[str, Any]:
-    """Give what a run's state says of the datasets that it read: by location their versions and their ids."""
-    found = list(pinned)
-    return {
-        "sources": {each.dataset.uri: each.version for each in found},
-        "tables": {each.dataset.uri: each.table_id for each in found if each.table_id is not None},
-    }
+def is_continued(spark: SparkSession, pinned: PinnedDataset, offset: SourceOffset) -> bool:
+    """Tell whether a source continues from an offset: it is the same table with the same commit there.
+
+    A log that does not reach back to the offset any more is believed.
+    """
+    if pinned.table_id != offset.table_id or pinned.version is None or offset.version is None:
+        return False
+    if pinned.version < offset.version:
+        return False
+    if offset.commit_id is None or pinned.location is None:
+        return True
+    return read_commit_id(spark, pinned.location, offset.version) in (None, offset.commit_id)
 
 
 def read_dataset(spark: SparkSession, pinned: PinnedDataset) -> DataFrame:
@@ -156,108 +134,6 @@ def find_non_null_columns(spark: SparkSession, pinned: PinnedDataset) -> frozens
     return non_null_columns_at(spark, pinned.dataset, pinned.version)
 
 
-def load_previous_run(spark: SparkSession, target: Dataset, capability: str) -> PreviousRun | None:
-    """Find the last run that committed to the target; None when the target does not exist.
-
-    :raises DataError: when the target is no Delta table, or one that this capability did not write.
-    """
-    history = read_history(spark, target, _LOOK_BACK)
-    if not history:
-        return None
-    _require_own(spark, target, capability)
-    version = history[0].version
-    found = _newest(history, capability)
-    if found is None and len(history) == _LOOK_BACK:
-        found = _newest(read_history(spark, target, None), capability)
-    if found is not None:
-        own, state = found
-        return PreviousRun(int(state["number"]), version, own.version, state, own.rows)
-    number = read_transaction(spark, target, transaction_app_id(capability))
-    # Every run makes a commit, the first makes version 0: no number is above the version by more than one,
-    # and the next one after this guess is none that Delta has seen.
-    return PreviousRun(version + 1 if number is None else number, version, None, {})
-
-
-def commit_once(
-    spark: SparkSession,
-    target: Dataset,
-    capability: str,
-    expected: PreviousRun | None,
-    state: Mapping[str, Any],
-    write: Callable[[], object],
-) -> CommitResult:
-    """Let ``write`` make the run's one commit, and see that it landed.
-
-    ``write`` executes exactly one of the ``statements`` on the target and nothing else; ``expected`` is what
-    ``last_run`` gave before anything was read; ``state`` is what the next run finds there.
-
-    :raises ConflictError: when another run committed first; this one has written nothing then.
-    """
-    number = expected.number + 1 if expected else 1
-    since = expected.version if expected else -1
-    attempt = uuid.uuid4().hex
-    mark = {**state, "capability": capability, "number": number, "attempt": attempt}
-    conf = {
-        "spark.databricks.delta.write.txnAppId": transaction_app_id(capability),
-        "spark.databricks.delta.write.txnVersion": str(number),
-        "spark.databricks.delta.commitInfo.userMetadata": json.dumps(mark, ensure_ascii=False),
-    }
-    try:
-        with override_settings(spark, conf):
-            write()
-    except Exception as error:
-        # An error after the commit (a checkpoint, a lost connection) does not undo it.
-        landed = _landed(spark, target, capability, since, attempt)
-        if landed is not None:
-            return CommitResult(landed.version, number, landed.rows)
-        known = convert_error(error)
-        if known is None or known is error:
-            raise
-        raise known from error
-    landed = _landed(spark, target, capability, since, attempt)
-    if landed is None:
-        raise ConflictError(
-            f"Another run committed to {target.uri} first: Delta skipped the write of run {number}; "
-            "run it again"
-        )
-    return CommitResult(landed.version, number, landed.rows)
-
-
-def transaction_app_id(capability: str) -> str:
-    """Name the writer under which Delta counts a capability's runs."""
-    return f"airflow-merge/{capability}"
-
-
-def purge_table(
-    spark: SparkSession, target: Dataset, capability: str, committed: CommitResult, state: Mapping[str, Any]
-) -> int:
-    """Rewrite the files that hold outdated rows, in a commit of its own; gives the target's version.
-
-    The commit says of the run that ``committed`` is what ``state`` says: rows and run stay what they were.
-    """
-    mark = {**state, "capability": capability, "number": committed.number}
-    words = json.dumps(mark, ensure_ascii=False)
-    with override_settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": words}):
-        spark.sql(f"REORG TABLE {sql.table(target)} APPLY (PURGE)").collect()
-    return read_history(spark, target, 1)[0][0]
-
-
-@contextmanager
-def override_settings(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
-    """Hold settings of the session for as long as the block lasts."""
-    before = {key: spark.conf.get(key, None) for key in conf}
-    try:
-        for key, value in conf.items():
-            spark.conf.set(key, value)
-        yield
-    finally:
-        for key, old in before.items():
-            if old is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, old)
-
-
 def _files_version(spark: SparkSession, dataset: Dataset) -> int | None:
     if dataset.table is not None:
         if not spark.catalog.tableExists(sql.table(dataset)):
@@ -276,53 +152,6 @@ def _files_version(spark: SparkSession, dataset: Dataset) -> int | None:
             return None
         raise
     return int(row["mark"]) & _VERSION_MASK if row["files"] else None
-
-
-def _require_own(spark: SparkSession, target: Dataset, capability: str) -> None:
-    owner = read_properties(spark, target).get(CAPABILITY)
-    if owner != capability:
-        by = f"by {owner}" if owner else "by something else"
-        raise _wrong(
-            target,
-            "foreign-target",
-            f"{target.uri} was written {by}, not by {capability}",
-            f"choose another target; or drop the table, or set its property {CAPABILITY} = {capability} "
-            "to have all its rows replaced",
-        )
-
-
-def _newest(history: History, capability: str) -> tuple[HistoryEntry, Mapping[str, Any]] | None:
-    marks = ((commit, _mark(commit.words)) for commit in history)
-    return next(
-        ((commit_once, mark) for commit_once, mark in marks if mark and mark.get("capability") == capability),
-        None,
-    )
-
-
-def _mark(words: str | None) -> Mapping[str, Any] | None:
-    """Read a run's JSON; other writers may put any text there."""
-    if not words or not words.startswith("{"):
-        return None
-    try:
-        mark = json.loads(words)
-    except ValueError:
-        return None
-    return mark if isinstance(mark, dict) and isinstance(mark.get("number"), int) else None
-
-
-def _landed(
-    spark: SparkSession, target: Dataset, capability: str, since: int, attempt: str
-) -> HistoryEntry | None:
-    """Find this attempt's commit: others may have committed before and after it."""
-    for limit in (_LOOK_BACK, None):
-        history = read_history(spark, target, limit)
-        for commit in history:
-            mark = _mark(commit.words)
-            if mark and mark.get("capability") == capability and mark.get("attempt") == attempt:
-                return commit
-        if not history or history[-1].version <= since + 1:
-            return None
-    return None
 
 
 def _wrong(dataset: Dataset, code: str, message: str, hint: str) -> DataError:

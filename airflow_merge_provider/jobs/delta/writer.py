@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.population import FLAG
@@ -18,6 +19,9 @@ from airflow_merge_provider.jobs.spark.errors import error_condition as reason
 CAPABILITY = "merge.capability"
 # A setting of the session: what is made while it is "true" is populated from its first commit on.
 BORN_POPULATED = "airflow.merge.bornPopulated"
+
+COLUMN_MAPPING = "delta.columnMapping.mode"
+_SPECIAL_CHARACTERS = frozenset(" ,;{}()\n\t=")
 
 # What conditions and clauses call the sides: no column has such a name, and Delta would take it for one.
 NEW, OLD = "__merge_new", "__merge_old"
@@ -40,6 +44,8 @@ def create_table(
     writer = rows.writeTo(sql.table(target)).using("delta").tableProperty(CAPABILITY, capability)
     if partition_by:
         writer = writer.partitionedBy(*map(sql.column, partition_by))
+    if any(map(has_special_characters, list_field_names(rows.schema))):
+        writer = writer.tableProperty(COLUMN_MAPPING, "name")
     born = {FLAG: "true"} if rows.sparkSession.conf.get(BORN_POPULATED, "false") == "true" else {}
     for key, value in {"delta.enableDeletionVectors": "true", **born, **(properties or {})}.items():
         writer = writer.tableProperty(key, value)
@@ -50,6 +56,28 @@ def create_table(
             raise
         # A first write that was killed has left a folder with a log that holds no commit.
         writer.createOrReplace()
+
+
+def list_field_names(schema: StructType) -> Iterator[str]:
+    """Yield the names of all columns and of the fields inside them."""
+    for field in schema.fields:
+        yield field.name
+        yield from _list_nested_names(field.dataType)
+
+
+def _list_nested_names(kind: DataType) -> Iterator[str]:
+    if isinstance(kind, StructType):
+        yield from list_field_names(kind)
+    elif isinstance(kind, ArrayType):
+        yield from _list_nested_names(kind.elementType)
+    elif isinstance(kind, MapType):
+        yield from _list_nested_names(kind.keyType)
+        yield from _list_nested_names(kind.valueType)
+
+
+def has_special_characters(name: str) -> bool:
+    """Tell whether Delta takes a column name only in a table whose columns are mapped to other names."""
+    return bool(_SPECIAL_CHARACTERS & set(name))
 
 
 def overwrite_table(target: Dataset, rows: DataFrame) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError, DataError, JobError, Problem
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.schema import Schema
+from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs.joiner.folder import Content, Entry, Folder, folder_of
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
 from airflow_merge_provider.jobs.joiner.target import Target, Written
@@ -30,20 +31,24 @@ class FileTarget(Target):
     options: Mapping[str, str]
 
     @classmethod
-    def find(cls, spark: SparkSession, dataset: Dataset, config: JoinerConfig) -> Self:
+    def find(cls, spark: SparkSession, dataset: Dataset, config: JoinerConfig, request: JobRequest) -> Self:
         """Look at the folder before anything is read, and finish what a run that died left there.
 
-        :raises DataError: when it holds what no run of a join wrote, or lacks what is to be added to.
+        :raises DataError: if it holds files that no join wrote, or lacks files that rows are appended to.
         """
         folder = folder_of(spark, str(dataset.path))
         content = folder.content()
         last = content.last
         state = last.state if last else {}
+        run = request.run
         found = cls(
             replace(dataset, format=config.target_format),
             config.write_mode == "append",
             state,
-            Written(last.number if last else None, state.get("outputs")),
+            _describe_entry(last) if last else Written(None, None),
+            False,
+            _find_entry(folder, lambda entry: run.is_same_attempt(entry.state.get("token"))),
+            _find_entry(folder, lambda entry: run.is_same_run(entry.state.get("token"))),
             folder,
             content,
             {**_OURS.get(config.target_format, {}), **(config.target_options or {})},
@@ -147,6 +152,16 @@ class FileTarget(Target):
 
     def _wrong(self, code: str, message: str, hint: str) -> DataError:
         return DataError.of([Problem("target", code, f"{self.dataset.uri} {message}", hint)])
+
+
+def _find_entry(
+    folder: Folder, is_wanted: Callable[[Entry], bool]
+) -> tuple[Written, Mapping[str, Any]] | None:
+    return next(((_describe_entry(each), each.state) for each in folder.entries() if is_wanted(each)), None)
+
+
+def _describe_entry(entry: Entry) -> Written:
+    return Written(entry.number, entry.state.get("outputs"))
 
 
 def _some(names: list[str]) -> str:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,12 @@ class Folder:
             if self._newest() == (last.number if last else 0):
                 return Content(last, files)
 
+    def entries(self) -> Iterator[Entry]:
+        """Yield the entries of the runs that the ledger still knows, newest first."""
+        for number in sorted(self._numbers(), reverse=True):
+            with contextlib.suppress(FileNotFoundError):
+                yield self._read(number)
+
     def holds_table(self) -> bool:
         """Tell whether this is a Delta table."""
         return self._exists("_delta_log")
@@ -135,8 +141,9 @@ class Folder:
 
     def _last(self) -> Entry | None:
         number = self._newest()
-        if not number:
-            return None
+        return self._read(number) if number else None
+
+    def _read(self, number: int) -> Entry:
         raw = json.loads(self._fs.cat_file(self._path(self._entry(number))))
         lists = {name: tuple(raw[name]) for name in ("added", "removed", "files")}
         return Entry(raw["number"], raw["stage"], state=raw["state"], **lists)

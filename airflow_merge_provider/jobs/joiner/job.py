@@ -18,13 +18,13 @@ from airflow_merge_provider.core.joiner.fingerprint import signature
 from airflow_merge_provider.core.joiner.plan import JoinPlan, output_schema, plan
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.risk import Risk
+from airflow_merge_provider.core.source_offset import normalize_uri, write_offsets
+from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import (
     PinnedDataset,
     find_non_null_columns,
-    override_settings,
     pin_dataset,
     read_dataset,
-    source_offsets,
 )
 from airflow_merge_provider.jobs.joiner.counting import check_unique, records_in
 from airflow_merge_provider.jobs.joiner.file_target import FileTarget
@@ -33,10 +33,12 @@ from airflow_merge_provider.jobs.joiner.schemas import schema_of
 from airflow_merge_provider.jobs.joiner.table_target import TableTarget
 from airflow_merge_provider.jobs.joiner.target import Target
 from airflow_merge_provider.jobs.joiner.transform import Frames, joined
-from airflow_merge_provider.jobs.joiner.unmatched import Unmatched, unmatched
+from airflow_merge_provider.jobs.joiner.unmatched import UNMATCHED, unmatched
 from airflow_merge_provider.jobs.run.change_limit import check_change_limit
+from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark.errors import first_line
+from airflow_merge_provider.jobs.spark.session import override_settings
 
 CAPABILITY = "joiner"
 _INFERRED = ("csv", "json", "xml")
@@ -96,18 +98,21 @@ def _run(
     with progress.step("look"):
         target, beside, pinned = _looked(spark, config, request)
     said = [*warnings(config), *_inferred(pinned)]
+    offsets = [each.offset for each in pinned.values()]
     state = {
         "token": request.run.model_dump(),
         "fingerprint": signature(config),
-        **source_offsets(pinned.values()),
+        **write_offsets(offsets),
     }
+    if target.is_changed:
+        said.append("another writer has changed rows of the target since the previous run")
 
     def told(**found: Any) -> dict[str, Any]:
         return report(request, target.dataset, pinned, progress.seconds, said, **found)
 
-    before = target.repeated(state, full_refresh=request.full_refresh)
-    if before is not None:
-        return told(**before)
+    result = target.find_result(state["fingerprint"], offsets, full_refresh=request.full_refresh)
+    if result is not None:
+        return told(**result)
     with progress.step("plan"):
         join = prepared(spark, request.config, pinned)
         target.check(spark, output_schema(join.plan))
@@ -147,7 +152,7 @@ def _risk(spark: SparkSession, target: Target, outputs: int) -> Risk:
     return Risk(outputs, before) if target.append else Risk.anew(outputs, before)
 
 
-def _tried(join: Join, beside: Unmatched | None, progress: Progress) -> dict[str, Any]:
+def _tried(join: Join, beside: SideTable | None, progress: Progress) -> dict[str, Any]:
     """Join for nothing but the numbers of rows."""
     with progress.step("join"):
         left_out = None if beside is None else unmatched(join.frames, join.plan).count()
@@ -158,15 +163,15 @@ def _written(
     spark: SparkSession,
     join: Join,
     target: Target,
-    beside: Unmatched | None,
+    beside: SideTable | None,
     state: dict[str, Any],
     progress: Progress,
 ) -> dict[str, Any]:
     """Write what came out nowhere, then the target, whose commit makes the run."""
     if beside is not None:
         with progress.step("unmatched rows"):
-            mark = {"token": state["token"]}
-            state["left_out"] = beside.write(spark, unmatched(join.frames, join.plan), mark)
+            state["left_out"] = beside.replace_rows(unmatched(join.frames, join.plan)).rows
+        state[SIDE_TABLE_VERSIONS] = {UNMATCHED: beside.version}
     with progress.step("join and write"):
         written = target.write(spark, join.rows, state)
     return {"outputs": written.outputs, "left_out": state.get("left_out"), "version": written.version}
@@ -182,7 +187,7 @@ def _settings(config: JoinerConfig) -> dict[str, str]:
 
 def _looked(
     spark: SparkSession, config: JoinerConfig, request: JobRequest
-) -> tuple[Target, Unmatched | None, dict[str, PinnedDataset]]:
+) -> tuple[Target, SideTable | None, dict[str, PinnedDataset]]:
     """Look at all datasets side by side: each takes some small jobs that mostly wait."""
     inputs = {
         stage: resolve(ref, request.warehouse, at=f"inputs.{stage}") for stage, ref in config.inputs.items()
@@ -200,12 +205,12 @@ def _require_apart(config: JoinerConfig, request: JobRequest, inputs: Mapping[st
 
     :raises ConfigError: with every argument that does.
     """
-    read = {dataset.uri for dataset in inputs.values()}
+    read = {normalize_uri(dataset.uri) for dataset in inputs.values()}
     written = {"target": config.target, "unmatched": config.unmatched}
     problems = [
         Problem(name, "config", f"{ref!r} is one of the inputs", "write to another")
         for name, ref in written.items()
-        if ref is not None and resolve(ref, request.warehouse, at=name).uri in read
+        if ref is not None and normalize_uri(resolve(ref, request.warehouse, at=name).uri) in read
     ]
     if problems:
         raise ConfigError.of(problems)
@@ -214,14 +219,14 @@ def _require_apart(config: JoinerConfig, request: JobRequest, inputs: Mapping[st
 def _target(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> Target:
     dataset = resolve(config.target or "", request.warehouse, at="target")
     if config.target_format == "delta":
-        return TableTarget.find(spark, dataset, config)
-    return FileTarget.find(spark, dataset, config)
+        return TableTarget.find(spark, dataset, config, request)
+    return FileTarget.find(spark, dataset, config, request)
 
 
-def _beside(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> Unmatched | None:
+def _beside(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> SideTable | None:
     if config.unmatched is None:
         return None
-    return Unmatched.find(spark, resolve(config.unmatched, request.warehouse, at="unmatched"))
+    return SideTable(spark, resolve(config.unmatched, request.warehouse, at="unmatched"), UNMATCHED, None)
 
 
 def _pinned(spark: SparkSession, inputs: Mapping[str, Dataset], pool: Executor) -> dict[str, PinnedDataset]:

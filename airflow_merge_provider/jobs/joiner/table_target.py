@@ -12,21 +12,20 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.schema import Schema
-from airflow_merge_provider.jobs.delta.table import (
-    PinnedDataset,
-    PreviousRun,
-    commit_once,
-    load_previous_run,
-    read_dataset,
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.jobs.delta.log import read_properties
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, read_dataset
+from airflow_merge_provider.jobs.delta.writer import (
+    COLUMN_MAPPING,
+    append_rows,
+    create_table,
+    has_special_characters,
+    overwrite_table,
 )
-from airflow_merge_provider.jobs.delta.writer import append_rows, create_table, overwrite_table
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
 from airflow_merge_provider.jobs.joiner.target import CAPABILITY, Target, Written
-from airflow_merge_provider.jobs.spark import sql
-
-_MAPPING = "delta.columnMapping.mode"
-# What Delta takes in a column's name only where columns are mapped.
-_ODD = frozenset(" ,;{}()\n\t=")
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun, RunCommit, load_previous_run
+from airflow_merge_provider.jobs.run.retry import commit_run
 
 
 @dataclass(frozen=True)
@@ -36,15 +35,25 @@ class TableTarget(Target):
     last: PreviousRun | None
 
     @classmethod
-    def find(cls, spark: SparkSession, dataset: Dataset, config: JoinerConfig) -> Self:
+    def find(cls, spark: SparkSession, dataset: Dataset, config: JoinerConfig, request: JobRequest) -> Self:
         """Look at the table before anything is read.
 
-        :raises DataError: when it is no Delta table, or one that another capability wrote.
+        :raises DataError: if it is not a Delta table, or one that another capability wrote.
         """
-        last = load_previous_run(spark, dataset, CAPABILITY)
-        state = last.state if last else {}
-        written = Written(last.run_version, last.rows) if last else Written(None, None)
-        return cls(dataset, config.write_mode == "append", state, written, last)
+        last = load_previous_run(spark, dataset, CAPABILITY, request)
+        append = config.write_mode == "append"
+        if last is None:
+            return cls(dataset, append, {}, Written(None, None), False, None, None, None)
+        return cls(
+            dataset,
+            append,
+            last.state,
+            Written(last.run_version, last.rows),
+            last.changed_by is not None,
+            _describe(last.own_commit),
+            _describe(last.cleared_commit),
+            last,
+        )
 
     def check(self, spark: SparkSession, fields: Schema) -> None:
         if self.last is None:
@@ -53,10 +62,12 @@ class TableTarget(Target):
         if self.append:
             there = schema_of(read_dataset(spark, PinnedDataset(self.dataset, self.last.version)))
             problems = self.unfit({field.name: field.type for field in there}, fields)
-        odd = [field.name for field in fields if _is_odd(field.name)]
+        odd = [field.name for field in fields if has_special_characters(field.name)]
         if odd and not self._is_mapped(spark):
             message = f"{self.dataset.uri} cannot hold columns of these names: {', '.join(map(repr, odd))}"
-            hint = f"give them other names, choose another target, or set its property {_MAPPING} to name"
+            hint = (
+                f"give them other names, choose another target, or set its property {COLUMN_MAPPING} to name"
+            )
             problems.append(Problem("target", "names", message, hint))
         if problems:
             raise DataError.of(problems)
@@ -67,21 +78,19 @@ class TableTarget(Target):
     def write(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> Written:
         def write() -> None:
             if self.last is None:
-                odd = any(_is_odd(name) for name in rows.columns)
-                create_table(self.dataset, rows, CAPABILITY, {_MAPPING: "name"} if odd else None)
+                create_table(self.dataset, rows, CAPABILITY)
             elif self.append:
                 append_rows(self.dataset, rows)
             else:
                 overwrite_table(self.dataset, rows)
 
-        landed = commit_once(spark, self.dataset, CAPABILITY, self.last, state, write)
+        landed = commit_run(spark, self.dataset, CAPABILITY, self.last, state, write)
         return Written(landed.version, landed.rows)
 
     def _is_mapped(self, spark: SparkSession) -> bool:
         """Tell whether columns have other names in the files, so that they may be called anything."""
-        properties = spark.sql(f"SHOW TBLPROPERTIES {sql.table(self.dataset)}").collect()
-        return any(row["key"] == _MAPPING and row["value"] != "none" for row in properties)
+        return read_properties(spark, self.dataset).get(COLUMN_MAPPING, "none") != "none"
 
 
-def _is_odd(name: str) -> bool:
-    return bool(_ODD & set(name))
+def _describe(commit: RunCommit | None) -> tuple[Written, Mapping[str, Any]] | None:
+    return None if commit is None else (Written(commit.version, commit.rows), commit.state)

@@ -1,9 +1,9 @@
-"""What every target of a join does, a table or a folder: tell what the last run did, and take one more."""
+"""What every target of a join does, a table or a folder: say what the previous run did, and take one more."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.joiner.schema import Schema
+from airflow_merge_provider.core.source_offset import SourceOffset, is_same_reads
 
 CAPABILITY = "joiner"
 # What a run found, which a later one that does nothing reports again.
@@ -30,28 +31,36 @@ class Written:
 class Target(ABC):
     """Where the result goes, as it was when the run began.
 
-    ``state`` is what the last run left there, empty where there was none, and ``written`` what it wrote.
+    ``state`` is the state of the previous run, empty if there was none, and ``written`` what it wrote.
+    ``is_changed`` says that another writer has changed rows since. ``own`` is what an earlier attempt of this
+    run wrote, with its state; ``cleared`` is what the run wrote before it was cleared.
     """
 
     dataset: Dataset
     append: bool
     state: Mapping[str, Any]
     written: Written
+    is_changed: bool
+    own: tuple[Written, Mapping[str, Any]] | None
+    cleared: tuple[Written, Mapping[str, Any]] | None
 
-    def repeated(self, state: Mapping[str, Any], *, full_refresh: bool) -> dict[str, Any] | None:
-        """Give what the last run found when this one would do the same again; None when there is work.
+    def find_result(
+        self, fingerprint: str, offsets: Sequence[SourceOffset], *, full_refresh: bool
+    ) -> dict[str, Any] | None:
+        """Return the result that the target has already; None if there is work.
 
-        A retry whose first try had committed reports that commit as its own. Rows that are added must not
-        be added twice, so there this counts before everything else.
+        A retry reports the commit of its earlier attempt. A run that appends does so also after it was
+        cleared, so that its rows are not appended twice.
         """
-        if not self.state:
+        done = self.own or (self.cleared if self.append else None)
+        if done is not None:
+            return _describe(*done, changed=True)
+        is_same = self.state.get("fingerprint") == fingerprint and is_same_reads(self.state, offsets)
+        # Rows that another writer changed can be made again, but not appended again.
+        is_intact = self.is_whole() and (self.append or not self.is_changed)
+        if not self.state or full_refresh or not is_same or not is_intact:
             return None
-        own = self.state.get("token") == state["token"]
-        same = all(self.state.get(key) == state[key] for key in ("fingerprint", "sources", "tables"))
-        if not (same and self.is_whole() and not full_refresh) and not (own and self.append):
-            return None
-        kept = {name: self.state.get(name) for name in _KEPT}
-        return {"changed": own, "version": self.written.version, "outputs": self.written.outputs, **kept}
+        return _describe(self.written, self.state, changed=False)
 
     def is_whole(self) -> bool:
         """Tell whether all that the last run wrote is still there."""
@@ -89,3 +98,8 @@ class Target(ABC):
         """Tell why rows cannot be added."""
         hint = "append what is there, or overwrite it once with another run"
         return Problem("write_mode", "schema", f"{self.dataset.uri}: {message}", hint)
+
+
+def _describe(written: Written, state: Mapping[str, Any], *, changed: bool) -> dict[str, Any]:
+    kept = {name: state.get(name) for name in _KEPT}
+    return {"changed": changed, "version": written.version, "outputs": written.outputs, **kept}

@@ -1,55 +1,17 @@
-"""Which rows came out nowhere, and the table that keeps them.
-
-A row is left out when some required input has no row for its key. The table is written before the target, by
-a commit of its own: while the target's commit has not landed nobody takes it for the result, and the next try
-writes it anew.
-"""
+"""Select the rows that have no match in some required input."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession, functions as F
+from pyspark.sql import Column, DataFrame, functions as F
 
-from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.joiner.plan import JoinPlan
-from airflow_merge_provider.jobs.delta.table import PreviousRun, commit_once, load_previous_run
-from airflow_merge_provider.jobs.delta.writer import create_table, overwrite_table
 from airflow_merge_provider.jobs.joiner.transform import Frames
 from airflow_merge_provider.jobs.spark.expressions import every
 from airflow_merge_provider.jobs.spark.sql import column
 
-CAPABILITY = "joiner_unmatched"
-
-
-@dataclass(frozen=True)
-class Unmatched:
-    """The table of the rows that came out nowhere, as it was when the run began."""
-
-    dataset: Dataset
-    last: PreviousRun | None
-
-    @classmethod
-    def find(cls, spark: SparkSession, dataset: Dataset) -> Unmatched:
-        """Look at the table before anything is read.
-
-        :raises DataError: when it is no Delta table, or one that something else wrote.
-        """
-        return cls(dataset, load_previous_run(spark, dataset, CAPABILITY))
-
-    def write(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> int | None:
-        """Replace the table's rows and tell how many they are."""
-
-        def write() -> None:
-            if self.last is None:
-                create_table(self.dataset, rows, CAPABILITY)
-            else:
-                overwrite_table(self.dataset, rows)
-
-        return commit_once(spark, self.dataset, CAPABILITY, self.last, state, write).rows
+UNMATCHED = "joiner_unmatched"
 
 
 def unmatched(frames: Frames, plan: JoinPlan) -> DataFrame:

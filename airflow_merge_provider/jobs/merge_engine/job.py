@@ -2,62 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession, functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import resolve
-from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.merge_engine import compaction, continuity
 from airflow_merge_provider.core.merge_engine.checks import warnings
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan, explain
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.risk import Risk
-from airflow_merge_provider.jobs.delta.table import (
-    CommitResult,
-    PinnedDataset,
-    PreviousRun,
-    commit_once,
-    load_previous_run,
-    override_settings,
-    pin_dataset,
-    purge_table,
-    read_dataset,
-    source_offsets,
+from airflow_merge_provider.core.source_offset import (
+    SourceOffset,
+    find_offset,
+    read_offsets,
+    write_offsets,
 )
+from airflow_merge_provider.jobs.delta.side_table import SideTable
+from airflow_merge_provider.jobs.delta.table import (
+    PinnedDataset,
+    pin_dataset,
+    read_dataset,
+)
+from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import (
-    NEW,
-    OLD,
-    append_rows,
-    can_replace_rows,
     create_table,
-    merge_rows,
     overwrite_table,
-    replace_rows,
 )
 from airflow_merge_provider.jobs.merge_engine import counting, intake, outcome, side_tables
 from airflow_merge_provider.jobs.merge_engine.report import forms, report
-from airflow_merge_provider.jobs.merge_engine.side_tables import SideTable
+from airflow_merge_provider.jobs.merge_engine.resumption import require_continuity
 from airflow_merge_provider.jobs.merge_engine.source import Gained, gained, still_there
+from airflow_merge_provider.jobs.merge_engine.writing import write_changes
 from airflow_merge_provider.jobs.run.change_limit import check_change_limit
+from airflow_merge_provider.jobs.run.previous_run import (
+    SIDE_TABLE_VERSIONS,
+    PreviousRun,
+    RunCommit,
+    load_previous_run,
+)
 from airflow_merge_provider.jobs.run.progress import Progress
-from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.run.retry import commit_run, purge_target
 from airflow_merge_provider.jobs.spark.errors import first_line
-from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled
 
 CAPABILITY = "merge_engine"
 _REMEMBERED_BATCHES = 100
-_MOST_BROADCAST = 64 << 20
-# Fewer jobs for a batch that is small beside its table, and a source that is kept already.
-_MERGE_CONF = {
-    "spark.databricks.delta.merge.materializeSource": "none",
-    "spark.databricks.delta.insertReplaceOnOrUsing.materializeSource": "none",
-}
 
 
 def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
@@ -84,6 +79,19 @@ class _Seen:
     def state(self) -> Mapping[str, Any]:
         return self.last.state if self.last else {}
 
+    @property
+    def offsets(self) -> list[SourceOffset]:
+        """How far the previous run has read its sources."""
+        return read_offsets(self.state)
+
+    @property
+    def side_table_versions(self) -> dict[str, int]:
+        """The versions of side tables that belong to the target's rows, by the names that are written now."""
+        if self.last is None:
+            return {}
+        names = {table.dataset.uri: table.owner for table in (self.log, self.removals) if table is not None}
+        return {names.get(key, key): version for key, version in self.last.side_table_versions.items()}
+
 
 class _Run:
     """One run, step by step."""
@@ -94,7 +102,7 @@ class _Run:
         self._spark, self._request, self._config, self._progress = spark, request, config, progress
         self._target = resolve(_needed("target", config.target), request.warehouse, at="target")
         self._said = warnings(config)
-        self._is_small = False
+        self._size: int | None = None
 
     @property
     def _batch(self) -> str | None:
@@ -109,7 +117,11 @@ class _Run:
             seen = self._look()
         if (repeated := self._repeated(seen)) is not None:
             return repeated
-        self._check_continuity(seen)
+        require_continuity(
+            self._spark, self._config, self._target, seen.source, seen.last,
+            full_refresh=self._request.full_refresh,
+        )  # fmt: skip
+        self._said += seen.last.warnings if seen.last else []
         with self._progress.step("read"):
             taken = gained(self._spark, self._config, seen.source, self._since(seen))
         if taken is None:
@@ -126,55 +138,41 @@ class _Run:
             "forms": forms(plan),
             "storage": self._storage(seen, counts),
         }
-        self._is_small = size is not None and size <= _MOST_BROADCAST
+        self._size = size
         return self._written(seen, plan, found, told)
 
     def _look(self) -> _Seen:
         request, config = self._request, self._config
-        last = load_previous_run(self._spark, self._target, CAPABILITY)
+        last = load_previous_run(self._spark, self._target, CAPABILITY, request)
         source = resolve(_needed("source", config.source), request.warehouse, at="source")
-        state = last.state if last else {}
         log = removals = None
         if config.changelog is not None:
             place = resolve(config.changelog, request.warehouse, at="changelog")
-            log = side_tables.look(self._spark, place, side_tables.CHANGELOG, state)
+            log = side_tables.open_side_table(self._spark, place, side_tables.CHANGELOG, last)
         if config.tombstone_retention is not None:
-            place = side_tables.removals_of(self._target)
-            removals = side_tables.look(self._spark, place, side_tables.REMOVALS, state)
+            place = self._target.with_suffix(side_tables.REMOVALS_SUFFIX)
+            removals = side_tables.open_side_table(self._spark, place, side_tables.REMOVALS, last)
         return _Seen(last, pin_dataset(self._spark, source), log, removals)
 
     def _repeated(self, seen: _Seen) -> dict[str, Any] | None:
         """Report a commit that was made before: by this run's first try, or with the same batch."""
-        state = seen.state
-        if state.get("token") == self._request.run.model_dump() and seen.last is not None:
-            return self._told(seen, changed=True, version=seen.last.run_version, found=state.get("found"))
-        batch = self._batch
+        own = self._find_own_commit(seen)
+        if own is not None:
+            return self._told(seen, changed=True, version=own.version, found=own.state.get("found"))
+        state, batch = seen.state, self._batch
         if batch not in state.get("batches", ()) or self._request.full_refresh:
             return None
         self._said.append(f"batch {batch!r} has been folded before: nothing was done")
         return self._told(seen, version=seen.last.run_version if seen.last else None)
 
-    def _check_continuity(self, seen: _Seen) -> None:
-        """Refuse to go on where the last run's configuration or offsets do not allow it."""
+    def _find_own_commit(self, seen: _Seen) -> RunCommit | None:
+        """Return the commit of an earlier attempt of this run.
+
+        A snapshot without offsets is not folded again, also after the run was cleared.
+        """
         if seen.last is None:
-            return
-        others = [uri for uri in seen.state.get("sources", {}) if uri != seen.source.dataset.uri]
-        if self._request.full_refresh:
-            if others:
-                message = f"{self._target.uri} holds rows of other sources, too: {', '.join(others)}"
-                raise _refused("full_refresh", message, "drop the target and fold every source anew")
-            return
-        if seen.last.number and seen.last.run_version is None and self._config.incremental:
-            message = f"{self._target.uri} has forgotten how far its source was folded"
-            raise _refused("source", message, "run once with full_refresh=True")
-        known = seen.state.get("tables", {}).get(seen.source.dataset.uri)
-        if known not in (None, seen.source.table_id) and self._config.incremental:
-            uri = seen.source.dataset.uri
-            message = f"what {uri} has gained cannot be told: it was made anew since it was folded"
-            raise _refused("source", message, "run once with full_refresh=True, or with incremental=False")
-        problems = list(continuity.breaks(seen.state.get("fixed", {}), continuity.fixed(self._config)))
-        if problems:
-            raise ConfigError.of(problems)
+            return None
+        return seen.last.own_commit or (None if self._config.incremental else seen.last.cleared_commit)
 
     @property
     def _remembered_since(self) -> int:
@@ -182,11 +180,13 @@ class _Run:
         kept = self._config.tombstone_retention or timedelta()
         return self._request.started_at - kept // timedelta(microseconds=1)
 
+    def _find_offset(self, seen: _Seen) -> SourceOffset | None:
+        """Return how far the source was folded, wherever it was then."""
+        return find_offset(seen.offsets, seen.source.offset)
+
     def _since(self, seen: _Seen) -> int | None:
-        if self._request.full_refresh:
-            return None
-        since: int | None = seen.state.get("sources", {}).get(seen.source.dataset.uri)
-        return since
+        offset = None if self._request.full_refresh else self._find_offset(seen)
+        return None if offset is None else offset.version
 
     def _plan(self, seen: _Seen, taken: Gained) -> tuple[Plan, DataFrame | None]:
         """Plan for the target's columns, or for the source's where there is no target yet."""
@@ -201,7 +201,7 @@ class _Run:
         batch = intake.fitted(self._config, taken.rows, plan.columns)
         removed = None
         if not self._request.full_refresh:
-            removed = side_tables.removed(self._spark, seen.removals, plan, self._remembered_since)
+            removed = side_tables.read_removals(seen.removals, plan, self._remembered_since)
         return outcome.outcome(plan, batch, stored, removed).localCheckpoint(eager=False)
 
     def _written(self, seen: _Seen, plan: Plan, found: DataFrame, told: dict[str, Any]) -> dict[str, Any]:
@@ -213,7 +213,7 @@ class _Run:
             version = seen.last.run_version if seen.last else None
             return self._told(seen, changed=needed, version=version, found=told)
         state = self._state(seen, told)
-        state["beside"] |= self._written_beside(seen, plan, found, counts)
+        state[SIDE_TABLE_VERSIONS] |= self._written_beside(seen, plan, found, counts)
         with self._progress.step("merge"):
             committed = self._commit(seen, plan, found, state, counts)
         version = committed.version
@@ -242,7 +242,7 @@ class _Run:
         compact = {**told, "storage": {**told["storage"], "outdated": 0}}
         carried = {**state, "found": compact}
         try:
-            return purge_table(self._spark, self._target, CAPABILITY, committed, carried), compact
+            return purge_target(self._spark, self._target, CAPABILITY, committed.number, carried), compact
         except PySparkException as error:
             self._said.append(f"compact_ratio: not compacted this time ({first_line(error)})")
             return committed.version, told
@@ -252,34 +252,35 @@ class _Run:
     ) -> dict[str, int]:
         """Write the tables beside the target, and give the versions that its commit names."""
         number = seen.last.number + 1 if seen.last else 1
-        named = {}
+        written: dict[str, SideTable] = {}
         if seen.log is not None:
-            with self._progress.step("log"):
-                version = side_tables.log(self._spark, seen.log, plan, found, number)
-            named[seen.log.dataset.uri] = version
+            with self._progress.step("write change log"):
+                side_tables.append_changes(seen.log, plan, found, number)
+            written[side_tables.CHANGELOG] = seen.log
         if seen.removals is not None and counts["remembered"]:
-            with self._progress.step("remember"):
-                version = side_tables.remember(
-                    self._spark, seen.removals, plan, found, number,
+            with self._progress.step("record removed keys"):
+                side_tables.record_removals(
+                    seen.removals, plan, found, number,
                     at=self._request.started_at, since=self._remembered_since,
                 )  # fmt: skip
-            named[seen.removals.dataset.uri] = version
-        return named
+            written[side_tables.REMOVALS] = seen.removals
+        return {name: table.version for name, table in written.items() if table.version is not None}
 
     def _state(self, seen: _Seen, told: Mapping[str, Any]) -> dict[str, Any]:
         """Give what the next run finds: whose run it was, how far it read, and what it may not change."""
         before = {} if self._request.full_refresh else seen.state
+        folded = self._find_offset(seen)
+        others = [each for each in read_offsets(before) if each != folded]
+        kept = {each.uri for each in others}
+        configs = {uri: config for uri, config in before.get("configs", {}).items() if uri in kept}
         batches = [*before.get("batches", []), *([self._batch] if self._batch else [])]
         return {
             "token": self._request.run.model_dump(),
             "fixed": continuity.fixed(self._config),
-            **{
-                what: {**before.get(what, {}), **found}
-                for what, found in source_offsets([seen.source]).items()
-            },
-            "configs": {**before.get("configs", {}), seen.source.dataset.uri: self._request.config},
+            **write_offsets([*others, seen.source.offset]),
+            "configs": {**configs, seen.source.dataset.uri: self._request.config},
             "batches": batches[-_REMEMBERED_BATCHES:],
-            "beside": dict(before.get("beside", {})),
+            SIDE_TABLE_VERSIONS: {} if self._request.full_refresh else seen.side_table_versions,
             "found": told,
         }
 
@@ -294,26 +295,10 @@ class _Run:
                 create_table(self._target, whole, CAPABILITY, partition_by=self._config.partition_by)
             elif self._request.full_refresh:
                 overwrite_table(self._target, rows.drop(counting.CHANGE))
-            elif not counts["updated"] and not counts["removed"]:
-                # New rows alone, or none and removals of unknown keys: what is there is not looked at again.
-                append_rows(self._target, rows.drop(counting.CHANGE))
             else:
-                # Delta joins the target with these rows more than once: without a shuffle of it each time.
-                small = F.broadcast(rows) if self._is_small else rows
-                with override_settings(
-                    self._spark, {**_MERGE_CONF, **adaptive_execution_disabled(self._spark)}
-                ):
-                    self._meet(small, plan, counts)
+                write_changes(self._spark, self._target, rows, plan, counts, size=self._size)
 
-        return commit_once(self._spark, self._target, CAPABILITY, seen.last, state, write)
-
-    def _meet(self, rows: DataFrame, plan: Plan, counts: Mapping[str, int]) -> None:
-        """Let changed rows meet those of the target."""
-        if not counts["removed"] and can_replace_rows(self._spark, self._target):
-            replace_rows(self._target, rows.drop(counting.CHANGE), _condition(plan))
-        else:
-            clauses = list(_clauses(plan, counts))
-            merge_rows(self._spark, self._target, rows, _condition(plan), clauses)
+        return commit_run(self._spark, self._target, CAPABILITY, seen.last, state, write)
 
     def _told(
         self,
@@ -329,29 +314,7 @@ class _Run:
         )  # fmt: skip
 
 
-def _condition(plan: Plan) -> str:
-    equal = "<=>" if plan.options.nullable_key else "="
-    return " AND ".join(f"{sql.name(OLD, name)} {equal} {sql.name(NEW, name)}" for name in plan.key)
-
-
-def _clauses(plan: Plan, counts: Mapping[str, int]) -> Iterator[str]:
-    """Yield the clauses that are needed."""
-    change = sql.name(NEW, counting.CHANGE)
-    if counts["removed"]:
-        yield f"WHEN MATCHED AND {change} = '-D' THEN DELETE"
-    if counts["updated"]:
-        sets = ", ".join(f"{sql.name(OLD, name)} = {sql.name(NEW, name)}" for name in plan.values)
-        yield f"WHEN MATCHED AND {change} = '+U' THEN UPDATE SET {sets}"
-    if counts["inserted"]:
-        values = ", ".join(sql.name(NEW, name) for name in plan.names)
-        yield f"WHEN NOT MATCHED AND {change} = '+I' THEN INSERT ({sql.names(plan.names)}) VALUES ({values})"
-
-
 def _needed(path: str, ref: str | None) -> str:
     if ref is None:
         raise ConfigError.of([Problem(path, "missing", "is required", "name a dataset")])
     return ref
-
-
-def _refused(path: str, message: str, hint: str) -> DataError:
-    return DataError.of([Problem(path, "refused", message, hint)])

@@ -7,9 +7,7 @@ log's own appends, and readers who need the newest rows fold what the last run h
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
@@ -17,17 +15,13 @@ from airflow_merge_provider.core.dataset import Dataset, resolve
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
-from airflow_merge_provider.jobs.delta.table import (
-    PinnedDataset,
-    load_previous_run,
-    pin_dataset,
-    read_dataset,
-)
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.merge_engine import intake, side_tables
 from airflow_merge_provider.jobs.merge_engine.counting import AFTER
 from airflow_merge_provider.jobs.merge_engine.outcome import outcome
 from airflow_merge_provider.jobs.merge_engine.records import PROBLEM
 from airflow_merge_provider.jobs.merge_engine.source import gained
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun, load_previous_run
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import every
 
@@ -47,7 +41,7 @@ def current(spark: SparkSession, target: str, warehouse: str | None = None) -> D
         raise DataError.of([Problem("target", "foreign-target", message, "run its task once")])
     rows = read_dataset(spark, PinnedDataset(dataset, last.version))
     for uri, config in last.state["configs"].items():
-        rows = _folded(spark, dataset, rows, MergeEngineConfig.parse(config), uri, last.state)
+        rows = _folded(spark, dataset, rows, MergeEngineConfig.parse(config), uri, last)
     return rows
 
 
@@ -57,12 +51,12 @@ def _folded(
     rows: DataFrame,
     config: MergeEngineConfig,
     uri: str,
-    state: Mapping[str, Any],
+    last: PreviousRun,
 ) -> DataFrame:
     """Fold into rows what one source has gained."""
     named = uri.removeprefix("table:")
     source = Dataset(named, table=named) if named != uri else Dataset(named, path=uri)
-    taken = gained(spark, config, pin_dataset(spark, source), state["sources"][uri])
+    taken = gained(spark, config, pin_dataset(spark, source), last.state["sources"][uri])
     if taken is None:
         return rows
     plan = intake.planned_for(config, taken, rows.schema)
@@ -70,9 +64,9 @@ def _folded(
     removed = None
     if config.tombstone_retention is not None:
         since = time.time_ns() // 1000 - config.tombstone_retention // timedelta(microseconds=1)
-        place = side_tables.removals_of(target)
-        side = side_tables.look(spark, place, side_tables.REMOVALS, state)
-        removed = side_tables.removed(spark, side, plan, since)
+        place = target.with_suffix(side_tables.REMOVALS_SUFFIX)
+        side = side_tables.open_side_table(spark, place, side_tables.REMOVALS, last)
+        removed = side_tables.read_removals(side, plan, since)
     found = outcome(plan, batch, rows, removed)
     problem = sql.column(PROBLEM)
     right = F.when(problem.isNull(), F.lit(True)).otherwise(F.raise_error(problem).cast("boolean"))

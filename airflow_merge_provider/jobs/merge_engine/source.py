@@ -28,6 +28,7 @@ from airflow_merge_provider.jobs.delta.table import (
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import has_condition
+from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 _FEED_KINDS = {"insert": "+I", "update_preimage": "-U", "update_postimage": "+U", "delete": "-D"}
 # What is said where VACUUM or the cleaning of the log was faster than the runs.
@@ -185,7 +186,7 @@ def _held(
     told |= {field.name: [file.values[field.name] or None for file in files] for field in partitions}
     kinds = [pa.string(), pa.int64(), *(pa.string() for _ in partitions)]
     arrays = [pa.array(values, kind) for values, kind in zip(told.values(), kinds, strict=True)]
-    log = spark.createDataFrame(pa.table(arrays, names=list(told)))
+    log = create_dataframe(spark, pa.table(arrays, names=list(told)))
     casts = {field.name: sql.column(field.name).cast(field.dataType) for field in partitions}
     return rows.join(F.broadcast(log.withColumns(casts) if casts else log), _NAME)
 

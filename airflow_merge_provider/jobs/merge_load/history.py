@@ -139,7 +139,7 @@ class History:
             events.append(stored_events(met, naming, self.active()))
         if config.on_late == "error":
             return self.difference(events, met)
-        remembered = None if self.stored is None else self.memory.recall()
+        remembered = None if self.stored is None else self.memory.read_times()
         if remembered is not None:
             events.append(pins(remembered.join(times, list(naming.keys), "left_semi"), naming))
             times = times.join(remembered, [*naming.keys, TIME], "left_anti")

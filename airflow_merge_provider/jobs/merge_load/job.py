@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,25 +18,21 @@ from airflow_merge_provider.core.merge_load.moments import from_micros
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.risk import Risk
-from airflow_merge_provider.jobs.delta.table import (
-    PinnedDataset,
-    PreviousRun,
-    override_settings,
-    pin_dataset,
-    read_dataset,
-    source_offsets,
-)
+from airflow_merge_provider.core.source_offset import is_same_reads, write_offsets
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.merge_load import dispatch, invariants, nested
 from airflow_merge_provider.jobs.merge_load.history import LATE
 from airflow_merge_provider.jobs.merge_load.intake import SMALL, Intake, filtered, take_in
-from airflow_merge_provider.jobs.merge_load.nested import Nested
+from airflow_merge_provider.jobs.merge_load.memory import TIMES
+from airflow_merge_provider.jobs.merge_load.nested import ListTables, Nested
 from airflow_merge_provider.jobs.merge_load.snapshot import ENDED, VALID
 from airflow_merge_provider.jobs.merge_load.strategies import Strategy, require_shape, strategy_of
 from airflow_merge_provider.jobs.merge_load.target import DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_load.writing import Weighed
 from airflow_merge_provider.jobs.run.change_limit import check_change_limit
+from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun, RunCommit
 from airflow_merge_provider.jobs.run.progress import Progress
-from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled
+from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.sql import column
 
 _MOST_WARNINGS = 5
@@ -62,7 +58,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     if config.dispatch_by is not None:
         return _load_parts(spark, request, progress, config, target, pinned)
     with progress.step("look"):
-        table = DeltaTarget(spark, target)
+        table = DeltaTarget(spark, target, request)
     return load_rows(spark, request, progress, config, table, pinned)
 
 
@@ -102,7 +98,7 @@ def _load_parts(
     reports = {}
     for name, dataset in parts.items():
         with progress.step("look"):
-            table = DeltaTarget(spark, dataset)
+            table = DeltaTarget(spark, dataset, request)
         reports[name] = load_rows(spark, request, progress, config, table, pinned, part=name)
     return dispatch.report(reports, request, target, pinned, progress)
 
@@ -133,7 +129,7 @@ class _Run:
         return {
             "token": self.request.run.model_dump(),
             "fingerprint": signature(self.config),
-            **source_offsets([self.pinned]),
+            **write_offsets([self.pinned.offset]),
         }
 
     @property
@@ -145,34 +141,38 @@ class _Run:
     def done(self) -> dict[str, Any]:
         """Run unless this very run has committed in a try before, or nothing is new."""
         last = self.last
-        if last is not None and self.is_retry(last):
-            return self.again(last)
-        if last is not None and self.is_settled(last):
+        if last is not None and (done := self.find_own_commit(last)) is not None:
+            return self.report_commit(done)
+        if last is not None and self.is_up_to_date(last):
+            if self.request.until == "commit":
+                self._list_tables().restore()
             return self.report(counts=self.nothing_new(last))
         return self.report() if self.request.until == "plan" else self.loaded()
 
-    def again(self, last: PreviousRun) -> dict[str, Any]:
-        """Report what a try before has committed; it may have left elements of rows that are no more."""
-        lists = last.state.get("nested", ()) if self.request.until == "commit" else ()
-        cleared = self._cleared(lists)
+    def find_own_commit(self, last: PreviousRun) -> RunCommit | None:
+        """Return the commit of an earlier attempt of this run.
+
+        Rows that were appended are not appended again, also after the run was cleared.
+        """
+        return last.own_commit or (None if self.config.is_idempotent else last.cleared_commit)
+
+    def report_commit(self, done: RunCommit) -> dict[str, Any]:
+        """Report the commit of an earlier attempt, which may have left elements of rows that are gone."""
+        cleared = {}
+        if self.config.nested == "tables" and self.request.until == "commit":
+            cleared = self._list_tables().clear_elements()
         nested_in = {tail: {"deleted": count} for tail, count in cleared.items()}
-        counts = last.state.get("counts")
-        return self.report(version=last.run_version, counts=counts, changed=True, nested=nested_in)
+        counts = done.state.get("counts")
+        return self.report(version=done.version, counts=counts, changed=True, nested=nested_in)
 
-    def is_retry(self, last: PreviousRun) -> bool:
-        """Tell whether the last commit is this very run's, of a try before."""
-        return not self.request.full_refresh and all(
-            last.state.get(name) == value for name, value in self.state.items()
-        )
-
-    def is_settled(self, last: PreviousRun) -> bool:
-        """Tell whether source and target are as the last run left them, and loading again changes nothing."""
-        settled = {name: value for name, value in self.state.items() if name != "token"}
+    def is_up_to_date(self, last: PreviousRun) -> bool:
+        """Tell whether source and target are as the previous run left them, and the load is idempotent."""
         return (
             self.config.is_idempotent
             and not self.request.full_refresh
-            and last.version == last.run_version
-            and all(last.state.get(name) == value for name, value in settled.items())
+            and last.changed_by is None
+            and last.state.get("fingerprint") == self.state["fingerprint"]
+            and is_same_reads(last.state, [self.pinned.offset])
         )
 
     def nothing_new(self, last: PreviousRun) -> dict[str, int]:
@@ -248,6 +248,7 @@ class _Run:
     ) -> dict[str, Any]:
         """Put the report together; ``version`` is the one that was written."""
         before = self.last.version if self.last else None
+        found = self.last.warnings if self.last else []
         at = before if version is None else version
         target, source = self.target.dataset, self.pinned.dataset
         tables_of_lists = {f"{target.id}{tail}": dict(each) for tail, each in (nested or {}).items()}
@@ -260,7 +261,7 @@ class _Run:
             "counts": dict(counts or {}),
             **({"nested": tables_of_lists} if tables_of_lists else {}),
             "seconds": dict(self.progress.seconds),
-            "warnings": [*warnings(self.config), *said][:_MOST_WARNINGS],
+            "warnings": [*warnings(self.config), *found, *said][:_MOST_WARNINGS],
         }
 
     def _stored(self, strategy: Strategy) -> DataFrame | None:
@@ -286,33 +287,40 @@ class _Run:
         times, remembers = found.changes.times, found.changes.remembers
         needed = remembers == "always" or (remembers == "unchanged" and not changed)
         if times is not None:
-            self.target.times.keep(times, anew=anew, needed=needed)
-        known = tuple(self.last.state.get("nested", ())) if self.last else ()
+            self.target.times.save_times(times, full=anew, needed=needed)
+        tables = self._list_tables()
         added: dict[str, int] = {}
+        cleared: dict[str, int] = {}
         version = None
         if changed:
             with self.progress.step("write"):
-                added = {} if lists is None else self._added(lists, found)
-                tails = {"nested": sorted({*known, *added})} if {*known, *added} else {}
-                state = {**self.state, "counts": counts, **tails}
+                if lists is not None:
+                    added = tables.add_elements(lists, found.changes.written, self.config.schema_evolution)
+                versions = self._side_table_versions(tables, has_times=times is not None)
+                state = {**self.state, "counts": counts, SIDE_TABLE_VERSIONS: versions}
+                if tables.tails:
+                    state["nested"] = tables.tails
                 version = self.target.write(found, state, full=anew, shape=strategy.shape).version
-        cleared = self._cleared({*known, *added}) if lists is not None else {}
+        elif lists is not None:
+            tables.restore()
+        if lists is not None:
+            cleared = tables.clear_elements()
         in_lists = {
             tail: {"inserted": added.get(tail, 0), "deleted": cleared.get(tail, 0)}
             for tail in sorted({*added, *cleared})
         }
         return self.report(taken.said, version=version, counts=counts, changed=changed, nested=in_lists)
 
-    def _added(self, lists: Nested, found: Weighed) -> dict[str, int]:
-        """Write the elements of the rows that are about to be written."""
-        return {
-            tail: nested.add(self.spark, self.target.dataset, tail, elements, self.config.schema_evolution)
-            for tail, elements in lists.elements(found.changes.written)
-        }
+    def _list_tables(self) -> ListTables:
+        return ListTables(self.spark, self.target.dataset, self.last)
 
-    def _cleared(self, tails: Iterable[str]) -> dict[str, int]:
-        """Delete the elements of rows that are no more."""
-        return {tail: nested.clear(self.spark, self.target.dataset, tail) for tail in tails}
+    def _side_table_versions(self, tables: ListTables, *, has_times: bool) -> dict[str, int]:
+        """Return the versions of side tables that the run's commit names."""
+        found = dict(self.last.side_table_versions) if self.last else {}
+        found |= tables.versions
+        if has_times and self.target.times.version is not None:
+            found[TIMES] = self.target.times.version
+        return found
 
 
 def _skips(config: AnyLoad, source: Dataset) -> bool:

@@ -97,7 +97,7 @@ class Lateness:
         history = self.history
         if isinstance(history.config.scope, tuple) and history.config.on_late == "error":
             return [], False
-        remembered = history.memory.recall()
+        remembered = history.memory.read_times()
         if remembered is None:
             return [], False
         seen = remembered.where(column(TIME) >= self._now)
@@ -114,7 +114,7 @@ class Lateness:
         That is: when the area of either was seen next, when the stored state ends, and when the next begins.
         """
         history, naming, layout = self.history, self.history.naming, self.history.taken.layout
-        seen = history.memory.recall()
+        seen = history.memory.read_times()
         assert seen is not None  # noqa: S101 - a remembered time has made the snapshot a late one
         seen = seen.where(column(TIME) > self._now).groupBy(AREA).agg(F.min(TIME).alias(_NEXT))
         begins, ends = column(naming.valid_from), column(naming.valid_to)

@@ -1,72 +1,73 @@
-"""Which times loads have seen that left no trace in a history: a small table beside the target.
+"""Remember the times of loads that left no trace in a history: a small table beside the target.
 
-A load that changes nothing still says that nothing had changed. The next time it saw is where a late load
-ends to hold, so a history can only be repaired exactly if such times are remembered. They are written
-before the target: a time too many is one at which a load would change nothing when it is tried again.
+A load that changes nothing still says that nothing had changed. A late load holds until the next load saw its
+keys, so a history can only be repaired exactly if such times are known. They are written before the target: a
+time too many is one at which a load changes nothing when it is tried again.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs.delta.table import pin_dataset
-from airflow_merge_provider.jobs.delta.writer import append_rows, create_table, overwrite_table
-from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.errors import error_condition
+from airflow_merge_provider.jobs.delta.side_table import SideTable
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 
+TIMES = "times"
 _SUFFIX = "__times"
-_WRITER = "merge_load_times"
-_NOT_THERE = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "DELTA_MISSING", "DELTA_PATH")
+_OWNER = "merge_load_times"
 
 
 class LoadTimes(Protocol):
     """The load times that a target's history does not show."""
 
-    def recall(self) -> DataFrame | None:
+    @property
+    def version(self) -> int | None:
+        """The version that the target's commit has to name; None if there is none."""
+
+    def read_times(self) -> DataFrame | None:
         """Return the remembered times; None if there are none."""
 
-    def keep(self, times: DataFrame, *, anew: bool, needed: bool) -> None:
-        """Remember times where they are needed; ``anew`` drops those of a history that is no more."""
+    def save_times(self, times: DataFrame, *, full: bool, needed: bool) -> None:
+        """Add times if they are needed; ``full`` drops those of a history that is replaced."""
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class TimesTable:
     """The table of remembered times that belongs to a target."""
 
-    spark: SparkSession
-    dataset: Dataset
+    def __init__(self, spark: SparkSession, target: Dataset, previous: PreviousRun | None) -> None:
+        self._spark, self._target, self._previous = spark, target, previous
 
-    @classmethod
-    def of(cls, spark: SparkSession, target: Dataset) -> Memory:
-        """Find the table of a target."""
-        path = None if target.path is None else f"{target.path}{_SUFFIX}"
-        table = None if target.table is None else f"{target.table}{_SUFFIX}"
-        return cls(spark, replace(target, id=f"{target.id}{_SUFFIX}", path=path, table=table))
+    @property
+    def version(self) -> int | None:
+        """The version that the target's commit has to name; None if there is none."""
+        return self._table.version
 
-    def recall(self) -> DataFrame | None:
-        """Give what is remembered; None when nothing is."""
-        try:
-            found = self.spark.table(sql.table(self.dataset))
-            found.schema  # noqa: B018 - lets Spark look for the table now
-        except AnalysisException as error:
-            if error_condition(error).startswith(_NOT_THERE):
-                return None
-            raise
-        return found
+    def read_times(self) -> DataFrame | None:
+        """Return the remembered times; None if there are none."""
+        return self._table.read_rows()
 
-    def keep(self, times: DataFrame, *, anew: bool, needed: bool) -> None:
-        """Remember times where they are needed; ``anew`` drops those of a history that is no more."""
-        if not anew and not needed:
-            return
-        exists = pin_dataset(self.spark, self.dataset).exists
-        if exists and anew:
-            overwrite_table(self.dataset, times)
-        elif needed and not exists:
-            create_table(self.dataset, times, _WRITER)
-        elif needed:
-            append_rows(self.dataset, times)
+    def save_times(self, times: DataFrame, *, full: bool, needed: bool) -> None:
+        """Add times if they are needed; ``full`` drops those of a history that is replaced."""
+        if needed and not full:
+            self._table.append_rows(times)
+        elif needed or (full and self._table.latest_version is not None):
+            self._table.replace_rows(times)
+
+    @cached_property
+    def _table(self) -> SideTable:
+        """The table at its newest version: loads that commit nothing to the target write to it, too.
+
+        If the target was restored, the version that the restored run named: what came later is undone.
+        """
+        previous = self._previous
+        named = None if previous is None else previous.side_table_versions.get(TIMES)
+        dataset = self._target.with_suffix(_SUFFIX)
+        numbers = (previous.run_number, previous.number + 1) if previous else (0, 1)
+        table = SideTable(self._spark, dataset, _OWNER, named, run_number=numbers[0], next_number=numbers[1])
+        if previous is None or not previous.is_restored:
+            table.version = table.latest_version
+        return table

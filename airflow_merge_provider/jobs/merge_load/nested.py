@@ -3,13 +3,13 @@
 A row of the target has the key ``_row_id``, which changes with its lists; an element of a list has one of its
 own, that of its parent, that of the target's row at its root, and its place in the list. Elements are written
 before the row they belong to and deleted after it: whoever joins the tables by their keys sees no element of
-a row that is not there. Source: merge_load spec §7.
+a row that is not there, and all elements of one that is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import ArrayType, StructField, StructType
@@ -19,14 +19,15 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.config import AnyLoad
 from airflow_merge_provider.core.merge_load.load import LIST_INDEX, PARENT_ID, ROOT_ID, ROW_ID
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
-from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
-from airflow_merge_provider.jobs.delta.writer import NEW, OLD, append_rows, create_table, merge_rows
+from airflow_merge_provider.jobs.delta.side_table import SideTable
+from airflow_merge_provider.jobs.delta.writer import NEW, OLD
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
 from airflow_merge_provider.jobs.merge_load.columns import aligned, content_hash, layout, refer
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.sql import column
 
-_WRITER = "merge_load_nested"
+_OWNER = "merge_load_nested"
 _IDS = (ROW_ID, PARENT_ID, ROOT_ID, LIST_INDEX)
 _ELEMENT = f"{PREFIX}element"
 _VALUE, _LIST = "value", "list"
@@ -63,50 +64,91 @@ class Nested:
         yield from _exploded(wide.withColumn(ROOT_ID, column(ROW_ID)), self.lists, "")
 
 
-def beside(target: Dataset, tail: str) -> Dataset:
-    """Name the table of a list."""
-    path = None if target.path is None else f"{target.path}{tail}"
-    table = None if target.table is None else f"{target.table}{tail}"
-    return replace(target, id=f"{target.id}{tail}", path=path, table=table)
+class ListTables:
+    """The tables of lists beside one target, as one run finds and writes them."""
+
+    def __init__(self, spark: SparkSession, target: Dataset, previous: PreviousRun | None) -> None:
+        self._spark, self._target, self._previous = spark, target, previous
+        self._tables: dict[str, SideTable] = {}
+        self._known: tuple[str, ...] = tuple(previous.state.get("nested", ())) if previous else ()
+
+    @property
+    def tails(self) -> list[str]:
+        """The tables that belong to the target, by the tails of their names."""
+        return sorted({*self._known, *self._tables})
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The versions that the run has written, which its commit has to name."""
+        return {tail: each.version for tail, each in self._tables.items() if each.version is not None}
+
+    def add_elements(self, lists: Nested, written: DataFrame, evolution: str) -> dict[str, int]:
+        """Append the elements of rows that are about to be written, and count the new ones of each table.
+
+        :raises DataError: if they do not fit the stored elements.
+        :raises ConflictError: if another attempt has written to a table.
+        """
+        number = self._previous.number + 1 if self._previous else 1
+        added = {}
+        for tail, elements in lists.elements(written):
+            self._tables[tail] = self._open(tail, number)
+            added[tail] = _append_elements(self._tables[tail], elements, evolution)
+        return added
+
+    def clear_elements(self) -> dict[str, int]:
+        """Delete the elements whose row is not in the target any more, and count them for each table."""
+        number = self._previous.run_number if self._previous else 1
+        roots = self._spark.table(sql.table(self._target)).select(column(ROW_ID).alias(ROOT_ID))
+        tables = {tail: self._tables.get(tail) or self._open(tail, number) for tail in self.tails}
+        return {tail: _delete_elements(table, roots) for tail, table in tables.items()}
+
+    def restore(self) -> None:
+        """Let the tables go back with a target that was restored."""
+        if self._previous is not None and self._previous.is_restored:
+            for tail in self._known:
+                self._open(tail, self._previous.run_number).restore()
+
+    def _open(self, tail: str, number: int) -> SideTable:
+        """Open a table; ``number`` is that of the run which it is written for."""
+        last = self._previous
+        named = last.side_table_versions.get(tail) if last else None
+        run_number = last.run_number if last else 0
+        dataset = self._target.with_suffix(tail)
+        table = SideTable(self._spark, dataset, _OWNER, named, run_number=run_number, next_number=number)
+        if named is None and tail in self._known:
+            # The state of an earlier release names lists without versions.
+            table.version = table.latest_version
+        return table
 
 
-def add(spark: SparkSession, target: Dataset, tail: str, elements: DataFrame, evolution: str) -> int:
-    """Write the elements of rows that their table does not know yet; gives how many.
-
-    :raises DataError: when they do not fit what is stored.
-    """
-    dataset = beside(target, tail)
-    pinned = pin_dataset(spark, dataset)
-    if not pinned.exists:
-        fields = layout(elements.schema, None, (), evolution, dataset.id)
-        create_table(dataset, elements.select(*aligned(elements, fields)), _WRITER)
-        return spark.table(sql.table(dataset)).count()
-    stored = read_dataset(spark, pinned)
-    fields = layout(elements.schema, stored.schema, (), evolution, dataset.id)
-    new = elements.join(stored.select(ROOT_ID).distinct(), ROOT_ID, "left_anti")
-    new = new.select(*aligned(new, fields)).persist()
+def _append_elements(table: SideTable, elements: DataFrame, evolution: str) -> int:
+    table.restore()
+    stored = table.read_rows()
+    fields = layout(
+        elements.schema, None if stored is None else stored.schema, (), evolution, table.dataset.id
+    )
+    if stored is not None:
+        elements = elements.join(stored.select(ROOT_ID).distinct(), ROOT_ID, "left_anti")
+    new = elements.select(*aligned(elements, fields)).persist()
     try:
         count = new.count()
-        if count:
-            append_rows(dataset, new, new_columns=True)
+        if count or stored is None:
+            table.append_rows(new, new_columns=True)
         return count
     finally:
         new.unpersist()
 
 
-def clear(spark: SparkSession, target: Dataset, tail: str) -> int:
-    """Delete the elements whose row is not in the target any more; gives how many."""
-    dataset = beside(target, tail)
-    pinned = pin_dataset(spark, dataset)
-    if not pinned.exists:
+def _delete_elements(table: SideTable, roots: DataFrame) -> int:
+    table.restore()
+    stored = table.read_rows()
+    if stored is None:
         return 0
-    roots = spark.table(sql.table(target)).select(column(ROW_ID).alias(ROOT_ID))
-    gone = read_dataset(spark, pinned).join(roots, ROOT_ID, "left_anti").select(ROOT_ID).persist()
+    gone = stored.join(roots, ROOT_ID, "left_anti").select(ROOT_ID).persist()
     try:
         count = gone.count()
         if count:
-            found = f"{sql.name(OLD, ROOT_ID)} = {sql.name(NEW, ROOT_ID)}"
-            merge_rows(spark, dataset, gone.distinct(), found, ["WHEN MATCHED THEN DELETE"])
+            table.delete_rows(gone.distinct(), f"{sql.name(OLD, ROOT_ID)} = {sql.name(NEW, ROOT_ID)}")
         return count
     finally:
         gone.unpersist()

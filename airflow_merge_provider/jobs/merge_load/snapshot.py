@@ -209,7 +209,8 @@ class Snapshot:
             *self._names, naming.valid_from, self._now.alias(naming.valid_to)
         )
         added = [] if history.config.current_column is None else [history.config.current_column]
-        closed = closed.withColumns({each: F.lit(False) for each in added})
+        if added:
+            closed = closed.withColumns({each: F.lit(False) for each in added})
         versions = history.versions()
         if not purges:
             few = F.broadcast(closed) if compared.stored < SMALL else closed

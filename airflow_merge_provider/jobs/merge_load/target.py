@@ -8,9 +8,11 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs.delta.table import CommitResult, PreviousRun
-from airflow_merge_provider.jobs.merge_load.memory import LoadTimes, Memory
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.jobs.delta.transaction import CommitResult
+from airflow_merge_provider.jobs.merge_load.memory import LoadTimes, TimesTable
 from airflow_merge_provider.jobs.merge_load.writing import CAPABILITY, Shape, Weighed, write
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.run.target import TargetTable
 
 
@@ -36,9 +38,9 @@ class Target(Protocol):
 class DeltaTarget(TargetTable):
     """A Delta table of loaded rows."""
 
-    def __init__(self, spark: SparkSession, dataset: Dataset) -> None:
-        super().__init__(spark, dataset, CAPABILITY)
-        self.times: LoadTimes = Memory.of(spark, dataset)
+    def __init__(self, spark: SparkSession, dataset: Dataset, request: JobRequest) -> None:
+        super().__init__(spark, dataset, CAPABILITY, request)
+        self.times: LoadTimes = TimesTable(spark, dataset, self.last)
 
     def write(
         self, found: Weighed, state: Mapping[str, Any], *, full: bool, shape: Shape | None

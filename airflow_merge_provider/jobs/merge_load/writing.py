@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs.delta.table import CommitResult, PreviousRun, commit_once, override_settings
+from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import (
     append_rows,
     can_replace_rows,
@@ -33,8 +33,10 @@ from airflow_merge_provider.jobs.merge_load.changes import (
 )
 from airflow_merge_provider.jobs.merge_load.columns import refer
 from airflow_merge_provider.jobs.merge_load.intake import SMALL, Intake, keep
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun
+from airflow_merge_provider.jobs.run.retry import commit_run
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled
+from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 
 CAPABILITY = "merge_load"
 SHAPE = "merge.load"
@@ -140,7 +142,7 @@ def write(
     settings = {"spark.databricks.delta.schema.autoMerge.enabled": "true"}
     settings |= adaptive_execution_disabled(spark) if few else {}
     with override_settings(spark, settings):
-        return commit_once(spark, target, CAPABILITY, last, state, one_statement)
+        return commit_run(spark, target, CAPABILITY, last, state, one_statement)
 
 
 def select_inserts(changes: Changes, shape: Shape | None) -> DataFrame:

@@ -21,6 +21,7 @@ from airflow_merge_provider.jobs.merge_record.gather import Lines
 from airflow_merge_provider.jobs.merge_record.spark_types import spark_schema
 from airflow_merge_provider.jobs.merge_record.spool import Spool
 from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 # So many bytes of files are kept once they have been parsed; what is more is parsed again.
 _MOST_KEPT = 1 << 30
@@ -84,7 +85,7 @@ class Records:
     def gathered(self, lines: Lines) -> DataFrame:
         """Hand lines over to Spark, under the names that they have for their files."""
         self._gathered |= lines.names
-        return self.spark.createDataFrame(lines.table)
+        return create_dataframe(self.spark, lines.table)
 
     def forget(self) -> None:
         """Give back what is kept."""
@@ -101,4 +102,4 @@ class Records:
 
     def _names(self, uris: Iterable[str]) -> DataFrame:
         names = pa.array([self.file(uri) for uri in uris], pa.string())
-        return F.broadcast(self.spark.createDataFrame(pa.table({FILE: names})))
+        return F.broadcast(create_dataframe(self.spark, pa.table({FILE: names})))

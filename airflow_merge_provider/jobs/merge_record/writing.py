@@ -27,6 +27,7 @@ from airflow_merge_provider.jobs.merge_record.records import Records
 from airflow_merge_provider.jobs.merge_record.spark_types import spark_schema, spark_type
 from airflow_merge_provider.jobs.merge_record.storage import Storage
 from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 _SLOT, _SEQ, _LAST, _LINE = "__merge_slot", "__merge_seq", "__merge_last", "value"
 # Spark names a part part-00000-<uuid>.c000.json, or <uuid>-c000.json; the UUID itself may end in c123.
@@ -123,7 +124,7 @@ def _records(
     names = (FILE, PART, _SLOT, _SEQ)
     kinds = (pa.string(), pa.string(), pa.int32(), pa.int32())
     columns = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
-    places = records.spark.createDataFrame(pa.table(columns, names=list(names)))
+    places = create_dataframe(records.spark, pa.table(columns, names=list(names)))
     frame = records.of(alike[0][0].schema, own, config.reader, uris)
     on = [FILE]
     if config.partition_by:
@@ -163,7 +164,7 @@ def _cast(value: Column, own: Schema, found: str | None, kind: object) -> Column
 def _as_arrays(spark: SparkSession, frame: DataFrame, schema: Schema, merges: Sequence[Merge]) -> DataFrame:
     """Write each bin's records as the lines of one JSON array."""
     slots = pa.array(range(len(merges)), pa.int32())
-    last = spark.createDataFrame(pa.table({_SLOT: slots, _LAST: [merge.records for merge in merges]}))
+    last = create_dataframe(spark, pa.table({_SLOT: slots, _LAST: [merge.records for merge in merges]}))
     place = F.row_number().over(Window.partitionBy(_SLOT).orderBy(*_ORDER))
     text = _text_of(schema)
     before = F.when(place == 1, "[").otherwise("")

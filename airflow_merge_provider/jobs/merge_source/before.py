@@ -9,14 +9,13 @@ from pyspark.sql import DataFrame
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule
-from airflow_merge_provider.jobs.delta.table import PinnedDataset
+from airflow_merge_provider.core.source_offset import SourceOffset, find_offset
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, is_continued
 from airflow_merge_provider.jobs.merge_source.affected import differs
 from airflow_merge_provider.jobs.merge_source.feed import fed
 from airflow_merge_provider.jobs.merge_source.past import Past
 from airflow_merge_provider.jobs.merge_source.reading import Read, Reading, hashed, read_thin
 from airflow_merge_provider.jobs.merge_source.sources import Source
-
-_NEVER = -1
 
 
 class LookAgainError(Exception):
@@ -27,17 +26,15 @@ class LookAgainError(Exception):
 class Before:
     """What a run compares itself with: the target's rows, and how far the last run had read each dataset.
 
-    ``positions`` are by the names of datasets, ``versions`` and ``tables`` (the ids of Delta tables) by their
-    locations; with ``everything`` they are not used. ``evaluated`` names the datasets whose keys Spark's own
-    expressions could not tell. ``outputs`` is about how many rows there are, None where nobody knows at once;
-    ``next_stable`` is the first stable id that is free.
+    ``positions`` are by the names of datasets; with ``everything`` they and the ``offsets`` are not used.
+    ``evaluated`` names the datasets whose keys Spark's own expressions could not tell. ``outputs`` is about
+    how many rows there are, None if unknown; ``next_stable`` is the first stable id that is free.
     """
 
     rows: DataFrame
     outputs: int | None
     positions: Mapping[str, int]
-    versions: Mapping[str, int | None]
-    tables: Mapping[str, str]
+    offsets: Sequence[SourceOffset]
     evaluated: Sequence[str]
     everything: bool
     same_rules: bool
@@ -60,13 +57,16 @@ def reading(
     if before is None:
         return Reading(source, seed)
     whole = Reading(source, seed, native=source.name not in before.evaluated, compared=True)
-    uri = pinned.dataset.uri
-    if before.everything or before.tables.get(uri) != pinned.table_id:
-        # Of a table that was made anew nothing is known, whatever its version is.
+    offset = find_offset(before.offsets, pinned.offset)
+    if before.everything or offset is None or offset.table_id != pinned.table_id:
+        # Nothing is known of a table that was made anew, whatever its version is.
         return whole
-    since = before.versions.get(uri, _NEVER)
-    if since == pinned.version:
+    since = offset.version
+    if offset.is_same_read(pinned.offset):
         return replace(whole, known=True)
+    if pinned.table_id is not None and not is_continued(source.frame.sparkSession, pinned, offset):
+        gap = f"dataset {source.name!r} does not continue the table that was read: all its rows are compared"
+        return replace(whole, why=gap)
     if config.change_detection == "change_feed" and since is not None:
         changes = fed(source.frame.sparkSession, pinned, since, source, lambda rows: hashed(see(rows), seed))
         gap = f"the change data feed of dataset {source.name!r} does not tell what happened since version"

@@ -14,12 +14,7 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule, planned_rules
 from airflow_merge_provider.core.merge_source.overrides import Overrides
-from airflow_merge_provider.jobs.delta.table import (
-    PinnedDataset,
-    count_records,
-    override_settings,
-    read_dataset,
-)
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, count_records, read_dataset
 from airflow_merge_provider.jobs.merge_source.affected import Look, affected
 from airflow_merge_provider.jobs.merge_source.before import Before, LookAgainError, check, reading
 from airflow_merge_provider.jobs.merge_source.components import (
@@ -43,7 +38,7 @@ from airflow_merge_provider.jobs.merge_source.sources import Source, opened
 from airflow_merge_provider.jobs.merge_source.succession import handed_on
 from airflow_merge_provider.jobs.merge_source.totals import of_past
 from airflow_merge_provider.jobs.run.progress import Progress
-from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled
+from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.staging import stage_table
 
 # How many keys may come to the driver; beyond, Spark connects. A key costs some hundred bytes while it works.

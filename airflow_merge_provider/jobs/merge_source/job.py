@@ -20,16 +20,11 @@ from airflow_merge_provider.core.merge_source.fingerprint import signature
 from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.risk import Risk
-from airflow_merge_provider.jobs.delta.table import (
-    PinnedDataset,
-    PreviousRun,
-    override_settings,
-    pin_dataset,
-    source_offsets,
-)
+from airflow_merge_provider.core.source_offset import normalize_uri, read_offsets, write_offsets
+from airflow_merge_provider.jobs.delta.side_table import SideTable, append_once
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset
 from airflow_merge_provider.jobs.merge_source import render
 from airflow_merge_provider.jobs.merge_source.before import Before, LookAgainError
-from airflow_merge_provider.jobs.merge_source.beside import Beside
 from airflow_merge_provider.jobs.merge_source.changes import Changes, changes
 from airflow_merge_provider.jobs.merge_source.intake import NONE, Intake, take_in
 from airflow_merge_provider.jobs.merge_source.overrides import decided
@@ -41,9 +36,10 @@ from airflow_merge_provider.jobs.merge_source.succession import LINEAGE, lineage
 from airflow_merge_provider.jobs.merge_source.target import CAPABILITY, DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_source.totals import continued, of_outcome
 from airflow_merge_provider.jobs.run.change_limit import check_change_limit
+from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun, RunCommit
 from airflow_merge_provider.jobs.run.progress import Progress
-from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled
-from airflow_merge_provider.jobs.spark.staging import stage_table
+from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
+from airflow_merge_provider.jobs.spark.staging import create_dataframe, stage_table
 
 # Outputs of so many entities are planned once: Delta lists the files of a table in every plan that reads it.
 _FEW = 500_000
@@ -58,7 +54,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     """
     config = MergeSourceConfig.parse(request.config)
     with progress.step("look"):
-        target = DeltaTarget(spark, resolve(config.target or "", request.warehouse, at="target"))
+        target = DeltaTarget(spark, resolve(config.target or "", request.warehouse, at="target"), request)
         pinned = [
             pin_dataset(spark, resolve(name, request.warehouse, at=f"datasets[{position}]"))
             for position, name in enumerate(config.dataset_ids)
@@ -81,14 +77,25 @@ def merge_datasets(
     """
     said = [*warnings(config), *_check_missing(pinned, config)]
     last = target.last
+    if last is not None and last.own_commit is not None:
+        return report(
+            request, target.dataset, pinned, progress.seconds, said, **_describe_commit(last.own_commit)
+        )
     state = _state(config, pinned, request)
     before = last.state if last else None
     overrides = _overrides(spark, config, request)
     state["decided"] = overrides.mark
-    way, why = course(config, before, state, full_refresh=request.full_refresh, decided=overrides.mark)
+    way, why = course(
+        config,
+        before,
+        [each.offset for each in pinned],
+        full_refresh=request.full_refresh,
+        decided=overrides.mark,
+        target_changes=last.warnings if last else (),
+    )
     said += why
     if way == "nothing" or request.until == "plan":
-        return report(request, target.dataset, pinned, progress.seconds, said, **_repeated(last, state, way))
+        return report(request, target.dataset, pinned, progress.seconds, said, **_repeated(last, way))
     merge = _Merge(spark, request, config, target, pinned, progress, state, overrides)
     try:
         done = merge.anew() if way == "anew" else merge.compared(everything=way == "everything")
@@ -126,17 +133,21 @@ def _state(config: MergeSourceConfig, pinned: Sequence[PinnedDataset], request: 
         "token": request.run.model_dump(),
         "fingerprint": signature(config),
         "datasets": list(config.dataset_ids),
-        **source_offsets(pinned),
+        **write_offsets([each.offset for each in pinned]),
     }
 
 
-def _repeated(last: PreviousRun | None, state: Mapping[str, Any], way: str) -> dict[str, Any]:
+def _repeated(last: PreviousRun | None, way: str) -> dict[str, Any]:
     """Give what a run reports that does nothing."""
     if last is None or way != "nothing":
         return {"version": last.version if last else None}
-    # A retry whose first try had committed reports that commit as its own.
-    own = last.state.get("token") == state["token"] and last.state.get("changed", True)
-    return {"changed": own, "version": last.run_version, "found": last.state.get("found")}
+    return {"version": last.run_version, "found": last.state.get("found")}
+
+
+def _describe_commit(commit: RunCommit) -> dict[str, Any]:
+    """Return what the report says of the commit of an earlier attempt."""
+    state = commit.state
+    return {"changed": state.get("changed", True), "version": commit.version, "found": state.get("found")}
 
 
 @dataclass(frozen=True)
@@ -163,7 +174,7 @@ class _Merge:
             render.outputs(self.spark, taken, written_at=self.request.started_at) as rows,
         ):
             outputs = taken.outcome.outputs
-            state = {**self._next(taken, found, outputs), "beside": {}}
+            state = {**self._next(taken, found, outputs), SIDE_TABLE_VERSIONS: {}}
             if self.config.stable_id:
                 state["next_stable"] = outputs
             return self._committed(taken, state, partial(self.target.overwrite, rows))
@@ -180,12 +191,12 @@ class _Merge:
                 standing,
                 self.target.count_rows(),
                 before.get("positions", {}),
-                before.get("sources", {}),
-                before.get("tables", {}),
+                read_offsets(before),
                 before.get("evaluated", ()),
                 everything=everything,
-                same_rules=before.get("fingerprint") == self.state["fingerprint"],
-                next_stable=before.get("next_stable") or 0,
+                # Rows that another writer changed may not be what their members say: all are rendered.
+                same_rules=last.changed_by is None and before.get("fingerprint") == self.state["fingerprint"],
+                next_stable=last.newest_state.get("next_stable") or before.get("next_stable") or 0,
             )
         )
         difference = taken.difference
@@ -199,7 +210,8 @@ class _Merge:
             render.outputs(self.spark, taken, written_at=at, stable=stable) as rows,
         ):
             new = added(rows.schema, standing.schema)
-            start = before.get("next", difference.next_number)
+            # Numbers of runs that a RESTORE has undone are not given again.
+            start = last.newest_state.get("next", before.get("next", difference.next_number))
             with changes(self.spark, rows, standing, difference, start=start, at=at) as found:
                 return self._folded(taken, found, standing, start, new)
 
@@ -218,15 +230,16 @@ class _Merge:
             found, taken, continued(old.get("totals"), taken.solved.left, of_outcome(taken.outcome))
         )
         emitted = found.emitted + found.replaced + found.removed
+        repaired = last is not None and last.changed_by is not None and found.any
         warned = check_change_limit(
             self.request, self.target.dataset, lambda: Risk(emitted, _live(old, standing)), told
         )
         if self.request.until == "transform":
             more = [*warned, *taken.said]
-            return {"changed": bool(emitted), "version": version, "found": told, "more": more}
+            return {"changed": bool(emitted) or repaired, "version": version, "found": told, "more": more}
         if not found.any:
             return {"version": version, "found": old or told}
-        state = self._next(taken, told, start + emitted, changed=bool(emitted))
+        state = self._next(taken, told, start + emitted, changed=bool(emitted) or repaired)
         write = partial(self.target.apply, found, new_columns=bool(new))
         return self._committed(taken, state, write)
 
@@ -256,7 +269,7 @@ class _Merge:
             "quarantined": len(taken.solved.quarantined),
             "cut": len(taken.solved.cut),
             "next_stable": taken.solved.next_stable,
-            "beside": dict((self.target.last.state if self.target.last else {}).get("beside") or {}),
+            SIDE_TABLE_VERSIONS: dict(self.target.last.side_table_versions) if self.target.last else {},
             "next": number,
             "changed": changed,
             "found": found,
@@ -265,16 +278,23 @@ class _Merge:
     def _committed(
         self, taken: Intake, state: Mapping[str, Any], write: Callable[[], None]
     ) -> dict[str, Any]:
-        """Write what stands beside the target, then make the run's one commit, which names it."""
-        beside = Beside(self.spark, self.target.dataset, CAPABILITY, state["beside"])
-        if taken.solved.quarantined or QUARANTINE in beside.versions:
-            beside.replace(QUARANTINE, self.spark.createDataFrame(quarantine_rows(taken.solved.quarantined)))
+        """Write the side tables, then make the run's one commit, which names their versions."""
+        written: dict[str, SideTable] = {}
+        named = state[SIDE_TABLE_VERSIONS]
+        if taken.solved.quarantined or QUARANTINE in named:
+            written[QUARANTINE] = self._side_table(QUARANTINE, named)
+            rows = quarantine_rows(taken.solved.quarantined)
+            written[QUARANTINE].replace_rows(create_dataframe(self.spark, rows))
         if events := taken.solved.events:
-            beside.append(LINEAGE, self.spark.createDataFrame(lineage_rows(self._number, events)))
+            written[LINEAGE] = self._side_table(LINEAGE, named)
+            written[LINEAGE].append_rows(create_dataframe(self.spark, lineage_rows(self._number, events)))
         if self.config.metrics is not None:
             place = resolve(self.config.metrics, self.request.warehouse, at="metrics")
-            beside.log(place, self.spark.createDataFrame(self._metrics(taken, state)))
-        state = {**state, "beside": beside.versions}
+            rows = create_dataframe(self.spark, self._metrics(taken, state))
+            writer = normalize_uri(self.target.dataset.uri)
+            append_once(self.spark, place, CAPABILITY, writer, self._number, rows)
+        versions = {name: table.version for name, table in written.items()}
+        state = {**state, SIDE_TABLE_VERSIONS: {**named, **versions}}
         done = self.target.commit(state, write)
         return {
             "changed": state["changed"],
@@ -282,6 +302,17 @@ class _Merge:
             "found": state["found"],
             "more": taken.said,
         }
+
+    def _side_table(self, name: str, versions: Mapping[str, int]) -> SideTable:
+        last = self.target.last
+        return SideTable(
+            self.spark,
+            self.target.dataset.with_suffix(f"__{name}"),
+            CAPABILITY,
+            versions.get(name),
+            run_number=last.run_number if last else 0,
+            next_number=self._number,
+        )
 
     @property
     def _number(self) -> int:

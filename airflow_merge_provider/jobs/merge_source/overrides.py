@@ -13,6 +13,7 @@ from airflow_merge_provider.core.merge_source import overrides as core
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, Overrides
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, read_dataset
 from airflow_merge_provider.jobs.merge_source.sources import ID, Source
+from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 _KEYS = pa.list_(pa.string())
 _SCHEMA = pa.schema({ID: pa.string(), SAME_LEFT: _KEYS, SAME_RIGHT: _KEYS})
@@ -40,7 +41,7 @@ def marked(source: Source, overrides: Overrides, names: tuple[str, ...]) -> Sour
     if not keys:
         return source
     rows = [{ID: id_, SAME_LEFT: left or None, SAME_RIGHT: right or None} for id_, left, right in keys]
-    named = source.frame.sparkSession.createDataFrame(pa.Table.from_pylist(rows, _SCHEMA))
+    named = create_dataframe(source.frame.sparkSession, pa.Table.from_pylist(rows, _SCHEMA))
     return replace(source, frame=source.frame.join(F.broadcast(named), ID, "left"))
 
 

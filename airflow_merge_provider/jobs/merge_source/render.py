@@ -12,7 +12,6 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule
-from airflow_merge_provider.jobs.delta.table import override_settings
 from airflow_merge_provider.jobs.merge_source.content import Content
 from airflow_merge_provider.jobs.merge_source.intake import Intake
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
@@ -30,6 +29,7 @@ from airflow_merge_provider.jobs.merge_source.sources import (
 )
 from airflow_merge_provider.jobs.merge_source.succession import NUMBER, STABLE
 from airflow_merge_provider.jobs.merge_source.survivorship import OFFSET, PROVENANCE, said_of
+from airflow_merge_provider.jobs.spark.session import override_settings
 from airflow_merge_provider.jobs.spark.staging import stage_table
 
 REPLACED_BY = "$replaced_by"

@@ -8,10 +8,12 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs.delta.table import CommitResult, PreviousRun
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import create_table, overwrite_table
 from airflow_merge_provider.jobs.merge_source.changes import Changes, write
 from airflow_merge_provider.jobs.merge_source.shape import properties_for
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.run.target import TargetTable
 
 CAPABILITY = "merge_source"
@@ -45,8 +47,8 @@ class Target(Protocol):
 class DeltaTarget(TargetTable):
     """A Delta table of outputs."""
 
-    def __init__(self, spark: SparkSession, dataset: Dataset) -> None:
-        super().__init__(spark, dataset, CAPABILITY)
+    def __init__(self, spark: SparkSession, dataset: Dataset, request: JobRequest) -> None:
+        super().__init__(spark, dataset, CAPABILITY, request)
 
     def overwrite(self, rows: DataFrame) -> None:
         """Replace all rows, or create the table if there is none."""

@@ -9,6 +9,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,9 @@ def answered(
         with progress.step("session"):
             spark = _session(conf)
         from airflow_merge_provider.jobs.run.population import run_with_population  # noqa: PLC0415 - needs pyspark
+        from airflow_merge_provider.jobs.run.retry import run_attempt  # noqa: PLC0415 - needs pyspark
 
-        return JobResult(report=run_with_population(spark, request, progress, run))
+        return JobResult(report=run_with_population(spark, request, progress, partial(run_attempt, run=run)))
     except Exception as error:  # noqa: BLE001 - the boundary: whatever happened goes into the result file
         return failure(error)
     except SystemExit:

@@ -1,4 +1,4 @@
-"""The Delta table that a run writes, as the run found it: its last run, its rows, its one commit."""
+"""The Delta table that a run writes, as the run found it: the previous run, its rows, the one commit."""
 
 from __future__ import annotations
 
@@ -8,30 +8,26 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs.delta.table import (
-    CommitResult,
-    PinnedDataset,
-    PreviousRun,
-    commit_once,
-    count_records,
-    load_previous_run,
-    read_dataset,
-)
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, count_records, read_dataset
+from airflow_merge_provider.jobs.delta.transaction import CommitResult
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun, load_previous_run
+from airflow_merge_provider.jobs.run.retry import commit_run
 
 
 class TargetTable:
     """A target at the version that the run found; capabilities add what they write.
 
-    ``last`` is the last run that committed to it, None if there is no table.
+    ``last`` is the previous run of the target, None if there is no table.
     """
 
-    def __init__(self, spark: SparkSession, dataset: Dataset, capability: str) -> None:
-        """Look for the table and its last run.
+    def __init__(self, spark: SparkSession, dataset: Dataset, capability: str, request: JobRequest) -> None:
+        """Find the table and its previous run.
 
         :raises DataError: if it is not a Delta table, or one that this capability did not write.
         """
         self.dataset = dataset
-        self.last: PreviousRun | None = load_previous_run(spark, dataset, capability)
+        self.last: PreviousRun | None = load_previous_run(spark, dataset, capability, request)
         self._spark, self._capability = spark, capability
 
     def read_rows(self) -> DataFrame:
@@ -50,7 +46,7 @@ class TargetTable:
 
         :raises ConflictError: if another run committed first; this one has written nothing then.
         """
-        return commit_once(self._spark, self.dataset, self._capability, self.last, state, write)
+        return commit_run(self._spark, self.dataset, self._capability, self.last, state, write)
 
     @property
     def _pinned(self) -> PinnedDataset:

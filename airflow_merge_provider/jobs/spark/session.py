@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -46,3 +47,19 @@ def adaptive_execution_disabled(spark: SparkSession) -> dict[str, str]:
     """
     parts = int(spark.conf.get("spark.sql.shuffle.partitions", None) or 200)
     return {"spark.sql.adaptive.enabled": "false"} if parts <= _FEW_PARTS else {}
+
+
+@contextmanager
+def override_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of the session inside the block, and put them back afterwards."""
+    before = {key: spark.conf.get(key, None) for key in settings}
+    try:
+        for key, value in settings.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)

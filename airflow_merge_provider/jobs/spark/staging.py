@@ -1,4 +1,4 @@
-"""How a table of the driver's memory gets to Spark: as a file where Spark is local, which is much faster."""
+"""Hand tables in the driver's memory to Spark: as a file if Spark is local, which is much faster."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from airflow_merge_provider.jobs.spark.session import is_local
 from airflow_merge_provider.jobs.spark.sql import name
@@ -19,14 +20,21 @@ _TYPES = {pa.int64(): "bigint", pa.string(): "string", pa.bool_(): "boolean"}
 
 @contextmanager
 def stage_table(spark: SparkSession, rows: pa.Table) -> Iterator[DataFrame]:
-    """Give rows as a DataFrame that can be read as long as the block lasts."""
+    """Yield rows as a DataFrame that can be read inside the block."""
     if not is_local(spark):
-        yield spark.createDataFrame(rows)
+        yield create_dataframe(spark, rows)
         return
     with tempfile.TemporaryDirectory(prefix="merge-") as folder:
         file = Path(folder) / "rows.parquet"
         pq.write_table(rows, file, compression="none", use_dictionary=False)
         yield spark.read.schema(_schema(rows)).parquet(file.as_uri())
+
+
+def create_dataframe(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Return an Arrow table as a DataFrame; Spark Connect does not infer the schema of an empty one."""
+    if rows.num_rows:
+        return spark.createDataFrame(rows)
+    return spark.createDataFrame([], from_arrow_schema(rows.schema))
 
 
 def _schema(rows: pa.Table) -> str:

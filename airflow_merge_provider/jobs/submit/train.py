@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs.delta.table import commit_once, load_previous_run, pin_dataset, read_dataset
+from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD, create_table, merge_rows, replace_rows
+from airflow_merge_provider.jobs.run.previous_run import load_previous_run
+from airflow_merge_provider.jobs.run.retry import commit_run
 from airflow_merge_provider.jobs.spark.session import get_session
 
 _SAME = f"{OLD}.id = {NEW}.id"
@@ -20,12 +22,12 @@ def train(path: str) -> None:
     columns = ["id", "CAST(id AS STRING) AS name", "array(id, id + 1) AS ids"]
     columns += ["sha2(CAST(id AS STRING), 256) AS hash", "parse_json(concat('[', id, ']')) AS entity"]
     rows = spark.range(100).selectExpr(*columns)
-    commit_once(spark, target, "train", None, {}, lambda: create_table(target, rows, "train"))
+    commit_run(spark, target, "train", None, {}, lambda: create_table(target, rows, "train"))
     last = load_previous_run(spark, target, "train")
     changes = read_dataset(spark, pin_dataset(spark, target)).where("id < 10")
     merge_rows(spark, target, changes, _SAME, _CLAUSES)
     replaced = lambda: replace_rows(target, changes, _SAME)  # noqa: E731 - one statement
-    commit_once(spark, target, "train", last, {}, replaced)
+    commit_run(spark, target, "train", last, {}, replaced)
     spark.table(f"delta.`{path}`").groupBy("name").agg({"id": "max"}).toArrow()
     spark.stop()
 

@@ -10,15 +10,9 @@ import pytest
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError, DataError
-from airflow_merge_provider.jobs.delta import table, writer
-from airflow_merge_provider.jobs.delta.table import (
-    CommitResult,
-    commit_once,
-    load_previous_run,
-    override_settings,
-    pin_dataset,
-    read_dataset,
-)
+from airflow_merge_provider.jobs.delta import transaction, writer
+from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
+from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import (
     _ALLOWED,
     NEW,
@@ -29,6 +23,9 @@ from airflow_merge_provider.jobs.delta.writer import (
     overwrite_table,
     replace_rows,
 )
+from airflow_merge_provider.jobs.run.previous_run import load_previous_run
+from airflow_merge_provider.jobs.run.retry import OwnAttemptWonError, commit_run
+from airflow_merge_provider.jobs.spark.session import override_settings
 from tests.jobs.delta_log import commits
 
 CAP = "merge_source"
@@ -52,13 +49,13 @@ def _content(spark, target: Dataset) -> list[tuple[Any, ...]]:
 def _create(spark, target, *pairs, state=None):
     rows = _rows(spark, *pairs)
     write = lambda: create_table(target, rows, CAP)  # noqa: E731
-    return commit_once(spark, target, CAP, None, state or {}, write)
+    return commit_run(spark, target, CAP, None, state or {}, write)
 
 
 def _merge(spark, target, expected, *pairs, state=None):
     rows = _rows(spark, *pairs)
     write = lambda: merge_rows(spark, target, rows, KEY, UPSERT)  # noqa: E731
-    return commit_once(spark, target, CAP, expected, state or {}, write)
+    return commit_run(spark, target, CAP, expected, state or {}, write)
 
 
 def test_the_first_commit_carries_everything_at_once(spark, target):
@@ -80,7 +77,7 @@ def test_each_run_counts_one_up_and_finds_the_last_ones_state(spark, target):
     )
     second = load_previous_run(spark, target, CAP)
     refreshed = spark.createDataFrame([(9, 1.5)], "id INT, weight DOUBLE")
-    third = commit_once(spark, target, CAP, second, {}, lambda: overwrite_table(target, refreshed))
+    third = commit_run(spark, target, CAP, second, {}, lambda: overwrite_table(target, refreshed))
 
     assert (second.number, second.version, second.state["sources"]) == (2, 1, {"x": 7})
     assert third == CommitResult(version=2, number=3)
@@ -95,9 +92,9 @@ def test_rows_are_replaced_where_they_meet(spark, target):
     rows = spark.createDataFrame([(2, "B", 7), (3, "c", 8)], "id INT, name STRING, s INT")
     first = load_previous_run(spark, target, CAP)
     with pytest.raises(DataError, match="metadata mismatch"):
-        commit_once(spark, target, CAP, first, {}, lambda: replace_rows(target, rows, KEY))
+        commit_run(spark, target, CAP, first, {}, lambda: replace_rows(target, rows, KEY))
     write = lambda: replace_rows(target, rows, KEY, new_columns=True)  # noqa: E731
-    commit_once(spark, target, CAP, first, {"token": {"run_id": "r2"}}, write)
+    commit_run(spark, target, CAP, first, {"token": {"run_id": "r2"}}, write)
 
     last = commits(Path(target.path))[-1]
     assert (last["txn"], last["run"]["token"]) == (("airflow-merge/merge_source", 2), {"run_id": "r2"})
@@ -115,7 +112,7 @@ def test_two_replacements_at_once_do_not_both_land(spark, target):
         rows = _rows(spark.newSession(), *[(number, name) for number in range(0, 60, 7)])
         write = lambda: replace_rows(target, rows, KEY)  # noqa: E731
         try:
-            commit_once(rows.sparkSession, target, CAP, expected, {}, write)
+            commit_run(rows.sparkSession, target, CAP, expected, {}, write)
         except ConflictError:
             return "lost"
         return name
@@ -155,11 +152,11 @@ def test_a_catalog_table_is_created_merged_replaced_and_overwritten(spark):
     _create(spark, target, (1, "a"))
     _merge(spark, target, load_previous_run(spark, target, CAP), (2, "b"))
     second, late = load_previous_run(spark, target, CAP), _rows(spark, (2, "c"), (3, "d"))
-    commit_once(spark, target, CAP, second, {}, lambda: replace_rows(target, late, KEY))
+    commit_run(spark, target, CAP, second, {}, lambda: replace_rows(target, late, KEY))
     assert _content(spark, target) == [(1, "a"), (2, "c"), (3, "d")]
     rows = _rows(spark, (5, "e"))
     expected = load_previous_run(spark, target, CAP)
-    commit_once(spark, target, CAP, expected, {}, lambda: overwrite_table(target, rows))
+    commit_run(spark, target, CAP, expected, {}, lambda: overwrite_table(target, rows))
 
     last = load_previous_run(spark, target, CAP)
     assert (last.number, last.version) == (4, 3)
@@ -192,7 +189,7 @@ def test_a_write_that_delta_skips_silently_is_a_lost_race(spark, target, way):
     }[way]
 
     with pytest.raises(ConflictError, match=r"Another run committed to .*/t first"):
-        commit_once(spark, target, CAP, stale, {}, write)
+        commit_run(spark, target, CAP, stale, {}, write)
 
     assert _content(spark, target) == [(1, "first")]
     assert len(commits(Path(target.path))) == 2
@@ -208,15 +205,16 @@ def test_the_second_of_two_first_runs_loses(spark, target):
     assert _content(spark, target) == [(1, "first")]
 
 
-def test_the_same_run_twice_at_once_is_a_lost_race_too(spark, target):
-    """A forgotten first try and its retry carry the same token; only one of them says that it was the one."""
+def test_an_attempt_learns_that_another_attempt_of_its_run_has_committed(spark, target):
+    """It writes nothing, and whoever runs it reports the commit of the other one."""
     state = {"token": {"run_id": "r"}}
     _create(spark, target, (1, "a"))
     stale = load_previous_run(spark, target, CAP)
     _merge(spark, target, stale, (1, "b"), state=state)
 
-    with pytest.raises(ConflictError):
+    with pytest.raises(OwnAttemptWonError):
         _merge(spark, target, stale, (1, "c"), state=state)
+    assert _content(spark, target) == [(1, "b")]
 
 
 def test_maintenance_between_two_runs_changes_nothing(spark, target):
@@ -258,7 +256,7 @@ def test_a_run_whose_commit_has_aged_out_does_not_stop_the_next(spark, target, m
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
     spark.sql(f"INSERT INTO {name} VALUES (7, 'by hand')")
     if not readable:
-        monkeypatch.setattr(table, "read_transaction", lambda *_: None)
+        monkeypatch.setattr(transaction, "read_transaction", lambda *_: None)
     for version in range(4):
         (Path(target.path) / "_delta_log" / f"{version:020d}.json").unlink()
     spark.sql("CLEAR CACHE")
@@ -294,7 +292,7 @@ def test_the_session_is_left_as_it_was(spark, target):
     before = spark.conf.get("spark.databricks.delta.write.txnAppId", None)
     _create(spark, target, (1, "a"))
     with pytest.raises(RuntimeError, match="no"):
-        commit_once(spark, target, CAP, load_previous_run(spark, target, CAP), {}, fails)
+        commit_run(spark, target, CAP, load_previous_run(spark, target, CAP), {}, fails)
 
     assert spark.conf.get("spark.databricks.delta.write.txnAppId", None) == before
     assert len(commits(Path(target.path))) == 1
@@ -308,7 +306,7 @@ def test_an_error_after_the_commit_does_not_lose_it(spark, target):
         create_table(target, rows, CAP)
         raise RuntimeError("a checkpoint failed")
 
-    assert commit_once(spark, target, CAP, None, {}, write) == CommitResult(0, 1)
+    assert commit_run(spark, target, CAP, None, {}, write) == CommitResult(0, 1)
 
 
 @pytest.mark.parametrize("left", [[], ["part-0.parquet"]])

@@ -9,8 +9,9 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve
 from airflow_merge_provider.core.errors import DataError
-from airflow_merge_provider.jobs.delta.table import load_previous_run, pin_dataset, read_dataset
+from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
 from airflow_merge_provider.jobs.delta.writer import create_table
+from airflow_merge_provider.jobs.run.previous_run import load_previous_run
 
 ODD_NAMES = [
     "a blank",

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConflictError
-from airflow_merge_provider.jobs.delta import table, writer
-from airflow_merge_provider.jobs.delta.table import commit_once
+from airflow_merge_provider.jobs.delta import side_table
+from airflow_merge_provider.jobs.delta.transaction import commit_once
 from airflow_merge_provider.jobs.delta.writer import replace_rows
+from airflow_merge_provider.jobs.merge_engine import writing
+from airflow_merge_provider.jobs.run import retry
 from tests.jobs.merge_engine.conftest import MakeStream
 from tests.jobs.merge_engine.stream import Stream
 
@@ -37,11 +39,11 @@ def killing(commit: Callable[..., Any], place: int, *, before: bool) -> Callable
     """Make commits of which one ends the process, before it writes or after it has landed."""
     made = []
 
-    def commits(*given: Any) -> Any:
+    def commits(*given: Any, **named: Any) -> Any:
         made.append(given)
         if len(made) == place and before:
             raise KilledError
-        landed = commit(*given)
+        landed = commit(*given, **named)
         if len(made) == place:
             raise KilledError
         return landed
@@ -70,7 +72,9 @@ def test_a_run_that_dies_at_a_commit_is_made_up_for(
     ):
         batch(made, number)
         with monkeypatch.context() as deadly:
-            deadly.setattr(table, "commit", killing(commit_once, place, before=before))
+            dying = killing(commit_once, place, before=before)
+            deadly.setattr(side_table, "commit_once", dying)
+            deadly.setattr(retry, "commit_once", dying)
             with pytest.raises(KilledError):
                 made.run(f"run {number}")
 
@@ -91,11 +95,11 @@ def test_the_second_of_two_runs_at_once_loses(stream: MakeStream, monkeypatch: p
     replace = replace_rows
 
     def overtaken(*given: Any) -> None:
-        monkeypatch.setattr(writer, "replace", replace)
+        monkeypatch.setattr(writing, "replace_rows", replace)
         made.run("first")
         replace(*given)
 
-    monkeypatch.setattr(writer, "replace", overtaken)
+    monkeypatch.setattr(writing, "replace_rows", overtaken)
 
     with pytest.raises(ConflictError) as lost:
         made.run("second")

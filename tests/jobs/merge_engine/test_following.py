@@ -62,7 +62,7 @@ def test_partitions_have_the_values_that_the_log_says(
 ) -> None:
     """Of several types, with characters that paths encode, and NULL."""
     if asked_of == "spark":
-        monkeypatch.setattr(source, "log_of", open_commit_log_by_spark)
+        monkeypatch.setattr(source, "open_commit_log", open_commit_log_by_spark)
     made = stream()
     made.sql(
         "CREATE TABLE {source} (k INT, v INT, day DATE, at TIMESTAMP, word STRING) USING delta"
@@ -136,7 +136,7 @@ def test_a_log_that_was_cleaned_before_it_was_folded_is_refused(
 ) -> None:
     """A checkpoint says what the table holds, not who came first."""
     if asked_of == "spark":
-        monkeypatch.setattr(source, "log_of", open_commit_log_by_spark)
+        monkeypatch.setattr(source, "open_commit_log", open_commit_log_by_spark)
     made = stream(**SUM)
     made.write({"k": [1], "v": [1]})
     made.run()

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from airflow_merge_provider.core.errors import DataError
-from airflow_merge_provider.jobs.merge_load import job, target
+from airflow_merge_provider.jobs.merge_load import target
+from airflow_merge_provider.jobs.merge_load.nested import ListTables
 from tests.jobs.merge_load.conftest import MakeLoads
 from tests.jobs.merge_load.loads import Killed, Loads, killed
 
@@ -78,7 +79,7 @@ def test_a_killed_run_leaves_no_element_without_its_row(
         if step == "before the commit":
             patched.setattr(target, "write", killed)
         else:
-            patched.setattr(job.nested, "clear", killed)
+            patched.setattr(ListTables, "clear_elements", killed)
         with pytest.raises(Killed):
             made.load(second, run_id="second")
     after = {(1, "n", 0), (2, "z", 0)}

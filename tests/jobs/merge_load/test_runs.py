@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-import airflow_merge_provider.jobs.delta.table
 from airflow_merge_provider.core.errors import ConflictError, DataError, RiskError
-from airflow_merge_provider.jobs.delta.table import commit_once
+from airflow_merge_provider.jobs.delta.transaction import commit_once
 from airflow_merge_provider.jobs.merge_load import job
+from airflow_merge_provider.jobs.run import retry
 from tests.jobs.delta_log import commits
 from tests.jobs.merge_load.conftest import MakeLoads
 from tests.jobs.merge_load.loads import Killed, killed
@@ -176,12 +176,12 @@ def test_two_runs_that_start_from_one_version_do_not_both_write(
     made.load([{"id": 1, "v": "a"}])
     write = commit_once
 
-    def overtaken(*args: Any) -> Any:
-        monkeypatch.setattr(airflow_merge_provider.jobs.delta.table, "commit", write)
+    def overtaken(*args: Any, **named: Any) -> Any:
+        monkeypatch.setattr(retry, "commit_once", write)
         made.load([{"id": 1, "v": "theirs"}], run_id="theirs")
-        return write(*args)
+        return write(*args, **named)
 
-    monkeypatch.setattr(airflow_merge_provider.jobs.delta.table, "commit", overtaken)
+    monkeypatch.setattr(retry, "commit_once", overtaken)
     with pytest.raises(ConflictError):
         made.load([{"id": 1, "v": "mine"}], run_id="mine")
 

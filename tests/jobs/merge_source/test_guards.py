@@ -58,7 +58,7 @@ def crowd(pipe: MakePipe) -> Pipe:
 
 
 def quarantine(made: Pipe) -> list[dict[str, Any]]:
-    version = commits(made.target)[-1]["run"]["beside"]["quarantine"]
+    version = commits(made.target)[-1]["run"]["side_table_versions"]["quarantine"]
     rows = made.spark.read.format("delta").option("versionAsOf", version).load(f"{made.target}__quarantine")
     return [row.asDict() for row in rows.collect()]
 

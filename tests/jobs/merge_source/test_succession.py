@@ -26,7 +26,7 @@ def stable(made: Pipe) -> dict[str, int]:
 
 def lineage(made: Pipe) -> list[tuple[Any, ...]]:
     """Give the events as the target's last commit names them."""
-    version = commits(made.target)[-1]["run"]["beside"]["lineage"]
+    version = commits(made.target)[-1]["run"]["side_table_versions"]["lineage"]
     rows = made.spark.read.format("delta").option("versionAsOf", version).load(f"{made.target}__lineage")
     return [tuple(row) for row in rows.orderBy("run", "from_ids").collect()]
 

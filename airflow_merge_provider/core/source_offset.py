@@ -1,0 +1,123 @@
+"""How far a run has read its sources, and which of them a later run reads again.
+
+A Delta table is known by its id and by the commit at the offset. So a source that is written with another
+path, or moved to another place, is continued, and another table in the same place is not. Plain files have
+no id: they are known by their normalised location.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://?")
+_SAME_STORES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
+_SOURCES, _TABLES, _COMMITS = "sources", "tables", "commits"
+KEYS = (_SOURCES, _TABLES, _COMMITS)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffset:
+    """The version up to which a source has been read; ``commit_id`` is the digest of that version's commit.
+
+    ``table_id`` and ``commit_id`` are None for plain files.
+    """
+
+    uri: str
+    version: int | None
+    table_id: str | None = None
+    commit_id: str | None = None
+
+    def is_same_read(self, other: SourceOffset) -> bool:
+        """Tell whether both are the same version of the same source."""
+        ids = (self.table_id, other.table_id)
+        if None in ids:
+            is_same_source = ids == (None, None) and normalize_uri(self.uri) == normalize_uri(other.uri)
+        else:
+            is_same_source = ids[0] == ids[1]
+        if not is_same_source or self.version != other.version:
+            return False
+        return None in (self.commit_id, other.commit_id) or self.commit_id == other.commit_id
+
+
+def normalize_uri(uri: str) -> str:
+    """Return one spelling for all spellings of a location: no ``..``, no ``file:``, one scheme for one store.
+
+    Symbolic links of this machine are resolved.
+
+    >>> normalize_uri("s3a://lake/x/../customers/")
+    's3://lake/customers'
+    """
+    if uri.startswith("file:"):
+        uri = "/" + uri.removeprefix("file:").lstrip("/")
+    if uri.startswith("/"):
+        return os.path.realpath(uri)
+    if (scheme := _SCHEME.match(uri)) is None:
+        return uri
+    store = scheme[1].lower()
+    bucket, _, key = uri[scheme.end() :].lstrip("/").partition("/")
+    key = os.path.normpath(f"/{key}").rstrip("/")
+    return f"{_SAME_STORES.get(store, store)}://{bucket}{key}"
+
+
+def write_offsets(offsets: Iterable[SourceOffset]) -> dict[str, Any]:
+    """Return offsets as the part of a run's state that ``read_offsets`` reads."""
+    found = list(offsets)
+    return {
+        _SOURCES: {each.uri: each.version for each in found},
+        _TABLES: {each.uri: each.table_id for each in found if each.table_id is not None},
+        _COMMITS: {each.uri: each.commit_id for each in found if each.commit_id is not None},
+    }
+
+
+def read_offsets(state: Mapping[str, Any]) -> list[SourceOffset]:
+    """Return the offsets of a run's state; states of earlier releases have no commit ids."""
+    tables, commits = state.get(_TABLES) or {}, state.get(_COMMITS) or {}
+    return [
+        SourceOffset(uri, version, tables.get(uri), commits.get(uri))
+        for uri, version in (state.get(_SOURCES) or {}).items()
+    ]
+
+
+def find_offset(offsets: Iterable[SourceOffset], current: SourceOffset) -> SourceOffset | None:
+    """Return how far a source has been read before; None if it has not been read.
+
+    Of several places with the same table (copies), only its own place counts.
+    """
+    place = normalize_uri(current.uri)
+    same = [each for each in offsets if _is_same_source(each, current, place)]
+    return next(
+        (each for each in same if normalize_uri(each.uri) == place), same[0] if len(same) == 1 else None
+    )
+
+
+def find_replaced(offsets: Iterable[SourceOffset], current: SourceOffset) -> SourceOffset | None:
+    """Return the offset of another table that was in the place of a source; None if there was none."""
+    place = normalize_uri(current.uri)
+    return next(
+        (
+            each
+            for each in offsets
+            if normalize_uri(each.uri) == place and not _is_same_source(each, current, place)
+        ),
+        None,
+    )
+
+
+def is_same_reads(state: Mapping[str, Any], current: Iterable[SourceOffset]) -> bool:
+    """Tell whether a run has read just these versions of just these sources."""
+    before, now = read_offsets(state), list(current)
+    found = [find_offset(before, each) for each in now]
+    if len(before) != len(now):
+        return False
+    return all(old is not None and old.is_same_read(each) for old, each in zip(found, now, strict=True))
+
+
+def _is_same_source(each: SourceOffset, current: SourceOffset, place: str) -> bool:
+    if each.table_id is None or current.table_id is None:
+        # A state of an earlier release, plain files, or a dataset that does not exist (any more).
+        return normalize_uri(each.uri) == place
+    return each.table_id == current.table_id

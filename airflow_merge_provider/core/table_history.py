@@ -1,0 +1,112 @@
+"""Which commits the rows of a table rest on, decided from the table's history alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Effect = Literal["none", "restore", "rows"]
+
+RESTORE = "RESTORE"
+# Operations of Delta and delta-rs that leave every row as it is. Any other operation may change rows.
+MAINTENANCE_OPERATIONS = frozenset({
+    "ADD COLUMN",
+    "ADD COLUMNS",
+    "ADD CONSTRAINT",
+    "ADD FEATURE",
+    "CHANGE COLUMN",
+    "CHANGE COLUMNS",
+    "CLUSTER BY",
+    "COMPUTE STATS",
+    "DOMAIN METADATA CLEANUP",
+    "DROP CONSTRAINT",
+    "DROP FEATURE",
+    "Deletion Vector Tombstones",
+    "Empty Commit",
+    "OPTIMIZE",
+    "OPTIMIZE CHECKPOINT",
+    "REORG",
+    "REORG TABLE UPGRADE UNIFORM",
+    "ROW TRACKING BACKFILL",
+    "ROW TRACKING UNBACKFILL",
+    "SET TBLPROPERTIES",
+    "UNSET TBLPROPERTIES",
+    "UPDATE FIELD METADATA",
+    "UPDATE TABLE METADATA",
+    "UPGRADE PROTOCOL",
+    "VACUUM END",
+    "VACUUM START",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """A commit as the history of its table describes it.
+
+    ``timestamp`` is in milliseconds since 1970 UTC; ``rows`` is the number of rows written, None where the
+    history does not say it.
+    """
+
+    version: int
+    operation: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    user_metadata: str | None = None
+    rows: int | None = None
+    timestamp: int = 0
+
+    @property
+    def effect(self) -> Effect:
+        """What the commit does to the rows of the table."""
+        if self.operation == RESTORE:
+            return "restore"
+        return "none" if self.operation in MAINTENANCE_OPERATIONS else "rows"
+
+    @property
+    def restored_version(self) -> int | None:
+        """The version that a RESTORE names; None if it names a timestamp."""
+        version = self.parameters.get("version")
+        return int(version) if version is not None and str(version).isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The commits that the newest version rests on, newest first, without those that a RESTORE undid.
+
+    ``is_complete`` is False if the history ends before the lineage does.
+    """
+
+    entries: tuple[HistoryEntry, ...]
+    is_complete: bool
+
+
+def trace_lineage(
+    history: Sequence[HistoryEntry], resolve_restore: Callable[[HistoryEntry], int | None]
+) -> Lineage:
+    """Return the commits that the newest version of a table rests on.
+
+    :param history: the newest commits of the table, or all; those without a description may be missing.
+    :param resolve_restore: returns the version that a RESTORE to a timestamp went back to, None if unknown.
+
+    >>> entries = [
+    ...     HistoryEntry(2, "RESTORE", {"version": "0"}),
+    ...     HistoryEntry(1, "WRITE"),
+    ...     HistoryEntry(0, "WRITE"),
+    ... ]
+    >>> [entry.version for entry in trace_lineage(entries, lambda entry: None).entries]
+    [2, 0]
+    """
+    by_version = {entry.version: entry for entry in history}
+    found: list[HistoryEntry] = []
+    version: int | None = max(by_version, default=None)
+    while version is not None and version >= min(by_version):
+        # A commit without a description may have changed rows.
+        entry = by_version.get(version, HistoryEntry(version))
+        found.append(entry)
+        if entry.effect != "restore":
+            version = entry.version - 1
+            continue
+        version = entry.restored_version
+        if version is None:
+            version = resolve_restore(entry)
+    return Lineage(tuple(found), is_complete=version == -1)

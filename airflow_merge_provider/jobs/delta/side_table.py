@@ -1,0 +1,166 @@
+"""Tables beside a target that belong to its runs: change logs, removed keys, quarantine, lineage, lists.
+
+A side table is written before the target, and the target's commit names the version that belongs to it. What
+a side table holds beyond that version belongs to a run that never committed, or that a RESTORE of the target
+undid: runs do not read it, and the next write takes it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.table_history import HistoryEntry, trace_lineage
+from airflow_merge_provider.jobs.delta.log import find_restored_version, read_history
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, read_dataset
+from airflow_merge_provider.jobs.delta.transaction import (
+    HISTORY_PAGE,
+    CommitResult,
+    commit_once,
+    find_last_number,
+    get_app_id,
+    parse_metadata,
+    require_owner,
+)
+from airflow_merge_provider.jobs.delta.writer import (
+    append_rows,
+    create_table,
+    merge_rows,
+    overwrite_table,
+    restore_table,
+)
+from airflow_merge_provider.jobs.spark.session import override_settings
+
+_RUN = "run"
+
+
+class SideTable:
+    """A table beside a target, at the version that the target's last commit names.
+
+    ``version`` is that version, None if the target names none; after a write it is the version written, which
+    the target's next commit has to name.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        dataset: Dataset,
+        owner: str,
+        version: int | None,
+        *,
+        run_number: int = 0,
+        next_number: int = 1,
+    ) -> None:
+        """Find the table.
+
+        :param owner: the writer that the table belongs to, as its property ``merge.capability`` says.
+        :param version: the version that the target's last commit names.
+        :param run_number: the number of the run whose rows the target holds.
+        :param next_number: the number of the run that writes now.
+        :raises DataError: if the table exists and belongs to another writer.
+        """
+        self._spark, self.owner, self.dataset = spark, owner, dataset
+        self._run_number, self._next_number = run_number, next_number
+        self._history = self._read_history(version)
+        self.version = version if self._history else None
+        self._number = 0
+        if self._history:
+            require_owner(spark, dataset, owner)
+            self._number = find_last_number(spark, dataset, owner, self._history)
+
+    @property
+    def latest_version(self) -> int | None:
+        """The newest version, whether the target names it or not; None if there is no table."""
+        return self._history[0].version if self._history else None
+
+    def read_rows(self) -> DataFrame | None:
+        """Return the rows of ``version``; None if there is none."""
+        if self.version is None:
+            return None
+        return read_dataset(self._spark, PinnedDataset(self.dataset, self.version))
+
+    def replace_rows(self, rows: DataFrame) -> CommitResult:
+        """Replace all rows, or create the table.
+
+        :raises ConflictError: if another run has written to the table since it was found.
+        """
+        return self._commit(partial(overwrite_table, self.dataset, rows), rows)
+
+    def append_rows(self, rows: DataFrame, *, new_columns: bool = False) -> CommitResult:
+        """Add rows to those that belong to the target, or create the table.
+
+        :raises ConflictError: if another run has written to the table since it was found.
+        """
+        if self.version is None:
+            return self.replace_rows(rows)
+        self.restore()
+        return self._commit(partial(append_rows, self.dataset, rows, new_columns=new_columns), rows)
+
+    def delete_rows(self, keys: DataFrame, condition: str) -> CommitResult:
+        """Delete the rows that meet one of ``keys``; ``condition`` calls the sides ``OLD`` and ``NEW``.
+
+        :raises ConflictError: if another run has written to the table since it was found.
+        """
+        clauses = ["WHEN MATCHED THEN DELETE"]
+        return self._commit(partial(merge_rows, self._spark, self.dataset, keys, condition, clauses), keys)
+
+    def _commit(self, write: Callable[[], object], rows: DataFrame) -> CommitResult:
+        latest = self.latest_version
+        if latest is None:
+            write = partial(create_table, self.dataset, rows, self.owner)
+        number, since = self._number + 1, -1 if latest is None else latest
+        metadata = {"capability": self.owner, "number": number, _RUN: self._next_number}
+        done = commit_once(self._spark, self.dataset, self.owner, number, metadata, write, since=since)
+        self.version, self._number = done.version, number
+        self._history = self._read_history(done.version)
+        return done
+
+    def restore(self) -> None:
+        """Take back the writes of runs that never committed or were undone; those of other writers stay."""
+        lineage = trace_lineage(self._history, partial(find_restored_version, self._spark, self.dataset))
+        version = self.version
+        if version is None:
+            return
+        is_named = any(entry.version == version for entry in lineage.entries)
+        later = [entry for entry in lineage.entries if entry.version > version]
+        if not is_named or any(map(self._is_uncommitted, later)):
+            restore_table(self._spark, self.dataset, version)
+            self._history = self._read_history(version)
+        self.version = self.latest_version
+
+    def _is_uncommitted(self, entry: HistoryEntry) -> bool:
+        """Tell whether an entry is a write of a later run than the one whose rows the target holds."""
+        metadata = parse_metadata(entry)
+        return metadata.get("capability") == self.owner and metadata.get(_RUN, 0) > self._run_number
+
+    def _read_history(self, version: int | None) -> Sequence[HistoryEntry]:
+        """Read the history as far back as a version."""
+        history = read_history(self._spark, self.dataset, HISTORY_PAGE)
+        if version is None or not history or history[-1].version <= version:
+            return history
+        return read_history(self._spark, self.dataset, None)
+
+
+def append_once(
+    spark: SparkSession, dataset: Dataset, owner: str, writer: str, number: int, rows: DataFrame
+) -> None:
+    """Append rows to a table that several targets share; a second attempt with the same number adds nothing.
+
+    :param writer: the target that counts its appends.
+    :raises DataError: if the table belongs to another writer.
+    """
+    settings = {
+        "spark.databricks.delta.write.txnAppId": get_app_id(f"{owner}/{writer}"),
+        "spark.databricks.delta.write.txnVersion": str(number),
+    }
+    is_there = bool(read_history(spark, dataset, 1))
+    if is_there:
+        require_owner(spark, dataset, owner)
+    with override_settings(spark, settings):
+        if is_there:
+            append_rows(dataset, rows)
+        else:
+            create_table(dataset, rows, owner)

@@ -1,0 +1,152 @@
+"""Commit to a Delta table exactly once.
+
+A commit carries a transaction ``(app_id, number)``, which Delta takes once, and metadata with the id of the
+attempt. Of two writers that start from the same number one succeeds. The other gets a ``ConflictError``,
+whether Delta raises an error or skips the write silently.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import ConflictError, DataError, Problem
+from airflow_merge_provider.core.table_history import HistoryEntry
+from airflow_merge_provider.jobs.delta.log import read_history, read_properties, read_transaction
+from airflow_merge_provider.jobs.delta.writer import CAPABILITY
+from airflow_merge_provider.jobs.spark.errors import convert_error
+from airflow_merge_provider.jobs.spark.session import override_settings
+
+HISTORY_PAGE = 20
+_ATTEMPT = "attempt"
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """A commit of this process: its version, its number, and the rows written, None if Delta does not say."""
+
+    version: int
+    number: int
+    rows: int | None = field(default=None, compare=False)
+
+
+def get_app_id(writer: str) -> str:
+    """Return the name under which Delta counts the transactions of a capability or of a side table."""
+    return f"airflow-merge/{writer}"
+
+
+def commit_once(
+    spark: SparkSession,
+    target: Dataset,
+    writer: str,
+    number: int,
+    metadata: Mapping[str, Any],
+    write: Callable[[], object],
+    *,
+    since: int,
+) -> CommitResult:
+    """Run ``write`` as one commit with a transaction, and verify that the commit is in the table.
+
+    :param writer: the capability or side table that counts its commits.
+    :param number: the number of the transaction; one more than the last one that the caller has seen.
+    :param metadata: what the commit says of itself, as JSON.
+    :param write: executes exactly one statement that commits to the table.
+    :param since: the newest version that the caller has seen, -1 if there was no table.
+    :raises ConflictError: if another writer has taken the number; nothing is written then.
+    """
+    attempt = uuid.uuid4().hex
+    settings = {
+        "spark.databricks.delta.write.txnAppId": get_app_id(writer),
+        "spark.databricks.delta.write.txnVersion": str(number),
+        _USER_METADATA: json.dumps({**metadata, _ATTEMPT: attempt}, ensure_ascii=False),
+    }
+    try:
+        with override_settings(spark, settings):
+            write()
+    except Exception as error:
+        # An error after the commit (a checkpoint, a lost connection) does not undo it.
+        entry = _find_attempt(spark, target, since, attempt)
+        if entry is not None:
+            return CommitResult(entry.version, number, entry.rows)
+        known = convert_error(error)
+        if known is None or known is error:
+            raise
+        raise known from error
+    entry = _find_attempt(spark, target, since, attempt)
+    if entry is None:
+        raise ConflictError(
+            f"Another run committed to {target.uri} first: Delta skipped the write of run {number}; "
+            "run it again"
+        )
+    return CommitResult(entry.version, number, entry.rows)
+
+
+def find_last_number(
+    spark: SparkSession, target: Dataset, writer: str, history: Sequence[HistoryEntry]
+) -> int:
+    """Return the number of the newest transaction of a writer; 0 if it has not committed yet.
+
+    :param history: commits of the table, newest first; not empty.
+    """
+    for entry in history:
+        metadata = parse_metadata(entry)
+        if metadata.get("capability") == writer:
+            return int(metadata["number"])
+    number = read_transaction(spark, target, get_app_id(writer))
+    # Every run makes a commit, the first one makes version 0. So no number is above the version by more than
+    # one, and Delta has not seen the number after this guess.
+    return history[0].version + 1 if number is None else number
+
+
+def require_owner(spark: SparkSession, target: Dataset, owner: str) -> None:
+    """Refuse a table that somebody else has written.
+
+    :raises DataError: if the table does not say that ``owner`` created it.
+    """
+    found = read_properties(spark, target).get(CAPABILITY)
+    if found == owner:
+        return
+    by = f"by {found}" if found else "by something else"
+    hint = (
+        f"choose another target; or drop the table, or set its property {CAPABILITY} = {owner} "
+        "to have all its rows replaced"
+    )
+    message = f"{target.uri} was written {by}, not by {owner}"
+    raise DataError.of([Problem(target.id, "foreign-target", message, hint)])
+
+
+def set_user_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return the setting under which a commit says something of itself."""
+    return {_USER_METADATA: json.dumps(metadata, ensure_ascii=False)}
+
+
+def parse_metadata(entry: HistoryEntry) -> dict[str, Any]:
+    """Return what a commit of this package says of itself; nothing for commits of other writers."""
+    text = entry.user_metadata
+    if not text or not text.startswith("{"):
+        return {}
+    try:
+        metadata = json.loads(text)
+    except ValueError:
+        return {}
+    is_ours = isinstance(metadata, dict) and isinstance(metadata.get("number"), int)
+    return metadata if is_ours else {}
+
+
+def _find_attempt(spark: SparkSession, target: Dataset, since: int, attempt: str) -> HistoryEntry | None:
+    """Find the commit of one attempt; others may have committed before and after it."""
+    for limit in (HISTORY_PAGE, None):
+        history = read_history(spark, target, limit)
+        for entry in history:
+            if parse_metadata(entry).get(_ATTEMPT) == attempt:
+                return entry
+        if not history or history[-1].version <= since + 1:
+            return None
+    return None

@@ -1,0 +1,76 @@
+"""Decide whether a run may continue where the previous run ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.merge_engine import continuity
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, find_replaced, read_offsets
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, is_continued
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun
+
+
+def require_continuity(
+    spark: SparkSession,
+    config: MergeEngineConfig,
+    target: Dataset,
+    source: PinnedDataset,
+    previous: PreviousRun | None,
+    *,
+    full_refresh: bool,
+) -> None:
+    """Refuse to continue if the previous run's configuration or offsets do not allow it.
+
+    :raises ConfigError: if options have changed on which the stored rows depend.
+    :raises DataError: if the offset of the source is unknown or belongs to another table.
+    """
+    if previous is None:
+        return
+    offsets = read_offsets(previous.state)
+    offset = find_offset(offsets, source.offset)
+    if full_refresh:
+        _require_single_source(target, [each.uri for each in offsets if each != offset])
+        return
+    if config.incremental:
+        if previous.number and previous.run_version is None:
+            message = f"the history of {target.uri} does not say any more how far its source was folded"
+            raise refuse("source", message, "run once with full_refresh=True")
+        if reason := _find_break(spark, source, offsets, offset):
+            message = f"the changes of {source.dataset.uri} cannot be read: {reason}"
+            raise refuse("source", message, "run once with full_refresh=True, or with incremental=False")
+    problems = list(continuity.breaks(previous.state.get("fixed", {}), continuity.fixed(config)))
+    if problems:
+        raise ConfigError.of(problems)
+
+
+def refuse(path: str, message: str, hint: str) -> DataError:
+    """Return the error of a run that may not continue."""
+    return DataError.of([Problem(path, "refused", message, hint)])
+
+
+def _require_single_source(target: Dataset, others: Sequence[str]) -> None:
+    if others:
+        message = f"{target.uri} holds rows of other sources, too: {', '.join(others)}"
+        raise refuse("full_refresh", message, "drop the target and fold every source anew")
+
+
+def _find_break(
+    spark: SparkSession, source: PinnedDataset, offsets: Sequence[SourceOffset], offset: SourceOffset | None
+) -> str | None:
+    """Say why a source does not continue what was folded; None if it does."""
+    if offset is None:
+        if find_replaced(offsets, source.offset) is not None:
+            return "the table in this place was made anew since it was folded"
+        copies = [each.uri for each in offsets if each.table_id and each.table_id == source.table_id]
+        return f"it may be any of the copies {', '.join(copies)}" if copies else None
+    if source.dataset.format != "delta" or source.version is None or is_continued(spark, source, offset):
+        return None
+    if offset.version is not None and source.version < offset.version:
+        # Reading from the offset says so.
+        return None
+    return f"its version {offset.version} is not the one that was folded (a copy with another history?)"

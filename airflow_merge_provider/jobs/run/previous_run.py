@@ -1,0 +1,152 @@
+"""Find the run whose result a target holds, and the commit of an earlier attempt of this run.
+
+The state of a run is on its commit, so it goes back with the rows: after a ``RESTORE`` the previous run is
+the one whose rows are there. Maintenance changes nothing. Rows changed by another writer are reported, so
+that no run takes such a target for up to date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.table_history import HistoryEntry, Lineage, trace_lineage
+from airflow_merge_provider.jobs.delta.log import find_restored_version, read_history
+from airflow_merge_provider.jobs.delta.transaction import (
+    HISTORY_PAGE,
+    find_last_number,
+    parse_metadata,
+    require_owner,
+)
+
+# Clocks of writers may differ by so much, in milliseconds.
+_CLOCK_SKEW = 3_600_000
+_CAPABILITY, _TOKEN = "capability", "token"
+SIDE_TABLE_VERSIONS = "side_table_versions"
+# States of earlier releases.
+_FORMER_SIDE_TABLE_VERSIONS = "beside"
+
+
+@dataclass(frozen=True, slots=True)
+class RunCommit:
+    """A commit of a run: its version, the state that it carries, and the rows written, None if unknown."""
+
+    version: int
+    state: Mapping[str, Any]
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousRun:
+    """The last run whose rows the target holds.
+
+    ``number`` is the newest transaction of the target, which a RESTORE does not take back; 0 if no run has
+    committed yet. ``version`` is the newest version of the target, ``run_version`` the version that the
+    previous run committed. If that commit has aged out of the history, ``run_version`` is None and ``state``
+    is empty. ``newest_state`` is the state of the newest run, also of one that a RESTORE has undone: counters
+    continue from there. ``changed_by`` is the newest commit of another writer that changed rows since then.
+    ``own_commit`` is the commit of an earlier attempt of this run, ``cleared_commit`` one from before the run
+    was cleared.
+    """
+
+    number: int
+    version: int
+    run_version: int | None
+    state: Mapping[str, Any]
+    rows: int | None = None
+    newest_state: Mapping[str, Any] = field(default_factory=dict)
+    changed_by: HistoryEntry | None = None
+    own_commit: RunCommit | None = None
+    cleared_commit: RunCommit | None = None
+
+    @property
+    def run_number(self) -> int:
+        """The number of the previous run; smaller than ``number`` if a RESTORE has undone later runs."""
+        return int(self.state.get("number", self.number))
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether a RESTORE has undone runs of the target."""
+        return self.run_number < self.number
+
+    @property
+    def side_table_versions(self) -> Mapping[str, int]:
+        """The versions of the side tables that belong to the rows, by the capability's names for them."""
+        return self.state.get(SIDE_TABLE_VERSIONS) or self.state.get(_FORMER_SIDE_TABLE_VERSIONS) or {}
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know of the target before its next run."""
+        if self.changed_by is None or not self.number:
+            return []
+        what = self.changed_by.operation or "a commit"
+        return [f"another writer changed rows of the target: {what} in version {self.changed_by.version}"]
+
+
+def load_previous_run(
+    spark: SparkSession, target: Dataset, capability: str, request: JobRequest | None = None
+) -> PreviousRun | None:
+    """Return the previous run of a target; None if the target does not exist.
+
+    :param request: the run whose own commit is looked for.
+    :raises DataError: if the target is not a Delta table, or not one that this capability wrote.
+    """
+    run_after = None if request is None or request.run_after is None else request.run_after // 1000
+    history, lineage = [], Lineage((), is_complete=False)
+    own: list[RunCommit] = []
+    for limit in (HISTORY_PAGE, None):
+        history = read_history(spark, target, limit)
+        if not history:
+            return None
+        if limit is not None:
+            require_owner(spark, target, capability)
+        lineage = trace_lineage(history, partial(find_restored_version, spark, target))
+        runs = _list_runs(lineage.entries, capability)
+        own = [run for run in runs if request and request.run.is_same_run(run.state.get(_TOKEN))]
+        is_found = bool(own) or request is None or _reaches(history, run_after)
+        if len(history) != limit or (runs and is_found):
+            break
+    found = _describe(spark, target, capability, history, lineage)
+    if request is None or not own:
+        return found
+    attempts = [run for run in own if request.run.is_same_attempt(run.state.get(_TOKEN))]
+    return replace(found, own_commit=next(iter(attempts), None), cleared_commit=own[0])
+
+
+def _describe(
+    spark: SparkSession, target: Dataset, capability: str, history: Sequence[HistoryEntry], lineage: Lineage
+) -> PreviousRun:
+    version = history[0].version
+    newest = next(iter(_list_runs(history, capability)), None)
+    newest_state = {} if newest is None else newest.state
+    run = next(iter(_list_runs(lineage.entries, capability)), None)
+    changed_by = _find_foreign_change(lineage.entries, -1 if run is None else run.version)
+    number = find_last_number(spark, target, capability, history)
+    if run is None:
+        return PreviousRun(number, version, None, {}, None, newest_state, changed_by)
+    return PreviousRun(number, version, run.version, run.state, run.rows, newest_state, changed_by)
+
+
+def _list_runs(entries: Sequence[HistoryEntry], capability: str) -> list[RunCommit]:
+    found = ((entry, parse_metadata(entry)) for entry in entries)
+    return [
+        RunCommit(entry.version, metadata, entry.rows)
+        for entry, metadata in found
+        if metadata.get(_CAPABILITY) == capability
+    ]
+
+
+def _find_foreign_change(entries: Sequence[HistoryEntry], since: int) -> HistoryEntry | None:
+    """Return the newest commit after a version that changed rows, other than a RESTORE."""
+    return next((each for each in entries if each.version > since and each.effect == "rows"), None)
+
+
+def _reaches(history: Sequence[HistoryEntry], run_after: int | None) -> bool:
+    """Tell whether the history goes back to the time before which no attempt of the run has begun."""
+    return run_after is not None and history[-1].timestamp < run_after - _CLOCK_SKEW

@@ -1,0 +1,78 @@
+"""Commit a run once, and let an attempt that lost against its own earlier attempt succeed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import ConflictError
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.jobs.delta.log import read_history
+from airflow_merge_provider.jobs.delta.transaction import (
+    CommitResult,
+    commit_once,
+    parse_metadata,
+    set_user_metadata,
+)
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun
+from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.session import override_settings
+
+Run = Callable[[SparkSession, JobRequest, Progress], dict[str, Any]]
+
+
+class OwnAttemptWonError(ConflictError):
+    """Raised if another attempt of the same run has committed first."""
+
+
+def run_attempt(spark: SparkSession, request: JobRequest, progress: Progress, run: Run) -> dict[str, Any]:
+    """Run a job; if another attempt of the same run commits meanwhile, report that commit."""
+    try:
+        return run(spark, request, progress)
+    except OwnAttemptWonError:
+        progress.say("another attempt of this run has committed: reporting its commit")
+        return run(spark, request, progress)
+
+
+def commit_run(
+    spark: SparkSession,
+    target: Dataset,
+    capability: str,
+    previous: PreviousRun | None,
+    state: Mapping[str, Any],
+    write: Callable[[], object],
+) -> CommitResult:
+    """Run ``write`` as the one commit of a run, which carries ``state`` for the next run.
+
+    :param previous: what ``load_previous_run`` returned before any source was read.
+    :param write: executes exactly one statement that commits to the target.
+    :raises ConflictError: if another run committed first; this one has written nothing then.
+    :raises OwnAttemptWonError: if that was another attempt of this run.
+    """
+    number = previous.number + 1 if previous else 1
+    since = previous.version if previous else -1
+    metadata = {**state, "capability": capability, "number": number}
+    try:
+        return commit_once(spark, target, capability, number, metadata, write, since=since)
+    except ConflictError as error:
+        later = [entry for entry in read_history(spark, target, None) if entry.version > since]
+        if state.get("token") and any(parse_metadata(each).get("token") == state["token"] for each in later):
+            raise OwnAttemptWonError(error.message) from error
+        raise
+
+
+def purge_target(
+    spark: SparkSession, target: Dataset, capability: str, number: int, state: Mapping[str, Any]
+) -> int:
+    """Rewrite the files that hold deleted rows, in a commit of its own, and return the target's version.
+
+    The commit carries the state of the run that ``number`` stands for: the rows stay what they were.
+    """
+    metadata = {**state, "capability": capability, "number": number}
+    with override_settings(spark, set_user_metadata(metadata)):
+        spark.sql(f"REORG TABLE {sql.table(target)} APPLY (PURGE)").collect()
+    return read_history(spark, target, 1)[0].version

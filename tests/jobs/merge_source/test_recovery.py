@@ -1,0 +1,171 @@
+"""What users do to tables between runs: restore, delete, move, copy. The result is that of a clean run."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+
+from tests.jobs.delta_log import commits
+from tests.jobs.merge_source.conftest import MakePipe
+from tests.jobs.merge_source.pipe import Pipe, table
+
+RULE = {"equality": [["eq", "a.x", "b.x"]]}
+
+
+def merge_twice(pipe: MakePipe, **settings: Any) -> Pipe:
+    """Return a pipe with two runs: the second one joins two entities, changes one and adds one."""
+    made = pipe("AB", **{**RULE, **settings})
+    made.write("A", table({"_id": ["a1", "a2"], "x": [1, 2], "_updated": [1, 2]}))
+    made.write("B", table({"_id": ["b1"], "x": [1], "_updated": [1]}))
+    made.run("first")
+    made.write("A", table({"_id": ["a2", "a3"], "x": [9, 3], "_updated": [3, 4]}))
+    made.write("B", table({"_id": ["b3"], "x": [3], "_updated": [2]}))
+    made.run("second")
+    return made
+
+
+def content(made: Pipe) -> list[dict[str, Any]]:
+    """Return the living rows without what depends on the order of runs."""
+    numbers = ("_updated", "_previous", "_ts", "_hash")
+    rows = [{name: value for name, value in row.items() if name not in numbers} for row in made.rows()]
+    return sorted((row for row in rows if not row.get("_deleted")), key=lambda row: row["_id"])
+
+
+def sql(made: Pipe, statement: str) -> None:
+    made.spark.sql(statement.format(target=f"delta.`{made.target}`")).collect()
+
+
+@pytest.mark.parametrize("has_input", [False, True])
+def test_a_restored_target_is_caught_up(pipe: MakePipe, has_input: bool) -> None:
+    """The rows of the undone run come back, with new input and without; numbers are not given twice."""
+    made = merge_twice(pipe)
+    expected, highest = content(made), max(row["_updated"] for row in made.rows())
+    sql(made, "RESTORE TABLE {target} TO VERSION AS OF 0")
+    if has_input:
+        made.write("A", table({"_id": ["a4"], "x": [4], "_updated": [5]}))
+
+    report = made.run("third")
+
+    assert report["changed"]
+    found = content(made)
+    assert [row for row in found if row["_id"] != "0|a4"] == expected
+    assert len(found) == len(expected) + has_input
+    new = [row["_updated"] for row in made.rows() if row["_id"] in {"0|a3|1|b3", "0|a4"}]
+    assert min(new) > highest
+    assert not made.run("fourth")["changed"]
+
+
+def test_a_target_restored_by_time_is_caught_up(pipe: MakePipe) -> None:
+    """The history names a timestamp then, not a version."""
+    made = merge_twice(pipe)
+    expected = content(made)
+    stamp = made.spark.sql(f"DESCRIBE HISTORY delta.`{made.target}`").collect()[-1]["timestamp"]
+    sql(made, f"RESTORE TABLE {{target}} TO TIMESTAMP AS OF '{stamp.isoformat(sep=' ')}'")
+
+    assert made.run("third")["changed"]
+    assert content(made) == expected
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM {target} WHERE _id = '0|a2'",
+        "UPDATE {target} SET `$ids` = array('x')",
+        "UPDATE {target} SET entity = parse_json('{{}}') WHERE _id = '0|a2'",
+        "INSERT INTO {target} BY NAME SELECT * EXCEPT (_id), 'x' AS _id FROM {target} WHERE _id = '0|a2'",
+        "INSERT INTO {target} BY NAME SELECT 'x' AS _id, 99 AS _updated",
+    ],
+    ids=["delete", "update ids", "update entity", "insert a copy", "insert"],
+)
+def test_rows_that_a_user_changed_are_made_again(pipe: MakePipe, statement: str) -> None:
+    """The next run says who changed them, and puts them right."""
+    made = merge_twice(pipe)
+    expected = content(made)
+    sql(made, statement)
+
+    report = made.run("third")
+
+    assert report["changed"]
+    assert content(made) == expected
+    assert any("another writer changed rows of the target" in each for each in report["warnings"])
+    assert not made.run("fourth")["changed"]
+
+
+def test_maintenance_is_no_change(pipe: MakePipe) -> None:
+    """OPTIMIZE and a property leave every row as it is."""
+    made = merge_twice(pipe)
+    sql(made, "OPTIMIZE {target}")
+    sql(made, "ALTER TABLE {target} SET TBLPROPERTIES (note = 'x')")
+
+    report = made.run("third")
+
+    assert (report["changed"], report["warnings"]) == (False, [])
+
+
+def test_a_moved_warehouse_continues(pipe: MakePipe, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Sources and target are known by their ids and commits, not by where they are."""
+    made = merge_twice(pipe)
+    elsewhere = tmp_path_factory.mktemp("moved") / "warehouse"
+    shutil.copytree(made.folder, elsewhere)
+    made.folder = elsewhere
+
+    assert not made.run("third")["changed"]
+    made.write("A", table({"_id": ["a4"], "x": [4], "_updated": [5]}))
+    report = made.run("fourth")
+
+    assert report["counts"]["written"] == 1
+    assert report["warnings"] == []
+
+
+def test_a_source_replaced_by_a_copy_with_another_history_is_compared(pipe: MakePipe) -> None:
+    """A copy keeps the table's id; its commits tell that it went on differently."""
+    made = pipe("AB", **RULE)
+    made.write("A", table({"_id": ["a1"], "x": [1], "_updated": [1]}))
+    made.write("B", table({"_id": ["b1"], "x": [1], "_updated": [1]}))
+    shutil.copytree(made.folder / "A", made.folder / "copy")
+    made.write("A", table({"_id": ["a2"], "x": [2], "_updated": [2]}))
+    made.run("first")
+    made.write("copy", table({"_id": ["a3"], "x": [3], "_updated": [2]}))
+    shutil.rmtree(made.folder / "A")
+    shutil.move(made.folder / "copy", made.folder / "A")
+
+    report = made.run("second")
+
+    assert report["changed"]
+    assert [row["_id"] for row in content(made)] == ["0|a1|1|b1", "0|a3"]
+
+
+def test_a_retry_reports_its_commit_whatever_came_after(pipe: MakePipe) -> None:
+    """The source has grown, another run has committed, it asks for a full refresh: nothing is written."""
+    made = merge_twice(pipe)
+    made.write("A", table({"_id": ["a4"], "x": [4], "_updated": [5]}))
+    own = made.run("third")
+    made.write("A", table({"_id": ["a5"], "x": [5], "_updated": [6]}))
+    made.run("fourth")
+    version = made.version()
+
+    for more in ({}, {"full_refresh": True}):
+        again = made.run("third", **more)
+        assert (again["changed"], again["target"]["version"]) == (True, own["target"]["version"])
+    assert made.version() == version
+
+
+def test_metrics_of_a_run_are_written_once(pipe: MakePipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that dies after its metrics leaves one row of its run."""
+    made = pipe("AB", metrics="metrics", **RULE)
+    made.write("A", table({"_id": ["a1"], "x": [1]}))
+    made.write("B", table({"_id": ["b1"], "x": [1]}))
+    with monkeypatch.context() as dying:
+        dying.setattr("airflow_merge_provider.jobs.run.target.commit_run", _die)
+        with pytest.raises(KeyboardInterrupt):
+            made.run("first")
+    made.run("first")
+
+    assert made.spark.read.format("delta").load(str(made.folder / "metrics")).count() == 1
+    assert [each["txn"][1] for each in commits(made.target)] == [1]
+
+
+def _die(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt

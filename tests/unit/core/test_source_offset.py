@@ -1,0 +1,100 @@
+"""How a source is recognised: by id and commit, whatever its place is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_merge_provider.core.source_offset import (
+    SourceOffset,
+    find_offset,
+    find_replaced,
+    is_same_reads,
+    normalize_uri,
+    read_offsets,
+    write_offsets,
+)
+
+HERE = SourceOffset("/lake/a", 3, "id-a", "c3")
+
+
+@pytest.mark.parametrize(
+    ("written", "normal"),
+    [
+        ("/lake/x/../a", "/lake/a"),
+        ("/lake//a/", "/lake/a"),
+        ("file:///lake/a", "/lake/a"),
+        ("file:/lake/a", "/lake/a"),
+        ("s3a://bucket/wh/a/", "s3://bucket/wh/a"),
+        ("S3://bucket/wh/./a", "s3://bucket/wh/a"),
+        ("s3n://bucket", "s3://bucket"),
+        ("abfs://c@acc/wh/a", "abfss://c@acc/wh/a"),
+        ("gs://bucket/a/../../b", "gs://bucket/b"),
+        ("table:lake.crm.a", "table:lake.crm.a"),
+    ],
+)
+def test_spellings_of_a_place_are_one(written: str, normal: str) -> None:
+    """The place decides, not how it is written."""
+    assert normalize_uri(written) == normal
+
+
+def test_a_link_is_where_it_leads(tmp_path: Path) -> None:
+    """Symbolic links of this machine are followed."""
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert normalize_uri(f"{tmp_path}/link/a") == normalize_uri(f"{tmp_path}/real/a")
+
+
+def test_offsets_survive_a_state() -> None:
+    """Also those of files and of states without commit ids."""
+    offsets = [HERE, SourceOffset("/lake/files", 7)]
+
+    state = write_offsets(offsets)
+
+    assert read_offsets(state) == offsets
+    del state["commits"]
+    assert read_offsets(state) == [SourceOffset("/lake/a", 3, "id-a"), offsets[1]]
+    assert read_offsets({}) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "found"),
+    [
+        ([HERE], SourceOffset("/moved/a", 5, "id-a"), HERE),
+        ([HERE], SourceOffset("/lake/a", 5, "id-b"), None),
+        ([HERE, SourceOffset("/lake/b", 4, "id-a")], SourceOffset("/lake/x/../b", 5, "id-a"), "/lake/b"),
+        ([HERE, SourceOffset("/lake/b", 4, "id-a")], SourceOffset("/moved/b", 5, "id-a"), None),
+        ([SourceOffset("s3a://b/files", 1)], SourceOffset("s3://b/files", 2), "s3a://b/files"),
+        ([SourceOffset("/lake/a", 3)], SourceOffset("/lake/a", 4, "id-a"), "/lake/a"),
+    ],
+    ids=["moved", "made anew", "copy", "moved copies", "files", "former state"],
+)
+def test_an_offset_is_found_by_table_or_place(
+    before: list[SourceOffset], now: SourceOffset, found: SourceOffset | str | None
+) -> None:
+    """A table is found wherever it is; of several copies only the one in its place counts."""
+    offset = find_offset(before, now)
+    assert offset == found or (offset is not None and offset.uri == found)
+
+
+def test_another_table_in_the_place_is_told() -> None:
+    """It does not continue what was read there."""
+    assert find_replaced([HERE], SourceOffset("/lake/../lake/a", 0, "id-b")) == HERE
+    assert find_replaced([HERE], SourceOffset("/lake/a", 9, "id-a")) is None
+
+
+@pytest.mark.parametrize(
+    ("now", "same"),
+    [
+        (SourceOffset("/moved/a", 3, "id-a", "c3"), True),
+        (SourceOffset("/lake/a", 3, "id-a", None), True),
+        (SourceOffset("/lake/a", 3, "id-a", "other"), False),
+        (SourceOffset("/lake/a", 4, "id-a", "c4"), False),
+        (SourceOffset("/lake/a", 3, "id-b", "c3"), False),
+        (SourceOffset("/lake/a", None), False),
+    ],
+)
+def test_a_read_is_the_same_by_version_and_commit(now: SourceOffset, same: bool) -> None:
+    """A copy whose history went another way is at the same version with another commit."""
+    assert is_same_reads(write_offsets([HERE]), [now]) is same
+    assert not is_same_reads(write_offsets([HERE, SourceOffset("/lake/b", 1, "id-b")]), [now])
