@@ -27,6 +27,7 @@ from airflow_merge_provider.class_archive import (
 )
 from airflow_merge_provider.core.child import die_with_parent
 from airflow_merge_provider.core.errors import JobError, SetupError
+from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesystem_id
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
 from airflow_merge_provider.core.spark_conf import connect_conf, properties_text, session_conf
 from airflow_merge_provider.jars import delta_jars, java, spark_home
@@ -162,6 +163,8 @@ def serve(
     settings = long_lived(session_conf(local=_is_local(master), jars=jars_for(conf or {}), user=conf or {}))
     settings |= {"spark.connect.grpc.binding.address": host, "spark.connect.grpc.binding.port": str(port)}
     settings.setdefault("spark.app.name", "Spark Connect server")
+    if _is_local(master) and (filesystem := get_filesystem_id()) is not None:
+        settings[FILESYSTEM_SETTING] = filesystem
     work = Path(tempfile.mkdtemp(prefix="merge-"))
     child = None
     try:

@@ -77,4 +77,5 @@ def _forgetful(request: pytest.FixtureRequest) -> Iterator[None]:
     if "spark" in request.fixturenames and next(_turns) % _FORGET_AFTER == 0:
         gc.collect()
         session: SparkSession = request.getfixturevalue("spark")
-        session.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        if "SPARK_REMOTE" not in os.environ:
+            session.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -9,10 +16,15 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.jobs.spark.session import local_session
 from airflow_merge_provider.launch import submit_conf
 
+# Whether the tests use Spark through Spark Connect.
+OVER_CONNECT = os.environ.get("TESTS_SPARK") == "connect"
+
 # A suite keeps its JVM for minutes, so both compilers pay (the JVM of one job, which ends soon, has one), and
 # most objects die young. What Spark keeps for its pages is never looked at.
 _PROCESS = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseSerialGC -Xmn1g -XX:MetaspaceSize=256m"
+    # Delta remembers tables for an hour, and a thousand fill the heap.
+    " -Ddelta.log.cacheSize=50",
     "spark.driver.memory": "3g",
     # By default every aggregate and every sort of ten rows gets 64 MB, filled with zeros.
     "spark.buffer.pageSize": "256k",
@@ -42,12 +54,48 @@ def start_session(folder: Path) -> SparkSession:
         "spark.local.dir": str(folder / "scratch"),
         "spark.app.name": "tests",
     }
+    if OVER_CONNECT:
+        return awake(_start_server(user))
     return awake(local_session(submit_conf(user, local=True)))
+
+
+def _start_server(conf: Mapping[str, str]) -> SparkSession:
+    """Start the server that users start, which ends with this process, and return a session of it."""
+    settings = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    command = [
+        sys.executable,
+        "-m",
+        "airflow_merge_provider",
+        "connect-server",
+        "--port",
+        str(_find_free_port()),
+    ]
+    server = subprocess.Popen(
+        [*command, *settings], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    atexit.register(server.terminate)
+    found = re.search(r"sc://\S+", server.stdout.readline() if server.stdout else "")
+    assert found is not None
+    os.environ["SPARK_REMOTE"] = found[0]
+    return SparkSession.builder.getOrCreate()
+
+
+def _find_free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def new_session(spark: SparkSession) -> SparkSession:
+    """Return a session of the same Spark with settings of its own."""
+    if not OVER_CONNECT:
+        return spark.newSession()
+    return SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).create()
 
 
 def lean_session(spark: SparkSession) -> SparkSession:
     """Return a session beside the given one, for tiny inputs."""
-    session = spark.newSession()
+    session = new_session(spark)
     for name, value in _SETTINGS.items():
         session.conf.set(name, value)
     return awake(session)

@@ -19,21 +19,15 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.table_history import HistoryEntry
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.errors import error_condition
+from airflow_merge_provider.jobs.spark.errors import (
+    NOT_DELTA_CONDITIONS,
+    NOT_FOUND_CONDITIONS,
+    error_condition,
+)
 from airflow_merge_provider.jobs.spark.session import is_local
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-NOT_THERE = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
-
-_NOT_DELTA = (
-    "DELTA_TABLE_ONLY_OPERATION",
-    "DELTA_ONLY_OPERATION",
-    "DELTA_MISSING_DELTA_TABLE",
-    "DELTA_TABLE_NOT_FOUND",
-    "EXPECT_TABLE_NOT_VIEW",
-)
 
 _MAPPING = "delta.columnMapping.mode"
 _NULLS = "null_count."
@@ -116,7 +110,7 @@ def read_commit_id(spark: SparkSession, location: str, version: int) -> str | No
     try:
         rows = spark.read.format("binaryFile").load(name).selectExpr("sha2(content, 256) AS digest").collect()
     except AnalysisException as error:
-        if error_condition(error).startswith(NOT_THERE):
+        if error_condition(error).startswith(NOT_FOUND_CONDITIONS):
             return None
         raise
     return rows[0]["digest"][:_DIGEST_CHARS] if rows else None
@@ -214,9 +208,9 @@ def _query_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> 
         rows = spark.sql(words).collect()
     except AnalysisException as error:
         reason = error_condition(error)
-        if reason.startswith(NOT_THERE):
+        if reason.startswith(NOT_FOUND_CONDITIONS):
             return []
-        if not reason.startswith(_NOT_DELTA):
+        if not reason.startswith(NOT_DELTA_CONDITIONS):
             raise
         if dataset.path is not None and not _is_something_else(spark, dataset.path):
             return []
@@ -253,7 +247,7 @@ def _files(spark: SparkSession, path: str) -> list[object] | None:
     try:
         return list(found.load(path).select("path").limit(1).collect())
     except AnalysisException as error:
-        if error_condition(error).startswith(NOT_THERE):
+        if error_condition(error).startswith(NOT_FOUND_CONDITIONS):
             return None
         raise
 

@@ -119,7 +119,7 @@ class SideTable:
         return done
 
     def restore(self) -> None:
-        """Take back the writes of runs that never committed or were undone; those of other writers stay."""
+        """Take back the writes of runs that never committed or were undone; a user's deletions stay."""
         lineage = trace_lineage(self._history, partial(find_restored_version, self._spark, self.dataset))
         version = self.version
         if version is None:
@@ -132,9 +132,14 @@ class SideTable:
         self.version = self.latest_version
 
     def _is_uncommitted(self, entry: HistoryEntry) -> bool:
-        """Tell whether an entry is a write of a later run than the one whose rows the target holds."""
+        """Tell whether an entry is a write of a later run than the one whose rows the target holds.
+
+        Earlier releases wrote without saying so. What a user deletes or masks stays.
+        """
         metadata = parse_metadata(entry)
-        return metadata.get("capability") == self.owner and metadata.get(_RUN, 0) > self._run_number
+        if metadata.get("capability") == self.owner:
+            return bool(metadata.get(_RUN, 0) > self._run_number)
+        return entry.operation == "WRITE"
 
     def _read_history(self, version: int | None) -> Sequence[HistoryEntry]:
         """Read the history as far back as a version."""

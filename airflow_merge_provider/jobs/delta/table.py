@@ -12,7 +12,6 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.source_offset import SourceOffset
 from airflow_merge_provider.jobs.delta.log import (
-    NOT_THERE,
     count_rows_at,
     find_newest_version,
     non_null_columns_at,
@@ -20,7 +19,7 @@ from airflow_merge_provider.jobs.delta.log import (
     read_properties,
 )
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.errors import error_condition
+from airflow_merge_provider.jobs.spark.errors import NOT_FOUND_CONDITIONS, error_condition
 from airflow_merge_provider.jobs.spark.formats import spark_format
 
 _VERSION_MASK = (1 << 48) - 1
@@ -148,7 +147,7 @@ def _files_version(spark: SparkSession, dataset: Dataset) -> int | None:
             .collect()[0]
         )
     except AnalysisException as error:
-        if error_condition(error).startswith(NOT_THERE):
+        if error_condition(error).startswith(NOT_FOUND_CONDITIONS):
             return None
         raise
     return int(row["mark"]) & _VERSION_MASK if row["files"] else None

@@ -16,6 +16,7 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs.joiner.folder import Content, Entry, Folder, folder_of
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
 from airflow_merge_provider.jobs.joiner.target import Target, Written
+from airflow_merge_provider.jobs.run.retry import OwnAttemptWonError
 from airflow_merge_provider.jobs.spark.formats import spark_format
 
 _OURS: Mapping[str, Mapping[str, str]] = {"csv": {"header": "true"}, "json": {"ignoreNullFields": "false"}}
@@ -85,7 +86,7 @@ class FileTarget(Target):
         last = self.content.last
         number = last.number + 1 if last else 1
         stage = self.folder.stage(number)
-        outputs = self._staged(spark, rows, stage, number)
+        outputs = self._staged(spark, rows, stage, number, state)
         added = tuple(self.folder.staged(stage))
         if not added:
             message = f"{self.folder.uri(stage)} is empty: Spark and this process do not see the same files"
@@ -103,11 +104,13 @@ class FileTarget(Target):
         )
         if not self.folder.record(entry):
             self.folder.discard(stage)
-            raise self._conflict(number)
+            raise self._conflict(number, state)
         self.folder.settle(entry)
         return Written(number, outputs)
 
-    def _staged(self, spark: SparkSession, rows: DataFrame, stage: str, number: int) -> int:
+    def _staged(
+        self, spark: SparkSession, rows: DataFrame, stage: str, number: int, state: Mapping[str, Any]
+    ) -> int:
         """Write the rows where nobody looks, and count them on their way."""
         seen = Observation(stage)
         counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
@@ -119,14 +122,16 @@ class FileTarget(Target):
             last = self.folder.content().last
             if last is not None and last.number >= number:
                 # The run that was first has taken this one's files away.
-                raise self._conflict(number) from error
+                raise self._conflict(number, state) from error
             raise
         return int(seen.get["rows"])
 
-    def _conflict(self, number: int) -> ConflictError:
-        return ConflictError(
-            f"Another run wrote {self.dataset.uri} first: run {number} is taken; run it again"
-        )
+    def _conflict(self, number: int, state: Mapping[str, Any]) -> ConflictError:
+        message = f"Another run wrote {self.dataset.uri} first: run {number} is taken; run it again"
+        later = (each for each in self.folder.entries() if each.number >= number)
+        if any(each.state.get("token") == state["token"] for each in later):
+            return OwnAttemptWonError(message)
+        return ConflictError(message)
 
     def _missing(self) -> list[str]:
         last = self.content.last

@@ -21,6 +21,7 @@ from fsspec.implementations.local import LocalFileSystem
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.jobs.spark.storage import build_storage_options
 
 # Spark, and most that reads folders, passes over names that begin like this.
 _HIDDEN = ("_", ".")
@@ -28,8 +29,6 @@ _OURS = "_merge"
 _LEDGER = f"{_OURS}/ledger"
 _ENTRY, _DONE, _SUCCESS = ".json", ".done", "_SUCCESS"
 _KEPT = 20
-# What Hadoop's S3 client is told, in the words of fsspec's.
-_S3 = {"access.key": "key", "secret.key": "secret", "session.token": "token", "endpoint": "endpoint_url"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +187,7 @@ class Folder:
 
 def folder_of(spark: SparkSession, location: str) -> Folder:
     """Reach a folder with the credentials that Spark's settings have; its environment tells the rest."""
-    if not location.startswith(("s3://", "s3a://")):
-        return Folder(location)
-    told = {ours: spark.conf.get(f"spark.hadoop.fs.s3a.{name}", None) for name, ours in _S3.items()}
-    return Folder(location, {name: value for name, value in told.items() if value})
+    return Folder(location, build_storage_options(spark, location))
 
 
 def _is_hidden(name: str) -> bool:

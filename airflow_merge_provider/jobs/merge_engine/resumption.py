@@ -34,7 +34,8 @@ def require_continuity(
     offsets = read_offsets(previous.state)
     offset = find_offset(offsets, source.offset)
     if full_refresh:
-        _require_single_source(target, [each.uri for each in offsets if each != offset])
+        own = (offset, find_replaced(offsets, source.offset))
+        _require_single_source(target, [each.uri for each in offsets if each not in own])
         return
     if config.incremental:
         if previous.number and previous.run_version is None:

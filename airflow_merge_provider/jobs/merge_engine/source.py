@@ -27,20 +27,10 @@ from airflow_merge_provider.jobs.delta.table import (
 )
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.errors import has_condition
+from airflow_merge_provider.jobs.spark.errors import CHANGES_GONE_CONDITIONS, has_condition
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 _FEED_KINDS = {"insert": "+I", "update_preimage": "-U", "update_postimage": "+U", "delete": "-D"}
-# What is said where VACUUM or the cleaning of the log was faster than the runs.
-_GONE = (
-    "PATH_NOT_FOUND",
-    "FAILED_READ_FILE.FILE_NOT_EXIST",
-    "DELTA_FILE_NOT_FOUND",
-    "DELTA_LOG_FILE_NOT_FOUND",
-    "DELTA_MISSING_CHANGE_DATA",
-    "DELTA_VERSIONS_NOT_CONTIGUOUS",
-    FileNotFoundError.__name__,
-)
 _NAME, _PATH, _ROW, _VERSION = "__merge_name", "__merge_path", "__merge_row", "__merge_version"
 _WAY_OUT = "run once with full_refresh=True, or give whole batches with incremental=False"
 
@@ -236,7 +226,7 @@ def still_there(pinned: PinnedDataset, since: int | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if since is not None and has_condition(error, _GONE):
+        if since is not None and has_condition(error, CHANGES_GONE_CONDITIONS):
             raise _untold(pinned, f"has cleaned away files or commits after version {since}") from error
         raise
 

@@ -19,9 +19,8 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.merge_record.landing import Entry
+from airflow_merge_provider.jobs.spark.storage import build_storage_options
 
-# What Hadoop's S3 client is told, in the words of fsspec's.
-_S3 = {"access.key": "key", "secret.key": "secret", "session.token": "token", "endpoint": "endpoint_url"}
 _UNPACKERS: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 PACKED = tuple(_UNPACKERS)
 _THREADS = 16
@@ -248,11 +247,8 @@ def storage(location: str, options: Mapping[str, Any] | None = None) -> Storage:
 
 def storage_options(spark: SparkSession, location: str) -> dict[str, Any]:
     """Give fsspec what Spark's settings say about an object store; its environment tells it the rest."""
-    if not location.startswith(("s3://", "s3a://")):
-        return {}
-    told = {ours: spark.conf.get(f"spark.hadoop.fs.s3a.{name}", None) for name, ours in _S3.items()}
-    options = {name: value for name, value in told.items() if value}
-    return {**options, "use_listings_cache": False}
+    is_s3 = location.startswith(("s3://", "s3a://"))
+    return {**build_storage_options(spark, location), **({"use_listings_cache": False} if is_s3 else {})}
 
 
 def _walked(folder: str, prefix: str) -> Iterator[Entry]:

@@ -15,20 +15,10 @@ from airflow_merge_provider.jobs.merge_source.components import Flags, Numbers
 from airflow_merge_provider.jobs.merge_source.outcome import HASH
 from airflow_merge_provider.jobs.merge_source.sources import ID, Source
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.errors import has_condition
+from airflow_merge_provider.jobs.spark.errors import CHANGES_GONE_CONDITIONS, has_condition
 
 _KIND, _AT = "_change_type", "_commit_version"
 _IS, _NET = "__merge_is", "net"
-# The feed was not kept all the time, its files or the log have been cleaned away, or columns have changed so
-# that one schema does not fit all of its rows.
-_GONE = (
-    "DELTA_MISSING_CHANGE_DATA",
-    "DELTA_FILE_NOT_FOUND",
-    "DELTA_LOG_FILE_NOT_FOUND",
-    "DELTA_VERSIONS_NOT_CONTIGUOUS",
-    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE",
-    "FAILED_READ_FILE",
-)
 
 
 @dataclass(frozen=True)
@@ -85,7 +75,7 @@ def fed(
         counted = rows.frame.groupBy(HASH).agg(F.sum(F.when(F.col(_IS), 1).otherwise(-1)).alias(_NET))
         touched = counted.toArrow()
     except Exception as error:
-        if has_condition(error, _GONE):
+        if has_condition(error, CHANGES_GONE_CONDITIONS):
             return None
         raise
     hashes = touched.column(HASH).to_numpy().astype(np.int64)

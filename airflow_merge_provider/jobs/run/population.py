@@ -25,18 +25,18 @@ from airflow_merge_provider.core.population import (
     waiting_for,
 )
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.jobs.delta.log import NOT_THERE, read_properties
+from airflow_merge_provider.jobs.delta.log import read_properties
 from airflow_merge_provider.jobs.delta.table import count_records, pin_dataset
 from airflow_merge_provider.jobs.delta.writer import BORN_POPULATED
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.errors import error_condition
+from airflow_merge_provider.jobs.spark.errors import NOT_FOUND_CONDITIONS, error_condition
 from airflow_merge_provider.jobs.spark.session import override_settings
 
 Run = Callable[[SparkSession, JobRequest, Progress], dict[str, Any]]
 
 # Whatever else is wrong with a table, the run itself says so.
-_ABSENT = (*NOT_THERE, "DELTA_")
+_ABSENT = (*NOT_FOUND_CONDITIONS, "DELTA_")
 
 
 def run_with_population(

@@ -75,6 +75,29 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
     ),
 )
 
+# There is no such dataset.
+NOT_FOUND_CONDITIONS = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
+# There is something else than a Delta table.
+NOT_DELTA_CONDITIONS = (
+    "DELTA_TABLE_ONLY_OPERATION",
+    "DELTA_ONLY_OPERATION",
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_TABLE_NOT_FOUND",
+    "EXPECT_TABLE_NOT_VIEW",
+)
+# The changes of a table cannot be read: VACUUM or the cleaning of the log has removed them, the change data
+# feed was not kept all the time, or columns have changed so that one schema does not fit all rows.
+CHANGES_GONE_CONDITIONS = (
+    "PATH_NOT_FOUND",
+    "FAILED_READ_FILE",
+    "DELTA_FILE_NOT_FOUND",
+    "DELTA_LOG_FILE_NOT_FOUND",
+    "DELTA_MISSING_CHANGE_DATA",
+    "DELTA_VERSIONS_NOT_CONTIGUOUS",
+    "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE",
+    FileNotFoundError.__name__,
+)
+
 # What the same input gives every time: Spark's own first line says it best.
 _OF_THE_DATA = re.compile(
     r"CAST_INVALID_INPUT|CAST_OVERFLOW|ARITHMETIC_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE|DIVIDE_BY_ZERO|"

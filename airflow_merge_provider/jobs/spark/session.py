@@ -6,10 +6,13 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
+
+from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesystem_id
 
 # Each failed statement would be printed with its whole stack as JSON; the job reports its errors itself.
 _TALKATIVE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -35,9 +38,18 @@ def local_session(conf: Mapping[str, str], master: str = "local[2]") -> SparkSes
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Tell whether Spark runs inside this process, on the files of this machine."""
-    master = "" if is_remote() else str(spark.conf.get("spark.master", ""))
+    """Tell whether Spark reads and writes the files that this process sees."""
+    if is_remote():
+        return _sees_same_files(spark)
+    master = str(spark.conf.get("spark.master", ""))
     return master.startswith("local") and spark.conf.get("spark.hadoop.fs.defaultFS", None) is None
+
+
+@lru_cache(maxsize=8)
+def _sees_same_files(spark: SparkSession) -> bool:
+    """Ask a server of this package once; another server does not say which files it sees."""
+    filesystem = spark.conf.get(FILESYSTEM_SETTING, None)
+    return filesystem is not None and filesystem == get_filesystem_id()
 
 
 def adaptive_execution_disabled(spark: SparkSession) -> dict[str, str]:

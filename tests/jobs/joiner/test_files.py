@@ -37,7 +37,9 @@ def rows(join: Lake, kind: str = "parquet") -> list[tuple[Any, ...]]:
 
 def target(join: Lake, mode: str = "overwrite") -> FileTarget:
     config = JoinerConfig.parse({**join.settings, "target_format": "parquet", "write_mode": mode})
-    return FileTarget.find(join.spark, Dataset(TARGET, path=str(join.folder / TARGET)), config)
+    return FileTarget.find(
+        join.spark, Dataset(TARGET, path=str(join.folder / TARGET)), config, join.request("mine")
+    )
 
 
 def state(run_id: str) -> dict[str, Any]:

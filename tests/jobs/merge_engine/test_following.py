@@ -238,7 +238,8 @@ def test_a_source_that_was_made_anew_is_not_taken_for_the_one_before(stream: Mak
     made.write({"k": [1], "v": [2]})
 
     with pytest.raises(
-        DataError, match=r"cannot be told: it was made anew since it was folded.*full_refresh=True"
+        DataError,
+        match=r"cannot be read: the table in this place was made anew since it was folded.*full_refresh=True",
     ):
         made.run()
 

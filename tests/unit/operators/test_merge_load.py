@@ -59,10 +59,14 @@ def test_the_job_gets_the_strategy_and_the_arguments(operator, arguments, strate
 @pytest.mark.parametrize(
     ("context", "at"),
     [
+        (
+            {"data_interval_end": DUE, "dag_run": SimpleNamespace(run_after=DUE, partition_date=END)},
+            END,
+        ),
         ({"data_interval_end": END, "dag_run": SimpleNamespace(run_after=DUE)}, END),
         ({"data_interval_end": None, "dag_run": SimpleNamespace(run_after=DUE)}, DUE),
     ],
-    ids=["scheduled", "without an interval"],
+    ids=["partition", "scheduled", "without an interval"],
 )
 def test_a_load_counts_for_the_time_of_its_run(context, at, monkeypatch):
     """Every try of a task loads with one time, however late it runs."""

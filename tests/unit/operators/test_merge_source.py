@@ -115,7 +115,9 @@ def test_the_request_says_what_where_for_whom_and_how_far(monkeypatch):
     assert fake.made_with == [("cluster", {"spark.x": 1})]
     assert (request.job, request.until, request.full_refresh) == ("merge_source", "commit", True)
     assert request.warehouse == "/lake"
-    assert request.run.model_dump() == {"dag_id": "d", "run_id": "r", "task_id": "merge", "map_index": -1}
+    assert request.run.model_dump() == {
+        "dag_id": "d", "run_id": "r", "task_id": "merge", "map_index": -1, "clear_number": 0,
+    }  # fmt: skip
     assert request.config["equality"] == [["eq", "c.email", "e.mail"]]
     assert not {"max_merged", "initial_datasets", "entity_column"} & set(request.config)
 
