@@ -87,15 +87,18 @@ def _find_free_port() -> int:
 
 
 def new_session(spark: SparkSession) -> SparkSession:
-    """Return a session of the same Spark with settings of its own."""
+    """Return a session of the same Spark with settings of its own, for writers at the same time."""
     if not OVER_CONNECT:
         return spark.newSession()
     return SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).create()
 
 
 def lean_session(spark: SparkSession) -> SparkSession:
-    """Return a session beside the given one, for tiny inputs."""
-    session = new_session(spark)
+    """Return a session beside the given one, for tiny inputs; over Spark Connect it is the given one.
+
+    A Connect client looks for checkpoints in its first session, whichever made them.
+    """
+    session = spark if OVER_CONNECT else spark.newSession()
     for name, value in _SETTINGS.items():
         session.conf.set(name, value)
     return awake(session)

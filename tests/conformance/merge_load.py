@@ -28,6 +28,7 @@ from airflow_merge_provider.jobs.merge_load.job import load_rows, run
 from airflow_merge_provider.jobs.merge_load.writing import Shape, Weighed, select_inserts
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.expressions import add_columns
 from tests.conformance import memory
 from tests.conformance.memory import MemoryTables
 
@@ -95,7 +96,7 @@ class MemoryTarget(memory.MemoryTarget):
         if not found.others:
             return stored.unionByName(inserts, allowMissingColumns=True)
         new = {name: F.lit(None).cast(inserts.schema[name].dataType) for name in inserts.columns}
-        old = stored.withColumns({name: null for name, null in new.items() if name not in stored.columns})
+        old = add_columns(stored, {name: null for name, null in new.items() if name not in stored.columns})
         acting = changes.rows.where(sql.column(ACTION).isin(UPDATE, DELETE))
         joined = old.alias(OLD).join(acting.alias(NEW), F.expr(changes.meeting), "left")
         action = F.expr(sql.name(NEW, ACTION))

@@ -13,7 +13,7 @@ from airflow_merge_provider.core.merge_engine import refusals
 from airflow_merge_provider.core.merge_engine.options import FIRST_ROW, PARTIAL
 from airflow_merge_provider.core.merge_engine.plan import Plan, Rule
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.expressions import every, some
+from airflow_merge_provider.jobs.spark.expressions import cast_to, every, some
 
 KIND = "#kind"  # what the row came with; a batch without it adds only
 ARRIVAL = "#arrival"  # a struct that orders the rows of a batch
@@ -86,7 +86,7 @@ def _kept(plan: Plan, kept: DataFrame, arrived: DataFrame, *, adds: bool) -> Dat
     values |= {name: sql.column(name) for name in plan.names if name not in unread}
     return touched.select(
         *(
-            values.get(field.name, F.lit(None).cast(field.dataType)).alias(field.name)
+            values.get(field.name, cast_to(F.lit(None), field.dataType)).alias(field.name)
             for field in arrived.schema.fields
         )
     )

@@ -28,6 +28,7 @@ from airflow_merge_provider.jobs.delta.table import (
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import CHANGES_GONE_CONDITIONS, has_condition
+from airflow_merge_provider.jobs.spark.expressions import add_columns, cast_to
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 _FEED_KINDS = {"insert": "+I", "update_preimage": "-U", "update_postimage": "+U", "delete": "-D"}
@@ -177,8 +178,8 @@ def _held(
     kinds = [pa.string(), pa.int64(), *(pa.string() for _ in partitions)]
     arrays = [pa.array(values, kind) for values, kind in zip(told.values(), kinds, strict=True)]
     log = create_dataframe(spark, pa.table(arrays, names=list(told)))
-    casts = {field.name: sql.column(field.name).cast(field.dataType) for field in partitions}
-    return rows.join(F.broadcast(log.withColumns(casts) if casts else log), _NAME)
+    casts = {field.name: cast_to(sql.column(field.name), field.dataType) for field in partitions}
+    return rows.join(F.broadcast(add_columns(log, casts)), _NAME)
 
 
 def _changed(

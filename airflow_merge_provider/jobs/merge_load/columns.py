@@ -15,6 +15,7 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.moments import micros
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import first_line
+from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import column
 
 # What every value of the first type is in the second one; others would lose or fail.
@@ -87,7 +88,7 @@ def aligned(source: DataFrame, wanted: Layout) -> list[Column]:
     """Give the target's columns of a source: cast, and NULL where the source has none."""
     names = set(source.columns)
     return [
-        (column(field.name) if field.name in names else F.lit(None)).cast(field.dataType).alias(field.name)
+        cast_to(column(field.name) if field.name in names else F.lit(None), field.dataType).alias(field.name)
         for field in wanted.fields
     ]
 

@@ -40,6 +40,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
 from airflow_merge_provider.jobs.merge_load.columns import content_hash, moment_column, refer
 from airflow_merge_provider.jobs.merge_load.intake import FLAGGED, TRACKED, Intake, Wanted, keep
 from airflow_merge_provider.jobs.merge_load.memory import LoadTimes
+from airflow_merge_provider.jobs.spark.expressions import add_columns, cast_to
 from airflow_merge_provider.jobs.spark.sql import column
 
 LATE = "late"
@@ -163,8 +164,8 @@ class History:
         """Give the stored versions with the columns that the load brings anew."""
         assert self.stored is not None  # noqa: S101 - callers have looked
         schema = self.taken.rows.schema
-        new = {name: F.lit(None).cast(schema[name].dataType) for name in self.taken.layout.new}
-        return self.stored.withColumns(new) if new else self.stored
+        new = {name: cast_to(F.lit(None), schema[name].dataType) for name in self.taken.layout.new}
+        return add_columns(self.stored, new)
 
     def events(self, rows: DataFrame) -> DataFrame:
         """Give what loaded rows say; flagged ones say that there is nothing, unless that is ignored."""
@@ -232,7 +233,7 @@ class History:
             added[config.surrogate_key_column] = content_hash(
                 [*self.taken.layout.of(self.naming.keys), begins]
             )
-        return rows.withColumns(added) if added else rows
+        return add_columns(rows, added)
 
 
 def _require_time(field: StructField) -> None:

@@ -25,6 +25,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
 from airflow_merge_provider.jobs.merge_load.columns import refer
 from airflow_merge_provider.jobs.merge_load.intake import FLAGGED, Intake, Wanted
 from airflow_merge_provider.jobs.merge_load.writing import Weighed, all_new, of_load
+from airflow_merge_provider.jobs.spark.expressions import cast_to
 
 _FOUND = f"{PREFIX}found"
 _COUNTED_AS = {INSERT: "inserted", UPDATE: "updated", DELETE: "deleted"}
@@ -79,7 +80,7 @@ def _inserts_and_updates(taken: Intake, stored: DataFrame, config: UpsertConfig)
     held = [name for name in needed if name in stored.columns]
     met = met.select(*refer(held)).withColumn(_FOUND, F.lit(True))
     for name in taken.layout.new:
-        met = met.withColumn(name, F.lit(None).cast(taken.rows.schema[name].dataType))
+        met = met.withColumn(name, cast_to(F.lit(None), taken.rows.schema[name].dataType))
     pairs = taken.rows.alias("s").join(met.alias("t"), same(keys, "s", "t"), "left")
     found, flagged = F.col(f"t.{_FOUND}").isNotNull(), F.col(f"s.{FLAGGED}")
     changed = differing(compared, "s", "t") if config.skip_unchanged_rows else F.lit(True)

@@ -25,6 +25,7 @@ from airflow_merge_provider.jobs.merge_load.changes import PREFIX
 from airflow_merge_provider.jobs.merge_load.columns import aligned, content_hash, layout, refer
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.expressions import add_columns
 from airflow_merge_provider.jobs.spark.sql import column
 
 _OWNER = "merge_load_nested"
@@ -49,7 +50,7 @@ class Nested:
         _require_free(source.schema, str(config.source))
         lists = _lists(source.schema)
         # An empty list and none leave the same rows.
-        kept = source.withColumns({name: F.when(F.size(column(name)) > 0, column(name)) for name in lists})
+        kept = add_columns(source, {name: F.when(F.size(column(name)) > 0, column(name)) for name in lists})
         return cls(kept.withColumn(ROW_ID, content_hash(_identity(kept.schema, lists, config))), lists)
 
     @property

@@ -22,6 +22,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
 from airflow_merge_provider.jobs.merge_load.columns import content_hash, refer
 from airflow_merge_provider.jobs.merge_load.intake import CONTENT, SMALL, Intake, Wanted
 from airflow_merge_provider.jobs.merge_load.writing import Weighed, all_new, of_load
+from airflow_merge_provider.jobs.spark.expressions import add_columns, cast_to
 from airflow_merge_provider.jobs.spark.sql import column
 
 _STORED, _LOADED = f"{PREFIX}stored", f"{PREFIX}loaded"
@@ -55,8 +56,8 @@ def changes(taken: Intake, stored: DataFrame, config: DeleteInsertConfig) -> Cha
 
 
 def _with_new_columns(stored: DataFrame, taken: Intake) -> DataFrame:
-    new = {name: F.lit(None).cast(taken.rows.schema[name].dataType) for name in taken.layout.new}
-    return stored.withColumns(new) if new else stored
+    new = {name: cast_to(F.lit(None), taken.rows.schema[name].dataType) for name in taken.layout.new}
+    return add_columns(stored, new)
 
 
 def _replaced(stored: DataFrame, taken: Intake, config: DeleteInsertConfig) -> DataFrame:

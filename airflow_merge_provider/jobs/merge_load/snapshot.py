@@ -34,6 +34,7 @@ from airflow_merge_provider.jobs.merge_load.history import History
 from airflow_merge_provider.jobs.merge_load.intake import FLAGGED, SMALL, Intake, keep
 from airflow_merge_provider.jobs.merge_load.lateness import Lateness
 from airflow_merge_provider.jobs.merge_load.writing import Weighed, all_new, weighed
+from airflow_merge_provider.jobs.spark.expressions import add_columns
 from airflow_merge_provider.jobs.spark.sql import column, name
 
 ENDED, VALID = "ended", "valid"
@@ -209,8 +210,7 @@ class Snapshot:
             *self._names, naming.valid_from, self._now.alias(naming.valid_to)
         )
         added = [] if history.config.current_column is None else [history.config.current_column]
-        if added:
-            closed = closed.withColumns({each: F.lit(False) for each in added})
+        closed = add_columns(closed, {each: F.lit(False) for each in added})
         versions = history.versions()
         if not purges:
             few = F.broadcast(closed) if compared.stored < SMALL else closed

@@ -17,6 +17,7 @@ from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record import formats
 from airflow_merge_provider.jobs.merge_record.formats import BAD, FILE, PLACE
 from airflow_merge_provider.jobs.merge_record.spark_types import inferred, spark_schema, spark_type
+from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import column
 
 NOTHING = Schema()
@@ -166,7 +167,7 @@ class JsonLines:
         return _inferred(seen, self._schemas)
 
     def parsed(self, raw: DataFrame, schema: Schema) -> DataFrame:
-        record = F.from_json("value", spark_schema(schema), dict(self._options)).alias("record")
+        record = F.from_json("value", spark_schema(schema), dict(self._options) or None).alias("record")
         return raw.select(record, *PLACE).select("record.*", *PLACE)
 
 
@@ -220,7 +221,7 @@ class Columns:
         return Fact(Schema(tuple(fields)), seen.records)
 
     def parsed(self, raw: DataFrame, schema: Schema) -> DataFrame:
-        fields = (column(field["name"]).cast(spark_type(field["type"])) for field in schema.fields)
+        fields = (cast_to(column(field["name"]), spark_type(field["type"])) for field in schema.fields)
         return raw.select(
             *[each.alias(name) for each, name in zip(fields, schema.names, strict=True)], *PLACE
         )

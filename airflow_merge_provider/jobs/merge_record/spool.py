@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from pyspark.sql.utils import is_remote
 
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.jobs.merge_record.storage import LocalStorage, Storage
+from airflow_merge_provider.jobs.spark.session import is_local
 
 # What Hadoop says of a kind of location that it has no jar for.
 _NO_JAR = ("No FileSystem for scheme", "ClassNotFoundException")
@@ -70,9 +70,8 @@ class Spool:
         target.for_each(lambda name: staging.move(name, target, name), names)
 
     def is_near(self) -> bool:
-        """Say whether Spark reads the disk of this machine."""
-        master = self._spark.conf.get("spark.master", "") or ""
-        return not is_remote() and master.startswith("local")
+        """Tell whether Spark reads the disk of this machine."""
+        return is_local(self._spark)
 
     def new(self) -> LocalStorage:
         """Give a new folder, which is there until ``close``."""

@@ -26,6 +26,7 @@ from airflow_merge_provider.jobs.merge_record.partitions import PART, part_key
 from airflow_merge_provider.jobs.merge_record.records import Records
 from airflow_merge_provider.jobs.merge_record.spark_types import spark_schema, spark_type
 from airflow_merge_provider.jobs.merge_record.storage import Storage
+from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import column
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
@@ -158,7 +159,7 @@ def _cast(value: Column, own: Schema, found: str | None, kind: object) -> Column
         and target.typeName() == "string"
         and source.typeName() in {"struct", "array", "map"}
     )
-    return F.to_json(value) if nested else value.cast(target)
+    return F.to_json(value) if nested else cast_to(value, target)
 
 
 def _as_arrays(spark: SparkSession, frame: DataFrame, schema: Schema, merges: Sequence[Merge]) -> DataFrame:

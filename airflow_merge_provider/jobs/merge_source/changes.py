@@ -23,6 +23,7 @@ from airflow_merge_provider.jobs.merge_source.render import REPLACED_BY, content
 from airflow_merge_provider.jobs.merge_source.sources import REPLACED
 from airflow_merge_provider.jobs.merge_source.succession import BY
 from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.staging import stage_table
 
 ID, PLACE, HASH = "_id", "_updated", "_hash"
@@ -185,6 +186,6 @@ def _shaped(rows: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:
     def column(name: str) -> Column:
         if name in rows.columns:
             return sql.column(name)
-        return (F.array() if name == MEMBERS else F.lit(None)).cast(kinds[name]).alias(name)
+        return cast_to(F.array() if name == MEMBERS else F.lit(None), kinds[name]).alias(name)
 
     return rows.select(*map(column, kinds))

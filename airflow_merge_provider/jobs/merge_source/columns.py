@@ -29,6 +29,7 @@ from airflow_merge_provider.jobs.merge_source.variants import (
     as_variant,
     items_of,
 )
+from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import column
 
 _WIDER = (ByteType, ShortType, IntegerType, LongType)
@@ -133,16 +134,16 @@ def _given(name: str, kind: DataType | None, made: _Property) -> Column:
     one = VARIANT if made.kind is None else made.kind
     if kind is None or isinstance(kind, NullType):
         return (
-            F.lit(None).cast(VARIANTS if made.kind is None else ArrayType(made.kind))
+            cast_to(F.lit(None), VARIANTS if made.kind is None else ArrayType(made.kind))
             if made.listed
-            else F.lit(None).cast(one)
+            else cast_to(F.lit(None), one)
         )
     value = column(name)
     if not made.listed:
-        return as_variant(value, kind) if made.kind is None else value.cast(made.kind)
+        return as_variant(value, kind) if made.kind is None else cast_to(value, made.kind)
     if made.kind is not None:
         listed = value if isinstance(kind, ArrayType) else F.when(value.isNotNull(), F.array(value))
-        return listed.cast(made.sent)
+        return cast_to(listed, made.sent)
     if isinstance(kind, ArrayType):
         return items_of(value, kind)
     variant = as_variant(value, kind)

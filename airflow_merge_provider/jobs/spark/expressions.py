@@ -1,4 +1,4 @@
-"""Many columns in one expression, as a tree of little depth.
+"""Build expressions: many columns as a tree of little depth, and casts.
 
 Spark walks expressions by recursion, and so do the messages of Spark Connect: a chain of some hundred
 operators, one for each column of a wide table, overflows the stack.
@@ -6,9 +6,39 @@ operators, one for each column of a wide table, overflows the stack.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pyspark.sql import Column, functions as F
+from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+from pyspark.sql.utils import is_remote
+
+
+def add_columns(frame: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
+    """Add or replace columns, or none: Spark Connect takes no empty mapping."""
+    return frame.withColumns(dict(columns)) if columns else frame
+
+
+def cast_to(value: Column, kind: DataType | str) -> Column:
+    """Cast to a type of a DataFrame's schema, or to one that is given in SQL.
+
+    Spark Connect would turn a plain string type into one with an explicit collation, which delta-rs and other
+    readers of a table do not know.
+    """
+    return value.cast(_with_plain_strings(kind) if isinstance(kind, DataType) and is_remote() else kind)
+
+
+def _with_plain_strings(kind: DataType) -> DataType:
+    if isinstance(kind, StringType) and type(kind) is StringType and kind.isUTF8BinaryCollation():
+        return StringType("")
+    if isinstance(kind, ArrayType):
+        return ArrayType(_with_plain_strings(kind.elementType), kind.containsNull)
+    if isinstance(kind, MapType):
+        key, value = map(_with_plain_strings, (kind.keyType, kind.valueType))
+        return MapType(key, value, kind.valueContainsNull)
+    if isinstance(kind, StructType):
+        fields = ((each.name, _with_plain_strings(each.dataType), each.nullable) for each in kind)
+        return StructType([StructField(*each) for each in fields])
+    return kind
 
 
 def every(conditions: Iterable[Column]) -> Column:

@@ -26,6 +26,7 @@ from airflow_merge_provider.jobs.delta.writer import (
 from airflow_merge_provider.jobs.run.previous_run import load_previous_run
 from airflow_merge_provider.jobs.run.retry import OwnAttemptWonError, commit_run
 from airflow_merge_provider.jobs.spark.session import override_settings
+from tests.conformance.lean import new_session
 from tests.jobs.delta_log import commits
 
 CAP = "merge_source"
@@ -109,7 +110,7 @@ def test_two_replacements_at_once_do_not_both_land(spark, target):
     expected = load_previous_run(spark, target, CAP)
 
     def replaced(name: str) -> str:
-        rows = _rows(spark.newSession(), *[(number, name) for number in range(0, 60, 7)])
+        rows = _rows(new_session(spark), *[(number, name) for number in range(0, 60, 7)])
         write = lambda: replace_rows(target, rows, KEY)  # noqa: E731
         try:
             commit_run(rows.sparkSession, target, CAP, expected, {}, write)
@@ -330,7 +331,7 @@ def test_of_two_writers_at_once_one_wins_whole(spark, target, first):
     """Two sessions that saw the same last run: one commit more, the winner's rows, an error for the other."""
     if not first:
         _create(spark, target, *[(n, "old") for n in range(50)])
-    sessions = [spark.newSession(), spark.newSession()]
+    sessions = [new_session(spark), new_session(spark)]
     seen = [load_previous_run(session, target, CAP) for session in sessions]
 
     def write(who: int) -> object:

@@ -97,7 +97,7 @@ def test_a_malformed_file_of_a_store_goes_to_its_failure(lean, bucket):
 
 def test_a_spark_elsewhere_needs_the_jars_of_the_store(lean, bucket, monkeypatch):
     """Copies on this machine would not help it."""
-    monkeypatch.setattr(spools, "is_remote", lambda: True)
+    monkeypatch.setattr(spools, "is_local", lambda spark: False)
 
     with pytest.raises(SetupError, match="Spark has no file system for memory"):
         Spool(lean).bring(storage(bucket), [])
