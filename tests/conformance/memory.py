@@ -107,6 +107,10 @@ class MemoryTarget:
             raise AssertionError("nothing was written yet")
         return self.rows
 
+    def count_live_rows(self) -> int:
+        """Return how many rows there are."""
+        return self.read_rows().count()
+
     def pin(self) -> PinnedDataset:
         """Return the rows as a run pins a dataset."""
         return PinnedDataset(self.dataset, self.last.version if self.last else None, rows=self.rows)

@@ -124,7 +124,9 @@ class SideTable:
         version = self.version
         if version is None:
             return
-        is_named = any(entry.version == version for entry in lineage.entries)
+        # A history that does not reach back to the version, whose commit has aged out, is believed.
+        is_old = bool(self._history) and self._history[-1].version > version
+        is_named = is_old or any(entry.version == version for entry in lineage.entries)
         later = [entry for entry in lineage.entries if entry.version > version]
         if not is_named or any(map(self._is_uncommitted, later)):
             restore_table(self._spark, self.dataset, version)

@@ -126,6 +126,12 @@ def count_records(spark: SparkSession, pinned: PinnedDataset, *, live: bool = Fa
     return count_rows_at(spark, pinned.dataset, pinned.version, live=live)
 
 
+def count_live_rows(spark: SparkSession, pinned: PinnedDataset) -> int:
+    """Return how many rows a dataset has: from its log if that says it, else by a scan."""
+    known = count_records(spark, pinned, live=True)
+    return read_dataset(spark, pinned).count() if known is None else known
+
+
 def find_non_null_columns(spark: SparkSession, pinned: PinnedDataset) -> frozenset[str]:
     """Name columns of a dataset in which there is no NULL, as far as that can be told at once."""
     if pinned.version is None or pinned.rows is not None or pinned.dataset.format != "delta":

@@ -14,7 +14,7 @@ from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.schema import Schema
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs.delta.log import read_properties
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, read_dataset
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, count_live_rows, read_dataset
 from airflow_merge_provider.jobs.delta.writer import (
     COLUMN_MAPPING,
     append_rows,
@@ -73,7 +73,7 @@ class TableTarget(Target):
             raise DataError.of(problems)
 
     def standing(self, spark: SparkSession) -> int:
-        return read_dataset(spark, PinnedDataset(self.dataset, self.last.version)).count() if self.last else 0
+        return count_live_rows(spark, PinnedDataset(self.dataset, self.last.version)) if self.last else 0
 
     def write(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> Written:
         def write() -> None:

@@ -27,6 +27,7 @@ from airflow_merge_provider.core.source_offset import (
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import (
     PinnedDataset,
+    count_live_rows,
     pin_dataset,
     read_dataset,
 )
@@ -226,7 +227,7 @@ class _Run:
         """Weigh the run against the rows that stand in the target."""
         if seen.last is None:
             return Risk(0, 0)
-        before = read_dataset(self._spark, PinnedDataset(self._target, seen.last.version)).count()
+        before = count_live_rows(self._spark, PinnedDataset(self._target, seen.last.version))
         if self._request.full_refresh:
             return Risk.anew(counts["inserted"], before)
         return Risk(sum(counts[kind] for kind in ("inserted", "updated", "removed")), before)

@@ -218,7 +218,7 @@ class _Run:
         """Weigh the run against the rows that stand in the target."""
         if self.last is None:
             return Risk(0, 0)
-        before = self.target.read_rows().count()
+        before = self.target.count_live_rows()
         if self.request.full_refresh:
             return Risk.anew(found.inserts, before)
         return Risk(found.inserts + found.others, before)

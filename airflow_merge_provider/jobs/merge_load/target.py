@@ -26,6 +26,9 @@ class Target(Protocol):
     def read_rows(self) -> DataFrame:
         """Return the rows as the run found them."""
 
+    def count_live_rows(self) -> int:
+        """Return how many rows the run found."""
+
     def write(
         self, found: Weighed, state: Mapping[str, Any], *, full: bool, shape: Shape | None
     ) -> CommitResult:

@@ -100,11 +100,11 @@ def load_previous_run(
     run_after = None if request is None or request.run_after is None else request.run_after // 1000
     history, lineage = [], Lineage((), is_complete=False)
     own: list[RunCommit] = []
-    for limit in (HISTORY_PAGE, None):
+    for limit in (HISTORY_PAGE, 10 * HISTORY_PAGE, None):
         history = read_history(spark, target, limit)
         if not history:
             return None
-        if limit is not None:
+        if limit == HISTORY_PAGE:
             require_owner(spark, target, capability)
         lineage = trace_lineage(history, partial(find_restored_version, spark, target))
         runs = _list_runs(lineage.entries, capability)

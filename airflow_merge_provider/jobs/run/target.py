@@ -9,7 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, count_records, read_dataset
+from airflow_merge_provider.jobs.delta.table import (
+    PinnedDataset,
+    count_live_rows,
+    count_records,
+    read_dataset,
+)
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun, load_previous_run
 from airflow_merge_provider.jobs.run.retry import commit_run
@@ -40,6 +45,10 @@ class TargetTable:
     def count_rows(self) -> int | None:
         """Return how many rows the table's files hold; None if only a scan can tell."""
         return count_records(self._spark, self._pinned)
+
+    def count_live_rows(self) -> int:
+        """Return how many rows the run found, without deleted ones."""
+        return count_live_rows(self._spark, self._pinned)
 
     def commit(self, state: Mapping[str, Any], write: Callable[[], object]) -> CommitResult:
         """Run ``write`` as the run's one commit.
