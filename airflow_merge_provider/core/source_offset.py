@@ -16,7 +16,6 @@ from typing import Any
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://?")
 _SAME_STORES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
 _SOURCES, _TABLES, _COMMITS = "sources", "tables", "commits"
-KEYS = (_SOURCES, _TABLES, _COMMITS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class SideTable:
 
         :raises ConflictError: if another run has written to the table since it was found.
         """
-        return self._commit(partial(overwrite_table, self.dataset, rows), rows)
+        return self._commit_write(partial(overwrite_table, self.dataset, rows), rows)
 
     def append_rows(self, rows: DataFrame, *, new_columns: bool = False) -> CommitResult:
         """Add rows to those that belong to the target, or create the table.
@@ -97,7 +97,7 @@ class SideTable:
         if self.version is None:
             return self.replace_rows(rows)
         self.restore()
-        return self._commit(partial(append_rows, self.dataset, rows, new_columns=new_columns), rows)
+        return self._commit_write(partial(append_rows, self.dataset, rows, new_columns=new_columns), rows)
 
     def delete_rows(self, keys: DataFrame, condition: str) -> CommitResult:
         """Delete the rows that meet one of ``keys``; ``condition`` calls the sides ``OLD`` and ``NEW``.
@@ -105,9 +105,11 @@ class SideTable:
         :raises ConflictError: if another run has written to the table since it was found.
         """
         clauses = ["WHEN MATCHED THEN DELETE"]
-        return self._commit(partial(merge_rows, self._spark, self.dataset, keys, condition, clauses), keys)
+        return self._commit_write(
+            partial(merge_rows, self._spark, self.dataset, keys, condition, clauses), keys
+        )
 
-    def _commit(self, write: Callable[[], object], rows: DataFrame) -> CommitResult:
+    def _commit_write(self, write: Callable[[], object], rows: DataFrame) -> CommitResult:
         latest = self.latest_version
         if latest is None:
             write = partial(create_table, self.dataset, rows, self.owner)

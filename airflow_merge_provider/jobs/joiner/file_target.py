@@ -104,7 +104,7 @@ class FileTarget(Target):
         )
         if not self.folder.record(entry):
             self.folder.discard(stage)
-            raise self._conflict(number, state)
+            raise self._build_conflict_error(number, state)
         self.folder.settle(entry)
         return Written(number, outputs)
 
@@ -122,11 +122,11 @@ class FileTarget(Target):
             last = self.folder.content().last
             if last is not None and last.number >= number:
                 # The run that was first has taken this one's files away.
-                raise self._conflict(number, state) from error
+                raise self._build_conflict_error(number, state) from error
             raise
         return int(seen.get["rows"])
 
-    def _conflict(self, number: int, state: Mapping[str, Any]) -> ConflictError:
+    def _build_conflict_error(self, number: int, state: Mapping[str, Any]) -> ConflictError:
         message = f"Another run wrote {self.dataset.uri} first: run {number} is taken; run it again"
         later = (each for each in self.folder.entries() if each.number >= number)
         if any(each.state.get("token") == state["token"] for each in later):

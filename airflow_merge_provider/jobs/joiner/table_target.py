@@ -50,8 +50,8 @@ class TableTarget(Target):
             last.state,
             Written(last.run_version, last.rows),
             last.changed_by is not None,
-            _describe(last.own_commit),
-            _describe(last.cleared_commit),
+            _describe_commit(last.own_commit),
+            _describe_commit(last.cleared_commit),
             last,
         )
 
@@ -92,5 +92,5 @@ class TableTarget(Target):
         return read_properties(spark, self.dataset).get(COLUMN_MAPPING, "none") != "none"
 
 
-def _describe(commit: RunCommit | None) -> tuple[Written, Mapping[str, Any]] | None:
+def _describe_commit(commit: RunCommit | None) -> tuple[Written, Mapping[str, Any]] | None:
     return None if commit is None else (Written(commit.version, commit.rows), commit.state)

@@ -54,13 +54,13 @@ class Target(ABC):
         """
         done = self.own or (self.cleared if self.append else None)
         if done is not None:
-            return _describe(*done, changed=True)
+            return _describe_result(*done, changed=True)
         is_same = self.state.get("fingerprint") == fingerprint and is_same_reads(self.state, offsets)
         # Rows that another writer changed can be made again, but not appended again.
         is_intact = self.is_whole() and (self.append or not self.is_changed)
         if not self.state or full_refresh or not is_same or not is_intact:
             return None
-        return _describe(self.written, self.state, changed=False)
+        return _describe_result(self.written, self.state, changed=False)
 
     def is_whole(self) -> bool:
         """Tell whether all that the last run wrote is still there."""
@@ -100,6 +100,6 @@ class Target(ABC):
         return Problem("write_mode", "schema", f"{self.dataset.uri}: {message}", hint)
 
 
-def _describe(written: Written, state: Mapping[str, Any], *, changed: bool) -> dict[str, Any]:
+def _describe_result(written: Written, state: Mapping[str, Any], *, changed: bool) -> dict[str, Any]:
     kept = {name: state.get(name) for name in _KEPT}
     return {"changed": changed, "version": written.version, "outputs": written.outputs, **kept}

@@ -40,16 +40,18 @@ def require_continuity(
     if config.incremental:
         if previous.number and previous.run_version is None:
             message = f"the history of {target.uri} does not say any more how far its source was folded"
-            raise refuse("source", message, "run once with full_refresh=True")
+            raise build_refusal("source", message, "run once with full_refresh=True")
         if reason := _find_break(spark, source, offsets, offset):
             message = f"the changes of {source.dataset.uri} cannot be read: {reason}"
-            raise refuse("source", message, "run once with full_refresh=True, or with incremental=False")
+            raise build_refusal(
+                "source", message, "run once with full_refresh=True, or with incremental=False"
+            )
     problems = list(continuity.breaks(previous.state.get("fixed", {}), continuity.fixed(config)))
     if problems:
         raise ConfigError.of(problems)
 
 
-def refuse(path: str, message: str, hint: str) -> DataError:
+def build_refusal(path: str, message: str, hint: str) -> DataError:
     """Return the error of a run that may not continue."""
     return DataError.of([Problem(path, "refused", message, hint)])
 
@@ -57,7 +59,7 @@ def refuse(path: str, message: str, hint: str) -> DataError:
 def _require_single_source(target: Dataset, others: Sequence[str]) -> None:
     if others:
         message = f"{target.uri} holds rows of other sources, too: {', '.join(others)}"
-        raise refuse("full_refresh", message, "drop the target and fold every source anew")
+        raise build_refusal("full_refresh", message, "drop the target and fold every source anew")
 
 
 def _find_break(

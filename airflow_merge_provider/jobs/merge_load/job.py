@@ -160,7 +160,7 @@ class _Run:
         """Report the commit of an earlier attempt, which may have left elements of rows that are gone."""
         cleared = {}
         if self.config.nested == "tables" and self.request.until == "commit":
-            cleared = self._list_tables().clear_elements()
+            cleared = self._list_tables().clear_elements(int(done.state["number"]))
         nested_in = {tail: {"deleted": count} for tail, count in cleared.items()}
         counts = done.state.get("counts")
         return self.report(version=done.version, counts=counts, changed=True, nested=nested_in)
@@ -304,12 +304,18 @@ class _Run:
         elif lists is not None:
             tables.restore()
         if lists is not None:
-            cleared = tables.clear_elements()
+            cleared = tables.clear_elements(self._committed_number(changed=changed))
         in_lists = {
             tail: {"inserted": added.get(tail, 0), "deleted": cleared.get(tail, 0)}
             for tail in sorted({*added, *cleared})
         }
         return self.report(taken.said, version=version, counts=counts, changed=changed, nested=in_lists)
+
+    def _committed_number(self, *, changed: bool) -> int:
+        """Return the number of the run whose rows the target holds after this one."""
+        if self.last is None:
+            return 1
+        return self.last.number + 1 if changed else self.last.run_number
 
     def _list_tables(self) -> ListTables:
         return ListTables(self.spark, self.target.dataset, self.last)

@@ -92,24 +92,26 @@ class ListTables:
         number = self._previous.number + 1 if self._previous else 1
         added = {}
         for tail, elements in lists.elements(written):
-            self._tables[tail] = self._open(tail, number)
+            self._tables[tail] = self._open_table(tail, number)
             added[tail] = _append_elements(self._tables[tail], elements, evolution)
         return added
 
-    def clear_elements(self) -> dict[str, int]:
-        """Delete the elements whose row is not in the target any more, and count them for each table."""
-        number = self._previous.run_number if self._previous else 1
+    def clear_elements(self, number: int) -> dict[str, int]:
+        """Delete the elements whose row is not in the target any more, and count them for each table.
+
+        :param number: the run whose rows the target holds now.
+        """
         roots = self._spark.table(sql.table(self._target)).select(column(ROW_ID).alias(ROOT_ID))
-        tables = {tail: self._tables.get(tail) or self._open(tail, number) for tail in self.tails}
+        tables = {tail: self._tables.get(tail) or self._open_table(tail, number) for tail in self.tails}
         return {tail: _delete_elements(table, roots) for tail, table in tables.items()}
 
     def restore(self) -> None:
         """Let the tables go back with a target that was restored."""
         if self._previous is not None and self._previous.is_restored:
             for tail in self._known:
-                self._open(tail, self._previous.run_number).restore()
+                self._open_table(tail, self._previous.run_number).restore()
 
-    def _open(self, tail: str, number: int) -> SideTable:
+    def _open_table(self, tail: str, number: int) -> SideTable:
         """Open a table; ``number`` is that of the run which it is written for."""
         last = self._previous
         named = last.side_table_versions.get(tail) if last else None

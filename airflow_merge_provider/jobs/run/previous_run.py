@@ -112,14 +112,14 @@ def load_previous_run(
         is_found = bool(own) or request is None or _reaches(history, run_after)
         if len(history) != limit or (runs and is_found):
             break
-    found = _describe(spark, target, capability, history, lineage)
+    found = _build_previous_run(spark, target, capability, history, lineage)
     if request is None or not own:
         return found
     attempts = [run for run in own if request.run.is_same_attempt(run.state.get(_TOKEN))]
     return replace(found, own_commit=next(iter(attempts), None), cleared_commit=own[0])
 
 
-def _describe(
+def _build_previous_run(
     spark: SparkSession, target: Dataset, capability: str, history: Sequence[HistoryEntry], lineage: Lineage
 ) -> PreviousRun:
     version = history[0].version

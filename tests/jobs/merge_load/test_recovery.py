@@ -113,12 +113,19 @@ def test_two_attempts_of_one_run_write_lists_once(loads: MakeLoads, monkeypatch:
     assert sorted(row["k"] for row in made.rows_of("__kids")) == ["o", "x", "z"]
 
 
-def test_lists_go_back_with_a_restored_target(loads: MakeLoads) -> None:
+@pytest.mark.parametrize(
+    ("undone", "kids"),
+    [({"id": 1, "kids": [{"k": "new"}]}, ["new", "z"]), ({"id": 1, "v": "without lists"}, ["z"])],
+    ids=["other list", "no list"],
+)
+def test_lists_go_back_with_a_restored_target(
+    loads: MakeLoads, undone: dict[str, Any], kids: list[str]
+) -> None:
     """Elements that the undone run cleared are there again, and those that it added are not."""
     made = loads("upsert", nested="tables", **KEY)
     made.load(LISTS)
-    made.load([{"id": 1, "kids": [{"k": "new"}]}])
-    assert sorted(row["k"] for row in made.rows_of("__kids")) == ["new", "z"]
+    made.load([undone])
+    assert sorted(row["k"] for row in made.rows_of("__kids")) == kids
     sql(made, "RESTORE TABLE {target} TO VERSION AS OF 0")
 
     made.load(LISTS)
