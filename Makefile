@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo ui test test-e2e quick lint fix bench clean
+.PHONY: help install demo ui test test-e2e quick lint docs fix bench clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13,$(shell $(name) -c \
 	'import sys; 0x30b <= sys.hexversion >> 16 < 0x30e and print("$(name)")' 2>/dev/null)))
@@ -59,6 +59,9 @@ lint: $(STAMP)  ## Check style, types and the import rule
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(STAMP)  ## Write the parts of the pages that come from the code
+	$(BIN)/python docs/generate.py
 
 fix: $(STAMP)  ## Mend what can be mended by a program
 	$(BIN)/ruff check --fix .

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_merge_provider.core.joiner import config as joiner
-from airflow_merge_provider.core.merge_engine import checks as engine_checks, config as merge_engine
-from airflow_merge_provider.core.merge_load import config as merge_load
-from airflow_merge_provider.core.merge_record import config as merge_record
-from airflow_merge_provider.core.merge_source import config as merge_source
+from airflow_merge_provider.core.joiner import config as joiner, counts as joiner_counts
+from airflow_merge_provider.core.merge_engine import (
+    checks as engine_checks,
+    config as merge_engine,
+    counts as engine_counts,
+)
+from airflow_merge_provider.core.merge_load import config as merge_load, counts as load_counts
+from airflow_merge_provider.core.merge_record import config as merge_record, counts as record_counts
+from airflow_merge_provider.core.merge_source import config as merge_source, counts as source_counts
 from airflow_merge_provider.core.model import Config
+from airflow_merge_provider.core.report import Measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +24,15 @@ class Capability:
     """One kind of job: its configuration, how it is found in what users paste, and what that names.
 
     ``references`` gives every dataset by the path that errors name, ``warnings`` what is probably not meant.
+    ``counts`` are those of its reports, ``check_counts`` those of reports of its checks.
     """
 
     config: type[Config]
+    counts: Sequence[Measure]
     unpack: Callable[[Mapping[str, Any]], dict[str, Any]]
     references: Callable[[Any], dict[str, Any]]
     warnings: Callable[[Any], list[str]]
+    check_counts: Sequence[Measure] = ()
 
 
 def _merge_source_references(config: merge_source.MergeSourceConfig) -> dict[str, str]:
@@ -41,18 +49,44 @@ def _merge_record_references(config: merge_record.MergeRecordConfig) -> dict[str
 
 
 CAPABILITIES = {
-    "joiner": Capability(joiner.JoinerConfig, joiner.from_stage, joiner.references, joiner.warnings),
-    "merge_engine": Capability(
-        merge_engine.MergeEngineConfig, dict, merge_engine.references, engine_checks.warnings
+    "joiner": Capability(
+        joiner.JoinerConfig, joiner_counts.COUNTS, joiner.from_stage, joiner.references, joiner.warnings
     ),
-    "merge_load": Capability(merge_load.MergeLoadConfig, dict, merge_load.references, merge_load.warnings),
+    "merge_engine": Capability(
+        merge_engine.MergeEngineConfig,
+        engine_counts.COUNTS,
+        dict,
+        merge_engine.references,
+        engine_checks.warnings,
+    ),
+    "merge_load": Capability(
+        merge_load.MergeLoadConfig,
+        load_counts.COUNTS,
+        dict,
+        merge_load.references,
+        merge_load.warnings,
+        load_counts.CHECK_COUNTS,
+    ),
     "merge_record": Capability(
-        merge_record.MergeRecordConfig, dict, _merge_record_references, merge_record.warnings
+        merge_record.MergeRecordConfig,
+        record_counts.COUNTS,
+        dict,
+        _merge_record_references,
+        merge_record.warnings,
     ),
     "merge_source": Capability(
         merge_source.MergeSourceConfig,
+        source_counts.COUNTS,
         merge_source.from_pipe,
         _merge_source_references,
         merge_source.warnings,
     ),
 }
+
+
+def list_counts() -> Iterator[tuple[str, Sequence[Measure]]]:
+    """Yield every kind of report: its job, and its counts."""
+    for job, capability in CAPABILITIES.items():
+        yield job, capability.counts
+        if capability.check_counts:
+            yield job, capability.check_counts

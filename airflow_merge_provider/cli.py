@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from airflow_merge_provider import __version__
-from airflow_merge_provider.capabilities import CAPABILITIES
+from airflow_merge_provider.capabilities import CAPABILITIES, list_counts
 from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.errors import (
     ConfigError,
@@ -30,6 +30,7 @@ from airflow_merge_provider.core.merge_source.explanation import told
 from airflow_merge_provider.core.pipe.config import PipeConfig
 from airflow_merge_provider.core.population import DEFAULT_OFFSET, Population, population
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
+from airflow_merge_provider.core.report_schema import build_report_schema
 from airflow_merge_provider.delta_target import owner
 from airflow_merge_provider.explain import explain, explain_between
 from airflow_merge_provider.launch import LOCAL, make_archive, run_job, serve
@@ -91,15 +92,21 @@ def _check(options: argparse.Namespace) -> int:
     return 0
 
 
-def _schema(options: argparse.Namespace) -> int:
-    if options.of in CAPABILITIES:
-        schema = CAPABILITIES[options.of].config.model_json_schema()
-    elif options.of == "request":
+def build_schema(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of a job's configuration, a request, a result or a report."""
+    if name in CAPABILITIES:
+        schema = CAPABILITIES[name].config.model_json_schema()
+    elif name == "request":
         schema = JobRequest.model_json_schema()
+    elif name == "report":
+        schema = build_report_schema(list_counts())
     else:
         schema = TypeAdapter(JobResult | JobFailure).json_schema()
-    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    print(json.dumps({**dialect, **schema}, indent=2, ensure_ascii=False))
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _schema(options: argparse.Namespace) -> int:
+    print(json.dumps(build_schema(options.of), indent=2, ensure_ascii=False))
     return 0
 
 
@@ -303,7 +310,7 @@ def _parser() -> argparse.ArgumentParser:
     check = command("check", _check, "check a pipe, a configuration or a request; say all that is wrong")
     _add_file(check)
     schema = command("schema", _schema, "print the JSON Schema of a configuration, a request or a result")
-    schema.add_argument("of", choices=[*CAPABILITIES, "request", "result"], help="what to describe")
+    schema.add_argument("of", choices=[*CAPABILITIES, "request", "result", "report"], help="what to describe")
     server = command("connect-server", _connect_server, "start a Spark Connect server on this machine")
     server.add_argument("--host", default="127.0.0.1", help="the address to listen on (%(default)s)")
     server.add_argument("--port", type=int, default=15002, help="the port to listen on (%(default)s)")

@@ -88,12 +88,13 @@ class JobProcess:
     def run(self) -> JobResult | JobFailure:
         """Start the child, hand its lines on, wait for its end and read its answer."""
         work = Path(tempfile.mkdtemp(prefix="merge-"))
+        began = time.monotonic()
         try:
             command, env = self._command(work)
             last = self._follow(command, env)
             result = work / "result.json"
             if result.is_file():
-                return read_result(result)
+                return read_result(result, time.monotonic() - began)
             raise JobError(self._no_answer(last))
         finally:
             shutil.rmtree(work, ignore_errors=True)

@@ -53,7 +53,8 @@ def facets(report: Mapping[str, Any]) -> OperatorLineage[Any, Any] | None:
             "facets": {} if version is None else {"version": facet},
         }
 
-    rows = (report.get("counts") or {}).get("outputs")
+    written = report.get("rows") or {}
+    rows = None if written.get("inserted") is None else written["inserted"] + (written.get("updated") or 0)
     statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
         rowCount=rows, producer=_PRODUCER
     )
@@ -75,11 +76,12 @@ def facets(report: Mapping[str, Any]) -> OperatorLineage[Any, Any] | None:
 def _with_columns(described: dict[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
     """Add which fields of which sources each column shows, and which decide on the rows.
 
-    A report says the first as ``columns``, each ``from`` one field or several, and the second as ``keys``.
+    The details of a join say the first as ``columns``, each ``from`` one field or several, and the second as
+    ``keys``.
     """
     from openlineage.client.facet_v2 import column_lineage_dataset as facet_v2  # noqa: PLC0415 - optional
 
-    sources = report.get("sources") or {}
+    sources, details = report.get("sources") or {}, report.get("details") or {}
 
     def inputs(shown: str | Sequence[str], kind: str, how: str) -> list[Any]:
         found = []
@@ -92,10 +94,10 @@ def _with_columns(described: dict[str, Any], report: Mapping[str, Any]) -> dict[
 
     fields = {
         str(column["name"]): facet_v2.Fields(inputFields=inputs(column["from"], "DIRECT", "IDENTITY"))
-        for column in report.get("columns") or ()
+        for column in details.get("columns") or ()
     }
     if not fields:
         return described
-    keys = [key for clause in report.get("keys") or () for key in inputs(clause, "INDIRECT", "JOIN")]
+    keys = [key for clause in details.get("keys") or () for key in inputs(clause, "INDIRECT", "JOIN")]
     facet = facet_v2.ColumnLineageDatasetFacet(fields=fields, dataset=keys, producer=_PRODUCER)
     return {**described, "facets": {**described["facets"], "columnLineage": facet}}

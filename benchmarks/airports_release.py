@@ -103,7 +103,7 @@ def _run(
 
 
 def _told(what: str, report: dict[str, Any], seconds: float) -> None:
-    print(f"{what}: {seconds:.1f} s, changed {report['changed']}, {report['counts']}, {report['totals']}")
+    print(f"{what}: {seconds:.1f} s, changed {report['changed']}, {report['rows']}, {report['counts']}")
 
 
 def _live(spark: SparkSession, target: Path) -> DataFrame:

@@ -82,7 +82,7 @@ def _ours(spark: SparkSession, folder: Path, keys: int | None = None) -> Mapping
     )
     with override_settings(spark, {} if keys is None else {KEYS_ON_DRIVER: str(keys)}):
         report = run(spark, request, Progress(out=str))
-    return {"clusters": report["counts"]["golden"], "steps": report["seconds"]}
+    return {"clusters": report["counts"]["live_rows"], "steps": report["seconds"]}
 
 
 def _graphx(spark: SparkSession, folder: Path) -> Mapping[str, Any]:

@@ -83,7 +83,7 @@ def _ours(spark: SparkSession, folder: Path, target: Path, values: str) -> Mappi
         "jobs": jobs,
         "bytes_written": size_of(target),
         "steps": report["seconds"],
-        "golden": report["counts"]["golden"],
+        "golden": report["counts"]["live_rows"],
     }
 
 

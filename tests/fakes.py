@@ -4,17 +4,30 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from airflow_merge_provider.core.merge_source.counts import COUNTS
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult
+from airflow_merge_provider.core.report import fill_counts
 
 REPORT = {
     "job": "merge_source",
     "changed": True,
     "dry_run": False,
-    "target": {"dataset": "golden", "uri": "/lake/golden", "version": 3},
-    "sources": {"crm": {"uri": "/lake/crm", "version": 7}, "erp": {"uri": "/lake/erp", "version": 2}},
-    "counts": {"entities": 5, "outputs": 3, "new": 3, "changed": 0, "deleted": 0},
-    "seconds": {"session": 4.0, "read": 0.5, "cluster": 1.25, "commit": 0.75},
+    "run_mode": "incremental",
+    "run_mode_reason": "changed since the previous run: crm",
+    "target": {"dataset": "golden", "uri": "/lake/golden", "version_before": 2, "version": 3},
+    "sources": {
+        "crm": {"uri": "/lake/crm", "version": 7, "rows": 3},
+        "erp": {"uri": "/lake/erp", "version": 2, "rows": 2},
+    },
+    "rows": {"inserted": 2, "updated": 1, "deleted": 0, "unchanged": 0},
+    "counts": {**fill_counts(COUNTS, {}), "entities": 5, "live_rows": 3, "merged_rows": 1},
+    "details": {"cluster_sizes": {"1": 2, "3": 1}},
+    "seconds": {"launch": 1.5, "session": 4.0, "read": 0.5, "cluster": 1.25, "commit": 0.75, "other": 0.1},
     "warnings": [],
+    "populated": None,
+    "became_populated": False,
+    "approved_by": None,
+    "truncated": [],
 }
 
 
@@ -46,4 +59,7 @@ class FakeSparkJobHook:
 
 def unchanged() -> JobResult:
     """Give the answer of a run that found nothing new."""
-    return JobResult(report={**REPORT, "changed": False, "counts": {"entities": 5, "outputs": 3}})
+    rows = {"inserted": 0, "updated": 0, "deleted": 0, "unchanged": 3}
+    reason = "no source has changed since the previous run"
+    quiet = {"run_mode": "noop", "run_mode_reason": reason, "changed": False, "rows": rows}
+    return JobResult(report={**REPORT, **quiet})

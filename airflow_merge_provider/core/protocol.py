@@ -22,6 +22,7 @@ from airflow_merge_provider.core.errors import (
     SetupError,
 )
 from airflow_merge_provider.core.population import Population
+from airflow_merge_provider.core.report import add_launch_seconds
 
 PROTOCOL_VERSION: Literal[1] = 1
 
@@ -127,14 +128,16 @@ def read_request(path: Path) -> JobRequest:
         raise ConfigError.of([problem]) from None
 
 
-def read_result(path: Path) -> JobResult | JobFailure:
+def read_result(path: Path, elapsed: float) -> JobResult | JobFailure:
     """Read a result file.
 
+    :param elapsed: the seconds that the run took, from its launch on.
     :raises JobError: when the file is no result of this protocol version.
     """
     text = path.read_text(encoding="utf-8")
     try:
-        return JobResult.model_validate_json(text)
+        result = JobResult.model_validate_json(text)
+        return JobResult(report=add_launch_seconds(result.report, elapsed))
     except ValidationError:
         pass
     try:

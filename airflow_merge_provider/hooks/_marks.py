@@ -41,7 +41,7 @@ def marked_among(assets: Iterable[Any], context: Context) -> list[str]:
 def note(asset: Asset, report: Mapping[str, Any], context: Context) -> None:
     """Mark a catalog table as populated once it is, for whoever cannot read it; take back only own marks."""
     store = context.get("asset_state_store")
-    if store is None or "populated" not in report or not is_catalog(asset):
+    if store is None or report.get("populated") is None or not is_catalog(asset):
         return
     if report["populated"]:
         store[asset].set(MARK, {"run_id": context["run_id"], "job": report.get("job")})

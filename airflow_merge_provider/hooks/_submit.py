@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -49,11 +50,12 @@ class SubmitProcess:
         """
         java()
         work = Path(tempfile.mkdtemp(prefix="merge-"))
+        began = time.monotonic()
         try:
             self._stock = self._hook(work)
             write_private(work / "request.json", self._request.model_dump_json())
             self._submit(work, self._stock)
-            return read_result(work / "result.json")
+            return read_result(work / "result.json", time.monotonic() - began)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 

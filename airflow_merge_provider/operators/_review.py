@@ -12,7 +12,8 @@ from airflow.sdk import Context
 from airflow_merge_provider.core.errors import RiskError
 
 APPLY, REJECT = "Apply", "Reject"
-_SHOWN = ("counts", "totals", "largest", "cluster_sizes")
+_SHOWN = ("rows", "counts")
+_SIZES = "cluster_sizes"
 
 
 def ask(context: Context, target: str, risk: RiskError, *, within: timedelta | None, method: str) -> NoReturn:
@@ -58,9 +59,11 @@ def body(report: Mapping[str, Any]) -> str:
         f"| rows that change, of all | {report['change_ratio']:g} |",
     ]
     for part in _SHOWN:
-        content = report.get(part)
-        if isinstance(content, Mapping):
-            lines += [f"| {part}: {name} | {value} |" for name, value in content.items()]
+        lines += [
+            f"| {part}: {name} | {value} |" for name, value in report[part].items() if value is not None
+        ]
+    sizes = report["details"].get(_SIZES) or {}
+    lines += [f"| clusters of {size} entities | {count} |" for size, count in sizes.items()]
     return "\n".join(
         [*lines, "", "Apply lets the run write as much as this and no more; else it asks again."]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -20,13 +21,14 @@ from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem,
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.population import DEFAULT_OFFSET, OFFSETS, Population, population
 from airflow_merge_provider.core.protocol import Job, JobFailure, JobRequest, RunToken
+from airflow_merge_provider.core.report import truncate_report
 from airflow_merge_provider.hooks._marks import marked_among, note
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.hooks.warehouse import find_warehouse
 from airflow_merge_provider.links.merge_report import MergeReportLink
 from airflow_merge_provider.operators import _review
 from airflow_merge_provider.operators._arguments import as_text, assets_in, is_literal, native
-from airflow_merge_provider.operators._report import REPORT_KEY, event_extra, fitting
+from airflow_merge_provider.operators._report import REPORT_KEY, event_extra
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors.base import OperatorLineage
@@ -137,10 +139,14 @@ class SparkJobOperator(BaseOperator):
             raise kind(str(error)) from error
         if approved_by is not None:
             report = {**report, "approved_by": approved_by}
-        self._report = fitting(report)
-        context["ti"].xcom_push(key=REPORT_KEY, value=self._report)
-        self._emit(self._report, context)
-        return self._report
+        # Lineage is told of every column, whatever Airflow's database takes.
+        self._report = report
+        short = truncate_report(report)
+        if short["truncated"]:
+            self.log.info("The report is too long for an XCom; in full: %s", json.dumps(report))
+        context["ti"].xcom_push(key=REPORT_KEY, value=short)
+        self._emit(short, context)
+        return short
 
     def on_kill(self) -> None:
         """End the Spark process of a task that is stopped."""

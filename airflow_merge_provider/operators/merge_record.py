@@ -194,7 +194,7 @@ class MergeRecordOperator(SparkJobOperator):
 
     def _merged(self, context: Context) -> dict[str, Any]:
         report = super().execute(context)
-        context["ti"].xcom_push(key=NEXT_EXPIRY, value=report.get(NEXT_EXPIRY))
+        context["ti"].xcom_push(key=NEXT_EXPIRY, value=report["details"].get(NEXT_EXPIRY))
         return report
 
     def _trigger(self, context: Context) -> LandingTrigger | None:

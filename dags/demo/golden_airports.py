@@ -63,11 +63,12 @@ def story(
 ) -> Iterator[str]:
     """Tell a run from its report and the golden airports that stand for several."""
     counts = report["counts"]
-    yield f"{counts['entities']:,} entities in, {counts['golden']:,} golden airports out; of these,"
-    yield f"{counts['merged']:,} stand for several entities. Golden airports by the entities they stand for:"
+    yield f"{counts['entities']:,} entities in, {counts['live_rows']:,} golden airports out; of these,"
+    merged = counts["merged_rows"]
+    yield f"{merged:,} stand for several entities. Golden airports by the entities they stand for:"
     yield ""
-    most = max(report["cluster_sizes"].values())
-    for size, count in report["cluster_sizes"].items():
+    most = max(report["details"]["cluster_sizes"].values())
+    for size, count in report["details"]["cluster_sizes"].items():
         yield f"  {size:>5} {count:>8,} {'#' * math.ceil(_BAR * count / most)}"
     largest = max(found, key=lambda golden: len(golden.members))
     yield ""

@@ -94,7 +94,8 @@ def _joined(
         return join.rows, {"records_in": records_in(spark, join.frames, pinned)}
     report = run(spark, request, Progress(out=str))
     rows = spark.read.format("delta").load(str(warehouse / TARGET))
-    return rows, {"records_in": report["records_in"], "outputs": report["counts"]["outputs"]}
+    records = {name: each["rows"] for name, each in report["sources"].items()}
+    return rows, {"records_in": records, "outputs": report["counts"]["outputs"]}
 
 
 def _write(place: Path, rows: list[list[Any]], schema: Schema) -> dict[str, str]:

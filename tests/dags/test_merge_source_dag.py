@@ -43,8 +43,10 @@ def test_a_run_that_changed_something_reports_it_everywhere(run_dag, fake_hook, 
     assert extra == {
         "job": "merge_source",
         "run": run.run_id,
+        "run_mode": "incremental",
         "version": 3,
         "uri": "/lake/golden",
+        "rows": REPORT["rows"],
         "counts": REPORT["counts"],
     }
     assert "/tasks/merge/" in xcom(run, "_link_MergeReportLink")

@@ -160,7 +160,7 @@ def test_the_ui_shows_the_runs_until_it_is_interrupted(first, running):
     ui.send_signal(signal.SIGINT)
 
     assert {run["state"] for run in runs} == {"success"}
-    assert report["counts"]["golden"] == 28_532
+    assert report["counts"]["live_rows"] == 28_532
     assert page.status_code == 200
     assert second.returncode == 1
     assert "runs in" in second.stderr.splitlines()[0]

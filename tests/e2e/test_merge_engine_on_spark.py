@@ -47,6 +47,6 @@ def test_a_run_folds_what_is_new_and_tells_of_it(run_dag, asset_events, tmp_path
     told = report(run_dag(dag))
 
     assert told["changed"] is True
-    assert (told["counts"]["records"], told["counts"]["inserted"]) == (6, 2)
+    assert (told["counts"]["records"], told["rows"]["inserted"]) == (6, 2)
     assert told["target"]["version"] == DeltaTable(tmp_path / "totals").version() == 0
     assert [event["version"] for event in asset_events(uri)] == [0]

@@ -32,8 +32,8 @@ def test_the_example_merges_what_has_landed_and_tells_it(run_dag, asset_events, 
         "merged": 1, "failed": 0, "outputs": 600, "files": 6, "failed_files": 0, "lost_files": 0,
         "open_bins": 1, "open_files": 1,
     }  # fmt: skip
-    assert report["reasons"] == {"FULL_ENOUGH": 1}
-    assert report["next_expiry"]
+    assert report["details"]["reasons"] == {"FULL_ENOUGH": 1}
+    assert report["details"]["next_expiry"]
     (output,) = (tmp_path / "readings_merged").glob(
         f"merged-{'-'.join('?' * n for n in (8, 4, 4, 4, 12))}.json"
     )

@@ -12,6 +12,7 @@ import pytest
 from airflow_merge_provider import cli
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
+from tests.fakes import REPORT
 from tests.jobs import probe
 
 PIPE = {
@@ -180,6 +181,7 @@ def test_a_setting_without_a_value_is_refused(file, asked, capsys):
     [
         ("merge_source", {"target": "t", "datasets": ["a a"]}),
         ("request", json.loads(probe.request("s", "t").model_dump_json())),
+        ("report", REPORT),
         ("result", {"protocol": 1, "ok": True, "report": {}}),
         ("result", {"protocol": 1, "ok": False, "code": "data", "message": "no", "retryable": False}),
     ],

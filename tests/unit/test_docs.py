@@ -152,7 +152,8 @@ def test_options_without_effect_are_named():
     """An option that nothing but the configuration and the operator reads is said to have no effect yet."""
     package = ROOT / "airflow_merge_provider"
     rules = (
-        package / f"core/{name}.py" for name in ("merge_source/equality", "merge_source/course", "population")
+        package / f"core/{name}.py"
+        for name in ("merge_source/equality", "merge_source/run_mode", "population")
     )
     readers = [*(package / "jobs").rglob("*.py"), *rules, package / "pipes.py"]
     code = "".join(path.read_text(encoding="utf-8") for path in readers)

@@ -35,7 +35,9 @@ def test_sources_and_target_carry_their_versions():
 
 def test_a_report_without_versions_or_counts_still_names_the_datasets():
     """A dry run on a new target has no version to tell."""
-    lineage = facets({"target": {"uri": "/lake/golden", "version": None}, "sources": {}, "counts": {}})
+    lineage = facets(
+        {"target": {"uri": "/lake/golden", "version": None}, "sources": {}, "rows": {"inserted": None}}
+    )
 
     assert lineage.inputs == []
     assert lineage.outputs[0].facets == {}
@@ -46,7 +48,7 @@ def test_columns_are_led_back_to_the_fields_they_show():
     """Where a report says so; a field's name may hold dots, a source's may not."""
     columns = [{"name": "id", "from": "crm.cust.id"}, {"name": "mail", "from": "erp.email"}]
 
-    (output,) = facets({**REPORT, "columns": columns}).outputs
+    (output,) = facets({**REPORT, "details": {"columns": columns}}).outputs
 
     told = output.facets["columnLineage"].fields
     found = {name: [(each.name, each.field) for each in of.inputFields] for name, of in told.items()}
@@ -58,7 +60,7 @@ def test_keys_of_a_join_are_told_once_for_the_whole_dataset():
     """They decide which rows there are; a column may show the key of whichever source has it."""
     columns = [{"name": "id", "from": ["crm.id", "erp.no"]}]
 
-    (output,) = facets({**REPORT, "columns": columns, "keys": [["crm.id", "erp.no"]]}).outputs
+    (output,) = facets({**REPORT, "details": {"columns": columns, "keys": [["crm.id", "erp.no"]]}}).outputs
 
     told = output.facets["columnLineage"]
     key = [("/lake/crm", "id"), ("/lake/erp", "no")]

@@ -10,17 +10,18 @@ from collections.abc import Mapping
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 
 
-def storage(before: Mapping[str, int] | None, counts: Mapping[str, int], *, anew: bool) -> dict[str, int]:
+def count_storage(before: Mapping[str, int] | None, rows: Mapping[str, int], *, full: bool) -> dict[str, int]:
     """Count the rows of the target and their outdated forms after a run, from what was known before it.
 
-    Nothing is given for a target that was written before its runs counted.
+    :param before: the result of the previous run; the result is empty if that did not count.
+    :param rows: the rows that the run inserts, updates and deletes; if ``full``, they are all rows.
     """
-    if anew:
-        return {"rows": counts["inserted"], "outdated": 0}
+    if full:
+        return {"rows": rows["inserted"], "outdated": 0}
     if not before:
         return {}
-    outdated = before["outdated"] + counts["updated"] + counts["removed"]
-    return {"rows": before["rows"] + counts["inserted"] - counts["removed"], "outdated": outdated}
+    outdated = before["outdated"] + rows["updated"] + rows["deleted"]
+    return {"rows": before["rows"] + rows["inserted"] - rows["deleted"], "outdated": outdated}
 
 
 def is_due(config: MergeEngineConfig, stored: Mapping[str, int]) -> bool:

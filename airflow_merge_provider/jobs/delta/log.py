@@ -12,6 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 _MAPPING = "delta.columnMapping.mode"
 _NULLS = "null_count."
 _DIGEST_CHARS = 16
+# Deletion vectors are read as one bit for each row of the files that have some.
+_MARKS_MAX_ROWS = 200_000_000
 
 Answer = TypeVar("Answer")
 History = list[HistoryEntry]
@@ -126,19 +130,29 @@ def read_properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str]:
 
 
 def count_rows_at(spark: SparkSession, dataset: Dataset, version: int, *, live: bool) -> int | None:
-    """Give how many rows the files of a version hold; None where delta-rs cannot tell.
+    """Return how many rows the files of a version hold; None if delta-rs cannot tell.
 
-    ``live`` leaves out rows that are marked as deleted: a table that may have such marks is not counted then.
+    ``live`` leaves out rows that are marked as deleted. Of a table that is so large that reading the marks
+    takes long, they are not read.
     """
 
-    def counted(table: DeltaTable) -> int | None:
+    def count(table: DeltaTable) -> int | None:
         table.load_as_version(version)
-        if live and "deletionVectors" in (table.protocol().reader_features or ()):
-            return None
         counts = table.get_add_actions().column("num_records").to_pylist()
-        return None if None in counts else sum(counts)
+        if None in counts:
+            return None
+        if not live or "deletionVectors" not in (table.protocol().reader_features or ()):
+            return int(sum(counts))
+        return int(sum(counts)) - _count_deleted(table) if sum(counts) <= _MARKS_MAX_ROWS else None
 
-    return query_delta_rs(spark, dataset, counted)
+    return query_delta_rs(spark, dataset, count)
+
+
+def _count_deleted(table: DeltaTable) -> int:
+    """Count the rows that deletion vectors mark; a vector has a False for each of them."""
+    vectors = pa.RecordBatchReader.from_stream(table.deletion_vectors())
+    marks = (pc.list_flatten(batch.column("selection_vector")) for batch in vectors)
+    return sum(len(each) - each.true_count for each in marks)
 
 
 def non_null_columns_at(spark: SparkSession, dataset: Dataset, version: int) -> frozenset[str]:

@@ -12,10 +12,11 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError, DataError, JobError, Problem
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.schema import Schema
-from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.joiner.folder import Content, Entry, Folder, folder_of
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
 from airflow_merge_provider.jobs.joiner.target import Target, Written
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.jobs.run.retry import OwnAttemptWonError
 from airflow_merge_provider.jobs.spark.formats import spark_format
 
@@ -39,17 +40,10 @@ class FileTarget(Target):
         """
         folder = folder_of(spark, str(dataset.path))
         content = folder.content()
-        last = content.last
-        state = last.state if last else {}
-        run = request.run
         found = cls(
             replace(dataset, format=config.target_format),
             config.write_mode == "append",
-            state,
-            _describe_entry(last) if last else Written(None, None),
-            False,
-            _find_entry(folder, lambda entry: run.is_same_attempt(entry.state.get("token"))),
-            _find_entry(folder, lambda entry: run.is_same_run(entry.state.get("token"))),
+            _build_previous_run(folder, content.last, request.run) if content.last else None,
             folder,
             content,
             {**_OURS.get(config.target_format, {}), **(config.target_options or {})},
@@ -75,7 +69,7 @@ class FileTarget(Target):
         if problems:
             raise DataError.of(problems)
 
-    def standing(self, spark: SparkSession) -> int:
+    def count_rows(self, spark: SparkSession) -> int:
         last = self.content.last
         if last is None or not last.files:
             return 0
@@ -159,14 +153,19 @@ class FileTarget(Target):
         return DataError.of([Problem("target", code, f"{self.dataset.uri} {message}", hint)])
 
 
-def _find_entry(
-    folder: Folder, is_wanted: Callable[[Entry], bool]
-) -> tuple[Written, Mapping[str, Any]] | None:
-    return next(((_describe_entry(each), each.state) for each in folder.entries() if is_wanted(each)), None)
+def _build_previous_run(folder: Folder, last: Entry, run: RunToken) -> PreviousRun:
+    """Return the last entry of the ledger as the previous run, with the entry of an earlier attempt."""
+    own = _find_entry(folder, lambda entry: run.is_same_attempt(entry.state.get("token")))
+    cleared = _find_entry(folder, lambda entry: run.is_same_run(entry.state.get("token")))
+    rows = last.state.get("outputs")
+    return PreviousRun(
+        last.number, last.number, last.number, last.state, rows, own_commit=own, cleared_commit=cleared
+    )
 
 
-def _describe_entry(entry: Entry) -> Written:
-    return Written(entry.number, entry.state.get("outputs"))
+def _find_entry(folder: Folder, is_wanted: Callable[[Entry], bool]) -> RunCommit | None:
+    entry = next((each for each in folder.entries() if is_wanted(each)), None)
+    return None if entry is None else RunCommit(entry.number, entry.state, entry.state.get("outputs"))
 
 
 def _some(names: list[str]) -> str:

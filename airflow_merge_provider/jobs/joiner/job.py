@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -14,11 +14,23 @@ from airflow_merge_provider.core.dataset import Dataset, resolve
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
 from airflow_merge_provider.core.joiner.asked import Spelling
 from airflow_merge_provider.core.joiner.config import JoinerConfig, warnings
+from airflow_merge_provider.core.joiner.counts import COUNTS
 from airflow_merge_provider.core.joiner.fingerprint import signature
 from airflow_merge_provider.core.joiner.plan import JoinPlan, output_schema, plan
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.risk import Risk
-from airflow_merge_provider.core.source_offset import normalize_uri, write_offsets
+from airflow_merge_provider.core.run_mode import (
+    CONFIG_CHANGED,
+    FULL_REFRESH,
+    NO_TARGET,
+    NOTHING_CHANGED,
+    STATE_EXPIRED,
+    TARGET_CHANGED,
+    RunMode,
+    describe_changed_sources,
+)
+from airflow_merge_provider.core.source_offset import is_same_reads, normalize_uri, write_offsets
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import (
     PinnedDataset,
@@ -28,15 +40,16 @@ from airflow_merge_provider.jobs.delta.table import (
 )
 from airflow_merge_provider.jobs.joiner.counting import check_unique, records_in
 from airflow_merge_provider.jobs.joiner.file_target import FileTarget
-from airflow_merge_provider.jobs.joiner.report import report
+from airflow_merge_provider.jobs.joiner.report import build_details
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
 from airflow_merge_provider.jobs.joiner.table_target import TableTarget
 from airflow_merge_provider.jobs.joiner.target import Target
 from airflow_merge_provider.jobs.joiner.transform import Frames, joined
 from airflow_merge_provider.jobs.joiner.unmatched import UNMATCHED, unmatched
 from airflow_merge_provider.jobs.run.change_limit import check_change_limit
-from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS
+from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun, RunCommit
 from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.run.report import RESULT, RunReporter, RunResult
 from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.session import override_settings
 
@@ -95,86 +108,144 @@ def prepared(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[str, P
 def _run(
     spark: SparkSession, config: JoinerConfig, request: JobRequest, progress: Progress
 ) -> dict[str, Any]:
-    with progress.step("look"):
-        target, beside, pinned = _looked(spark, config, request)
-    said = [*warnings(config), *_inferred(pinned)]
-    offsets = [each.offset for each in pinned.values()]
+    with progress.step("resolve inputs"):
+        target, unmatched_table, pinned = _resolve_inputs(spark, config, request)
+    last = None if target.last is None else _complete_state(target.last)
+    reporter = RunReporter(spark, request, progress, COUNTS, target.dataset, pinned, last)
+    reporter.warn([*warnings(config), *_list_inferred(pinned)])
     state = {
         "token": request.run.model_dump(),
         "fingerprint": signature(config),
-        **write_offsets(offsets),
+        **write_offsets(each.offset for each in pinned.values()),
     }
     if target.is_changed:
-        said.append("another writer has changed rows of the target since the previous run")
-
-    def told(**found: Any) -> dict[str, Any]:
-        return report(request, target.dataset, pinned, progress.seconds, said, **found)
-
-    result = target.find_result(state["fingerprint"], offsets, full_refresh=request.full_refresh)
-    if result is not None:
-        return told(**result)
+        reporter.warn([TARGET_CHANGED])
+    done = target.find_own_commit()
+    if done is not None:
+        return reporter.build_retry(_complete_state(done), **build_details(None))
+    run_mode, reason = _choose_run_mode(target, request, state, pinned)
+    if run_mode == "noop":
+        return reporter.build_noop(reason)
     with progress.step("plan"):
         join = prepared(spark, request.config, pinned)
         target.check(spark, output_schema(join.plan))
     if request.until == "plan":
-        return told(plan=join.plan)
+        return reporter.build_plan(run_mode, reason, **build_details(join.plan))
     with progress.step("count inputs"):
         check_unique(join.frames, join.plan)
-        state["records_in"] = records_in(spark, join.frames, pinned)
-    if request.until == "transform":
-        done = _tried(join, beside, progress)
-        said += check_change_limit(
-            request, target.dataset, lambda: _risk(spark, target, done["outputs"]), done
-        )
-    else:
-        _require_little_change(spark, request, join, target, progress)
-        done = _written(spark, join, target, beside, state, progress)
-    return told(changed=True, plan=join.plan, records_in=state["records_in"], **done)
+        reporter.source_rows = records_in(spark, join.frames, pinned)
+    result = RunResult(run_mode, reason, counts={"records_in": sum(reporter.source_rows.values())})
+    return _Join(spark, reporter, join, target, unmatched_table).finish(result, state)
 
 
-def _require_little_change(
-    spark: SparkSession, request: JobRequest, join: Join, target: Target, progress: Progress
-) -> None:
-    """Join once more than otherwise where there is a limit: nobody knows before how many rows come out.
-
-    :raises RiskError: when they are too many, or too few.
-    """
-    if request.max_change_ratio is None:
-        return
-    with progress.step("count outputs"):
-        counts = {"outputs": join.rows.count()}
-        risk = _risk(spark, target, counts["outputs"])
-    check_change_limit(request, target.dataset, lambda: risk, {"counts": counts})
-
-
-def _risk(spark: SparkSession, target: Target, outputs: int) -> Risk:
-    before = target.standing(spark)
-    return Risk(outputs, before) if target.append else Risk.anew(outputs, before)
+def _choose_run_mode(
+    target: Target, request: JobRequest, state: Mapping[str, Any], pinned: Mapping[str, PinnedDataset]
+) -> tuple[RunMode, str]:
+    """Return how much is joined, and why: all rows, or none if the target holds their join."""
+    if not target.state:
+        return "initial", NO_TARGET if target.last is None else STATE_EXPIRED
+    if request.full_refresh:
+        return "full", FULL_REFRESH
+    offsets = {stage: each.offset for stage, each in pinned.items()}
+    if target.is_up_to_date(state["fingerprint"], list(offsets.values())):
+        return "noop", NOTHING_CHANGED
+    if target.state.get("fingerprint") != state["fingerprint"]:
+        return "full", CONFIG_CHANGED
+    if not is_same_reads(target.state, offsets.values()):
+        return "full", describe_changed_sources(target.state, offsets)
+    return "full", TARGET_CHANGED
 
 
-def _tried(join: Join, beside: SideTable | None, progress: Progress) -> dict[str, Any]:
-    """Join for nothing but the numbers of rows."""
-    with progress.step("join"):
-        left_out = None if beside is None else unmatched(join.frames, join.plan).count()
-        return {"outputs": join.rows.count(), "left_out": left_out}
+Stated = TypeVar("Stated", PreviousRun, RunCommit)
 
 
-def _written(
-    spark: SparkSession,
-    join: Join,
-    target: Target,
-    beside: SideTable | None,
-    state: dict[str, Any],
-    progress: Progress,
-) -> dict[str, Any]:
-    """Write what came out nowhere, then the target, whose commit makes the run."""
-    if beside is not None:
-        with progress.step("unmatched rows"):
-            state["left_out"] = beside.replace_rows(unmatched(join.frames, join.plan)).rows
-        state[SIDE_TABLE_VERSIONS] = {UNMATCHED: beside.version}
-    with progress.step("join and write"):
-        written = target.write(spark, join.rows, state)
-    return {"outputs": written.outputs, "left_out": state.get("left_out"), "version": written.version}
+def _complete_state(run: Stated) -> Stated:
+    """Return a run with the number of rows that it joined, which only its commit can tell, in its result."""
+    result = RunResult.from_state(run.state)
+    counts = {**result.counts, "outputs": run.rows}
+    rows = result.rows.model_copy(update={"inserted": run.rows})
+    stored = replace(result, counts=counts, rows=rows).to_state()
+    return replace(run, state={**run.state, RESULT: stored})
+
+
+@dataclass(frozen=True)
+class _Join:
+    """A join on its way to its target."""
+
+    spark: SparkSession
+    reporter: RunReporter
+    join: Join
+    target: Target
+    unmatched_table: SideTable | None
+
+    def finish(self, result: RunResult, state: dict[str, Any]) -> dict[str, Any]:
+        """Count or write what is joined, and return the report."""
+        details = build_details(self.join.plan)
+        if self.reporter.is_dry_run:
+            outputs, unmatched_rows = self._count()
+            done = self._build_result(result, outputs, unmatched_rows, details)
+            self._check_change_limit(done, outputs)
+            return self.reporter.build(done, changed=True)
+        if self.reporter.request.max_change_ratio is not None:
+            with self.reporter.progress.step("count outputs"):
+                outputs = self.join.rows.count()
+            self._check_change_limit(self._build_result(result, outputs, 0, details), outputs)
+        unmatched_rows = self._write_unmatched(state)
+        # The details are those of the configuration: a commit need not carry them.
+        stored = self._build_result(result, None, unmatched_rows, {})
+        with self.reporter.progress.step("join and write"):
+            written = self.target.write(
+                self.spark, self.join.rows, {**state, **self.reporter.build_state(stored)}
+            )
+        done = self._build_result(result, written.outputs, unmatched_rows, details)
+        return self.reporter.build(done, version=written.version, changed=True)
+
+    def _build_result(
+        self, result: RunResult, outputs: int | None, unmatched_rows: int, details: Mapping[str, Any]
+    ) -> RunResult:
+        before = self.rows_before
+        if self.target.append:
+            rows = RowCounts(inserted=outputs, updated=0, deleted=0, unchanged=before)
+        else:
+            rows = RowCounts.overwrite(before=before, after=outputs)
+        counts = {**result.counts, "outputs": outputs, "unmatched": unmatched_rows}
+        return replace(result, rows=rows, counts=counts, details=details)
+
+    @property
+    def rows_before(self) -> int | None:
+        """How many rows the target has; None if only a scan could tell."""
+        if self.target.last is None or self.target.dataset.format == "delta":
+            return self.reporter.rows_before
+        return None if self.target.append else self.target.last.rows
+
+    def _check_change_limit(self, result: RunResult, outputs: int) -> None:
+        """Stop a run that changes too much.
+
+        :raises RiskError: if there are too many rows, or too few.
+        """
+
+        def weigh() -> Risk:
+            before = self.target.count_rows(self.spark)
+            return Risk(outputs, before) if self.target.append else Risk.anew(outputs, before)
+
+        check_change_limit(self.reporter, weigh, result)
+
+    def _count(self) -> tuple[int, int]:
+        """Join for nothing but the numbers of joined and of unmatched rows."""
+        with self.reporter.progress.step("join"):
+            table = self.unmatched_table
+            left_out = 0 if table is None else unmatched(self.join.frames, self.join.plan).count()
+            return self.join.rows.count(), left_out
+
+    def _write_unmatched(self, state: dict[str, Any]) -> int:
+        """Write the rows without a match first: the commit of the target names their version."""
+        table = self.unmatched_table
+        if table is None:
+            return 0
+        with self.reporter.progress.step("unmatched rows"):
+            written = table.replace_rows(unmatched(self.join.frames, self.join.plan))
+        state[SIDE_TABLE_VERSIONS] = {UNMATCHED: table.version}
+        return written.rows or 0
 
 
 def _settings(config: JoinerConfig) -> dict[str, str]:
@@ -185,19 +256,19 @@ def _settings(config: JoinerConfig) -> dict[str, str]:
     return conf
 
 
-def _looked(
+def _resolve_inputs(
     spark: SparkSession, config: JoinerConfig, request: JobRequest
 ) -> tuple[Target, SideTable | None, dict[str, PinnedDataset]]:
-    """Look at all datasets side by side: each takes some small jobs that mostly wait."""
+    """Find the versions of all datasets in parallel: each takes some small jobs that mostly wait."""
     inputs = {
         stage: resolve(ref, request.warehouse, at=f"inputs.{stage}") for stage, ref in config.inputs.items()
     }
     _require_apart(config, request, inputs)
     with ThreadPoolExecutor() as pool:
-        target = pool.submit(_target, spark, config, request)
-        beside = pool.submit(_beside, spark, config, request)
-        pinned = _pinned(spark, inputs, pool)
-        return target.result(), beside.result(), pinned
+        target = pool.submit(_find_target, spark, config, request)
+        unmatched_table = pool.submit(_open_unmatched, spark, config, request)
+        pinned = _pin_inputs(spark, inputs, pool)
+        return target.result(), unmatched_table.result(), pinned
 
 
 def _require_apart(config: JoinerConfig, request: JobRequest, inputs: Mapping[str, Dataset]) -> None:
@@ -216,20 +287,22 @@ def _require_apart(config: JoinerConfig, request: JobRequest, inputs: Mapping[st
         raise ConfigError.of(problems)
 
 
-def _target(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> Target:
+def _find_target(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> Target:
     dataset = resolve(config.target or "", request.warehouse, at="target")
     if config.target_format == "delta":
         return TableTarget.find(spark, dataset, config, request)
     return FileTarget.find(spark, dataset, config, request)
 
 
-def _beside(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> SideTable | None:
+def _open_unmatched(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> SideTable | None:
     if config.unmatched is None:
         return None
     return SideTable(spark, resolve(config.unmatched, request.warehouse, at="unmatched"), UNMATCHED, None)
 
 
-def _pinned(spark: SparkSession, inputs: Mapping[str, Dataset], pool: Executor) -> dict[str, PinnedDataset]:
+def _pin_inputs(
+    spark: SparkSession, inputs: Mapping[str, Dataset], pool: Executor
+) -> dict[str, PinnedDataset]:
     """Find the version of every input.
 
     :raises DataError: with every input that does not exist.
@@ -253,7 +326,7 @@ def _absent(stage: str, dataset: Dataset) -> Problem:
     return Problem(f"inputs.{stage}", "missing", message, hint)
 
 
-def _inferred(pinned: Mapping[str, PinnedDataset]) -> Sequence[str]:
+def _list_inferred(pinned: Mapping[str, PinnedDataset]) -> Sequence[str]:
     """Say which schemas are guessed from the rows."""
     return [
         f"inputs.{stage}: the schema of {each.dataset.format} files is inferred"

@@ -24,15 +24,13 @@ from airflow_merge_provider.jobs.delta.writer import (
 )
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
 from airflow_merge_provider.jobs.joiner.target import CAPABILITY, Target, Written
-from airflow_merge_provider.jobs.run.previous_run import PreviousRun, RunCommit, load_previous_run
+from airflow_merge_provider.jobs.run.previous_run import load_previous_run
 from airflow_merge_provider.jobs.run.retry import commit_run
 
 
 @dataclass(frozen=True)
 class TableTarget(Target):
-    """A Delta table; ``last`` is its last run, None when the table does not exist."""
-
-    last: PreviousRun | None
+    """A Delta table."""
 
     @classmethod
     def find(cls, spark: SparkSession, dataset: Dataset, config: JoinerConfig, request: JobRequest) -> Self:
@@ -41,19 +39,7 @@ class TableTarget(Target):
         :raises DataError: if it is not a Delta table, or one that another capability wrote.
         """
         last = load_previous_run(spark, dataset, CAPABILITY, request)
-        append = config.write_mode == "append"
-        if last is None:
-            return cls(dataset, append, {}, Written(None, None), False, None, None, None)
-        return cls(
-            dataset,
-            append,
-            last.state,
-            Written(last.run_version, last.rows),
-            last.changed_by is not None,
-            _describe_commit(last.own_commit),
-            _describe_commit(last.cleared_commit),
-            last,
-        )
+        return cls(dataset, config.write_mode == "append", last)
 
     def check(self, spark: SparkSession, fields: Schema) -> None:
         if self.last is None:
@@ -72,7 +58,7 @@ class TableTarget(Target):
         if problems:
             raise DataError.of(problems)
 
-    def standing(self, spark: SparkSession) -> int:
+    def count_rows(self, spark: SparkSession) -> int:
         return count_live_rows(spark, PinnedDataset(self.dataset, self.last.version)) if self.last else 0
 
     def write(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> Written:
@@ -90,7 +76,3 @@ class TableTarget(Target):
     def _is_mapped(self, spark: SparkSession) -> bool:
         """Tell whether columns have other names in the files, so that they may be called anything."""
         return read_properties(spark, self.dataset).get(COLUMN_MAPPING, "none") != "none"
-
-
-def _describe_commit(commit: RunCommit | None) -> tuple[Written, Mapping[str, Any]] | None:
-    return None if commit is None else (Written(commit.version, commit.rows), commit.state)

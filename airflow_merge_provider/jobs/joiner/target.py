@@ -1,4 +1,4 @@
-"""What every target of a join does, a table or a folder: say what the previous run did, and take one more."""
+"""The target of a join, a table or a folder: what the previous run did, and how one more is written."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.joiner.schema import Schema
 from airflow_merge_provider.core.source_offset import SourceOffset, is_same_reads
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun, RunCommit
 
 CAPABILITY = "joiner"
-# What a run found, which a later one that does nothing reports again.
-_KEPT = ("records_in", "left_out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,38 +28,36 @@ class Written:
 
 @dataclass(frozen=True)
 class Target(ABC):
-    """Where the result goes, as it was when the run began.
-
-    ``state`` is the state of the previous run, empty if there was none, and ``written`` what it wrote.
-    ``is_changed`` says that another writer has changed rows since. ``own`` is what an earlier attempt of this
-    run wrote, with its state; ``cleared`` is what the run wrote before it was cleared.
-    """
+    """Where the result goes, as it was when the run began; ``last`` is None if there is no target yet."""
 
     dataset: Dataset
     append: bool
-    state: Mapping[str, Any]
-    written: Written
-    is_changed: bool
-    own: tuple[Written, Mapping[str, Any]] | None
-    cleared: tuple[Written, Mapping[str, Any]] | None
+    last: PreviousRun | None
 
-    def find_result(
-        self, fingerprint: str, offsets: Sequence[SourceOffset], *, full_refresh: bool
-    ) -> dict[str, Any] | None:
-        """Return the result that the target has already; None if there is work.
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """The state of the previous run, empty if there was none."""
+        return self.last.state if self.last else {}
 
-        A retry reports the commit of its earlier attempt. A run that appends does so also after it was
-        cleared, so that its rows are not appended twice.
+    @property
+    def is_changed(self) -> bool:
+        """Whether another writer has changed rows since the previous run."""
+        return self.last is not None and self.last.changed_by is not None
+
+    def find_own_commit(self) -> RunCommit | None:
+        """Return the commit of an earlier attempt of this run.
+
+        A run that appends does so also after it was cleared, so that its rows are not appended twice.
         """
-        done = self.own or (self.cleared if self.append else None)
-        if done is not None:
-            return _describe_result(*done, changed=True)
+        if self.last is None:
+            return None
+        return self.last.own_commit or (self.last.cleared_commit if self.append else None)
+
+    def is_up_to_date(self, fingerprint: str, offsets: Sequence[SourceOffset]) -> bool:
+        """Tell whether the target holds the join of these versions of the inputs."""
         is_same = self.state.get("fingerprint") == fingerprint and is_same_reads(self.state, offsets)
         # Rows that another writer changed can be made again, but not appended again.
-        is_intact = self.is_whole() and (self.append or not self.is_changed)
-        if not self.state or full_refresh or not is_same or not is_intact:
-            return None
-        return _describe_result(self.written, self.state, changed=False)
+        return is_same and self.is_whole() and (self.append or not self.is_changed)
 
     def is_whole(self) -> bool:
         """Tell whether all that the last run wrote is still there."""
@@ -74,7 +71,7 @@ class Target(ABC):
         """
 
     @abstractmethod
-    def standing(self, spark: SparkSession) -> int:
+    def count_rows(self, spark: SparkSession) -> int:
         """Count the rows that are there; 0 where no run has written yet."""
 
     @abstractmethod
@@ -98,8 +95,3 @@ class Target(ABC):
         """Tell why rows cannot be added."""
         hint = "append what is there, or overwrite it once with another run"
         return Problem("write_mode", "schema", f"{self.dataset.uri}: {message}", hint)
-
-
-def _describe_result(written: Written, state: Mapping[str, Any], *, changed: bool) -> dict[str, Any]:
-    kept = {name: state.get(name) for name in _KEPT}
-    return {"changed": changed, "version": written.version, "outputs": written.outputs, **kept}

@@ -6,6 +6,7 @@ Source: merge_engine spec §12.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, functions as F
 
@@ -46,6 +47,8 @@ _FIXED = 16  # of any value
 # Spark makes a chain of a sum, whatever its form, and long chains overflow its stack.
 _ADDED = 64
 _SHOWN = 5
+# What becomes of rows of the target, by the mark of the change.
+_KINDS = {"inserted": "+I", "updated": "+U", "deleted": "-D"}
 
 
 def per_key(plan: Plan) -> dict[str, Column]:
@@ -87,8 +90,30 @@ def problem(plan: Plan, alive: Column) -> Iterator[Column]:
         yield F.when(orphan, F.lit(refusals.ORPHAN_RETRACT))
 
 
-def counted(plan: Plan, found: DataFrame) -> tuple[dict[str, int], int | None]:
-    """Count what happens, in one action, and the bytes of the rows to write, as far as they can be told.
+@dataclass(frozen=True, slots=True)
+class CountedChanges:
+    """How many rows a run inserts, updates and deletes, the counts of its report, and the bytes to write.
+
+    ``size`` is None if it cannot be told.
+    """
+
+    rows: Mapping[str, int]
+    counts: Mapping[str, int]
+    size: int | None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows of the target change."""
+        return any(self.rows.values())
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything is to be written."""
+        return self.has_rows or bool(self.counts.get("tombstones"))
+
+
+def count_changes(plan: Plan, found: DataFrame) -> CountedChanges:
+    """Count what happens, in one action.
 
     :raises DataError: when something is wrong with a record or a result; with the first keys that have it.
     """
@@ -96,10 +121,8 @@ def counted(plan: Plan, found: DataFrame) -> tuple[dict[str, int], int | None]:
     wanted = {
         "records": F.sum(sql.column(_RECORDS)),
         "keys": F.count(F.lit(1)),
-        "inserted": F.count_if(change == "+I"),
-        "updated": F.count_if(change == "+U"),
-        "removed": F.count_if(change == "-D"),
-        "unchanged": F.count_if(change.isNull() & after.isNotNull()),
+        **{kind: F.count_if(change == mark) for kind, mark in _KINDS.items()},
+        "unchanged_keys": F.count_if(change.isNull() & after.isNotNull()),
         **_oddities(found.columns),
         _PROBLEMS: F.count(sql.column(PROBLEM)),
     }
@@ -117,7 +140,8 @@ def counted(plan: Plan, found: DataFrame) -> tuple[dict[str, int], int | None]:
     if counts.pop(_PROBLEMS):
         raise refusals.refused(_problems(plan, found))
     nested = any(isinstance(column.kind, Mapping) or column.family == "variant" for column in plan.columns)
-    return counts, None if nested else size
+    rows = {kind: counts.pop(kind) for kind in _KINDS}
+    return CountedChanges(rows, counts, None if nested else size)
 
 
 def _sizes(plan: Plan) -> Iterator[Column]:
@@ -140,7 +164,7 @@ def _oddities(known: list[str]) -> dict[str, Column]:
         _TIES: {"ties": F.sum(sql.column(_TIES))},
         _NULLS: {"null_sequence": F.sum(sql.column(_NULLS))},
         _LONE: {"lone_updates": F.sum(sql.column(_LONE))},
-        REMOVED: {"remembered": F.count(sql.column(REMOVED))},
+        REMOVED: {"tombstones": F.count(sql.column(REMOVED))},
     }
     return {name: count for of, counts in made.items() if of in known for name, count in counts.items()}
 
@@ -156,8 +180,3 @@ def _problems(plan: Plan, found: DataFrame) -> list[tuple[str, int, str]]:
         .collect()
     )
     return [(row[PROBLEM], int(row["keys"]), row["key"]) for row in rows]
-
-
-def has_changes(counts: Mapping[str, int]) -> bool:
-    """Say whether anything is to be written."""
-    return any(counts.get(name) for name in ("inserted", "updated", "removed", "remembered"))

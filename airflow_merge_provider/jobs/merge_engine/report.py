@@ -1,45 +1,33 @@
-"""What does a run tell: counts, the form of every column, versions, seconds; small enough for XCom."""
+"""The details of a fold's report: how the source was read, and how values are aggregated."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.core.merge_engine.plan import Plan
-from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.jobs.delta.table import PinnedDataset
+from airflow_merge_provider.core.merge_engine.plan import Plan, explain
 
-_MOST_WARNINGS = 5
-_MOST_COLUMNS = 20
+_COLUMNS_MAX = 20
 
 
-def report(
-    request: JobRequest,
-    target: Dataset,
-    source: PinnedDataset,
-    seconds: Mapping[str, float],
-    said: Sequence[str],
-    *,
-    changed: bool = False,
-    version: int | None = None,
-    found: Mapping[str, Any] | None = None,
+def build_details(
+    plan: Plan | None = None, *, read: str | None = None, storage: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-    """Put the report together; ``found`` is what the fold found, now or in the run that is repeated."""
-    read = {"uri": source.dataset.uri, "version": source.version}
+    """Return the details of a fold; a run that read nothing has the same keys, without values.
+
+    ``read`` is how new records were found: ``snapshot``, ``appends`` or ``changes`` of the source's log.
+    ``forms`` counts the columns that are aggregates of Spark, and gives the reason of each that Python folds.
+    ``storage`` counts the ``rows`` of the target and their ``outdated`` forms in its files. ``columns`` is
+    what happens to every column, given by plans.
+    """
     return {
-        "job": request.job,
-        "changed": changed and request.until == "commit",
-        "dry_run": request.until != "commit",
-        "target": {"dataset": target.id, "uri": target.uri, "version": version},
-        "sources": {source.dataset.id: read},
-        **(found or {"counts": {}}),
-        "seconds": dict(seconds),
-        "warnings": list(said[:_MOST_WARNINGS]),
+        "read": read,
+        "forms": {} if plan is None else _count_forms(plan),
+        "storage": dict(storage or {}),
+        "columns": {} if plan is None or read is not None else dict(explain(plan)),
     }
 
 
-def forms(plan: Plan) -> dict[str, Any]:
-    """Say how many columns are aggregates of Spark, and why the others are folded in Python."""
-    folded = {rule.name: rule.folded for rule in plan.folded[:_MOST_COLUMNS]}
+def _count_forms(plan: Plan) -> dict[str, Any]:
+    folded = {rule.name: rule.folded for rule in plan.folded[:_COLUMNS_MAX]}
     return {"aggregates": len(plan.values) - len(plan.folded), "folds": folded}

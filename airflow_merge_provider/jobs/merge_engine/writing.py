@@ -16,7 +16,7 @@ from airflow_merge_provider.jobs.delta.writer import (
     merge_rows,
     replace_rows,
 )
-from airflow_merge_provider.jobs.merge_engine import counting
+from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 
@@ -33,27 +33,24 @@ def write_changes(
     target: Dataset,
     rows: DataFrame,
     plan: Plan,
-    counts: Mapping[str, int],
-    *,
-    size: int | None,
+    counted: CountedChanges,
 ) -> None:
     """Write changed rows into a target that exists, in one statement.
 
-    :param rows: the columns of the target and ``counting.CHANGE``.
-    :param size: about how many bytes the rows have, None if unknown.
+    :param rows: the columns of the target and ``CHANGE``.
     """
-    if not counts["updated"] and not counts["removed"]:
+    if not counted.rows["updated"] and not counted.rows["deleted"]:
         # The target is not read for new rows alone, nor for none and removals of unknown keys.
-        append_rows(target, rows.drop(counting.CHANGE))
+        append_rows(target, rows.drop(CHANGE))
         return
     # Delta joins the target with these rows more than once: a broadcast saves a shuffle each time.
-    if size is not None and size <= BROADCAST_MAX_BYTES:
+    if counted.size is not None and counted.size <= BROADCAST_MAX_BYTES:
         rows = F.broadcast(rows)
     with override_settings(spark, {**_MERGE_CONF, **adaptive_execution_disabled(spark)}):
-        if not counts["removed"] and can_replace_rows(spark, target):
-            replace_rows(target, rows.drop(counting.CHANGE), _match_keys(plan))
+        if not counted.rows["deleted"] and can_replace_rows(spark, target):
+            replace_rows(target, rows.drop(CHANGE), _match_keys(plan))
         else:
-            merge_rows(spark, target, rows, _match_keys(plan), list(_build_clauses(plan, counts)))
+            merge_rows(spark, target, rows, _match_keys(plan), list(_build_clauses(plan, counted.rows)))
 
 
 def _match_keys(plan: Plan) -> str:
@@ -61,14 +58,14 @@ def _match_keys(plan: Plan) -> str:
     return " AND ".join(f"{sql.name(OLD, name)} {equal} {sql.name(NEW, name)}" for name in plan.key)
 
 
-def _build_clauses(plan: Plan, counts: Mapping[str, int]) -> Iterator[str]:
+def _build_clauses(plan: Plan, kinds: Mapping[str, int]) -> Iterator[str]:
     """Yield the clauses that are needed."""
-    change = sql.name(NEW, counting.CHANGE)
-    if counts["removed"]:
+    change = sql.name(NEW, CHANGE)
+    if kinds["deleted"]:
         yield f"WHEN MATCHED AND {change} = '-D' THEN DELETE"
-    if counts["updated"]:
+    if kinds["updated"]:
         sets = ", ".join(f"{sql.name(OLD, name)} = {sql.name(NEW, name)}" for name in plan.values)
         yield f"WHEN MATCHED AND {change} = '+U' THEN UPDATE SET {sets}"
-    if counts["inserted"]:
+    if kinds["inserted"]:
         values = ", ".join(sql.name(NEW, name) for name in plan.names)
         yield f"WHEN NOT MATCHED AND {change} = '+I' THEN INSERT ({sql.names(plan.names)}) VALUES ({values})"

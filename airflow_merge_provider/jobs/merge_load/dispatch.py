@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,16 +12,20 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.config import AnyLoad
-from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, read_dataset
 from airflow_merge_provider.jobs.merge_load.columns import require
 from airflow_merge_provider.jobs.merge_load.intake import filtered
-from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.merge_load.report import build_details
+from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from airflow_merge_provider.jobs.spark.sql import column
 
 # A column with more values than this was hardly meant to name tables.
 _MOST_TABLES = 200
-_MOST_TOLD = 20
+_TABLES_MAX = 20
+# Of several tables, the report names the mode that does most.
+_MODES: tuple[RunMode, ...] = ("full", "initial", "incremental", "noop")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*\Z")
 
 
@@ -55,32 +59,36 @@ def parts(spark: SparkSession, pinned: PinnedDataset, config: AnyLoad, target: D
     return {value: _inside(target, value) for value in sorted(values)}
 
 
-def report(
-    reports: Mapping[str, Mapping[str, Any]],
-    request: JobRequest,
-    target: Dataset,
-    pinned: PinnedDataset,
-    progress: Progress,
-) -> dict[str, Any]:
-    """Put the reports of all tables together: what was counted in all of them, and what changed where."""
-    counts: dict[str, int] = {}
-    for each in reports.values():
-        for kind, count in each["counts"].items():
-            counts[kind] = counts.get(kind, 0) + count
+def merge_reports(reports: Mapping[str, Mapping[str, Any]], reporter: RunReporter) -> dict[str, Any]:
+    """Return one report for all tables: the sums of their counts and rows, and which of them changed.
+
+    Its target is the folder or schema of the tables, which has no version.
+    """
     changed = {name: each["target"]["version"] for name, each in reports.items() if each["changed"]}
-    told = dict(list(changed.items())[:_MOST_TOLD])
-    said = dict.fromkeys(words for each in reports.values() for words in each["warnings"])
-    return {
-        "job": request.job,
-        "changed": bool(changed),
-        "dry_run": request.until != "commit",
-        "target": {"dataset": target.id, "uri": target.uri, "version": None},
-        "sources": {pinned.dataset.id: {"uri": pinned.dataset.uri, "version": pinned.version}},
-        "counts": {"tables": len(reports), "tables_changed": len(changed), **counts},
-        "tables": told,
-        "seconds": dict(progress.seconds),
-        "warnings": list(said)[:5],
+    for each in reports.values():
+        reporter.warn(each["warnings"])
+    modes = {each["run_mode"] for each in reports.values()}
+    mode: RunMode = next((mode for mode in _MODES if mode in modes), "noop")
+    reasons = dict.fromkeys(each["run_mode_reason"] for each in reports.values() if each["run_mode"] == mode)
+    rows = RowCounts(**_add_up([each["rows"] for each in reports.values()]))
+    counts = _add_up([each["counts"] for each in reports.values()])
+    counts |= {"tables": len(reports), "tables_changed": len(changed)}
+    nested = {
+        name: counted for each in reports.values() for name, counted in each["details"]["nested"].items()
     }
+    details = build_details(nested, dict(list(changed.items())[:_TABLES_MAX]))
+    reason = next(iter(reasons), "no table is named by the rows")
+    return reporter.build(RunResult(mode, reason, rows, counts, details), changed=bool(changed))
+
+
+def _add_up(parts: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:
+    """Return the sums of counts; unknown if one of them is."""
+    sums: dict[str, int | None] = {}
+    for name in parts[0] if parts else ():
+        values = [each[name] for each in parts]
+        known = [value for value in values if value is not None]
+        sums[name] = sum(known) if len(known) == len(values) else None
+    return sums
 
 
 def _inside(target: Dataset, name: str) -> Dataset:

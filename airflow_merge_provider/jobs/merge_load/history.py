@@ -53,7 +53,6 @@ _ACTIONS = {
     "removed": DELETE,
     LATE: NOTHING,
 }
-KINDS = tuple(kind for kind in _ACTIONS if kind != LATE)
 
 
 def wanted(config: Scd2Config) -> Wanted:

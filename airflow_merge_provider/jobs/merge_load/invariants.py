@@ -12,14 +12,19 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 from airflow_merge_provider.core.dataset import Dataset, resolve
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.check import INVARIANTS, Scd2CheckConfig
+from airflow_merge_provider.core.merge_load.counts import CHECK_COUNTS
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
 from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer, require
 from airflow_merge_provider.jobs.merge_load.intake import filtered
+from airflow_merge_provider.jobs.merge_load.report import build_details
 from airflow_merge_provider.jobs.merge_load.writing import shape_of
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from airflow_merge_provider.jobs.spark.sql import column
 
 _BEGIN, _END, _ACTIVE, _DELETED = (f"{PREFIX}{each}" for each in ("begin", "end", "active", "deleted"))
@@ -35,7 +40,7 @@ def run(
 
     :raises DataError: with everything that does not hold, or when the target is no history.
     """
-    with progress.step("look"):
+    with progress.step("resolve inputs"):
         pinned = pin_dataset(spark, target)
         source = None
         if config.source is not None:
@@ -56,6 +61,8 @@ def check_history(
     :raises DataError: with everything that does not hold, or when the target is no history.
     """
     target = pinned.dataset
+    previous = None if pinned.version is None else PreviousRun(0, pinned.version, None, {})
+    sources = {} if source is None else {source.dataset.id: source}
     with progress.step("check"):
         history = _History.of(read_dataset(spark, pinned), target)
         counts = history.counts()
@@ -69,16 +76,10 @@ def check_history(
     ]
     if problems:
         raise DataError.of(problems)
-    return {
-        "job": request.job,
-        "changed": False,
-        "dry_run": False,
-        "target": {"dataset": target.id, "uri": target.uri, "version": pinned.version},
-        "sources": {},
-        "counts": counts,
-        "seconds": dict(progress.seconds),
-        "warnings": [],
-    }
+    reporter = RunReporter(spark, request, progress, CHECK_COUNTS, target, sources, previous)
+    unchanged = RowCounts.none(unchanged=counts["versions"])
+    result = RunResult("full", "a check reads the whole history", unchanged, counts, build_details())
+    return reporter.build(result)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,10 +14,22 @@ from airflow_merge_provider.core.dataset import Dataset, resolve
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.config import AnyLoad, load_config, signature, warnings
+from airflow_merge_provider.core.merge_load.counts import COUNTS
 from airflow_merge_provider.core.merge_load.moments import from_micros
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.risk import Risk
+from airflow_merge_provider.core.run_mode import (
+    CONFIG_CHANGED,
+    FULL_REFRESH,
+    NO_TARGET,
+    NOTHING_CHANGED,
+    STATE_EXPIRED,
+    TARGET_CHANGED,
+    RunMode,
+    describe_changed_sources,
+)
 from airflow_merge_provider.core.source_offset import is_same_reads, write_offsets
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.merge_load import dispatch, invariants, nested
@@ -25,6 +37,12 @@ from airflow_merge_provider.jobs.merge_load.history import LATE
 from airflow_merge_provider.jobs.merge_load.intake import SMALL, Intake, filtered, take_in
 from airflow_merge_provider.jobs.merge_load.memory import TIMES
 from airflow_merge_provider.jobs.merge_load.nested import ListTables, Nested
+from airflow_merge_provider.jobs.merge_load.report import (
+    add_elements,
+    build_counts,
+    build_details,
+    count_rows,
+)
 from airflow_merge_provider.jobs.merge_load.snapshot import ENDED, VALID
 from airflow_merge_provider.jobs.merge_load.strategies import Strategy, require_shape, strategy_of
 from airflow_merge_provider.jobs.merge_load.target import DeltaTarget, Target
@@ -32,10 +50,11 @@ from airflow_merge_provider.jobs.merge_load.writing import Weighed
 from airflow_merge_provider.jobs.run.change_limit import check_change_limit
 from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun, RunCommit
 from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.sql import column
 
-_MOST_WARNINGS = 5
+_NO_ROWS = "the source has no rows to load"
 # The rules that Spark leaves out when it plans anew, and the one that leaves out joins with nothing.
 _LEFT_OUT = "spark.sql.adaptive.optimizer.excludedRules"
 _EMPTY_SIDES = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
@@ -53,11 +72,11 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     if isinstance(config, Scd2CheckConfig):
         return invariants.run(spark, request, config, target, progress)
     source = resolve(config.source, request.warehouse, at="source")
-    with progress.step("look"):
+    with progress.step("resolve inputs"):
         pinned = pin_dataset(spark, source)
     if config.dispatch_by is not None:
         return _load_parts(spark, request, progress, config, target, pinned)
-    with progress.step("look"):
+    with progress.step("resolve inputs"):
         table = DeltaTarget(spark, target, request)
     return load_rows(spark, request, progress, config, table, pinned)
 
@@ -79,7 +98,11 @@ def load_rows(
     :raises DataError: when the source or the target is wrong; nothing is written then.
     :raises ConflictError: when another run committed first; nothing is written then.
     """
-    return _Run(spark, request, progress, config, target, pinned, part).done()
+    reporter = RunReporter(
+        spark, request, progress, COUNTS, target.dataset, {pinned.dataset.id: pinned}, target.last
+    )
+    reporter.warn([*warnings(config), *(target.last.warnings if target.last else [])])
+    return _Load(spark, config, target, pinned, reporter, part).finish()
 
 
 def _load_parts(
@@ -93,35 +116,45 @@ def _load_parts(
     """Run once for each table that the rows name, in the order of their names."""
     with progress.step("dispatch"):
         parts = dispatch.parts(spark, pinned, config, target)
-    if not parts and request.until != "plan":
-        _skips(config, pinned.dataset)
+    reporter = RunReporter(spark, request, progress, COUNTS, target, {pinned.dataset.id: pinned}, None)
+    if not parts and request.until != "plan" and _skips(config, pinned.dataset):
+        return reporter.build_noop(_NO_ROWS)
     reports = {}
     for name, dataset in parts.items():
-        with progress.step("look"):
+        with progress.step("resolve inputs"):
             table = DeltaTarget(spark, dataset, request)
         reports[name] = load_rows(spark, request, progress, config, table, pinned, part=name)
-    return dispatch.report(reports, request, target, pinned, progress)
+    return dispatch.merge_reports(reports, reporter)
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+@dataclass(frozen=True)
+class _Load:
     """One run: what is asked for, and what it found before it read anything.
 
     ``part`` is the value of the rows that are dispatched to this target.
     """
 
     spark: SparkSession
-    request: JobRequest
-    progress: Progress
     config: AnyLoad
     target: Target
     pinned: PinnedDataset
+    reporter: RunReporter
     part: str | None = None
+
+    @property
+    def request(self) -> JobRequest:
+        """What the run was asked for."""
+        return self.reporter.request
 
     @property
     def last(self) -> PreviousRun | None:
         """The last run that committed to the target."""
         return self.target.last
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the run writes all rows of the target."""
+        return self.last is None or self.request.full_refresh
 
     @property
     def state(self) -> dict[str, Any]:
@@ -138,56 +171,59 @@ class _Run:
         given = self.config.time_given if isinstance(self.config, Scd2Config) else None
         return given or from_micros(self.request.started_at)
 
-    def done(self) -> dict[str, Any]:
+    def finish(self) -> dict[str, Any]:
         """Run unless this very run has committed in a try before, or nothing is new."""
         last = self.last
-        if last is not None and (done := self.find_own_commit(last)) is not None:
-            return self.report_commit(done)
-        if last is not None and self.is_up_to_date(last):
+        if last is not None and (done := self._find_own_commit(last)) is not None:
+            return self._report_commit(done)
+        run_mode, reason = self._choose_run_mode()
+        if run_mode == "noop":
             if self.request.until == "commit":
                 self._list_tables().restore()
-            return self.report(counts=self.nothing_new(last))
-        return self.report() if self.request.until == "plan" else self.loaded()
+            return self.reporter.build_noop(reason)
+        if self.request.until == "plan":
+            return self.reporter.build_plan(run_mode, reason, **build_details())
+        return self._load(run_mode, reason)
 
-    def find_own_commit(self, last: PreviousRun) -> RunCommit | None:
+    def _find_own_commit(self, last: PreviousRun) -> RunCommit | None:
         """Return the commit of an earlier attempt of this run.
 
         Rows that were appended are not appended again, also after the run was cleared.
         """
         return last.own_commit or (None if self.config.is_idempotent else last.cleared_commit)
 
-    def report_commit(self, done: RunCommit) -> dict[str, Any]:
+    def _report_commit(self, done: RunCommit) -> dict[str, Any]:
         """Report the commit of an earlier attempt, which may have left elements of rows that are gone."""
-        cleared = {}
         if self.config.nested == "tables" and self.request.until == "commit":
-            cleared = self._list_tables().clear_elements(int(done.state["number"]))
-        nested_in = {tail: {"deleted": count} for tail, count in cleared.items()}
-        counts = done.state.get("counts")
-        return self.report(version=done.version, counts=counts, changed=True, nested=nested_in)
+            self._list_tables().clear_elements(int(done.state["number"]))
+        return self.reporter.build_retry(done)
 
-    def is_up_to_date(self, last: PreviousRun) -> bool:
-        """Tell whether source and target are as the previous run left them, and the load is idempotent."""
-        return (
-            self.config.is_idempotent
-            and not self.request.full_refresh
-            and last.changed_by is None
-            and last.state.get("fingerprint") == self.state["fingerprint"]
-            and is_same_reads(last.state, [self.pinned.offset])
-        )
+    def _choose_run_mode(self) -> tuple[RunMode, str]:
+        """Return how much is loaded, and why; nothing if source and target are as the last run left them."""
+        last = self.last
+        if last is None:
+            return "initial", NO_TARGET
+        if self.request.full_refresh:
+            return "full", FULL_REFRESH
+        if last.changed_by is not None:
+            return "incremental", TARGET_CHANGED
+        if last.state.get("fingerprint") != self.state["fingerprint"]:
+            return "incremental", CONFIG_CHANGED if last.state else STATE_EXPIRED
+        if is_same_reads(last.state, [self.pinned.offset]):
+            if self.config.is_idempotent:
+                return "noop", NOTHING_CHANGED
+            return "incremental", "rows are appended by every run"
+        sources = {self.pinned.dataset.id: self.pinned.offset}
+        return "incremental", describe_changed_sources(last.state, sources)
 
-    def nothing_new(self, last: PreviousRun) -> dict[str, int]:
-        """Count the rows that the last run loaded, none of which changes anything now."""
-        kept = ("loaded", "duplicates")
-        return {kind: count if kind in kept else 0 for kind, count in last.state.get("counts", {}).items()}
-
-    def loaded(self) -> dict[str, Any]:
+    def _load(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Read, compare, write."""
         config = self.config
         strategy = strategy_of(config, self.boundary, self.target.times)
-        stored = self._stored(strategy)
+        stored = self._read_stored(strategy)
         schema = None if stored is None else stored.schema
         with ExitStack() as held:
-            with self.progress.step("read"):
+            with self.reporter.progress.step("read"):
                 source = filtered(read_dataset(self.spark, self.pinned), config.source_filter)
                 if self.part is not None:
                     source = source.where(column(str(config.dispatch_by)).cast("string") == self.part)
@@ -197,25 +233,31 @@ class _Run:
                 taken = take_in(
                     rows, name, config, strategy.wanted, stored=schema, added=strategy.added, held=held
                 )
+            self.reporter.warn(taken.said)
             if not strategy.wanted.lazy and not taken.loaded and _skips(config, self.pinned.dataset):
-                return self.report(counts={"loaded": 0})
-            with self.progress.step("compare"), self._planning(taken):
+                return self.reporter.build_noop(_NO_ROWS)
+            with self.reporter.progress.step("compare"), self._planning(taken):
                 found = strategy.found(taken, stored, held)
             if not found.loaded and _skips(config, self.pinned.dataset):
-                return self.report(counts={"loaded": 0})
+                return self.reporter.build_noop(_NO_ROWS)
             _require_in_time(found, config, self.boundary, self.target.dataset)
             _require_few_endings(found, config)
-            counts = {kind: found.counts.get(kind, 0) for kind in strategy.kinds}
-            counts = {"loaded": found.loaded, "duplicates": found.duplicates, **counts}
-            changed = not found.empty or stored is None
-            dataset = self.target.dataset
-            said = check_change_limit(self.request, dataset, lambda: self._risk(found), {"counts": counts})
-            if self.request.until != "commit":
-                return self.report([*said, *taken.said], counts=counts, changed=changed)
-            return self._written(found, counts, strategy, taken, lists)
+            result = RunResult(
+                run_mode, reason, self._count_rows(found), build_counts(found), build_details()
+            )
+            check_change_limit(self.reporter, lambda: self._weigh(found), result)
+            if self.reporter.is_dry_run:
+                return self.reporter.build(result, changed=True)
+            return self._write(found, result, strategy, lists)
 
-    def _risk(self, found: Weighed) -> Risk:
-        """Weigh the run against the rows that stand in the target."""
+    def _count_rows(self, found: Weighed) -> RowCounts:
+        before = self.reporter.rows_before
+        if self.is_full:
+            return RowCounts.overwrite(before=before, after=found.inserts)
+        return RowCounts.change(before=before, **count_rows(found))
+
+    def _weigh(self, found: Weighed) -> Risk:
+        """Weigh the run against the rows that the target holds."""
         if self.last is None:
             return Risk(0, 0)
         before = self.target.count_live_rows()
@@ -237,79 +279,44 @@ class _Run:
         with override_settings(self.spark, conf):
             yield
 
-    def report(
-        self,
-        said: Sequence[str] = (),
-        *,
-        version: int | None = None,
-        counts: Mapping[str, int] | None = None,
-        changed: bool = False,
-        nested: Mapping[str, Mapping[str, int]] | None = None,
-    ) -> dict[str, Any]:
-        """Put the report together; ``version`` is the one that was written."""
-        before = self.last.version if self.last else None
-        found = self.last.warnings if self.last else []
-        at = before if version is None else version
-        target, source = self.target.dataset, self.pinned.dataset
-        tables_of_lists = {f"{target.id}{tail}": dict(each) for tail, each in (nested or {}).items()}
-        return {
-            "job": self.request.job,
-            "changed": changed and self.request.until == "commit",
-            "dry_run": self.request.until != "commit",
-            "target": {"dataset": target.id, "uri": target.uri, "version": at},
-            "sources": {source.id: {"uri": source.uri, "version": self.pinned.version}},
-            "counts": dict(counts or {}),
-            **({"nested": tables_of_lists} if tables_of_lists else {}),
-            "seconds": dict(self.progress.seconds),
-            "warnings": [*warnings(self.config), *found, *said][:_MOST_WARNINGS],
-        }
-
-    def _stored(self, strategy: Strategy) -> DataFrame | None:
-        """Give the stored rows as the run found them; None when there are none to compare with."""
-        if self.last is None or self.request.full_refresh:
+    def _read_stored(self, strategy: Strategy) -> DataFrame | None:
+        """Return the stored rows as the run found them; None if there are none to compare with."""
+        if self.is_full:
             return None
         stored = self.target.read_rows()
         require_shape(stored.schema, strategy, self.target.dataset.id)
         nested.require_form(stored.schema, self.config, self.target.dataset.id)
         return stored
 
-    def _written(
-        self,
-        found: Weighed,
-        counts: Mapping[str, int],
-        strategy: Strategy,
-        taken: Intake,
-        lists: Nested | None,
+    def _write(
+        self, found: Weighed, result: RunResult, strategy: Strategy, lists: Nested | None
     ) -> dict[str, Any]:
-        """Remember what has to be, then make the run's one commit, if there is anything to write."""
-        anew = self.last is None or self.request.full_refresh
-        changed = not found.empty or anew
+        """Write the side tables first, then make the run's one commit if there is anything to write."""
+        changed = not found.empty or self.is_full
         times, remembers = found.changes.times, found.changes.remembers
         needed = remembers == "always" or (remembers == "unchanged" and not changed)
         if times is not None:
-            self.target.times.save_times(times, full=anew, needed=needed)
+            self.target.times.save_times(times, full=self.is_full, needed=needed)
         tables = self._list_tables()
         added: dict[str, int] = {}
         cleared: dict[str, int] = {}
         version = None
         if changed:
-            with self.progress.step("write"):
+            with self.reporter.progress.step("write"):
                 if lists is not None:
                     added = tables.add_elements(lists, found.changes.written, self.config.schema_evolution)
+                result = add_elements(result, self.target.dataset, added, {})
                 versions = self._side_table_versions(tables, has_times=times is not None)
-                state = {**self.state, "counts": counts, SIDE_TABLE_VERSIONS: versions}
+                state = {**self.state, **self.reporter.build_state(result), SIDE_TABLE_VERSIONS: versions}
                 if tables.tails:
                     state["nested"] = tables.tails
-                version = self.target.write(found, state, full=anew, shape=strategy.shape).version
+                version = self.target.write(found, state, full=self.is_full, shape=strategy.shape).version
         elif lists is not None:
             tables.restore()
         if lists is not None:
             cleared = tables.clear_elements(self._committed_number(changed=changed))
-        in_lists = {
-            tail: {"inserted": added.get(tail, 0), "deleted": cleared.get(tail, 0)}
-            for tail in sorted({*added, *cleared})
-        }
-        return self.report(taken.said, version=version, counts=counts, changed=changed, nested=in_lists)
+        result = add_elements(result, self.target.dataset, added, cleared)
+        return self.reporter.build(result, version=version, changed=changed)
 
     def _committed_number(self, *, changed: bool) -> int:
         """Return the number of the run whose rows the target holds after this one."""

@@ -21,10 +21,6 @@ from airflow_merge_provider.jobs.merge_load.memory import LoadTimes
 from airflow_merge_provider.jobs.merge_load.snapshot import Snapshot
 from airflow_merge_provider.jobs.merge_load.writing import Shape, Weighed, of_load, shape_of
 
-_BY_KEY = ("inserted", "updated", "deleted")
-_BY_VERSION = ("opened", "closed", "reopened", "removed")
-
-
 Found = Callable[[Intake, DataFrame | None, ExitStack], Weighed]
 
 
@@ -34,7 +30,6 @@ class Strategy:
 
     wanted: Wanted
     found: Found
-    kinds: Sequence[str]
     added: Sequence[str] = ()
     shape: Shape | None = None
 
@@ -49,26 +44,26 @@ def strategy_of(config: AnyLoad, boundary: datetime, memory: LoadTimes) -> Strat
         def replaced(taken: Intake, stored: DataFrame | None, held: ExitStack) -> Weighed:
             return replacing.found(taken, stored, config, held)
 
-        return Strategy(replacing.wanted(config), replaced, _BY_KEY)
+        return Strategy(replacing.wanted(config), replaced)
     if isinstance(config, UpsertConfig):
 
         def by_key(taken: Intake, stored: DataFrame | None, held: ExitStack) -> Weighed:
             return keyed.found(taken, stored, config, held)
 
-        return Strategy(keyed.wanted(config), by_key, _BY_KEY)
+        return Strategy(keyed.wanted(config), by_key)
     rests_on = Shape(HASH_COLUMN, shape(config))
     if config.natural_key is None:
 
         def by_version(taken: Intake, stored: DataFrame | None, held: ExitStack) -> Weighed:
             return versions.found(taken, stored, config, boundary, held)
 
-        return Strategy(versions.wanted(config), by_version, _BY_VERSION, config.added_columns, rests_on)
+        return Strategy(versions.wanted(config), by_version, config.added_columns, rests_on)
 
     def in_history(taken: Intake, stored: DataFrame | None, held: ExitStack) -> Weighed:
         into = History(taken, stored, config, boundary, memory, held)
         return Snapshot(into).found() if config.mode == "snapshot" else of_load(taken, into.changes(), held)
 
-    return Strategy(history.wanted(config), in_history, history.KINDS, config.added_columns, rests_on)
+    return Strategy(history.wanted(config), in_history, config.added_columns, rests_on)
 
 
 def require_shape(stored: StructType, strategy: Strategy, target: str) -> None:

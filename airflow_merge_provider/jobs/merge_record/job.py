@@ -17,21 +17,31 @@ from pyspark.sql.types import StructType
 from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.errors import ConfigError, DataError, JobError, Problem
 from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig, warnings
+from airflow_merge_provider.core.merge_record.counts import COUNTS
 from airflow_merge_provider.core.merge_record.landing import Listing, listing
 from airflow_merge_provider.core.merge_record.plan import Arrivals, Merge, Plan, plan
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.merge_record.sizes import estimated, taught
 from airflow_merge_provider.core.merge_record.state import State, dissolved, fingerprint, without
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.run_mode import FULL_REFRESH, RunMode
+from airflow_merge_provider.jobs.delta.table import PinnedDataset
 from airflow_merge_provider.jobs.merge_record import routing
 from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
 from airflow_merge_provider.jobs.merge_record.journal import Journal
 from airflow_merge_provider.jobs.merge_record.listing import queue
-from airflow_merge_provider.jobs.merge_record.report import report, told_of
+from airflow_merge_provider.jobs.merge_record.report import (
+    build_details,
+    build_result,
+    count_open,
+    list_warnings,
+)
 from airflow_merge_provider.jobs.merge_record.routing import Places
 from airflow_merge_provider.jobs.merge_record.spark_types import schema_of, spark_schema
 from airflow_merge_provider.jobs.merge_record.storage import Storage, storage, storage_options
 from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.run.report import RESULT, RunReporter, RunResult
 
 Open = Callable[[str], Storage]
 
@@ -70,37 +80,46 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.opened(str(self.config.state_path)))
-        self.said = warnings(self.config)
+        # As the user names them: the configuration has their places written out.
+        merged, source = (
+            resolve(self.request.config[name], self.request.warehouse) for name in ("merged", "source")
+        )
+        pinned = {source.id: PinnedDataset(source, None)}
+        self.reporter = RunReporter(None, self.request, self.progress, COUNTS, merged, pinned, None)
+        self.reporter.warn(warnings(self.config))
         self.plans: list[Plan] = []
+        self._resumed: str | None = None
         self.uris: dict[str, str] = {}
 
     def previewed(self) -> dict[str, Any]:
         """Plan, and write nothing."""
         state, _ = self.journal.state()
         if self.journal.unfinished(state):
-            self.said.append("a run before has left a plan: the next run carries it out first")
-        made, _ = self._planned(state)
-        return self._report(told_of([made], {}, self.config), changed=False)
+            self.reporter.warn(["a run before has left a plan: the next run carries it out first"])
+        made, arrived = self._planned(state)
+        self.plans.append(made)
+        return self._report(self._build_result(state, arrived))
 
     def carried_out(self) -> dict[str, Any]:
         """Finish what was left, then plan and do what is new."""
         token = self.request.run.model_dump()
         state, before = self.journal.state()
-        told: dict[str, Any] | None = None
+        done: RunResult | None = None
         self.journal.abandon(state.generation)
         left = self.journal.unfinished(state)
         if left is not None and (resumed := self._resumable(left)):
             self.progress.say(f"resuming the plan of {left['token']['run_id']}")
-            told = self._execute(resumed, state, MergeRecordConfig.parse(left["config"]))
+            self._resumed = left["token"]["run_id"]
+            done = self._execute(resumed, state, MergeRecordConfig.parse(left["config"]))
             state = resumed.state
-        if told is None or left is None or left["token"] != token:
+        if done is None or left is None or left["token"] != token:
             made, arrived = self._planned(state)
             if not made.is_idle or arrived or _differs(made.state, state):
-                told = self._execute(made, state, self.config)
-        if told is None and before.get("token") == token:
+                done = self._execute(made, state, self.config, arrived)
+        if done is None and before.get("token") == token and RESULT in before:
             # A retry whose first try had done everything reports that as its own.
-            told = before["told"]
-        return self._report(told, changed=bool(told and told["merged"]), state=state)
+            done = RunResult.from_state(before)
+        return self._report(done, state)
 
     def _planned(self, state: State) -> tuple[Plan, int]:
         """List what waits, look into what is new, and decide."""
@@ -144,14 +163,16 @@ class _Run:
         moved = [uri for uri, version in state.waiting.items() if found.versions.get(uri) != version]
         lost = [uri for uri in moved if uri not in found.versions]
         if moved:
-            self.said.append(f"{len(moved)} files of open bins have changed or vanished: taken out of them")
+            self.reporter.warn(
+                [f"{len(moved)} files of open bins have changed or vanished: taken out of them"]
+            )
         state = without(state, moved)
         partial = {uri: ids for uri, ids in state.partial.items() if uri not in moved}
         done = {uri: version for uri, version in state.done.items() if uri in found.versions}
         state = replace(state, partial=partial, done=done)
         regrouped = bool(state.bins) and state.fingerprint != fingerprint(self.config)
         if regrouped:
-            self.said.append("the configuration groups files differently now: open bins are dissolved")
+            self.reporter.warn(["the configuration groups files differently now: open bins are dissolved"])
         return (dissolved(state) if regrouped or self.request.full_refresh else state), lost
 
     def _resumable(self, left: Mapping[str, Any]) -> Plan | None:
@@ -170,18 +191,18 @@ class _Run:
             hint = f"put it back, or remove {self.journal.location}/plan-{made.state.generation}.json"
             what = "has changed or vanished while a run was interrupted that merges it"
             raise DataError.of([Problem(changed[0], "changed", what, hint)])
-        self.said.append("a plan that was left is made anew: its files have changed meanwhile")
+        self.reporter.warn(["a plan that was left is made anew: its files have changed meanwhile"])
         self.journal.abandon(made.state.generation)
         return None
 
-    def _execute(self, made: Plan, before: State, config: MergeRecordConfig) -> dict[str, Any]:
-        """Write the plan down and carry it out, each step so that it can be repeated; tell what was done."""
+    def _execute(self, made: Plan, before: State, config: MergeRecordConfig, arrived: int = 0) -> RunResult:
+        """Write the plan down and carry it out, each step so that it can be repeated."""
         token = self.request.run.model_dump()
         self.plans.append(made)
         if made.is_idle:
-            told = told_of(self.plans, self.uris, config)
-            self.journal.save(before, made.state, {"token": token, "told": told})
-            return told
+            done = self._build_result(before, arrived)
+            self.journal.save(before, made.state, {"token": token, **self.reporter.build_state(done)})
+            return done
         if self.journal.unfinished(before) is None:
             self.journal.decide(made, {"token": token, "config": _raw(config)})
         places = self._places(config)
@@ -191,10 +212,25 @@ class _Run:
             self.journal.hold()
             routing.route(made, places, config)
             place = self.journal.record(made.state.generation, routing.ledger(made, self.uris, config))
-        told = {**told_of(self.plans, self.uris, config), "ledger": place}
+        done = self._build_result(before, arrived, ledger=place)
         written = (sum(manifest[name] for manifest in manifests.values()) for name in ("records", "bytes"))
-        self.journal.save(before, taught(made.state, config, *written), {"token": token, "told": told})
-        return told
+        told = {"token": token, **self.reporter.build_state(done)}
+        self.journal.save(before, taught(made.state, config, *written), told)
+        return done
+
+    def _build_result(self, before: State, arrived: int, ledger: str | None = None) -> RunResult:
+        """Return what the plans so far do."""
+        mode: RunMode
+        if self.request.full_refresh:
+            mode, reason = "full", f"{FULL_REFRESH}: open bins are dissolved"
+        elif self._resumed is not None:
+            mode, reason = "incremental", f"the plan of run {self._resumed} was carried out"
+        elif not before.generation:
+            mode, reason = "initial", "no run has planned before"
+        else:
+            mode, reason = "incremental", f"{arrived} new files"
+        found = build_result(mode, reason, self.plans, self.uris, self.config)
+        return replace(found, details={**found.details, "ledger": ledger})
 
     def _published(self, made: Plan, places: Places, config: MergeRecordConfig) -> dict[str, Any]:
         """Write and publish the merges that have no manifest yet; give the manifests of all."""
@@ -243,12 +279,14 @@ class _Run:
             original=self.opened(config.original) if config.original else None,
         )
 
-    def _report(
-        self, told: Mapping[str, Any] | None, *, changed: bool, state: State | None = None
-    ) -> dict[str, Any]:
-        return report(
-            self.request, self.config, told, self.progress.seconds, self.said, changed=changed, state=state
-        )
+    def _report(self, done: RunResult | None, state: State | None = None) -> dict[str, Any]:
+        if done is None:
+            state = state or State()
+            unchanged = RowCounts.none()
+            details = build_details(state, self.config)
+            done = RunResult("noop", "no new files, and no bin is due", unchanged, count_open(state), details)
+        self.reporter.warn(list_warnings(done, self.config))
+        return self.reporter.build(done, changed=bool(done.counts.get("merged")))
 
 
 def _differs(after: State, before: State) -> bool:

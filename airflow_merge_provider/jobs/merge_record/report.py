@@ -1,4 +1,4 @@
-"""What does a run of MergeRecord tell: how many bins ended and why, what stays open, and when it expires."""
+"""The counts and details of a MergeRecord report: which bins ended and why, and what stays open."""
 
 from __future__ import annotations
 
@@ -7,95 +7,113 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_record.plan import Plan, next_expiry
+from airflow_merge_provider.core.merge_record.plan import Failure, Merge, Plan, next_expiry
 from airflow_merge_provider.core.merge_record.reasons import EVICTED
 from airflow_merge_provider.core.merge_record.state import State
-from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.run_mode import RunMode
+from airflow_merge_provider.jobs.run.report import RunResult
 
-_MOST_SHOWN = 5
-_MOST_WARNINGS = 5
+_BINS_MAX = 5
 _MICROSECONDS = 1_000_000
 
 
-def told_of(plans: Sequence[Plan], uris: Mapping[str, str], config: MergeRecordConfig) -> dict[str, Any]:
-    """Sum up what plans do; the first merges and failures are shown, the ledger has them all."""
+def build_result(
+    run_mode: RunMode,
+    reason: str,
+    plans: Sequence[Plan],
+    uris: Mapping[str, str],
+    config: MergeRecordConfig,
+) -> RunResult:
+    """Return what plans do; the first merges and failures are shown, the ledger has them all.
+
+    :param uris: the places of merged files by the ids of their merges, as far as they were published.
+    """
     merges = [merge for each in plans for merge in each.merges]
     failures = [failure for each in plans for failure in each.failures]
     reasons: Counter[str] = sum((Counter(each.reasons) for each in plans), Counter())
-    return {
-        "counts": {
-            "merged": len(merges),
-            "failed": len(failures),
-            "outputs": sum(merge.records for merge in merges),
-            "files": sum(len(merge.sources) for merge in merges),
-            "failed_files": sum(len(failure.sources) for failure in failures),
-            "lost_files": sum(len(each.lost) for each in plans),
-            **_open_counts(plans[-1].state),
-        },
-        "reasons": dict(reasons),
-        "merged": [
-            {
-                "merge_uuid": merge.id,
-                "uri": uris.get(merge.id),
-                "code": merge.reason.code,
-                "reason": merge.reason.text,
-                "records": merge.records,
-                "files": len(merge.sources),
-                "bytes": merge.bytes,
-                "bin_age_ms": merge.age_ms,
-            }
-            for merge in merges[:_MOST_SHOWN]
-        ],
-        "failed": [
-            {"bin": failure.bin, "code": failure.reason.code, "reason": failure.reason.text}
-            for failure in failures[:_MOST_SHOWN]
-        ],
-        "open_bins": _open_bins(plans[-1].state),
-        "next_expiry": _instant(next_expiry(plans[-1].state, config)),
-        "warnings": _warnings(reasons, config),
+    state = plans[-1].state
+    outputs = sum(merge.records for merge in merges)
+    counts = {
+        "merged": len(merges),
+        "outputs": outputs,
+        "files": sum(len(merge.sources) for merge in merges),
+        "failed": len(failures),
+        "failed_files": sum(len(failure.sources) for failure in failures),
+        "lost_files": sum(len(each.lost) for each in plans),
+        **count_open(state),
     }
+    details = build_details(
+        state,
+        config,
+        reasons=dict(reasons),
+        merged=[_describe_merge(merge, uris.get(merge.id)) for merge in merges[:_BINS_MAX]],
+        failed=[_describe_failure(failure) for failure in failures[:_BINS_MAX]],
+    )
+    return RunResult(run_mode, reason, RowCounts(inserted=outputs, updated=0, deleted=0), counts, details)
 
 
-def report(
-    request: JobRequest,
+def build_details(
+    state: State,
     config: MergeRecordConfig,
-    told: Mapping[str, Any] | None,
-    seconds: Mapping[str, float],
-    said: Sequence[str],
     *,
-    changed: bool,
-    state: State | None = None,
+    reasons: Mapping[str, int] | None = None,
+    merged: Sequence[Mapping[str, Any]] = (),
+    failed: Sequence[Mapping[str, Any]] = (),
+    ledger: str | None = None,
 ) -> dict[str, Any]:
-    """Put the report together; without anything told, that nothing has happened and what is still open."""
-    idle: dict[str, Any] = {"counts": _open_counts(state or State())}
-    if state is not None:
-        idle |= {"open_bins": _open_bins(state), "next_expiry": _instant(next_expiry(state, config))}
-    found = dict(told or idle)
-    # Called as the user calls them: the configuration has them written out.
-    merged, source = (resolve(request.config[name], request.warehouse) for name in ("merged", "source"))
+    """Return the details of a run that leaves a state.
+
+    ``reasons`` counts why bins ended. ``merged`` and ``failed`` are the first of them, ``open_bins`` the
+    oldest that wait, ``next_expiry`` is when the next of these expires. ``ledger`` is the file that lists all
+    files of the run.
+    """
     return {
-        "job": request.job,
-        "changed": changed and request.until == "commit",
-        "dry_run": request.until != "commit",
-        "target": {"dataset": merged.id, "uri": merged.uri, "version": None},
-        "sources": {source.id: {"uri": source.uri, "version": None}},
-        **found,
-        "seconds": dict(seconds),
-        "warnings": [*said, *found.get("warnings", ())][:_MOST_WARNINGS],
+        "reasons": dict(reasons or {}),
+        "merged": list(merged),
+        "failed": list(failed),
+        "open_bins": _list_open_bins(state),
+        "next_expiry": _to_instant(next_expiry(state, config)),
+        "ledger": ledger,
     }
 
 
-def _open_counts(state: State) -> dict[str, int]:
+def list_warnings(result: RunResult, config: MergeRecordConfig) -> list[str]:
+    """Return the warnings that a result gives rise to."""
+    evicted = result.details["reasons"].get(EVICTED.code, 0)
+    if not evicted:
+        return []
+    return [f"{evicted} bins were ended by max_bins {config.max_bins} before they were full: raise it"]
+
+
+def count_open(state: State) -> dict[str, int]:
+    """Count the bins that wait for more files, and their files."""
     return {
         "open_bins": len(state.bins),
         "open_files": sum(len(bin_.sources) for bin_ in state.bins),
     }
 
 
-def _open_bins(state: State) -> list[dict[str, Any]]:
-    """Show the oldest bins that are open, with what they have in common."""
+def _describe_merge(merge: Merge, uri: str | None) -> dict[str, Any]:
+    return {
+        "merge_uuid": merge.id,
+        "uri": uri,
+        "code": merge.reason.code,
+        "reason": merge.reason.text,
+        "records": merge.records,
+        "files": len(merge.sources),
+        "bytes": merge.bytes,
+        "bin_age_ms": merge.age_ms,
+    }
+
+
+def _describe_failure(failure: Failure) -> dict[str, Any]:
+    return {"bin": failure.bin, "code": failure.reason.code, "reason": failure.reason.text}
+
+
+def _list_open_bins(state: State) -> list[dict[str, Any]]:
+    """Return the oldest bins that are open, with what they have in common."""
     return [
         {
             "bin": bin_.id,
@@ -103,19 +121,13 @@ def _open_bins(state: State) -> list[dict[str, Any]]:
             "records": bin_.records,
             "files": len(bin_.sources),
             "bytes": bin_.bytes,
-            "since": _instant(bin_.created_at),
+            "since": _to_instant(bin_.created_at),
         }
-        for bin_ in state.bins[:_MOST_SHOWN]
+        for bin_ in state.bins[:_BINS_MAX]
     ]
 
 
-def _instant(microseconds: int | None) -> str | None:
+def _to_instant(microseconds: int | None) -> str | None:
     if microseconds is None:
         return None
     return datetime.fromtimestamp(microseconds / _MICROSECONDS, tz=UTC).isoformat()
-
-
-def _warnings(reasons: Mapping[str, int], config: MergeRecordConfig) -> list[str]:
-    if not (evicted := reasons.get(EVICTED.code, 0)):
-        return []
-    return [f"{evicted} bins were ended by max_bins {config.max_bins} before they were full: raise it"]

@@ -18,8 +18,12 @@ from airflow_merge_provider.jobs.merge_source.reading import Read, Reading, hash
 from airflow_merge_provider.jobs.merge_source.sources import Source
 
 
-class LookAgainError(Exception):
-    """Raised where the changes alone do not tell the result: everything has to be compared."""
+class FullScanRequired(Exception):  # noqa: N818 - no error: the run goes on in full mode
+    """Raised if the changes alone do not tell the result; ``reason`` goes into the report."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -78,23 +82,22 @@ def reading(
 def check(read: Read, past: Past, rules: Sequence[Rule]) -> None:
     """See that what was read of a source tells all that has changed in it.
 
-    :raises LookAgainError: when it does not.
+    :raises FullScanRequired: when it does not.
     """
     if read.short:
         _check_end(read, past, rules)
     source, changes = read.reading.source, read.reading.fed
     # A feed speaks of rows; which entities have several of them shows only in a look at all.
     if changes is not None and not changes.is_plain(past.entities[source.offset].hashes):
-        raise LookAgainError(f"dataset {source.name!r} has entities in several rows: everything is compared")
+        raise FullScanRequired(f"dataset {source.name!r} has entities in several rows")
 
 
 def _check_end(read: Read, past: Past, rules: Sequence[Rule]) -> None:
     """See why a source is shorter than it was: rows that are only gone are not noticed by versions.
 
-    :raises LookAgainError: when it has others than it had, and was made anew or set back.
+    :raises FullScanRequired: when it has others than it had, and was made anew or set back.
     """
     source = read.reading.source
     (whole,) = read_thin([replace(read.reading, position=None)], rules)
     if differs(whole.entities, past.entities[source.offset]):
-        reason = f"dataset {source.name!r} ends before what was read of it: everything is compared"
-        raise LookAgainError(reason)
+        raise FullScanRequired(f"dataset {source.name!r} ends before what was read of it")

@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD, can_replace_rows, merge_rows, replace_rows
 from airflow_merge_provider.jobs.merge_source import difference as of
-from airflow_merge_provider.jobs.merge_source.before import LookAgainError
+from airflow_merge_provider.jobs.merge_source.before import FullScanRequired
 from airflow_merge_provider.jobs.merge_source.difference import Difference
 from airflow_merge_provider.jobs.merge_source.past import MEMBERS
 from airflow_merge_provider.jobs.merge_source.render import REPLACED_BY, content_hash
@@ -34,17 +34,25 @@ _FEW = 200_000
 _PER_FILE = 25_000
 _NUMBER, _INHABITED, _SAME = "__merge_number", "__merge_inhabited", "__merge_same"
 _EARLIER, _WRITTEN = "__merge_earlier", "__merge_written"
+_WAS_LIVE, _IS_LIVE = "__merge_was_live", "__merge_is_live"
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What a run writes: whole ``rows`` of the target; no reader is told of those that are ``silent``."""
+    """What a run writes: whole ``rows`` of the target; no reader is told of those that are ``silent``.
+
+    ``replaced`` and ``removed`` count IDs that end. ``inserted``, ``updated`` and ``deleted`` count rows that
+    were not live and are, that are live with other values, and that are not live any more.
+    """
 
     rows: DataFrame
     emitted: int
     silent: int
     replaced: int
     removed: int
+    inserted: int
+    updated: int
+    deleted: int
 
     @property
     def any(self) -> bool:
@@ -67,8 +75,8 @@ def changes(
     said before keeps its number; only what is remembered of its members is written.
     Source: merge source spec §5.3.
 
-    :raises LookAgainError: when a member of an output is no longer in its source, or when an id is that of an
-        output which was not looked at.
+    :raises FullScanRequired: if a member of an output is no longer in its source, or if an ID is that of an
+        output that was not evaluated.
     """
     with ExitStack() as stack:
         ids = stack.enter_context(stage_table(spark, pa.table({ID: found.ids})))
@@ -77,7 +85,10 @@ def changes(
         stack.callback(compared.unpersist)
         is_same = F.col(BEFORE).eqNullSafe(F.col(HASH))
         members = F.size(MEMBERS).alias("members")
-        seen = compared.select(PLACE, is_same.alias(_SAME), members, "_previous", _INHABITED).toArrow()
+        is_live = ~F.coalesce(F.col("_deleted"), F.lit(False))
+        seen = compared.select(
+            PLACE, is_same.alias(_SAME), members, "_previous", _INHABITED, _WAS_LIVE, is_live.alias(_IS_LIVE)
+        ).toArrow()
         _check_members(seen, found)
         _check_ids(seen, found)
         emitted = np.sort(seen.filter(pc.invert(seen.column(_SAME))).column(PLACE).to_numpy())
@@ -99,12 +110,16 @@ def changes(
             emptied = stack.enter_context(stage_table(spark, pa.table({ID: found.emptied})))
             rows.append(_shaped(target.drop(MEMBERS).join(F.broadcast(emptied), ID), kinds))
         replaced = int(pc.sum(found.retired.column(of.REPLACED)).as_py() or 0)
+        inserted, updated, deleted = _count_rows(seen)
         yield Changes(
             reduce(DataFrame.unionByName, rows),
             emitted=len(emitted),
             silent=same + len(found.emptied),
             replaced=replaced,
             removed=found.retired.num_rows - replaced,
+            inserted=inserted,
+            updated=updated,
+            deleted=deleted + found.retired.num_rows,
         )
 
 
@@ -135,6 +150,7 @@ def _standing(target: DataFrame) -> DataFrame:
         F.col("_previous").alias(_EARLIER),
         F.col("_ts").alias(_WRITTEN),
         (F.size(F.col(MEMBERS)["dataset"]) > 0).alias(_INHABITED),
+        (~F.coalesce(F.col("_deleted"), F.lit(False))).alias(_WAS_LIVE),
     )
 
 
@@ -144,16 +160,30 @@ def _silent(same: DataFrame) -> DataFrame:
     return same.withColumns(kept)
 
 
+def _count_rows(seen: pa.Table) -> tuple[int, int, int]:
+    """Count the rows that become live, that stay live with other values, and that are live no more."""
+    differs = pc.invert(seen.column(_SAME))
+    was_live = pc.fill_null(seen.column(_WAS_LIVE), fill_value=False)
+    is_live = seen.column(_IS_LIVE)
+    kinds = (
+        pc.and_not(is_live, was_live),
+        pc.and_(is_live, was_live),
+        pc.and_not(was_live, is_live),
+    )
+    inserted, updated, deleted = (pc.sum(pc.and_(differs, kind)).as_py() or 0 for kind in kinds)
+    return inserted, updated, deleted
+
+
 def _check_members(seen: pa.Table, found: Difference) -> None:
     counted = dict(zip(seen.column(PLACE).to_pylist(), seen.column("members").to_pylist(), strict=True))
     if counted != found.sizes:
-        raise LookAgainError("an entity vanished from its dataset: everything is compared")
+        raise FullScanRequired("an entity vanished from its dataset")
 
 
 def _check_ids(seen: pa.Table, found: Difference) -> None:
     there = seen.filter(pc.fill_null(seen.column(_INHABITED), fill_value=False)).column("_previous")
     if not pc.all(pc.is_in(there, value_set=pa.array(found.looked_at)), min_count=0).as_py():
-        raise LookAgainError
+        raise FullScanRequired("the ID of a changed row belongs to a row that was not evaluated")
 
 
 def _retired(found: Difference, start: int) -> pa.Table:

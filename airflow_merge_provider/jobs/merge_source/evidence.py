@@ -95,7 +95,7 @@ class Evidence:
             {
                 "rule": linked.rule.text[:_LONGEST],
                 "pairs": linked.pairs,
-                "sole": int((by_rule[linked.rule.text] & (causes == 1)).sum()),
+                "sole_evidence": int((by_rule[linked.rule.text] & (causes == 1)).sum()),
             }
             for linked in sorted(self._rules, key=lambda each: -each.pairs)
         ]

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from typing import Generic, TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.errors import DataError, JobError, Problem
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule, planned_rules
 from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, count_records, read_dataset
 from airflow_merge_provider.jobs.merge_source.affected import Look, affected
-from airflow_merge_provider.jobs.merge_source.before import Before, LookAgainError, check, reading
+from airflow_merge_provider.jobs.merge_source.before import Before, FullScanRequired, check, reading
 from airflow_merge_provider.jobs.merge_source.components import (
     Entities,
     Graph,
@@ -25,7 +26,7 @@ from airflow_merge_provider.jobs.merge_source.components import (
     connected,
 )
 from airflow_merge_provider.jobs.merge_source.contraction import contracted, key_rows
-from airflow_merge_provider.jobs.merge_source.difference import Difference, difference
+from airflow_merge_provider.jobs.merge_source.difference import difference
 from airflow_merge_provider.jobs.merge_source.feed import require_feeds
 from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH, Outcome
@@ -33,10 +34,10 @@ from airflow_merge_provider.jobs.merge_source.overrides import marked
 from airflow_merge_provider.jobs.merge_source.past import REACHED, Past, remembered
 from airflow_merge_provider.jobs.merge_source.quarantine import quarantined, warnings
 from airflow_merge_provider.jobs.merge_source.reading import Read, Reading, read_thin
-from airflow_merge_provider.jobs.merge_source.solving import Solved, solved
+from airflow_merge_provider.jobs.merge_source.solving import Solved, SolvedChanges, solved
 from airflow_merge_provider.jobs.merge_source.sources import Source, opened
 from airflow_merge_provider.jobs.merge_source.succession import handed_on
-from airflow_merge_provider.jobs.merge_source.totals import of_past
+from airflow_merge_provider.jobs.merge_source.totals import count_past
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.staging import stage_table
@@ -51,8 +52,11 @@ _SEARCHED_FROM = 20_000
 NONE = Overrides()
 
 
+SolvedT_co = TypeVar("SolvedT_co", bound=Solved, covariant=True)
+
+
 @dataclass(frozen=True)
-class Intake:
+class Intake(Generic[SolvedT_co]):
     """The sources as they are merged, the rules, the columns of the keys, and the outputs they make.
 
     ``positions`` say how far each dataset was read, ``evaluated`` which of them need the definition itself to
@@ -63,7 +67,7 @@ class Intake:
     rules: Sequence[Rule]
     sources: Sequence[Source]
     keys: Sequence[SourceKeys]
-    solved: Solved
+    solved: SolvedT_co
     positions: Mapping[str, int]
     evaluated: Sequence[str]
     overrides: Overrides = NONE
@@ -75,22 +79,41 @@ class Intake:
         return self.solved.outcome
 
     @property
-    def difference(self) -> Difference | None:
-        """What the outputs are beside those of the past, where there is one."""
-        return self.solved.difference
-
-    @property
     def labels(self) -> pa.Table:
         """The entities that are rendered, with the places of their outputs."""
-        return self.outcome.labels if self.difference is None else self.difference.labels
+        if isinstance(self.solved, SolvedChanges):
+            return self.solved.difference.labels
+        return self.outcome.labels
 
     @property
     def used(self) -> Sequence[Source]:
         """The sources that entities to render come from: all of them in a run that renders all."""
-        if self.difference is None:
+        if not isinstance(self.solved, SolvedChanges):
             return self.sources
         offsets = self.outcome.offsets(self.labels.column(HASH))
         return [source for source in self.sources if source.offset in offsets]
+
+
+@overload
+def take_in(
+    spark: SparkSession,
+    pinned: Sequence[PinnedDataset],
+    config: MergeSourceConfig,
+    progress: Progress,
+    before: None,
+    overrides: Overrides,
+) -> Intake[Solved]: ...
+
+
+@overload
+def take_in(
+    spark: SparkSession,
+    pinned: Sequence[PinnedDataset],
+    config: MergeSourceConfig,
+    progress: Progress,
+    before: Before,
+    overrides: Overrides,
+) -> Intake[SolvedChanges]: ...
 
 
 def take_in(
@@ -98,13 +121,13 @@ def take_in(
     pinned: Sequence[PinnedDataset],
     config: MergeSourceConfig,
     progress: Progress,
-    before: Before | None = None,
-    overrides: Overrides = NONE,
-) -> Intake:
+    before: Before | None,
+    overrides: Overrides,
+) -> Intake[Solved]:
     """Read what decides who belongs together, and decide it.
 
     :raises DataError: for entities without an id, with two current versions, or that cannot be merged.
-    :raises LookAgainError: when what has changed cannot be told from the changes alone.
+    :raises FullScanRequired: when what has changed cannot be told from the changes alone.
     """
     names = config.dataset_ids
     rules = (*planned_rules(config), *overrides.rules(names))
@@ -130,7 +153,7 @@ def take_in(
             return _connected(spark, readings, rules, config, progress, before, overrides=overrides)
         except HashCollisionError:
             progress.say("two values have one hash: hashing anew")
-    raise AssertionError(f"hashes collided with {len(_SEEDS)} seeds in a row")
+    raise JobError(f"hashes collided with {len(_SEEDS)} seeds in a row: report this with the datasets")
 
 
 def _check_places(sources: Sequence[Source]) -> None:
@@ -154,8 +177,8 @@ def _connected(
     before: Before | None,
     *,
     overrides: Overrides,
-) -> Intake:
-    with progress.step("read keys"):
+) -> Intake[Solved]:
+    with progress.step("scan match keys"):
         read = read_thin(readings, rules)
         past = None if before is None else _past(spark, read, before, rules, config)
     keys = [each.keys for each in read]
@@ -168,7 +191,7 @@ def _connected(
         judge=partial(quarantined, opened=texts, config=config, seed=seed),
         different=overrides.different,
     )
-    with progress.step("connect"):
+    with progress.step("cluster"):
         if before is None or past is None:
             found = solve([look.entities for look in _looks(read, config, complete=True)])
         else:
@@ -258,7 +281,7 @@ def _compared(
     rules: Sequence[Rule],
     config: MergeSourceConfig,
     solve: Callable[[Sequence[Entities]], Solved],
-) -> Solved:
+) -> SolvedChanges:
     """Solve what a change can reach, and compare it with what was there."""
     for each in read:
         check(each, past, rules)
@@ -269,13 +292,13 @@ def _compared(
     except DataError as error:
         if before.everything:
             raise
-        # A look at everything names what a full run names, which may stand in what the change does not reach.
-        raise LookAgainError from error
+        # A full run may name more: errors in clusters that the change does not reach.
+        raise FullScanRequired(f"changed entities cannot be merged: {error.message}") from error
     different = difference(found.outcome, part, past, config, same_rules=before.same_rules)
-    left = None if before.everything else of_past(past, part.touched)
-    found = replace(found, difference=different, left=left)
+    left = None if before.everything else count_past(past, part.touched)
+    changed = SolvedChanges(**{**vars(found), "left": left}, difference=different)
     if not (config.stable_id or config.replaced_by):
-        return found
+        return changed
     handed = handed_on(
         found.outcome,
         part,
@@ -284,7 +307,7 @@ def _compared(
         next_stable=before.next_stable if config.stable_id else None,
         successors=config.replaced_by,
     )
-    return replace(found, **vars(handed))
+    return replace(changed, **vars(handed))
 
 
 def _looks(read: Sequence[Read], config: MergeSourceConfig, *, complete: bool) -> list[Look]:

@@ -15,34 +15,45 @@ from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, warnings
-from airflow_merge_provider.core.merge_source.course import course
+from airflow_merge_provider.core.merge_source.counts import COUNTS
 from airflow_merge_provider.core.merge_source.fingerprint import signature
 from airflow_merge_provider.core.merge_source.overrides import Overrides
+from airflow_merge_provider.core.merge_source.run_mode import OVERRIDES_HASH, choose_run_mode
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.risk import Risk
+from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.source_offset import normalize_uri, read_offsets, write_offsets
 from airflow_merge_provider.jobs.delta.side_table import SideTable, append_once
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset
 from airflow_merge_provider.jobs.merge_source import render
-from airflow_merge_provider.jobs.merge_source.before import Before, LookAgainError
+from airflow_merge_provider.jobs.merge_source.before import Before, FullScanRequired
 from airflow_merge_provider.jobs.merge_source.changes import Changes, changes
-from airflow_merge_provider.jobs.merge_source.intake import NONE, Intake, take_in
+from airflow_merge_provider.jobs.merge_source.intake import NONE, Intake, SolvedT_co, take_in
 from airflow_merge_provider.jobs.merge_source.overrides import decided
 from airflow_merge_provider.jobs.merge_source.quality import ALL, LOOKED_AT, Run, metrics_row
 from airflow_merge_provider.jobs.merge_source.quarantine import QUARANTINE, rows as quarantine_rows
-from airflow_merge_provider.jobs.merge_source.report import counted, findings, report
+from airflow_merge_provider.jobs.merge_source.report import build_counts, build_details
 from airflow_merge_provider.jobs.merge_source.shape import added
+from airflow_merge_provider.jobs.merge_source.solving import Solved, SolvedChanges
 from airflow_merge_provider.jobs.merge_source.succession import LINEAGE, lineage_rows
 from airflow_merge_provider.jobs.merge_source.target import CAPABILITY, DeltaTarget, Target
-from airflow_merge_provider.jobs.merge_source.totals import continued, of_outcome
+from airflow_merge_provider.jobs.merge_source.totals import (
+    TOTALS,
+    Totals,
+    continue_totals,
+    count_totals,
+    find_totals,
+)
 from airflow_merge_provider.jobs.run.change_limit import check_change_limit
-from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun, RunCommit
+from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun
 from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.staging import create_dataframe, stage_table
 
 # Outputs of so many entities are planned once: Delta lists the files of a table in every plan that reads it.
-_FEW = 500_000
+SINGLE_PLAN_MAX_ENTITIES = 500_000
 
 
 def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
@@ -53,7 +64,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     :raises ConflictError: when another run committed first; nothing is written then.
     """
     config = MergeSourceConfig.parse(request.config)
-    with progress.step("look"):
+    with progress.step("resolve inputs"):
         target = DeltaTarget(spark, resolve(config.target or "", request.warehouse, at="target"), request)
         pinned = [
             pin_dataset(spark, resolve(name, request.warehouse, at=f"datasets[{position}]"))
@@ -75,34 +86,41 @@ def merge_datasets(
     :raises DataError: when an input, the target or the result is wrong; nothing is written then.
     :raises ConflictError: when another run committed first; nothing is written then.
     """
-    said = [*warnings(config), *_check_missing(pinned, config)]
     last = target.last
+    sources = {each.dataset.id: each for each in pinned}
+    reporter = RunReporter(spark, request, progress, COUNTS, target.dataset, sources, last)
+    reporter.warn([*warnings(config), *_check_missing(pinned, config)])
     if last is not None and last.own_commit is not None:
-        return report(
-            request, target.dataset, pinned, progress.seconds, said, **_describe_commit(last.own_commit)
-        )
-    state = _state(config, pinned, request)
-    before = last.state if last else None
-    overrides = _overrides(spark, config, request)
-    state["decided"] = overrides.mark
-    way, why = course(
+        return reporter.build_retry(last.own_commit)
+    overrides = _read_overrides(spark, config, request)
+    offsets = {name: each.offset for name, each in sources.items()}
+    reporter.warn(last.warnings if last else [])
+    run_mode, reason = choose_run_mode(
         config,
-        before,
-        [each.offset for each in pinned],
+        last.state if last else None,
+        offsets,
         full_refresh=request.full_refresh,
-        decided=overrides.mark,
-        target_changes=last.warnings if last else (),
+        overrides_hash=overrides.mark,
+        is_target_changed=last is not None and last.changed_by is not None,
     )
-    said += why
-    if way == "nothing" or request.until == "plan":
-        return report(request, target.dataset, pinned, progress.seconds, said, **_repeated(last, way))
-    merge = _Merge(spark, request, config, target, pinned, progress, state, overrides)
+    if run_mode == "noop":
+        return reporter.build_noop(reason)
+    if request.until == "plan":
+        return reporter.build_plan(run_mode, reason, **build_details(None))
+    state = {
+        "token": request.run.model_dump(),
+        "fingerprint": signature(config),
+        "datasets": list(config.dataset_ids),
+        OVERRIDES_HASH: overrides.mark,
+        **write_offsets(offsets.values()),
+    }
+    merge = _Merge(spark, config, target, pinned, reporter, state, overrides)
+    if last is None or config.reset:
+        return merge.overwrite(run_mode, reason)
     try:
-        done = merge.anew() if way == "anew" else merge.compared(everything=way == "everything")
-    except LookAgainError as reason:
-        said += [str(reason)] if str(reason) else []
-        done = merge.compared(everything=True)
-    return report(request, target.dataset, pinned, progress.seconds, said, **done)
+        return merge.update(last, run_mode, reason)
+    except FullScanRequired as required:
+        return merge.update(last, "full", required.reason)
 
 
 def _check_missing(pinned: Sequence[PinnedDataset], config: MergeSourceConfig) -> list[str]:
@@ -119,147 +137,163 @@ def _check_missing(pinned: Sequence[PinnedDataset], config: MergeSourceConfig) -
     return [f"dataset {each.id!r} does not exist at {each.uri}: taken as empty" for each in absent]
 
 
-def _overrides(spark: SparkSession, config: MergeSourceConfig, request: JobRequest) -> Overrides:
-    """Read what people have decided, where the configuration names it."""
+def _read_overrides(spark: SparkSession, config: MergeSourceConfig, request: JobRequest) -> Overrides:
+    """Read the overrides, where the configuration names a dataset of them."""
     if config.overrides is None or request.until == "plan":
         return NONE
     pinned = pin_dataset(spark, resolve(config.overrides, request.warehouse, at="overrides"))
     return decided(spark, pinned, config.dataset_ids, request.started_at)
 
 
-def _state(config: MergeSourceConfig, pinned: Sequence[PinnedDataset], request: JobRequest) -> dict[str, Any]:
-    """Give what the next run compares itself with."""
-    return {
-        "token": request.run.model_dump(),
-        "fingerprint": signature(config),
-        "datasets": list(config.dataset_ids),
-        **write_offsets([each.offset for each in pinned]),
-    }
-
-
-def _repeated(last: PreviousRun | None, way: str) -> dict[str, Any]:
-    """Give what a run reports that does nothing."""
-    if last is None or way != "nothing":
-        return {"version": last.version if last else None}
-    return {"version": last.run_version, "found": last.state.get("found")}
-
-
-def _describe_commit(commit: RunCommit) -> dict[str, Any]:
-    """Return what the report says of the commit of an earlier attempt."""
-    state = commit.state
-    return {"changed": state.get("changed", True), "version": commit.version, "found": state.get("found")}
-
-
 @dataclass(frozen=True)
 class _Merge:
-    """One run on its way from what it reads to its commit; both ways give what the report needs."""
+    """One run from what it reads to its commit."""
 
     spark: SparkSession
-    request: JobRequest
     config: MergeSourceConfig
     target: Target
     pinned: Sequence[PinnedDataset]
-    progress: Progress
+    reporter: RunReporter
     state: Mapping[str, Any]
     overrides: Overrides
 
-    def anew(self) -> dict[str, Any]:
-        """Write the target as if there were none."""
-        taken = self._taken(None)
-        found = findings(taken)
-        if self.request.until == "transform":
-            return {"changed": True, "found": found, "more": taken.said}
+    @property
+    def request(self) -> JobRequest:
+        """What the run was asked for."""
+        return self.reporter.request
+
+    @property
+    def number(self) -> int:
+        """The number that the run's commit will have."""
+        return self.target.last.number + 1 if self.target.last else 1
+
+    def overwrite(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
+        """Write all rows of the target."""
+        taken = self._check_sources(take_in(*self._inputs, None, self.overrides), everything=True)
+        totals = count_totals(taken.outcome)
+        before = find_totals(self.target.last.state) if self.target.last else None
+        rows = RowCounts.overwrite(
+            before=before["live_rows"] if before else self.reporter.rows_before, after=totals["live_rows"]
+        )
+        everything = {"entities_changed": totals["entities"], "rows_written": totals["outputs"]}
+        counts = build_counts(taken, totals, everything)
+        result = RunResult(run_mode, reason, rows, counts, build_details(taken))
+        if self.reporter.is_dry_run:
+            return self.reporter.build(result, changed=True)
         with (
-            self.progress.step("merge and write"),
-            render.outputs(self.spark, taken, written_at=self.request.started_at) as rows,
+            self.reporter.progress.step("merge and write"),
+            render.outputs(self.spark, taken, written_at=self.request.started_at) as rendered,
         ):
             outputs = taken.outcome.outputs
-            state = {**self._next(taken, found, outputs), SIDE_TABLE_VERSIONS: {}}
+            state = {**self._build_state(taken, totals, outputs), SIDE_TABLE_VERSIONS: {}}
             if self.config.stable_id:
                 state["next_stable"] = outputs
-            return self._committed(taken, state, partial(self.target.overwrite, rows))
+            return self._commit(taken, result, state, partial(self.target.overwrite, rendered))
 
-    def compared(self, *, everything: bool) -> dict[str, Any]:
-        """Write what differs from the target's rows; nothing when nothing does."""
-        last = self.target.last
-        if last is None:
-            raise AssertionError("there is no target to compare with")
-        before = last.state
-        standing = self.target.read_rows()
-        taken = self._taken(
-            Before(
-                standing,
-                self.target.count_rows(),
-                before.get("positions", {}),
-                read_offsets(before),
-                before.get("evaluated", ()),
-                everything=everything,
-                # Rows that another writer changed may not be what their members say: all are rendered.
-                same_rules=last.changed_by is None and before.get("fingerprint") == self.state["fingerprint"],
-                next_stable=last.newest_state.get("next_stable") or before.get("next_stable") or 0,
-            )
+    def update(self, last: PreviousRun, run_mode: RunMode, reason: str) -> dict[str, Any]:
+        """Write the rows that differ from the target's; none if none does."""
+        before = self._build_before(last, everything=run_mode == "full")
+        taken = self._check_sources(
+            take_in(*self._inputs, before, self.overrides), everything=before.everything
         )
-        difference = taken.difference
-        if difference is None:
-            raise AssertionError("a run that compares has found no difference")
+        difference = taken.solved.difference
         at = self.request.started_at
         with (
-            self.progress.step("merge and write"),
-            override_settings(self.spark, self._planning(taken.labels.num_rows)),
-            self._stable(taken) as stable,
+            self.reporter.progress.step("merge and write"),
+            override_settings(self.spark, self._plan_settings(taken.labels.num_rows)),
+            self._stage_stable_ids(taken) as stable,
             render.outputs(self.spark, taken, written_at=at, stable=stable) as rows,
         ):
-            new = added(rows.schema, standing.schema)
+            new = added(rows.schema, before.rows.schema)
             # Numbers of runs that a RESTORE has undone are not given again.
-            start = last.newest_state.get("next", before.get("next", difference.next_number))
-            with changes(self.spark, rows, standing, difference, start=start, at=at) as found:
-                return self._folded(taken, found, standing, start, new)
+            start = last.newest_state.get("next", last.state.get("next", difference.next_number))
+            with changes(self.spark, rows, before.rows, difference, start=start, at=at) as found:
+                return self._write(last, taken, found, start, (run_mode, reason), new_columns=bool(new))
 
-    def _planning(self, entities: int) -> dict[str, str]:
-        """Give the settings that the comparison of some entities' outputs is planned with."""
-        return adaptive_execution_disabled(self.spark) if entities <= _FEW else {}
+    def _build_before(self, last: PreviousRun, *, everything: bool) -> Before:
+        """Return what the run compares itself with."""
+        state = last.state
+        # Rows that another writer changed may not be what their members say: all are rendered.
+        same_rules = last.changed_by is None and state.get("fingerprint") == self.state["fingerprint"]
+        return Before(
+            self.target.read_rows(),
+            self.target.count_rows(),
+            state.get("positions", {}),
+            read_offsets(state),
+            state.get("evaluated", ()),
+            everything=everything,
+            same_rules=same_rules,
+            next_stable=last.newest_state.get("next_stable") or state.get("next_stable") or 0,
+        )
 
-    def _folded(
-        self, taken: Intake, found: Changes, standing: DataFrame, start: int, new: Sequence[str]
+    def _plan_settings(self, entities: int) -> dict[str, str]:
+        """Return the settings that the comparison of some entities' outputs is planned with."""
+        return adaptive_execution_disabled(self.spark) if entities <= SINGLE_PLAN_MAX_ENTITIES else {}
+
+    def _write(
+        self,
+        last: PreviousRun,
+        taken: Intake[SolvedChanges],
+        found: Changes,
+        start: int,
+        why: tuple[RunMode, str],
+        *,
+        new_columns: bool,
     ) -> dict[str, Any]:
-        """Fold what differs into the target, unless it is too much or nothing is to be written."""
-        last = self.target.last
-        version, before = (last.version, last.state) if last else (None, {})
-        old = before.get("found") or {}
-        told = counted(
-            found, taken, continued(old.get("totals"), taken.solved.left, of_outcome(taken.outcome))
+        """Write changed rows into the target, unless they are too many or there are none."""
+        before = find_totals(last.state)
+        totals = continue_totals(before, taken.solved.left, count_totals(taken.outcome))
+        live_before = before["live_rows"] if before else None
+        rows = RowCounts.change(
+            before=live_before, inserted=found.inserted, updated=found.updated, deleted=found.deleted
         )
+        counts = build_counts(taken, totals, {
+            "entities_changed": taken.solved.difference.changed,
+            "rows_written": found.emitted,
+            "ids_replaced": found.replaced,
+            "ids_removed": found.removed,
+        })  # fmt: skip
+        result = RunResult(*why, rows, counts, build_details(taken))
         emitted = found.emitted + found.replaced + found.removed
-        repaired = last is not None and last.changed_by is not None and found.any
-        warned = check_change_limit(
-            self.request, self.target.dataset, lambda: Risk(emitted, _live(old, standing)), told
-        )
-        if self.request.until == "transform":
-            more = [*warned, *taken.said]
-            return {"changed": bool(emitted) or repaired, "version": version, "found": told, "more": more}
+        check_change_limit(self.reporter, lambda: Risk(emitted, self._count_live_rows(live_before)), result)
+        changed = bool(emitted) or (last.changed_by is not None and found.any)
+        if self.reporter.is_dry_run:
+            return self.reporter.build(result, changed=changed)
         if not found.any:
-            return {"version": version, "found": old or told}
-        state = self._next(taken, told, start + emitted, changed=bool(emitted) or repaired)
-        write = partial(self.target.apply, found, new_columns=bool(new))
-        return self._committed(taken, state, write)
+            return self.reporter.build(result)
+        state = {**self._build_state(taken, totals, start + emitted), "changed": changed}
+        write = partial(self.target.apply, found, new_columns=new_columns)
+        return self._commit(taken, result, state, write)
 
-    def _stable(self, taken: Intake) -> AbstractContextManager[DataFrame | None]:
-        """Give the stable ids of what is rendered, where there are any."""
+    def _count_live_rows(self, known: int | None) -> int:
+        """Return how many live rows the target has; the rows are read only if no run has counted them."""
+        if known is not None:
+            return known
+        return self.target.read_rows().where("NOT coalesce(_deleted, false)").count()
+
+    def _stage_stable_ids(self, taken: Intake[Solved]) -> AbstractContextManager[DataFrame | None]:
+        """Give the stable IDs of what is rendered, where there are any."""
         stable = taken.solved.stable
         return nullcontext() if stable is None else stage_table(self.spark, stable)
 
-    def _taken(self, before: Before | None) -> Intake:
+    @property
+    def _inputs(self) -> tuple[SparkSession, list[PinnedDataset], MergeSourceConfig, Progress]:
+        """What is resolved into clusters."""
         existing = [each for each in self.pinned if each.exists]
-        taken = take_in(self.spark, existing, self.config, self.progress, before, self.overrides)
-        whole = before is None or before.everything
-        if self.config.if_source_empty == "fail" and whole and not len(taken.outcome.graph.hashes):
+        return self.spark, existing, self.config, self.reporter.progress
+
+    def _check_sources(self, taken: Intake[SolvedT_co], *, everything: bool) -> Intake[SolvedT_co]:
+        """Return what was read after passing on its warnings.
+
+        :raises DataError: if there are no entities at all and the configuration refuses that.
+        """
+        self.reporter.warn(taken.said)
+        if self.config.if_source_empty == "fail" and everything and not len(taken.outcome.graph.hashes):
             raise refusals.empty_source()
         return taken
 
-    def _next(
-        self, taken: Intake, found: Mapping[str, Any], number: int, *, changed: bool = True
-    ) -> dict[str, Any]:
-        """Give what the next run compares itself with."""
+    def _build_state(self, taken: Intake[Solved], totals: Totals | None, number: int) -> dict[str, Any]:
+        """Return what the next run compares itself with."""
         suppressed = taken.outcome.graph.count - taken.outcome.outputs
         return {
             **self.state,
@@ -271,39 +305,34 @@ class _Merge:
             "next_stable": taken.solved.next_stable,
             SIDE_TABLE_VERSIONS: dict(self.target.last.side_table_versions) if self.target.last else {},
             "next": number,
-            "changed": changed,
-            "found": found,
+            "changed": True,
+            TOTALS: totals,
         }
 
-    def _committed(
-        self, taken: Intake, state: Mapping[str, Any], write: Callable[[], None]
+    def _commit(
+        self, taken: Intake[Solved], result: RunResult, state: Mapping[str, Any], write: Callable[[], None]
     ) -> dict[str, Any]:
         """Write the side tables, then make the run's one commit, which names their versions."""
         written: dict[str, SideTable] = {}
         named = state[SIDE_TABLE_VERSIONS]
         if taken.solved.quarantined or QUARANTINE in named:
-            written[QUARANTINE] = self._side_table(QUARANTINE, named)
+            written[QUARANTINE] = self._open_side_table(QUARANTINE, named)
             rows = quarantine_rows(taken.solved.quarantined)
             written[QUARANTINE].replace_rows(create_dataframe(self.spark, rows))
         if events := taken.solved.events:
-            written[LINEAGE] = self._side_table(LINEAGE, named)
-            written[LINEAGE].append_rows(create_dataframe(self.spark, lineage_rows(self._number, events)))
+            written[LINEAGE] = self._open_side_table(LINEAGE, named)
+            written[LINEAGE].append_rows(create_dataframe(self.spark, lineage_rows(self.number, events)))
         if self.config.metrics is not None:
             place = resolve(self.config.metrics, self.request.warehouse, at="metrics")
-            rows = create_dataframe(self.spark, self._metrics(taken, state))
+            rows = create_dataframe(self.spark, self._build_metrics(taken, state[TOTALS]))
             writer = normalize_uri(self.target.dataset.uri)
-            append_once(self.spark, place, CAPABILITY, writer, self._number, rows)
+            append_once(self.spark, place, CAPABILITY, writer, self.number, rows)
         versions = {name: table.version for name, table in written.items()}
-        state = {**state, SIDE_TABLE_VERSIONS: {**named, **versions}}
+        state = {**state, **self.reporter.build_state(result), SIDE_TABLE_VERSIONS: {**named, **versions}}
         done = self.target.commit(state, write)
-        return {
-            "changed": state["changed"],
-            "version": done.version,
-            "found": state["found"],
-            "more": taken.said,
-        }
+        return self.reporter.build(result, version=done.version, changed=state["changed"])
 
-    def _side_table(self, name: str, versions: Mapping[str, int]) -> SideTable:
+    def _open_side_table(self, name: str, versions: Mapping[str, int]) -> SideTable:
         last = self.target.last
         return SideTable(
             self.spark,
@@ -311,22 +340,10 @@ class _Merge:
             CAPABILITY,
             versions.get(name),
             run_number=last.run_number if last else 0,
-            next_number=self._number,
+            next_number=self.number,
         )
 
-    @property
-    def _number(self) -> int:
-        """The number that the run's commit will have."""
-        return self.target.last.number + 1 if self.target.last else 1
-
-    def _metrics(self, taken: Intake, state: Mapping[str, Any]) -> pa.Table:
+    def _build_metrics(self, taken: Intake[Solved], totals: Totals | None) -> pa.Table:
         scope = ALL if taken.solved.left is None else LOOKED_AT
-        totals = state["found"].get("totals") or {}
-        of = Run(self.target.dataset.uri, self._number, self.request.started_at, scope)
-        return metrics_row(of, totals, taken.solved, self.config.identity)
-
-
-def _live(found: Mapping[str, Any], standing: DataFrame) -> int:
-    """Count the outputs that live in the target; its rows are asked only where no run has counted them."""
-    totals = found.get("totals")
-    return int(totals["golden"]) if totals else standing.where("NOT coalesce(_deleted, false)").count()
+        of = Run(self.target.dataset.uri, self.number, self.request.started_at, scope)
+        return metrics_row(of, totals or {}, taken.solved, self.config.identity)

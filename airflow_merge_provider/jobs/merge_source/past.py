@@ -174,8 +174,19 @@ def _keyed(
         # What an entity of another dataset was joined by is no key of this side.
         here[here] = source[member[here]] == order[0]
         found = member[here], key[here], check[here]
-        by_side[order] = both(by_side[order], found) if order in by_side else found
+        by_side[order] = _distinct(both(by_side[order], found)) if order in by_side else found
     return by_side
+
+
+def _distinct(keyed: Keyed) -> Keyed:
+    """Drop repeated keys of a member: it keeps a key once for every rule that the key is in."""
+    members, hashes, checks = keyed
+    order = np.lexsort((checks, hashes, members))
+    ordered = [values[order] for values in keyed]
+    new = np.ones(len(order), np.bool_)
+    new[1:] = np.any([values[1:] != values[:-1] for values in ordered], axis=0)
+    kept = np.sort(order[new])
+    return members[kept], hashes[kept], checks[kept]
 
 
 def _texts(values: pa.ChunkedArray) -> pa.StringArray:

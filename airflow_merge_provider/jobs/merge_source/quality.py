@@ -17,7 +17,14 @@ from airflow_merge_provider.jobs.merge_source.solving import Solved
 
 ALL, LOOKED_AT = "all", "looked_at"
 _LARGEST = 20
-_COUNTS = ("entities", "deleted", "golden", "merged", "outputs")
+# The columns of the table, and the totals that they hold.
+_COUNTS = {
+    "entities": "entities",
+    "deleted": "deleted_entities",
+    "golden": "live_rows",
+    "merged": "merged_rows",
+    "outputs": "outputs",
+}
 _SIZES = pa.list_(pa.struct({"size": pa.int64(), "clusters": pa.int64()}))
 _NAMED = pa.list_(pa.struct({"id": pa.string(), "size": pa.int64()}))
 _SIDES = pa.list_(pa.struct({"rule": pa.string(), "left": pa.int64(), "right": pa.int64()}))
@@ -52,7 +59,7 @@ def metrics_row(run: Run, totals: Mapping[str, int], solved: Solved, identity: s
         "run": run.number,
         "at": dt.datetime.fromtimestamp(run.at / 1_000_000, dt.UTC),
         "scope": run.scope,
-        **{name: totals.get(name) for name in _COUNTS},
+        **{name: totals.get(total) for name, total in _COUNTS.items()},
         "cluster_sizes": [{"size": size, "clusters": count} for size, count in histogram(found.live_sizes)],
         "largest": [
             {"id": output_id(graph.members(cluster), identity), "size": int(graph.sizes[cluster])}

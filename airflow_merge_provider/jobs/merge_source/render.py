@@ -18,6 +18,7 @@ from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.outcome import HASH, LABEL
 from airflow_merge_provider.jobs.merge_source.past import MEMBERS, STABLE_ID
 from airflow_merge_provider.jobs.merge_source.shape import content_of
+from airflow_merge_provider.jobs.merge_source.solving import Solved
 from airflow_merge_provider.jobs.merge_source.sources import (
     DELETED,
     ID,
@@ -58,7 +59,7 @@ _WRITTEN = {
 
 @contextmanager
 def outputs(
-    spark: SparkSession, taken: Intake, *, written_at: int, stable: DataFrame | None = None
+    spark: SparkSession, taken: Intake[Solved], *, written_at: int, stable: DataFrame | None = None
 ) -> Iterator[DataFrame]:
     """Give the target's rows, to be used while the block lasts: they need the settings that hold in it."""
     entities = taken.labels.num_rows
@@ -67,7 +68,7 @@ def outputs(
         yield _rows(taken, labels, written_at, stable)
 
 
-def _rows(taken: Intake, labels: DataFrame, written_at: int, stable: DataFrame | None) -> DataFrame:
+def _rows(taken: Intake[Solved], labels: DataFrame, written_at: int, stable: DataFrame | None) -> DataFrame:
     """Make entities that stand alone straight from their source, clusters by one shuffle.
 
     Sources are scanned once for each of the two: a scan costs a tenth of what shuffling many lone entities
@@ -107,7 +108,7 @@ class _Read:
         return source.frame.select("*", *self.keys).select(*labelled, *self.columns)
 
 
-def _read(taken: Intake, content: Content) -> list[_Read]:
+def _read(taken: Intake[Solved], content: Content) -> list[_Read]:
     keys_of = dict(zip((source.offset for source in taken.sources), taken.keys, strict=True))
     read = []
     for source in taken.used or taken.sources[:1]:
@@ -116,7 +117,7 @@ def _read(taken: Intake, content: Content) -> list[_Read]:
     return read
 
 
-def _labelled(taken: Intake, labels: DataFrame, read: Sequence[_Read]) -> DataFrame:
+def _labelled(taken: Intake[Solved], labels: DataFrame, read: Sequence[_Read]) -> DataFrame:
     """Give the entities that have one of the labels.
 
     Joined in front of the union, nothing is computed for the others, not even which version is their last;

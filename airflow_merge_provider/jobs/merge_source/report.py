@@ -1,114 +1,87 @@
-"""What does a run tell: counts, sizes, the largest cluster, versions, seconds; small enough for XCom."""
+"""The counts and details of a merge source's report: sizes of clusters, and what they rest on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.merge_source.refusals import Hub
-from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.jobs.delta.table import PinnedDataset
-from airflow_merge_provider.jobs.merge_source.changes import Changes
 from airflow_merge_provider.jobs.merge_source.components import histogram
 from airflow_merge_provider.jobs.merge_source.intake import Intake
-from airflow_merge_provider.jobs.merge_source.totals import Totals, of_outcome
+from airflow_merge_provider.jobs.merge_source.solving import Solved
+from airflow_merge_provider.jobs.merge_source.totals import Totals
 
-_MOST_SIZES = 20
-_MOST_CLUSTERS = 5
-_MOST_MEMBERS = 10
-_MOST_WARNINGS = 5
+_SIZES_MAX = 20
+_CLUSTERS_MAX = 5
+_MEMBERS_MAX = 10
+_TOTALS = ("entities", "deleted_entities", "live_rows", "merged_rows", "outputs")
 
 
-def report(
-    request: JobRequest,
-    target: Dataset,
-    pinned: Sequence[PinnedDataset],
-    seconds: Mapping[str, float],
-    said: Sequence[str],
-    *,
-    changed: bool = False,
-    version: int | None = None,
-    found: Mapping[str, Any] | None = None,
-    more: Sequence[str] = (),
-) -> dict[str, Any]:
-    """Put the report together; ``found`` is what ``findings`` gave, now or in the run that is repeated.
+def build_counts(
+    taken: Intake[Solved], totals: Totals | None, written: Mapping[str, int]
+) -> dict[str, int | None]:
+    """Return the counts of a run.
 
-    ``more`` are warnings that the data gave rise to.
+    :param totals: what the target holds after the run, None if that is unknown.
+    :param written: the counts of what the run writes.
     """
-    return {
-        "job": request.job,
-        "changed": changed and request.until == "commit",
-        "dry_run": request.until != "commit",
-        "target": {"dataset": target.id, "uri": target.uri, "version": version},
-        "sources": {each.dataset.id: {"uri": each.dataset.uri, "version": each.version} for each in pinned},
-        **(found or {"counts": {}}),
-        "seconds": dict(seconds),
-        "warnings": [*more, *said][:_MOST_WARNINGS],
-    }
+    known = totals or dict.fromkeys(_TOTALS)
+    return {**known, "rows_evaluated": len(taken.outcome.graph.hashes), **written}
 
 
-def findings(taken: Intake) -> dict[str, Any]:
-    """Count entities and outputs, and name the largest clusters and what they rest on."""
-    counts = of_outcome(taken.outcome)
-    return {"counts": dict(counts), "totals": dict(counts), **_seen(taken)}
+def build_details(taken: Intake[Solved] | None) -> dict[str, Any]:
+    """Return the details of a run; one that evaluated nothing has the same keys, without values.
 
-
-def counted(written: Changes, taken: Intake, totals: Totals | None) -> dict[str, Any]:
-    """Count what an incremental run has looked at and what it writes; the rest is of what it looked at."""
-    return {
-        "counts": {
-            "changed": taken.difference.changed if taken.difference else 0,
-            "looked_at": len(taken.outcome.graph.hashes),
-            "written": written.emitted,
-            "replaced": written.replaced,
-            "removed": written.removed,
-        },
-        **({"totals": dict(totals)} if totals else {}),
-        **_seen(taken),
-    }
-
-
-def _seen(taken: Intake) -> dict[str, Any]:
-    """Tell of the clusters that the run evaluated: their sizes, the largest, and what they rest on."""
-    outcome, names = taken.outcome, taken.config.dataset_ids
+    All is about the clusters that the run evaluated. ``cluster_sizes`` counts them by their number of
+    entities. ``largest`` names the largest with some members, ``next_largest`` the others. ``rules`` gives
+    the pairs of entities that each rule links, and how many clusters have ``sole_evidence`` in it. ``keys``
+    are those that link most entities. ``quarantined`` counts keys that link too many. ``overrides`` counts
+    those that hold, and names pairs that the rules would have merged.
+    """
+    if taken is None:
+        return {
+            "cluster_sizes": {}, "largest": {"size": 0, "members": []}, "next_largest": [], "rules": [],
+            "keys": [], "quarantined": _describe_quarantine([]), "overrides": _count_overrides([], [], []),
+        }  # fmt: skip
+    outcome, names, overrides = taken.outcome, taken.config.dataset_ids, taken.overrides
     largest = [
         (size, [f"{names[offset]}/{id_}" for offset, id_ in members])
-        for size, members in outcome.largest(_MOST_CLUSTERS, _MOST_MEMBERS)
+        for size, members in outcome.largest(_CLUSTERS_MAX, _MEMBERS_MAX)
     ]
     size, members = largest[0] if largest else (0, [])
+    cut = [[f"{names[member.dataset]}/{member.id}" for member in pair] for pair in taken.solved.cut]
     return {
-        "cluster_sizes": _sizes(list(histogram(outcome.live_sizes))),
+        "cluster_sizes": _count_sizes(list(histogram(outcome.live_sizes))),
         "largest": {"size": size, "members": members},
         "next_largest": [{"size": size, "first": members[0]} for size, members in largest[1:] if size > 1],
         **taken.solved.evidence.findings(outcome.graph, names),
-        **_quarantined(taken.solved.quarantined),
-        **_overridden(taken),
+        "quarantined": _describe_quarantine(taken.solved.quarantined),
+        "overrides": _count_overrides(overrides.same, overrides.different, cut),
     }
 
 
-def _overridden(taken: Intake) -> dict[str, Any]:
-    """Tell of people's decisions, and of the pairs that the rules would have made one all the same."""
-    overrides, names = taken.overrides, taken.config.dataset_ids
-    if not (overrides.same or overrides.different):
-        return {}
-    cut = [[f"{names[member.dataset]}/{member.id}" for member in pair] for pair in taken.solved.cut]
-    counts = {"same": len(overrides.same), "different": len(overrides.different), "cut": len(cut)}
-    return {"overrides": {**counts, "cut_apart": cut[:_MOST_CLUSTERS]}}
+def _count_overrides(
+    same: Sequence[Any], different: Sequence[Any], cut: Sequence[Sequence[str]]
+) -> dict[str, Any]:
+    """Count the overrides that hold, and name pairs that were kept apart though rules link them."""
+    return {
+        "same": len(same),
+        "different": len(different),
+        "cut": len(cut),
+        "cut_apart": list(cut[:_CLUSTERS_MAX]),
+    }
 
 
-def _quarantined(hubs: Sequence[Hub]) -> dict[str, Any]:
-    if not hubs:
-        return {}
-    worst = [{"rule": hub.rule, "key": hub.key, "entities": hub.entities} for hub in hubs[:_MOST_CLUSTERS]]
-    return {"quarantined": {"keys": len(hubs), "largest": worst}}
+def _describe_quarantine(keys: Sequence[Hub]) -> dict[str, Any]:
+    worst = [{"rule": key.rule, "key": key.key, "entities": key.entities} for key in keys[:_CLUSTERS_MAX]]
+    return {"keys": len(keys), "largest": worst}
 
 
-def _sizes(counted: list[tuple[int, int]]) -> dict[str, int]:
-    """Give the histogram of cluster sizes; the rarest, largest sizes share one line."""
-    if len(counted) <= _MOST_SIZES:
+def _count_sizes(counted: list[tuple[int, int]]) -> dict[str, int]:
+    """Return the histogram of cluster sizes; the rarest, largest sizes share one line."""
+    if len(counted) <= _SIZES_MAX:
         return {str(size): count for size, count in counted}
-    lines = {str(size): count for size, count in counted[: _MOST_SIZES - 1]}
-    rest = counted[_MOST_SIZES - 1 :]
+    lines = {str(size): count for size, count in counted[: _SIZES_MAX - 1]}
+    rest = counted[_SIZES_MAX - 1 :]
     lines[f"{rest[0][0]}-{rest[-1][0]}"] = sum(count for _, count in rest)
     return lines

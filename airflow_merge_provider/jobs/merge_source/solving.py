@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -28,20 +28,25 @@ class Solved:
     """The outputs, and what was seen on the way.
 
     ``quarantined`` are values that would have linked too many entities, ``cut`` pairs that are decided to be
-    different and that the rules would have made one. ``difference`` is what the outputs are beside those of
-    the past, None where there is none; ``left`` counts what is evaluated anew as it was, where that is not
-    everything. ``stable`` gives outputs their stable ids, ``events`` say what became of others.
+    different and that the rules would have made one. ``left`` counts what is evaluated anew as it was, where
+    that is not everything. ``stable`` gives outputs their stable ids, ``events`` say what became of others.
     """
 
     outcome: Outcome
     evidence: Evidence
     quarantined: Sequence[Hub] = ()
     cut: Sequence[Pair] = ()
-    difference: Difference | None = None
     stable: pa.Table | None = None
     next_stable: int | None = None
     events: Sequence[Event] = ()
     left: Totals | None = None
+
+
+@dataclass(frozen=True)
+class SolvedChanges(Solved):
+    """The same of a run that compares its outputs with the target's: ``difference`` is what differs."""
+
+    difference: Difference = field(kw_only=True)
 
 
 def solved(

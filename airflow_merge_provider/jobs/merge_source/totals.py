@@ -1,46 +1,64 @@
-"""How much is there in all: entities and outputs, also after a run that looked at a few of them."""
+"""How many entities and rows there are in all, also after a run that evaluated a few of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from airflow_merge_provider.jobs.merge_source.components import Flags
 from airflow_merge_provider.jobs.merge_source.outcome import Outcome
 from airflow_merge_provider.jobs.merge_source.past import Past
 
 Totals = Mapping[str, int]
+TOTALS = "totals"
+# States of earlier releases keep totals elsewhere, by other names.
+_FORMER = {
+    "entities": "entities",
+    "deleted_entities": "deleted",
+    "live_rows": "golden",
+    "merged_rows": "merged",
+    "outputs": "outputs",
+}
 
 
-def of_outcome(outcome: Outcome) -> Totals:
-    """Count entities and outputs; ``golden`` are live outputs, ``merged`` those of several entities."""
+def count_totals(outcome: Outcome) -> Totals:
+    """Count the entities and rows of a run; the names are those of the report."""
     sizes = outcome.live_sizes
     return {
         "entities": len(outcome.graph.hashes),
-        "deleted": int(outcome.graph.deleted.sum()),
-        "golden": len(sizes),
-        "merged": int((sizes > 1).sum()),
+        "deleted_entities": int(outcome.graph.deleted.sum()),
+        "live_rows": len(sizes),
+        "merged_rows": int((sizes > 1).sum()),
         "outputs": outcome.outputs,
     }
 
 
-def of_past(past: Past, which: Flags) -> Totals:
-    """Count the same of some outputs of the past; ids that are no more count for nothing."""
+def count_past(past: Past, which: Flags) -> Totals:
+    """Count the same of some rows of the past; IDs that have ended count for nothing."""
     sizes = past.sizes[which]
     deleted = past.deleted[which] & (sizes > 0)
     return {
         "entities": int(sizes.sum()),
-        "deleted": int(deleted.sum()),
-        "golden": int((~past.deleted[which]).sum()),
-        "merged": int((sizes > 1).sum()),
+        "deleted_entities": int(deleted.sum()),
+        "live_rows": int((~past.deleted[which]).sum()),
+        "merged_rows": int((sizes > 1).sum()),
         "outputs": int((sizes > 0).sum()),
     }
 
 
-def continued(before: Totals | None, left: Totals | None, now: Totals) -> Totals | None:
-    """Give the totals after a run: what there was, without what was evaluated anew, and with what came of it.
+def continue_totals(before: Totals | None, left: Totals | None, now: Totals) -> Totals | None:
+    """Return the totals after a run: those before, without what was evaluated, and with what came of it.
 
-    ``left`` is None where that was everything; the result is None where the run before has left no totals.
+    ``left`` is None if that was everything; the result is None if the previous run has left no totals.
     """
     if left is None:
         return now
     return {name: before[name] - left[name] + now[name] for name in now} if before else None
+
+
+def find_totals(state: Mapping[str, Any]) -> Totals | None:
+    """Return the totals that a run has left; None if it has left none."""
+    if state.get(TOTALS):
+        return dict(state[TOTALS])
+    former = (state.get("found") or {}).get("totals")
+    return {name: former[old] for name, old in _FORMER.items()} if former else None

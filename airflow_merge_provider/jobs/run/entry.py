@@ -16,6 +16,7 @@ from typing import Any
 from airflow_merge_provider.core.child import die_with_parent
 from airflow_merge_provider.core.errors import MergeError, RiskError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_request
+from airflow_merge_provider.core.report import summarize_report
 from airflow_merge_provider.jobs.run.progress import Progress
 
 Run = Callable[[Any, JobRequest, Progress], dict[str, Any]]
@@ -55,7 +56,9 @@ def answered(
         from airflow_merge_provider.jobs.run.population import run_with_population  # noqa: PLC0415 - needs pyspark
         from airflow_merge_provider.jobs.run.retry import run_attempt  # noqa: PLC0415 - needs pyspark
 
-        return JobResult(report=run_with_population(spark, request, progress, partial(run_attempt, run=run)))
+        report = run_with_population(spark, request, progress, partial(run_attempt, run=run))
+        progress.say(summarize_report(report))
+        return JobResult(report={**report, "seconds": progress.list_seconds()})
     except Exception as error:  # noqa: BLE001 - the boundary: whatever happened goes into the result file
         return failure(error)
     except SystemExit:

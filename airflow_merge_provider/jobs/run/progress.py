@@ -1,10 +1,12 @@
-"""What a run says while it works, and how long each step took."""
+"""What a run prints while it works, and the duration of its steps."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from airflow_merge_provider.core.report import OTHER
 
 
 class Progress:
@@ -21,12 +23,17 @@ class Progress:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Time what happens inside, and say it when it went through; a name used twice adds up."""
+        """Time what happens inside, and print it when it is done; a name used twice adds up."""
         began = time.monotonic()
         yield
         took = time.monotonic() - began
         self.seconds[name] = round(self.seconds.get(name, 0.0) + took, 3)
         self.say(f"{name}: {took:.1f}s")
+
+    def list_seconds(self) -> dict[str, float]:
+        """Return the seconds of every step, and as ``other`` what is missing to the duration until now."""
+        total = time.monotonic() - self._start
+        return {**self.seconds, OTHER: round(max(total - sum(self.seconds.values()), 0.0), 3)}
 
 
 def _print(line: str) -> None:

@@ -1,6 +1,6 @@
 // Every dataset that merges of this Airflow write, with its last run and the runs before.
 
-import { badge, el, link, outcome, plain, reports, show, taskPath, time, trouble, withReports, words } from "./page.js";
+import { badge, el, link, outcome, plain, reports, show, taskPath, time, trouble, withReports } from "./page.js";
 
 const SHOWN = 12;
 const READ = 100;
@@ -23,19 +23,20 @@ function dots(runs) {
   }));
 }
 
-function counted(counts = {}) {
-  return Object.entries(counts).slice(0, 4).map(([name, value]) => `${plain(value)} ${words(name).toLowerCase()}`).join(" · ");
+function counted(rows = {}) {
+  const known = Object.entries(rows).filter(([, value]) => value !== null);
+  return known.map(([name, value]) => `${plain(value)} ${name}`).join(" · ");
 }
 
 function row(runs) {
   const [last] = runs;
-  const { target, counts } = last.report;
+  const { target, rows } = last.report;
   return el("tr", {},
     el("td", { class: "nowrap" }, link(taskPath(last), el("b", {}, target.dataset ?? target.uri)), el("br"), el("code", { class: "quiet" }, target.uri)),
     el("td", {}, badge(outcome(last.report))),
     el("td", { class: "number" }, plain(target.version)),
     el("td", { class: "nowrap" }, time(last.timestamp), el("br"), el("span", { class: "quiet" }, `${last.dag_display_name} · ${last.task_display_name}`)),
-    el("td", { class: "quiet" }, counted(counts)),
+    el("td", { class: "quiet" }, counted(rows)),
     el("td", {}, dots(runs)));
 }
 
@@ -47,7 +48,7 @@ async function start() {
     if (!targets.length) {
       return show(title, el("p", { class: "empty quiet" }, "No merge has run yet. Each dataset that a merge writes will be listed here."));
     }
-    const names = ["Dataset", "Last run", "Version", "When", "Counts", "Runs"];
+    const names = ["Dataset", "Last run", "Version", "When", "Rows", "Runs"];
     const titles = names.map((name) => el("th", { class: name === "Version" ? "number" : "" }, name));
     show(title,
       el("p", { class: "under" }, `${plain(targets.length)} ${targets.length === 1 ? "dataset" : "datasets"}, from the last ${plain(entries.length)} runs`),

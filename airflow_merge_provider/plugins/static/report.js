@@ -3,20 +3,21 @@
 import {
   api, badge, el, isObject, link, outcome, part, plain, reportOf, reports, show, taskPath, time, trouble, withReports, words,
 } from "./page.js";
+import { COUNTS, ROWS } from "./counts.js";
 
 const asked = Object.fromEntries(new URLSearchParams(window.location.search));
 const mapped = Number.parseInt(asked.map_index ?? "-1", 10);
 const task = { ...asked, map_index: Number.isNaN(mapped) ? -1 : mapped };
-const KNOWN = new Set(["job", "changed", "dry_run", "target", "sources", "counts", "seconds", "warnings", "left_out"]);
 const OVER = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
 
 function head(report, instance) {
   const target = report.target ?? {};
-  const facts = [words(report.job ?? "merge")];
+  const facts = [words(report.job ?? "merge"), words(report.run_mode)];
   if (target.version !== null && target.version !== undefined) facts.push(`version ${plain(target.version)}`);
   if (instance?.duration) facts.push(`${plain(instance.duration)} s`);
   if (instance?.end_date) facts.push(time(instance.end_date));
-  const under = [facts.join(" · ")];
+  const under = [facts.join(" · "), el("br"), report.run_mode_reason];
+  if (report.approved_by) under.push(`; approved by ${report.approved_by}`);
   if (target.uri && target.uri !== target.dataset) under.push(el("br"), el("code", {}, target.uri));
   return [
     el("div", { class: "head" }, el("h1", {}, target.dataset ?? target.uri ?? "Merge report"), badge(outcome(report))),
@@ -28,9 +29,20 @@ function card(title, content, wide = false) {
   return el("section", { class: wide ? "card wide" : "card" }, el("h2", {}, title), content);
 }
 
-function tiles(counts) {
-  const one = ([name, value]) => el("div", { class: "tile" }, el("b", {}, plain(value)), el("span", {}, words(name)));
-  return el("div", { class: "tiles" }, Object.entries(counts).map(one));
+function tiles(values, described = {}) {
+  const one = ([name, value]) => el("div", { class: "tile", title: described[name] },
+    el("b", {}, plain(value)), el("span", {}, words(name)));
+  return el("div", { class: "tiles" }, Object.entries(values).map(one));
+}
+
+/** Show what the run counted; counts that are 0 stand in one line below. */
+function counts(report) {
+  const described = COUNTS[report.job] ?? {};
+  const entries = Object.entries(report.counts);
+  const some = Object.fromEntries(entries.filter(([, value]) => value));
+  const none = entries.filter(([, value]) => value === 0).map(([name]) => el("span", { title: described[name] }, words(name)));
+  const quiet = none.length ? el("p", { class: "quiet none" }, "None: ", none.flatMap((each, place) => (place ? [", ", each] : [each]))) : null;
+  return [Object.keys(some).length ? tiles(some, described) : null, quiet];
 }
 
 function bars(values, unit = "") {
@@ -54,8 +66,9 @@ function table(rows) {
 function sources(found) {
   const rows = Object.entries(found).map(([name, source]) => el("tr", {},
     el("td", {}, name, source?.uri && source.uri !== name ? [el("br"), el("code", { class: "quiet" }, source.uri)] : null),
-    el("td", { class: "number" }, plain(source?.version))));
-  const titles = el("tr", {}, el("th", {}, "Dataset"), el("th", { class: "number" }, "Version"));
+    el("td", { class: "number" }, plain(source?.version)), el("td", { class: "number" }, plain(source?.rows))));
+  const numbers = ["Version", "Rows"].map((name) => el("th", { class: "number" }, name));
+  const titles = el("tr", {}, el("th", {}, "Dataset"), numbers);
   return el("table", {}, el("thead", {}, titles), el("tbody", {}, rows));
 }
 
@@ -86,16 +99,17 @@ async function history() {
   const entries = await reports(task.dag_id, task.task_id, { limit: 10, map_index: task.map_index });
   const runs = await withReports(entries);
   if (runs.length < 2) return null;
-  const names = Object.keys(runs[0].report.counts ?? {}).slice(0, 6);
-  const titles = ["Run", "Result", "Version", ...names.map(words)];
+  const names = Object.keys(runs[0].report.rows ?? {});
+  const titles = ["Run", "Result", "Mode", "Version", ...names.map(words)];
   const rows = runs.map((run) => el("tr", {},
     el("td", { class: "nowrap" }, run.run_id === task.run_id
       ? el("b", {}, time(run.timestamp)) : link(taskPath(run), time(run.timestamp), run.run_id)),
     el("td", {}, badge(outcome(run.report))),
+    el("td", { title: run.report.run_mode_reason }, words(run.report.run_mode ?? "")),
     el("td", { class: "number" }, plain(run.report.target?.version)),
-    names.map((name) => el("td", { class: "number" }, plain(run.report.counts?.[name])))));
+    names.map((name) => el("td", { class: "number" }, plain(run.report.rows?.[name])))));
   return card("Runs of this task", el("table", {},
-    el("thead", {}, el("tr", {}, titles.map((title, place) => el("th", { class: place > 1 ? "number" : "" }, title)))),
+    el("thead", {}, el("tr", {}, titles.map((title, place) => el("th", { class: place > 2 ? "number" : "" }, title)))),
     el("tbody", {}, rows)), true);
 }
 
@@ -133,10 +147,10 @@ async function start() {
       report.warnings?.length ? card("Warnings", notes(report.warnings), true) : null,
       isObject(report.sources) && Object.keys(report.sources).length ? card("Sources", sources(report.sources)) : null,
       isObject(report.seconds) && Object.keys(report.seconds).length ? card("Seconds per step", bars(report.seconds, " s")) : null,
-      Object.entries(report).filter(([name]) => !KNOWN.has(name)).map(([name, value]) => more(name, value)),
-      report.left_out?.length
-        ? card("Left out", el("span", { class: "quiet" }, `Too long for Airflow: ${report.left_out.map(words).join(", ")}. The task log has it.`)) : null);
-    show(head(report, instance), isObject(report.counts) ? tiles(report.counts) : null, cards);
+      Object.entries(report.details ?? {}).map(([name, value]) => more(name, value)),
+      report.truncated?.length
+        ? card("Truncated", el("span", { class: "quiet" }, `Too long for Airflow: ${report.truncated.join(", ")}. The task log has the whole report.`)) : null);
+    show(head(report, instance), tiles(report.rows ?? {}, ROWS), counts(report), cards);
     const before = await history().catch(() => null);
     if (before) cards.append(before);
   } catch (error) {

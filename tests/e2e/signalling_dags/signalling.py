@@ -17,6 +17,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from airflow_merge_provider.assets import dataset_asset
 from airflow_merge_provider.core.protocol import JobRequest, JobResult
+from airflow_merge_provider.core.report import Report, RowCounts, TargetReport
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators.upsert import UpsertOperator
 from airflow_merge_provider.pipes import pipe_dag
@@ -50,10 +51,23 @@ class CopyingHook:
             if changed:
                 write_deltalake(target, rows, mode="overwrite", commit_properties=mark)
         version = DeltaTable(target).version()
-        seen = {"dataset": request.config["target"], "uri": str(target), "version": version}
-        return JobResult(
-            report={"job": request.job, "changed": changed, "target": seen, "counts": {}, "read": now}
+        report = Report(
+            job=request.job,
+            run_mode="incremental" if changed else "noop",
+            run_mode_reason="the sources were read",
+            changed=changed,
+            dry_run=False,
+            target=TargetReport(
+                dataset=request.config["target"], uri=str(target), version_before=None, version=version
+            ),
+            sources={},
+            rows=RowCounts(),
+            counts={},
+            details={},
+            seconds={},
+            warnings=[],
         )
+        return JobResult(report=report.model_dump())
 
 
 def content(place: Path) -> list[int]:

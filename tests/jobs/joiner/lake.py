@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.joiner.job import run
 from airflow_merge_provider.jobs.run.progress import Progress
+from tests.reports import check_report
 
 TARGET = "joined"
 CUSTOMERS = pa.table({"id": [1, 2, 3], "name": ["Alex", "Bob", "Cathie"]})
@@ -44,9 +44,8 @@ class Lake:
     def run(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
         """Run once; what is of the request goes there, all else is configuration."""
         self._runs += 1
-        report = run(self.spark, self.request(run_id or str(self._runs), **more), Progress(out=str))
-        assert len(json.dumps(report)) < 4096
-        return report
+        request = self.request(run_id or str(self._runs), **more)
+        return check_report(run(self.spark, request, Progress(out=str)))
 
     def request(self, run_id: str, **more: Any) -> JobRequest:
         """Give what the operator asks a Spark process for."""

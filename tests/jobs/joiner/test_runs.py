@@ -12,6 +12,7 @@ from tests.jobs.joiner.conftest import MakeLake
 from tests.jobs.joiner.lake import CUSTOMERS, PURCHASES, Lake
 
 LEFT = [(1, "Alex", 23), (2, "Bob", 24), (2, "Bob", 25), (3, "Cathie", None)]
+UNKNOWN = {"records_in": None, "outputs": None, "unmatched": None}
 ONE_MORE = pa.table({"purchase": [27], "customer": [3]})
 
 
@@ -24,12 +25,19 @@ def test_a_run_is_one_commit_and_tells_what_it_did(lake: MakeLake) -> None:
     assert join.rows() == LEFT
     assert join.version() == 0
     assert (report["changed"], report["target"]["version"]) == (True, 0)
-    assert report["counts"] == {"records_in": 7, "outputs": 4}
-    assert report["records_in"] == {"customers": 3, "purchases": 4}
-    assert [column["from"] for column in report["columns"]] == [
+    assert report["counts"] == {"records_in": 7, "outputs": 4, "unmatched": 0}
+    assert {name: each["rows"] for name, each in report["sources"].items()} == {
+        "customers": 3,
+        "purchases": 4,
+    }
+    assert [column["from"] for column in report["details"]["columns"]] == [
         "customers.id", "customers.name", "purchases.purchase",
     ]  # fmt: skip
-    assert report["plan"] == ["customers", "left join purchases", "on customers.id = purchases.customer"]
+    assert report["details"]["plan"] == [
+        "customers",
+        "left join purchases",
+        "on customers.id = purchases.customer",
+    ]
     assert {name: each["version"] for name, each in report["sources"].items()} == {
         "customers": 0,
         "purchases": 0,
@@ -42,10 +50,14 @@ def test_the_same_inputs_are_not_joined_again_and_changed_ones_are(lake: MakeLak
     join.run()
 
     again = join.run(in_memory_inputs="purchases")
-    assert (again["changed"], again["counts"], join.version()) == (False, {"records_in": 7, "outputs": 4}, 0)
+    assert (again["changed"], again["counts"], join.version()) == (
+        False,
+        {"records_in": 0, "outputs": 4, "unmatched": 0},
+        0,
+    )
 
     join.write("purchases", ONE_MORE, mode="append")
-    assert join.run()["counts"] == {"records_in": 8, "outputs": 4}
+    assert join.run()["counts"] == {"records_in": 8, "outputs": 4, "unmatched": 0}
     assert (3, "Cathie", 27) in join.rows()
 
     inner = join.run(join_type="innerjoin")
@@ -76,7 +88,7 @@ def test_appending_adds_each_runs_rows_once(lake: MakeLake) -> None:
     join.write("customers", CUSTOMERS.slice(0, 1), mode="append")
     retried = join.run("r2")
     assert (retried["changed"], retried["counts"]["outputs"], join.version()) == (True, 4, 1)
-    assert join.run("r3", until="plan")["counts"] == {}
+    assert join.run("r3", until="plan")["counts"] == UNKNOWN
 
 
 def test_rows_that_do_not_fit_are_not_appended(lake: MakeLake) -> None:
@@ -101,8 +113,10 @@ def test_a_run_that_stops_early_writes_nothing(lake: MakeLake, until: str) -> No
     report = join.run(until=until)
 
     assert (report["dry_run"], report["changed"], join.version()) == (True, False, None)
-    assert len(report["columns"]) == 3
-    assert report["counts"] == ({} if until == "plan" else {"records_in": 7, "outputs": 4})
+    assert len(report["details"]["columns"]) == 3
+    assert report["counts"] == (
+        UNKNOWN if until == "plan" else {"records_in": 7, "outputs": 4, "unmatched": 0}
+    )
 
 
 def test_every_input_that_is_missing_is_named(lake: MakeLake) -> None:
@@ -210,7 +224,7 @@ def test_rows_that_come_out_nowhere_are_kept_beside(lake: MakeLake) -> None:
         ("customers", '{"id":3,"name":"Cathie"}'),
         ("purchases", '{"purchase":26,"customer":9}'),
     ]
-    assert join.run()["counts"] == report["counts"]
+    assert join.run()["counts"] == {**report["counts"], "records_in": 0}
 
     join.write("purchases", ONE_MORE, mode="append")
     assert join.run(until="transform")["counts"]["unmatched"] == 1
@@ -305,7 +319,7 @@ def test_no_rows_come_out_as_a_table_without_rows(lake: MakeLake) -> None:
     join = lake(join_type="innerjoin")
     join.write("purchases", PURCHASES.slice(0, 0))
 
-    assert join.run()["counts"] == {"records_in": 3, "outputs": 0}
+    assert join.run()["counts"] == {"records_in": 3, "outputs": 0, "unmatched": 0}
     assert join.rows() == []
     assert join.version() == 0
 
@@ -319,7 +333,7 @@ def test_a_table_joined_to_itself_is_read_at_one_version(lake: MakeLake) -> None
         selected_fields=None,
     )
 
-    assert join.run()["records_in"] == {"x": 3, "y": 3}
+    assert {name: each["rows"] for name, each in join.run()["sources"].items()} == {"x": 3, "y": 3}
     assert join.rows()[0] == (1, "Alex", 1, "Alex")
 
 
@@ -354,7 +368,7 @@ def test_a_result_of_another_size_is_stopped(lake: MakeLake, kind: str) -> None:
         join.run(max_change_ratio=0.4)
 
     assert dry["warnings"] == [f"max_change_ratio: {refused.value.problems[0].message}"]
-    assert refused.value.report["counts"] == {"outputs": 2}
+    assert refused.value.report["counts"]["outputs"] == 2
     assert join.run(max_change_ratio=0.5)["target"]["version"] == first["target"]["version"] + 1
     with pytest.raises(RiskError, match=r"write 2 rows where 2 stood"):
         join.run(write_mode="append", full_refresh=True, max_change_ratio=0.5)

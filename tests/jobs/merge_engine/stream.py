@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_engine.job import run
 from airflow_merge_provider.jobs.run.progress import Progress
+from tests.reports import check_report
 
 
 class Stream:
@@ -49,9 +49,7 @@ class Stream:
             warehouse=str(self.folder),
             **asked,
         )
-        report = run(self.spark, request, Progress(out=self.said.append))
-        assert len(json.dumps(report)) < 4096
-        return report
+        return check_report(run(self.spark, request, Progress(out=self.said.append)))
 
     def rows(self, table: str = "state", order: Sequence[str] = ("k",)) -> list[tuple[Any, ...]]:
         """Give what stands in a table, in the order of some columns."""

@@ -64,10 +64,9 @@ def test_the_report_counts_what_happened(stream: MakeStream) -> None:
     report = made.run()
 
     assert made.rows() == [(1, "A"), (2, "b"), (4, "d")]
-    assert report["counts"] == {
-        "records": 5, "keys": 5, "inserted": 1, "updated": 1, "removed": 1, "unchanged": 1,
-        "orphan_retracts": 1, "ignored_retracts": 0, "lone_updates": 0,
-    }  # fmt: skip
+    assert report["rows"] == {"inserted": 1, "updated": 1, "deleted": 1, "unchanged": 1}
+    counted = {name: count for name, count in report["counts"].items() if count}
+    assert counted == {"records": 5, "keys": 5, "unchanged_keys": 1, "orphan_retracts": 1}
     assert made.run(options={"ignore-delete": "true"})["changed"] is False
 
 
@@ -81,7 +80,7 @@ def test_a_batch_that_changes_nothing_is_not_committed(stream: MakeStream) -> No
     report = made.run()
 
     assert report["changed"] is False
-    assert report["counts"]["unchanged"] == 1
+    assert report["counts"]["unchanged_keys"] == 1
     assert made.version() == 0
 
 
@@ -95,7 +94,7 @@ def test_tables_may_be_wide(stream: MakeStream) -> None:
 
     report = made.run()
 
-    assert report["counts"]["updated"] == 1
+    assert report["rows"]["updated"] == 1
     assert [(row[0], row[399], row[400]) for row in made.rows()] == [(1, "a", "a"), (2, "b", "new")]
 
 
@@ -148,7 +147,7 @@ def test_a_dry_run_counts_and_commits_nothing(stream: MakeStream) -> None:
     report = made.run(until="transform")
 
     assert (report["changed"], report["dry_run"]) == (False, True)
-    assert report["counts"]["inserted"] == 1
+    assert report["rows"]["inserted"] == 1
     assert made.version() is made.version("log") is None
 
 
@@ -158,7 +157,7 @@ def test_the_plan_says_the_form_of_every_column(stream: MakeStream) -> None:
     made = stream(merge_engine="aggregation", options=options)
     made.write({"k": [1], "v": [5], "t": ["x"]})
 
-    columns = made.run(until="plan")["columns"]
+    columns = made.run(until="plan")["details"]["columns"]
 
     assert columns == {
         "k": "key",

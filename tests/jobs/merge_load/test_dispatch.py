@@ -20,9 +20,9 @@ def test_each_type_has_a_table_with_commits_of_its_own(loads: MakeLoads) -> None
 
     assert [row["id"] for row in made.rows_of("/push")] == [1, 3, 4]
     assert [row["id"] for row in made.rows_of("/fork")] == [2]
-    assert first["tables"] == {"fork": 0, "push": 0}
-    assert (first["counts"]["tables"], first["counts"]["inserted"]) == (2, 3)
-    assert second["tables"] == again["tables"] == {"push": 1}
+    assert first["details"]["tables"] == {"fork": 0, "push": 0}
+    assert (first["counts"]["tables"], first["rows"]["inserted"]) == (2, 3)
+    assert second["details"]["tables"] == again["details"]["tables"] == {"push": 1}
     assert [len(commits(made.target / name)) for name in ("push", "fork")] == [2, 1]
 
 

@@ -43,7 +43,7 @@ def test_lists_become_tables_that_are_linked_to_their_row(loads: MakeLoads) -> N
     assert [(row["_list_index"], row["value"], row["_parent_id"]) for row in grand] == [
         (0, 1, kids[0]["_row_id"]), (1, 2, kids[0]["_row_id"]),
     ]  # fmt: skip
-    assert report["nested"] == {
+    assert report["details"]["nested"] == {
         "t__kids": {"inserted": 3, "deleted": 0},
         "t__kids__g": {"inserted": 3, "deleted": 0},
     }
@@ -58,10 +58,10 @@ def test_only_elements_of_changed_lists_are_written(loads: MakeLoads) -> None:
     again = made.load()
     without = made.load([{"id": 1, "v": "A"}])
 
-    assert beside["counts"]["updated"] == 1
-    assert not any(sum(each.values()) for each in beside["nested"].values())
+    assert beside["rows"]["updated"] == 1
+    assert not any(sum(each.values()) for each in beside["details"]["nested"].values())
     assert not again["changed"]
-    assert without["nested"]["t__kids"] == {"inserted": 0, "deleted": 2}
+    assert without["details"]["nested"]["t__kids"] == {"inserted": 0, "deleted": 2}
     assert joined(made) == {(2, "z", 0)}
 
 

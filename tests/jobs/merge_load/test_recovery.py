@@ -44,7 +44,7 @@ def test_rows_that_a_user_deleted_are_loaded_again(loads: MakeLoads) -> None:
 
     report = made.load()
 
-    assert report["counts"]["inserted"] == 1
+    assert report["rows"]["inserted"] == 1
     assert any("another writer changed rows of the target: DELETE" in each for each in report["warnings"])
     assert len(made.rows()) == 2
 

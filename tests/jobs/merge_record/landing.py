@@ -20,6 +20,7 @@ from airflow_merge_provider.jobs.merge_record.listing import Queue, Waiting
 from airflow_merge_provider.jobs.merge_record.storage import Storage, storage
 from airflow_merge_provider.jobs.merge_record.writing import Staged
 from airflow_merge_provider.jobs.run.progress import Progress
+from tests.reports import check_report
 
 SECOND = 1_000_000
 START = 1_700_000_000
@@ -98,7 +99,8 @@ class Landing:
         asked |= {"warehouse": str(self.root), "started_at": at_microseconds}
         request = JobRequest(job="merge_record", config=config, run=run, **asked)
         try:
-            return run_with(self.engine, opened, _resolved(request), request, Progress(out=str))
+            report = run_with(self.engine, opened, _resolved(request), request, Progress(out=str))
+            return check_report(report)
         finally:
             self.engine.close()
 

@@ -33,7 +33,7 @@ def test_a_malformed_record_fails_its_bin(kind, schema, good, bad, lean, tmp_pat
     report = made.run(at=1)
 
     assert made.names("failure") == ["a", "b"]
-    assert report["failed"][0]["code"] == "MALFORMED"
+    assert report["details"]["failed"][0]["code"] == "MALFORMED"
     assert made.attributes(tmp_path / "failure" / "a")["failure.culprit"] == "b"
 
 
@@ -86,7 +86,7 @@ def test_a_file_whose_schema_cannot_be_told_fails_alone(kind, bad, lean, tmp_pat
 
     report = made.run(at=2)
 
-    assert (made.names("failure"), report["failed"][0]["code"]) == ([name], "UNREADABLE")
+    assert (made.names("failure"), report["details"]["failed"][0]["code"]) == ([name], "UNREADABLE")
     assert report["counts"]["open_files"] == 1
 
 
@@ -169,7 +169,7 @@ def test_a_damaged_page_fails_the_bin_and_not_the_run(kind, lean, tmp_path):
     report = made.run(at=3)
 
     assert "bad" in made.names("failure")
-    assert report["failed"][0]["code"] in {"MALFORMED", "UNREADABLE"}
+    assert report["details"]["failed"][0]["code"] in {"MALFORMED", "UNREADABLE"}
     assert made.outputs() == []
     assert report["counts"]["open_files"] >= 1
 

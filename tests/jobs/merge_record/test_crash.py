@@ -109,7 +109,7 @@ def test_a_run_killed_at_any_step_is_finished_by_the_next(before, tmp_path):
         (tmp_path / "whole").rename(tmp_path / f"tried-{change}")
 
     assert change > 25
-    assert len(expected_report["merged"]) == 2
+    assert len(expected_report["details"]["merged"]) == 2
 
 
 def test_the_next_scheduled_run_finishes_a_plan_and_goes_on(tmp_path):

@@ -27,7 +27,7 @@ def test_every_format_is_read(kind, lean, tmp_path):
     (output,) = made.outputs()
     assert [json.loads(line) for line in output.read_text().splitlines()] == ROWS
     assert made.attributes(output)["record.count"] == "3"
-    assert report["reasons"] == {"FULL": 1}
+    assert report["details"]["reasons"] == {"FULL": 1}
 
 
 @pytest.mark.parametrize("kind", ["csv", "json-array", "avro", "parquet", "orc", "xml"])
@@ -77,7 +77,7 @@ def test_names_of_all_kinds_are_read_as_they_are(lean, tmp_path):
 
     assert made.ids() == [list(range(len(names)))]
     assert made.names("original") == sorted(names)
-    assert (made.names("failure"), report["failed"][0]["code"]) == (["colon:1.json"], "UNREADABLE")
+    assert (made.names("failure"), report["details"]["failed"][0]["code"]) == (["colon:1.json"], "UNREADABLE")
 
 
 def test_the_order_holds_where_spark_splits_files(lean, tmp_path):

@@ -24,17 +24,18 @@ def test_the_seeds_example_is_merged_as_it_says(tmp_path):
     (output,) = made.outputs()
     attributes = made.attributes(output)
     assert made.ids() == [[1, 2, 3, 4, 5]]
-    assert report["merged"][0]["uri"] == str(output)
-    assert report["target"] == {"dataset": "merged", "uri": str(tmp_path / "merged"), "version": None}
+    assert report["details"]["merged"][0]["uri"] == str(output)
+    assert report["target"]["uri"] == str(tmp_path / "merged")
+    assert report["rows"]["inserted"] == 5
     assert list(report["sources"]) == ["in"]
-    assert (report["changed"], report["reasons"]) == (True, {"FULL": 1})
+    assert (report["changed"], report["details"]["reasons"]) == (True, {"FULL": 1})
     assert attributes["merge.completion.reason"] == "Bin is full"
     assert (attributes["record.count"], attributes["merge.count"]) == ("5", "4")
     assert attributes["filename"] == output.name
     assert made.names("in") == []
     assert made.names("original") == [f"{number}.json" for number in range(4)]
     original = made.attributes(tmp_path / "original" / "0.json")
-    assert original["merge.uuid"] == attributes["uuid"] == report["merged"][0]["merge_uuid"]
+    assert original["merge.uuid"] == attributes["uuid"] == report["details"]["merged"][0]["merge_uuid"]
 
 
 def test_a_bin_lives_on_until_it_is_old(tmp_path):
@@ -45,7 +46,11 @@ def test_a_bin_lives_on_until_it_is_old(tmp_path):
 
     assert [report["counts"]["open_bins"] for report in reports] == [1, 1, 1, 0]
     assert [report["changed"] for report in reports] == [False, False, False, True]
-    assert reports[0]["next_expiry"] == reports[1]["next_expiry"] == "2023-11-14T22:13:50+00:00"
+    assert (
+        reports[0]["details"]["next_expiry"]
+        == reports[1]["details"]["next_expiry"]
+        == "2023-11-14T22:13:50+00:00"
+    )
     assert made.ledger()[0]["code"] == "AGE"
     assert made.names("in") == []
 
@@ -71,7 +76,7 @@ def test_a_task_that_is_tried_again_after_its_end_tells_the_same(tmp_path):
 
     again = made.run(run_id="r")
 
-    assert (again["merged"], again["changed"]) == (first["merged"], True)
+    assert (again["details"]["merged"], again["changed"]) == (first["details"]["merged"], True)
     assert made.run(run_id="other")["changed"] is False
 
 
@@ -169,7 +174,7 @@ def test_changed_grouping_dissolves_bins_and_changed_thresholds_do_not(tmp_path)
     assert any("dissolved" in warning for warning in regrouped["warnings"])
 
     merged = made.run(at=2, correlation_attribute_name="k", min_records=1)
-    assert merged["reasons"] == {"FULL_ENOUGH": 2}
+    assert merged["details"]["reasons"] == {"FULL_ENOUGH": 2}
     assert made.ids() == [[1], [2]]
 
 
@@ -255,7 +260,7 @@ def test_eviction_is_told(tmp_path):
 
     report = made.run(at=10)
 
-    assert report["reasons"] == {"EVICTED": 3}
+    assert report["details"]["reasons"] == {"EVICTED": 3}
     assert any("3 bins were ended by max_bins 2" in warning for warning in report["warnings"])
 
 

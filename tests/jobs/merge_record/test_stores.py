@@ -15,6 +15,7 @@ from airflow_merge_provider.jobs.merge_record.job import _resolved, run_with
 from airflow_merge_provider.jobs.merge_record.spool import Spool
 from airflow_merge_provider.jobs.merge_record.storage import storage
 from airflow_merge_provider.jobs.run.progress import Progress
+from tests.reports import check_report
 
 START = 1_700_000_000
 
@@ -32,7 +33,7 @@ def run(spark, bucket, number=1, **settings):
     request = JobRequest(job="merge_record", config=config, run=token, started_at=2**60)
     engine = SparkEngine(spark)
     try:
-        return run_with(engine, storage, _resolved(request), request, Progress(out=str))
+        return check_report(run_with(engine, storage, _resolved(request), request, Progress(out=str)))
     finally:
         engine.close()
 
@@ -73,7 +74,7 @@ def test_the_ledger_names_files_where_they_are(lean, bucket):
 
     report = run(lean, bucket)
 
-    assert report["merged"][0]["uri"].startswith(f"{bucket}/merged/merged-")
+    assert report["details"]["merged"][0]["uri"].startswith(f"{bucket}/merged/merged-")
     assert [each["uri"] for each in _ledger(bucket)[0]["sources"]] == [f"{bucket}/source/a.json"]
 
 

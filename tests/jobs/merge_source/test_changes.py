@@ -49,10 +49,13 @@ def test_only_what_differs_is_written(pipe: MakePipe) -> None:
 
     assert said(made.news()) == ["~0|a1|1|b1", "+0|a0|0|a1|1|b1"]
     assert [row["_updated"] for row in made.rows()] == [1, 2, 3]
-    assert report["counts"] == {"changed": 1, "looked_at": 3, "written": 1, "replaced": 1, "removed": 0}
-    assert report["totals"] == {"entities": 4, "deleted": 0, "golden": 2, "merged": 1, "outputs": 2}
-    assert report["keys"] == [{"rule": "a.x = b.x", "entities": 3, "of": ["A/a0", "A/a1", "B/b1"]}]
-    assert [(rule["pairs"], rule["sole"]) for rule in report["rules"]] == [(2, 1)]
+    assert report["rows"] == {"inserted": 1, "updated": 0, "deleted": 1, "unchanged": 1}
+    assert report["counts"] == {
+        "entities": 4, "deleted_entities": 0, "live_rows": 2, "merged_rows": 1, "outputs": 2,
+        "entities_changed": 1, "rows_evaluated": 3, "rows_written": 1, "ids_replaced": 1, "ids_removed": 0,
+    }  # fmt: skip
+    assert report["details"]["keys"] == [{"rule": "a.x = b.x", "entities": 3, "of": ["A/a0", "A/a1", "B/b1"]}]
+    assert [(rule["pairs"], rule["sole_evidence"]) for rule in report["details"]["rules"]] == [(2, 1)]
     assert made.version() == report["target"]["version"] == 1
     assert [entry["run"]["number"] for entry in commits(made.target)] == [1, 2]
     assert made.run("third")["changed"] is False
@@ -102,7 +105,7 @@ def test_few_changes_become_one_file(pipe: MakePipe, lean: SparkSession) -> None
     finally:
         lean.conf.set("spark.sql.shuffle.partitions", "1")
 
-    assert report["counts"]["written"] == len(shared)
+    assert report["counts"]["rows_written"] == len(shared)
     written = set(DeltaTable(str(made.target)).file_uris()) - before
     assert [pq.read_metadata(file).num_rows for file in written] == [len(shared)]
 
@@ -176,7 +179,7 @@ def test_a_vanished_entity_is_noticed_where_something_changes(memory_pipe: MakeP
     report = made.run("third")
 
     assert said(made.news()) == ["~0|a1|1|b1", "+1|b1", "+1|b2"]
-    assert any("vanished" in words for words in report["warnings"])
+    assert report["run_mode_reason"] == "an entity vanished from its dataset"
 
 
 def test_contents_show_what_versions_do_not(pipe: MakePipe) -> None:
@@ -201,7 +204,7 @@ def test_a_dataset_that_was_made_anew_is_compared(memory_pipe: MakePipe) -> None
     report = made.run("second")
 
     assert said(made.news()) == ["~0|a1|1|b1", "-0|a2", "+0|a7|1|b1"]
-    assert any("'A' ends before what was read" in words for words in report["warnings"])
+    assert "'A' ends before what was read" in report["run_mode_reason"]
 
 
 def test_a_dataset_that_only_lost_its_last_rows_is_not_made_anew(memory_pipe: MakePipe) -> None:
@@ -239,7 +242,7 @@ def test_timestamps_are_versions(memory_pipe: MakePipe) -> None:
     report = made.run("second")
 
     assert said(made.news()) == ["+0|a1"]
-    assert report["counts"]["looked_at"] == 1
+    assert report["counts"]["rows_evaluated"] == 1
 
 
 def test_a_full_refresh_compares_and_a_reset_writes_anew(memory_pipe: MakePipe) -> None:
@@ -261,13 +264,13 @@ def test_changed_rules_write_what_differs(memory_pipe: MakePipe) -> None:
     made = merging(memory_pipe)
     rules = {"equality": [["eq", "a._id", "b._id"]]}
 
-    with pytest.raises(DataError, match=r"is not that of the last run.*full_refresh=True"):
+    with pytest.raises(DataError, match=r"is not that of the previous run.*full_refresh=True"):
         made.run("second", **rules, on_config_change="fail")
     assert made.version() == 0
     report = made.run("second", **rules)
 
     assert said(made.news()) == ["~0|a1|1|b1", "+0|a1", "+1|b1"]
-    assert any("the configuration has changed" in words for words in report["warnings"])
+    assert "the configuration has changed" in report["run_mode_reason"]
     assert made.run("third", **rules)["changed"] is False
 
 
@@ -318,4 +321,22 @@ def test_datasets_may_be_wide(memory_pipe: MakePipe) -> None:
 
     report = made.run()
 
-    assert report["counts"]["written"] == 1
+    assert report["counts"]["rows_written"] == 1
+
+
+def test_pairs_and_entities_of_neighbours_are_counted_once(pipe: MakePipe) -> None:
+    """Three lists with one key each make two pairs, in the first run and in one after a change of one."""
+    made = pipe("ABC", equality=[["eq", "a.x", "b.x"], ["eq", "b.x", "c.x"]])
+    for name in "ABC":
+        made.write(name, table({"_updated": [1], "_id": [f"{name.lower()}1"], "x": [7], "y": [0]}))
+    first = made.run()
+    made.write("A", table({"_updated": [2], "_id": ["a1"], "x": [7], "y": [1]}))
+
+    second = made.run()
+
+    for report in (first, second):
+        rules = {each["rule"]: each["pairs"] for each in report["details"]["rules"]}
+        assert rules == {"a.x = b.x": 1, "b.x = c.x": 1}
+    assert second["run_mode"] == "incremental"
+    assert second["counts"]["rows_evaluated"] == 3
+    assert second["rows"] == {"inserted": 0, "updated": 1, "deleted": 0, "unchanged": 0}

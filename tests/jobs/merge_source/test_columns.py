@@ -74,7 +74,7 @@ def test_a_column_that_a_dataset_gains_is_added(pipe: MakePipe) -> None:
     report = made.run("second")
 
     assert report["target"]["version"] == 1
-    assert report["counts"]["written"] == 1
+    assert report["counts"]["rows_written"] == 1
     assert target(made, "old", "fresh") == {"0|a1|1|b1": ([5], None), "0|a2|1|b2": ([6], ["n"])}
     assert made.run("full", full_refresh=True)["changed"] is False
 

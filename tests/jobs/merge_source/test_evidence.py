@@ -63,7 +63,7 @@ def test_rules_and_keys_are_counted_as_all_pairs_say(seed: int) -> None:
         pairs = by_rule[told["rule"]]
         if told["rule"] != RULES[1].text:
             assert told["pairs"] == sum(map(len, pairs.values()))
-        assert told["sole"] == causes.count({told["rule"]})
+        assert told["sole_evidence"] == causes.count({told["rule"]})
     sizes = sorted(
         (len(frozenset().union(*pairs)) for keys in by_rule.values() for pairs in keys.values()), reverse=True
     )
@@ -84,4 +84,4 @@ def test_a_key_is_told_with_some_of_its_entities() -> None:
     found = evidence.findings(graph, ["A", "B", "C"])
 
     assert found["keys"] == [{"rule": RULES[0].text, "entities": 4, "of": ["A/e0", "A/e1", "A/e2"]}]
-    assert [(told["pairs"], told["sole"]) for told in found["rules"]][:1] == [(3, 0)]
+    assert [(told["pairs"], told["sole_evidence"]) for told in found["rules"]][:1] == [(3, 0)]

@@ -73,7 +73,7 @@ def test_a_value_that_links_too_many_is_named(pipe: MakePipe) -> None:
         made.run(max_key_fanout=3)
 
     assert made.version() is None
-    assert made.run(max_key_fanout=4)["counts"]["merged"] == 2
+    assert made.run(max_key_fanout=4)["counts"]["merged_rows"] == 2
 
 
 def test_values_in_quarantine_link_nothing_until_few_have_them(pipe: MakePipe) -> None:
@@ -85,7 +85,7 @@ def test_values_in_quarantine_link_nothing_until_few_have_them(pipe: MakePipe) -
 
     assert made.clusters() == [["a1"], ["a2"], ["a3"], ["a4", "b2"], ["b1"]]
     worst = {"rule": "a.x = b.x", "key": "s:N/A", "entities": 4}
-    assert report["quarantined"] == {"keys": 1, "largest": [worst]}
+    assert report["details"]["quarantined"] == {"keys": 1, "largest": [worst]}
     assert quarantine(made) == [{**worst, "sample": ["A/a1", "A/a2", "A/a3"]}]
 
     made.write("A", table({"_id": ["a1"], "x": ["other"], "_updated": [5]}))

@@ -47,7 +47,12 @@ def test_decisions_count_in_every_run(pipe: MakePipe) -> None:
     decide(made, ("same", "A/a3", "B/b2"), ("different", "A/a2", "B/b1"))
     report = made.run("second")
     assert said(made.news()) == ["~0|a1|0|a2|1|b1", "+0|a1|1|b1", "+0|a2"]
-    assert report["overrides"] == {"same": 1, "different": 1, "cut": 1, "cut_apart": [["A/a2", "B/b1"]]}
+    assert report["details"]["overrides"] == {
+        "same": 1,
+        "different": 1,
+        "cut": 1,
+        "cut_apart": [["A/a2", "B/b1"]],
+    }
     assert made.run("again")["changed"] is False
 
     made.write("B", table({"_id": ["b3"], "x": [1], "y": [None], "_updated": [3]}))

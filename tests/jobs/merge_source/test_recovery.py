@@ -115,7 +115,7 @@ def test_a_moved_warehouse_continues(pipe: MakePipe, tmp_path_factory: pytest.Te
     made.write("A", table({"_id": ["a4"], "x": [4], "_updated": [5]}))
     report = made.run("fourth")
 
-    assert report["counts"]["written"] == 1
+    assert report["counts"]["rows_written"] == 1
     assert report["warnings"] == []
 
 

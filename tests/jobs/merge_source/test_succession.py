@@ -123,7 +123,7 @@ def test_both_can_be_asked_for_later(pipe: MakePipe) -> None:
 
     report = made.run("third", stable_id=True, replaced_by=True)
 
-    assert report["counts"]["written"] == 2
+    assert report["counts"]["rows_written"] == 2
     assert stable(made) == {"0|a1|1|b1": 0, "0|a2": 1}
     assert made.run("fourth", stable_id=True, replaced_by=True)["changed"] is False
 

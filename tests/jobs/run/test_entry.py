@@ -13,6 +13,7 @@ from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.protocol import JobFailure, JobResult, read_result
 from airflow_merge_provider.jobs.run import entry
 from airflow_merge_provider.jobs.spark import errors
+from tests.fakes import REPORT
 from tests.jobs import probe
 
 
@@ -28,7 +29,7 @@ def answer(tmp_path, monkeypatch, spark):
         asked.write_text(probe.request("s", "t").model_dump_json())
         code = entry.main([str(asked), str(told)], jobs={"merge_source": run})
         assert stat.S_IMODE(told.stat().st_mode) == 0o600
-        return code, read_result(told)
+        return code, read_result(told, 0.0)
 
     return give
 
@@ -41,15 +42,19 @@ def _raises(error):
 
 
 def _says(words):
-    return lambda spark, request, progress: {"rows": [tuple(row) for row in spark.sql(words).collect()]}
+    def run(spark, request, progress):
+        return {**REPORT, "details": {"found": [tuple(row) for row in spark.sql(words).collect()]}}
+
+    return run
 
 
 def test_a_report_comes_back(answer):
     """What the job returns is what the other side reads."""
-    code, told = answer(lambda spark, request, progress: {"changed": True, "run": request.run.run_id})
+    code, told = answer(lambda spark, request, progress: {**REPORT, "approved_by": request.run.run_id})
 
     assert code == 0
-    assert told == JobResult(report={"changed": True, "run": "r1"})
+    assert {**told.report, "seconds": {}} == {**REPORT, "approved_by": "r1", "seconds": {}}
+    assert list(told.report["seconds"]) == ["launch", "session", "other"]
 
 
 def test_an_error_of_ours_keeps_its_problems_and_needs_no_trace(answer):
@@ -127,7 +132,7 @@ def test_a_request_of_another_protocol_is_answered_too(tmp_path, monkeypatch):
 
     code = entry.main([str(tmp_path / "request.json"), str(tmp_path / "result.json")])
 
-    told = read_result(tmp_path / "result.json")
+    told = read_result(tmp_path / "result.json", 0.0)
     assert code == 1
     assert "not a request of protocol 1" in told.message
     assert "must be the same version" in told.message

@@ -41,7 +41,7 @@ def test_another_protocol_is_refused(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        JobResult(report={"changed": True}),
+        JobResult(report={"changed": True, "seconds": {"launch": 1.5, "read": 1.0}}),
         JobFailure(
             code="data", message="m", problems=({"path": "p", "code": "c", "message": "m"},), retryable=False
         ),
@@ -52,7 +52,7 @@ def test_an_answer_is_read_as_it_was_written(tmp_path: Path, answer: JobResult |
     file = tmp_path / "result.json"
     file.write_text(answer.model_dump_json(), encoding="utf-8")
 
-    assert read_result(file) == answer
+    assert read_result(file, elapsed=2.5) == answer
 
 
 def test_a_broken_answer_is_an_error_of_the_job(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_broken_answer_is_an_error_of_the_job(tmp_path: Path) -> None:
     file.write_text('{"ok": tr', encoding="utf-8")
 
     with pytest.raises(JobError, match=r"result\.json is no result"):
-        read_result(file)
+        read_result(file, elapsed=1.0)
 
 
 def test_a_failure_is_the_error_it_was() -> None:

@@ -23,8 +23,8 @@ MEMBERS = [
     },
 ]
 REPORT = {
-    "counts": {"entities": 3, "golden": 2, "merged": 1},
-    "cluster_sizes": {"1": 1, "2": 1},
+    "counts": {"entities": 3, "live_rows": 2, "merged_rows": 1},
+    "details": {"cluster_sizes": {"1": 1, "2": 1}},
 }
 
 

@@ -15,12 +15,12 @@ from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.protocol import JobResult
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators.merge_record import MergeRecordOperator
+from tests import fakes
 from tests.fakes import FakeSparkJobHook
 
 PLACES = {"source": "landing", "merged": "/m", "failure": "/f", "original": "/o", "state_path": "/s"}
 PLACES |= {"reader": "json"}
-REPORT = {"job": "merge_record", "changed": True, "dry_run": False, "counts": {"outputs": 5}}
-REPORT |= {"target": {"dataset": "/m", "uri": "/m", "version": None}, "sources": {}, "seconds": {}}
+REPORT = {**fakes.REPORT, "job": "merge_record"}
 
 
 def merge(**kwargs):
@@ -113,7 +113,7 @@ def test_properties_of_nifi_become_an_operator():
 
 def test_the_next_expiry_is_pushed_by_its_name(monkeypatch):
     """A DAG that schedules itself reads it without the report."""
-    report = {**REPORT, "next_expiry": "2026-01-01T00:00:00+00:00"}
+    report = {**REPORT, "details": {"next_expiry": "2026-01-01T00:00:00+00:00"}}
     monkeypatch.setattr(_spark_job, "SparkJobHook", FakeSparkJobHook.answering(JobResult(report=report)))
     pushed = {}
     operator = merge()

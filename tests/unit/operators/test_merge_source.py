@@ -146,13 +146,16 @@ def test_a_run_without_changes_takes_its_outlet_back(monkeypatch):
 
 def test_a_report_that_is_too_long_loses_its_largest_parts(monkeypatch):
     """What goes into Airflow's database stays below four kibibytes and says what is missing."""
-    long = {**REPORT, "largest": ["x" * 100] * 60, "warnings": ["short"]}
+    long = {
+        **REPORT,
+        "details": {"largest": ["x" * 100] * 60, "cluster_sizes": {"1": 2}},
+        "warnings": ["short"],
+    }
 
     _, _, _, returned = run(merge(warehouse="/lake"), JobResult(report=long), monkeypatch)
 
-    assert len(json.dumps(returned)) < 4096
-    assert returned["left_out"] == ["largest"]
-    assert returned["warnings"] == ["short"]
+    assert len(json.dumps(returned)) <= 4096
+    assert returned == {**long, "details": {"cluster_sizes": {"1": 2}}, "truncated": ["details.largest"]}
 
 
 @pytest.mark.parametrize(

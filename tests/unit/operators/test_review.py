@@ -30,7 +30,7 @@ def merge(**kwargs):
 
 def risky():
     try:
-        Risk(30, 100).check(0.2, {"target": {"dataset": "golden"}, "counts": {"written": 30}})
+        Risk(30, 100).check(0.2, {**REPORT, "rows": {**REPORT["rows"], "inserted": 30}})
     except RiskError as error:
         return failure(error)
 
@@ -73,7 +73,7 @@ def test_a_person_is_asked_with_the_figures(answering, monkeypatch):
     assert asked["options"] == ["Apply", "Reject"]
     assert asked["defaults"] == ["Reject"]
     assert asked["subject"].startswith("golden: the run would write 30 rows")
-    assert "| counts: written | 30 |" in asked["body"]
+    assert "| rows: inserted | 30 |" in asked["body"]
     assert waiting.value.method_name == "after_review"
     assert waiting.value.kwargs == {"reviewed": {"ratio": 0.3}}
     assert waiting.value.timeout == timedelta(hours=1)

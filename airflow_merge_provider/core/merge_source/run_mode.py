@@ -1,0 +1,100 @@
+"""Choose how much a run evaluates, given what the previous one left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.merge_source import refusals
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.fingerprint import signature
+from airflow_merge_provider.core.run_mode import (
+    CONFIG_CHANGED,
+    FULL_REFRESH,
+    NO_TARGET,
+    NOTHING_CHANGED,
+    STATE_EXPIRED,
+    TARGET_CHANGED,
+    RunMode,
+    describe_changed_sources,
+)
+from airflow_merge_provider.core.source_offset import SourceOffset, is_same_reads
+
+OVERRIDES_HASH = "overrides_hash"
+# States of earlier releases.
+_FORMER_OVERRIDES_HASH = "decided"
+_OPEN_CLUSTERS = {
+    "suppressed": "an ID stands for several deleted entities, which only the sources tell apart",
+    "quarantined": "keys are in quarantine, and what they link depends on all entities",
+    "cut": "entities are kept apart, and what links them depends on all of them",
+}
+
+
+def choose_run_mode(
+    config: MergeSourceConfig,
+    before: Mapping[str, Any] | None,
+    sources: Mapping[str, SourceOffset],
+    *,
+    full_refresh: bool,
+    overrides_hash: str = "",
+    is_target_changed: bool = False,
+) -> tuple[RunMode, str]:
+    """Return how much a run evaluates, and why.
+
+    :param before: the state of the previous run; None if there is no target, empty if its commit has expired.
+    :param sources: how far this run reads every dataset.
+    :param overrides_hash: a hash of the overrides that hold now.
+    :param is_target_changed: whether another writer has changed rows of the target.
+    :raises ConfigError: if version 1 would have to move a dataset.
+    :raises DataError: if the configuration has changed and ``on_config_change`` is ``fail``.
+    """
+    if before is None:
+        return "initial", NO_TARGET
+    if config.reset:
+        return "full", "reset is set"
+    if not before:
+        return "full", STATE_EXPIRED
+    has_changed = _has_changed(config, before, full_refresh=full_refresh)
+    reasons = {
+        CONFIG_CHANGED: has_changed,
+        FULL_REFRESH: full_refresh,
+        TARGET_CHANGED: is_target_changed,
+        "the overrides have changed since the previous run": _get_hash(before) != overrides_hash,
+    }
+    if reason := next((reason for reason, holds in reasons.items() if holds), None):
+        return "full", reason
+    if is_same_reads(before, sources.values()):
+        return "noop", NOTHING_CHANGED
+    if reason := next((why for what, why in _OPEN_CLUSTERS.items() if before.get(what)), None):
+        return "full", reason
+    return "incremental", describe_changed_sources(before, sources)
+
+
+def _has_changed(config: MergeSourceConfig, before: Mapping[str, Any], *, full_refresh: bool) -> bool:
+    """Tell whether the configuration is another one than that of the previous run."""
+    if config.version == 1:
+        moved = refusals.moved_dataset(before.get("datasets", ()), config.dataset_ids)
+        if moved is not None:
+            raise moved
+    has_changed: bool = before.get("fingerprint") != signature(config)
+    if has_changed and config.on_config_change == "fail" and not full_refresh:
+        raise _refuse_change()
+    return has_changed
+
+
+def _get_hash(before: Mapping[str, Any]) -> str:
+    return str(before.get(OVERRIDES_HASH, before.get(_FORMER_OVERRIDES_HASH, "")))
+
+
+def _refuse_change() -> DataError:
+    return DataError.of(
+        [
+            Problem(
+                "on_config_change",
+                "changed",
+                "the configuration is not that of the previous run",
+                "run once with full_refresh=True, or set on_config_change to 'refresh'",
+            )
+        ]
+    )

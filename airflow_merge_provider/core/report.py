@@ -1,0 +1,235 @@
+"""The report of a run: what users read in Airflow and on the command line, and what notifications carry.
+
+Every run of every capability returns the same keys. A capability adds a fixed set of counts, each with a unit
+and a description, and ``details`` of its own. A value that a run does not know is null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from airflow_merge_provider.core.run_mode import RunMode
+
+Scope = Literal["run", "target"]
+
+REPORT_MAX_BYTES = 4096
+# The time of a run outside its process, and the time inside that no step took.
+LAUNCH, OTHER = "launch", "other"
+# Of a report that is too long, texts keep so many bytes of JSON, and so many sources and warnings stay.
+_TEXT_MAX_BYTES = 160
+_SOURCES_MAX = 3
+_WARNINGS_MAX = 3
+_CUT = "…"
+
+
+class Measure(NamedTuple):
+    """One count of a capability: its name, the unit, and what is counted.
+
+    A measure of the ``run`` is what this run did: 0 if it did nothing. One of the ``target`` is what the
+    target holds after the run.
+    """
+
+    name: str
+    unit: str
+    description: str
+    scope: Scope = "run"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TargetReport(_Part):
+    """The target of a run and its versions."""
+
+    dataset: str = Field(description="The dataset as its configuration names it.")
+    uri: str = Field(description="Where it is.")
+    version_before: int | None = Field(description="The version that the run found; null if there was none.")
+    version: int | None = Field(
+        description="The version that holds the result of the run; null if there is none."
+    )
+
+
+class SourceReport(_Part):
+    """A source of a run at the version that was read."""
+
+    uri: str = Field(description="Where it is.")
+    version: int | None = Field(description="The version that was read; null if it does not exist.")
+    rows: int | None = Field(description="The rows it has at that version; null if only a scan could tell.")
+
+
+class RowCounts(_Part):
+    """What the commit of a run does to the rows of the target."""
+
+    inserted: int | None = Field(None, description="Rows that were not there before.")
+    updated: int | None = Field(None, description="Rows that were there before with other values.")
+    deleted: int | None = Field(None, description="Rows that are not there any more.")
+    unchanged: int | None = Field(None, description="Rows that stay as they were.")
+
+    @classmethod
+    def none(cls, unchanged: int | None = None) -> Self:
+        """Return the counts of a run that writes nothing to a target of some rows."""
+        return cls(inserted=0, updated=0, deleted=0, unchanged=unchanged)
+
+    @classmethod
+    def overwrite(cls, *, before: int | None, after: int | None) -> Self:
+        """Return the counts of a run that replaces all rows."""
+        return cls(inserted=after, updated=0, deleted=before, unchanged=0)
+
+    @classmethod
+    def change(cls, *, before: int | None, inserted: int, updated: int, deleted: int) -> Self:
+        """Return the counts of a run that changes some rows of ``before``."""
+        unchanged = None if before is None else max(before - updated - deleted, 0)
+        return cls(inserted=inserted, updated=updated, deleted=deleted, unchanged=unchanged)
+
+
+class Report(_Part):
+    """What a run did, or what a dry run would do."""
+
+    job: str = Field(description="The capability that ran.")
+    run_mode: RunMode = Field(
+        description="`initial`: the first run; `full`: everything was evaluated; `incremental`: what has"
+        " changed since the previous run; `noop`: nothing had to be done."
+    )
+    run_mode_reason: str = Field(description="Why the run took this mode.")
+    changed: bool = Field(description="Whether the run changed rows of the target.")
+    dry_run: bool = Field(description="Whether the run stopped before its commit.")
+    target: TargetReport = Field(description="The target and its versions.")
+    sources: dict[str, SourceReport] = Field(description="The sources by name.")
+    rows: RowCounts = Field(description="What the run did to the rows of the target.")
+    counts: dict[str, int | None] = Field(description="The counts of the capability.")
+    details: dict[str, Any] = Field(description="What else the capability tells.")
+    seconds: dict[str, float] = Field(
+        description="The duration of every step; with `launch` (starting and ending the process) and `other`"
+        " they add up to the duration of the run."
+    )
+    warnings: list[str] = Field(description="What the user should look at.")
+    populated: bool | None = Field(
+        None, description="Whether the target is populated; null if it carries no such mark."
+    )
+    became_populated: bool = Field(
+        default=False, description="Whether the target became populated by this run."
+    )
+    approved_by: str | None = Field(
+        None, description="Who approved a run that changes more than the limit; null if nobody had to."
+    )
+    truncated: list[str] = Field(
+        [], description="The parts that were shortened because the report was too long for Airflow."
+    )
+
+
+def fill_counts(measures: Iterable[Measure], counts: Mapping[str, int | None]) -> dict[str, int | None]:
+    """Return every count of a capability, 0 where a run has none.
+
+    :raises ValueError: if there is a count that the capability does not declare.
+    """
+    names = [measure.name for measure in measures]
+    if unknown := sorted(counts.keys() - set(names)):
+        raise ValueError(f"undeclared counts: {', '.join(unknown)}")
+    return {name: counts.get(name, 0) for name in names}
+
+
+def clear_run_counts(measures: Iterable[Measure], counts: Mapping[str, int | None]) -> dict[str, int | None]:
+    """Return the counts of a run that does nothing after a run with ``counts``."""
+    return {each.name: counts.get(each.name) if each.scope == "target" else 0 for each in measures}
+
+
+def summarize_report(report: Mapping[str, Any]) -> str:
+    """Return one line for the log: what the run did, to how many rows, and why.
+
+    >>> summarize_report({"run_mode": "noop", "run_mode_reason": "no source has changed"})
+    'nothing to do: no source has changed'
+    """
+    mode, reason = report["run_mode"], report["run_mode_reason"]
+    if mode == "noop":
+        return f"nothing to do: {reason}"
+    target = report["target"]
+    rows = ", ".join(f"{count} {kind}" for kind, count in report["rows"].items() if count is not None)
+    if report["dry_run"]:
+        return f"{mode} dry run ({reason}): would leave {target['dataset']} with {rows or 'unknown rows'}"
+    at = "" if target["version"] is None else f", version {target['version']}"
+    return f"{mode} run ({reason}): {rows or 'unknown rows'}, {target['dataset']}{at}"
+
+
+def add_launch_seconds(report: Mapping[str, Any], elapsed: float) -> dict[str, Any]:
+    """Return a report with the time that starting and ending its process took, up to ``elapsed`` in all."""
+    seconds = report.get("seconds") or {}
+    rest = round(max(elapsed - sum(seconds.values()), 0.0), 3)
+    return {**report, "seconds": {LAUNCH: rest, **seconds}}
+
+
+def truncate_report(report: Mapping[str, Any], limit: int = REPORT_MAX_BYTES) -> dict[str, Any]:
+    """Return a report of at most ``limit`` bytes of JSON, with the same keys.
+
+    The largest parts of ``details`` go first, then warnings and sources are cut, at last long texts.
+    ``truncated`` names what was shortened.
+
+    >>> short = truncate_report({"details": {"sizes": "x" * 5000}, "truncated": []})
+    >>> short["details"], short["truncated"]
+    ({}, ['details.sizes'])
+    """
+    short = dict(report)
+    short["details"] = details = dict(short.get("details") or {})
+    truncated = list(short.get("truncated") or [])
+    for name in sorted(details, key=lambda each: (-_count_bytes(details[each]), each)):
+        if _count_bytes(short) + _count_bytes(truncated) <= limit:
+            break
+        del details[name]
+        truncated.append(f"details.{_cut_text(name, _TEXT_MAX_BYTES)}")
+        short["truncated"] = truncated
+    if _count_bytes(short) <= limit:
+        return short
+    cuts: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+        ("warnings", _cut_warnings), ("sources", _cut_sources), ("seconds", _cut_seconds)
+    )  # fmt: skip
+    for name, cut in cuts:
+        short[name] = cut(short[name])
+        truncated.append(name)
+        short["truncated"] = truncated
+        if _count_bytes(short) <= limit:
+            return short
+    return {name: _cut_texts(value) for name, value in short.items()}
+
+
+def _count_bytes(value: Any) -> int:
+    return len(json.dumps(value, default=str).encode())
+
+
+def _cut_text(text: str, limit: int) -> str:
+    """Cut a text to some bytes of JSON; the end of a path tells more than its begin, so both stay."""
+    if _count_bytes(text) <= limit:
+        return text
+    half = len(text) // 2
+    while half and _count_bytes(text[:half] + _CUT + text[-half:]) > limit:
+        half = half * 3 // 4
+    return text[:half] + _CUT + text[len(text) - half :]
+
+
+def _cut_texts(value: Any) -> Any:
+    if isinstance(value, str):
+        return _cut_text(value, _TEXT_MAX_BYTES)
+    if isinstance(value, Mapping):
+        return {_cut_text(str(name), _TEXT_MAX_BYTES): _cut_texts(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_cut_texts(each) for each in value]
+    return value
+
+
+def _cut_warnings(warnings: list[str]) -> list[str]:
+    return [_cut_text(str(each), _TEXT_MAX_BYTES) for each in warnings[:_WARNINGS_MAX]]
+
+
+def _cut_sources(sources: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        _cut_text(name, _TEXT_MAX_BYTES // 2): _cut_texts(each)
+        for name, each in list(sources.items())[:_SOURCES_MAX]
+    }
+
+
+def _cut_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Return the total alone: what the steps are called is no concern of a report this long."""
+    return {OTHER: round(sum(seconds.values()), 3)}

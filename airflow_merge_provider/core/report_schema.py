@@ -1,0 +1,62 @@
+"""The JSON Schema of reports, and the tables that the documentation shows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from airflow_merge_provider.core.report import Measure, Report
+
+_NULLABLE = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+
+
+def build_report_schema(counts: Iterable[tuple[str, Sequence[Measure]]]) -> dict[str, Any]:
+    """Return the JSON Schema of the reports of all capabilities.
+
+    :param counts: jobs and the counts of their reports; a job may have several kinds of reports.
+    """
+    schema = Report.model_json_schema(mode="serialization")
+    cases = [
+        {"properties": {"job": {"const": job}, "counts": _build_counts_schema(declared)}}
+        for job, declared in counts
+    ]
+    return {**schema, "oneOf": cases}
+
+
+def _build_counts_schema(measures: Sequence[Measure]) -> dict[str, Any]:
+    properties = {
+        each.name: {**_NULLABLE, "description": f"{each.description} ({each.unit})"} for each in measures
+    }
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties,
+        "required": list(properties),
+    }
+
+
+def render_keys() -> str:
+    """Return the keys of a report as a Markdown table."""
+    return _render_table(["key", "meaning"], _list_keys(Report.model_json_schema(mode="serialization")))
+
+
+def render_counts(measures: Sequence[Measure]) -> str:
+    """Return the counts of a capability as a Markdown table."""
+    rows = ([f"`{each.name}`", each.unit, each.scope, each.description] for each in measures)
+    return _render_table(["count", "unit", "of the", "meaning"], rows)
+
+
+def _list_keys(schema: Mapping[str, Any]) -> Iterator[list[str]]:
+    for name, described in schema["properties"].items():
+        yield [f"`{name}`", described["description"]]
+        part = described.get("additionalProperties", described)
+        reference = part.get("$ref", "") if isinstance(part, Mapping) else ""
+        inner = schema.get("$defs", {}).get(reference.rpartition("/")[2], {})
+        path = f"{name}.*" if part is not described else name
+        for field, meaning in inner.get("properties", {}).items():
+            yield [f"`{path}.{field}`", meaning["description"]]
+
+
+def _render_table(titles: Sequence[str], rows: Iterator[list[str]]) -> str:
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"

@@ -1,0 +1,39 @@
+"""How much a run evaluates, and the reasons for it that reports give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
+
+RunMode = Literal["initial", "full", "incremental", "noop"]
+
+NO_TARGET = "the target does not exist yet"
+FULL_REFRESH = "full_refresh is set"
+CONFIG_CHANGED = "the configuration has changed since the previous run"
+STATE_EXPIRED = "the commit of the previous run is not in the target's history any more"
+TARGET_CHANGED = "another writer has changed rows of the target since the previous run"
+NOTHING_CHANGED = "no source has changed since the previous run"
+
+_NAMES_MAX = 3
+
+
+def describe_changed_sources(state: Mapping[str, Any], sources: Mapping[str, SourceOffset]) -> str:
+    """Return which sources have changed since the run with a state, as a reason of a report."""
+    before = read_offsets(state)
+    return list_names(name for name, offset in sources.items() if _has_changed(before, offset))
+
+
+def list_names(changed: Iterable[str]) -> str:
+    """Return the reason of a run whose sources have changed; a few are named."""
+    names = list(changed)
+    if not names:
+        return NOTHING_CHANGED
+    more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    return f"changed since the previous run: {', '.join(names[:_NAMES_MAX])}{more}"
+
+
+def _has_changed(before: Iterable[SourceOffset], offset: SourceOffset) -> bool:
+    known = find_offset(before, offset)
+    return known is None or not known.is_same_read(offset)

@@ -1,0 +1,57 @@
+"""The counts and details of a load's report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.jobs.merge_load.writing import Weighed
+from airflow_merge_provider.jobs.run.report import RunResult
+
+# What happens to rows of the target, by the kinds that strategies count.
+_ROW_KINDS = {
+    "inserted": ("inserted", "opened"),
+    "updated": ("updated", "closed", "reopened", "changed"),
+    "deleted": ("deleted", "removed"),
+}
+_VERSION_KINDS = ("opened", "closed", "reopened", "changed", "removed")
+
+
+def build_counts(found: Weighed) -> dict[str, int]:
+    """Return the counts of a load of one table."""
+    versions = {kind: found.counts.get(kind, 0) for kind in _VERSION_KINDS}
+    return {"loaded": found.loaded, "duplicates": found.duplicates, "tables": 1, **versions}
+
+
+def count_rows(found: Weighed) -> dict[str, int]:
+    """Return how many rows a load inserts, updates and deletes."""
+    return {kind: sum(found.counts.get(each, 0) for each in kinds) for kind, kinds in _ROW_KINDS.items()}
+
+
+def build_details(
+    nested: Mapping[str, Mapping[str, int]] | None = None, tables: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """Return the details of a load.
+
+    ``nested`` counts the rows that were inserted into and deleted from the tables of nested lists, by their
+    names. ``tables`` are the versions of the tables that changed, if the rows were dispatched.
+    """
+    return {"nested": dict(nested or {}), "tables": dict(tables or {})}
+
+
+def add_elements(
+    result: RunResult, target: Dataset, added: Mapping[str, int], cleared: Mapping[str, int]
+) -> RunResult:
+    """Return the result of a load with what became of the elements of nested lists, by their tables."""
+    nested = {
+        f"{target.id}{tail}": {"inserted": added.get(tail, 0), "deleted": cleared.get(tail, 0)}
+        for tail in sorted({*added, *cleared})
+    }
+    counts = {
+        **result.counts,
+        "elements_inserted": sum(added.values()),
+        "elements_deleted": sum(cleared.values()),
+    }
+    return replace(result, counts=counts, details=build_details(nested))

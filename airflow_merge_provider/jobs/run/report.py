@@ -1,0 +1,172 @@
+"""Build the report of a run: the same keys for every capability, in the first and every later run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
+
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import (
+    Measure,
+    Report,
+    RowCounts,
+    SourceReport,
+    TargetReport,
+    clear_run_counts,
+    fill_counts,
+)
+from airflow_merge_provider.core.run_mode import RunMode
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, count_records
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun, RunCommit
+from airflow_merge_provider.jobs.run.progress import Progress
+
+RESULT = "result"
+_WARNINGS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run did. Its commit carries it, so that retries and runs without work report it again.
+
+    ``counts`` may leave out what is 0; ``details`` is the capability's own. ``version_before`` is the version
+    of the target that the run found.
+    """
+
+    run_mode: RunMode
+    reason: str
+    rows: RowCounts = field(default_factory=RowCounts)
+    counts: Mapping[str, int | None] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+    version_before: int | None = None
+
+    def to_state(self) -> dict[str, Any]:
+        """Return the result as the state of a commit has it."""
+        return {
+            "run_mode": self.run_mode,
+            "reason": self.reason,
+            "rows": self.rows.model_dump(),
+            "counts": dict(self.counts),
+            "details": dict(self.details),
+            "version_before": self.version_before,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """Read the result from the state of a commit; one of an earlier release has none."""
+        stored = state.get(RESULT)
+        if not stored:
+            return cls("full", "the commit does not say what the run did")
+        rows = RowCounts.model_validate(stored["rows"])
+        return cls(
+            stored["run_mode"], stored["reason"], rows, stored["counts"], stored["details"],
+            stored["version_before"],
+        )  # fmt: skip
+
+
+@dataclass
+class RunReporter:
+    """Collects what the report of a run needs, and builds it.
+
+    ``previous`` is the previous run of the target, None if there is no target yet. ``source_rows`` are the
+    sizes of sources that the run has counted; the log of the others is asked, if there is a session.
+    """
+
+    spark: SparkSession | None
+    request: JobRequest
+    progress: Progress
+    measures: Sequence[Measure]
+    target: Dataset
+    sources: Mapping[str, PinnedDataset]
+    previous: PreviousRun | None
+    warnings: list[str] = field(default_factory=list)
+    source_rows: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether the run stops before its commit."""
+        return self.request.until != "commit"
+
+    @cached_property
+    def rows_before(self) -> int | None:
+        """How many rows the run found in the target; None if only a scan could tell."""
+        if self.previous is None:
+            return 0
+        return self._count_rows(PinnedDataset(self.target, self.previous.version))
+
+    @property
+    def version_before(self) -> int | None:
+        """The version of the target that the run found."""
+        return None if self.previous is None else self.previous.version
+
+    def build_state(self, result: RunResult) -> dict[str, Any]:
+        """Return the part of a commit's state from which a later run reads the result."""
+        return {RESULT: replace(result, version_before=self.version_before).to_state()}
+
+    def warn(self, texts: Iterable[str]) -> None:
+        """Add warnings; each is shown once."""
+        self.warnings += [text for text in texts if text not in self.warnings]
+
+    def build(
+        self, result: RunResult, *, version: int | None = None, changed: bool = False
+    ) -> dict[str, Any]:
+        """Return the report of a run that worked; ``version`` is the one that it committed."""
+        target = TargetReport(
+            dataset=self.target.id,
+            uri=self.target.uri,
+            version_before=self.version_before,
+            version=self.version_before if version is None else version,
+        )
+        report = Report(
+            job=self.request.job,
+            run_mode=result.run_mode,
+            run_mode_reason=result.reason,
+            changed=changed and not self.is_dry_run,
+            dry_run=self.is_dry_run,
+            target=target,
+            sources=self._describe_sources(),
+            rows=result.rows,
+            counts=fill_counts(self.measures, result.counts),
+            details=dict(result.details),
+            seconds=self.progress.list_seconds(),
+            warnings=self.warnings[:_WARNINGS_MAX],
+        )
+        return report.model_dump()
+
+    def build_plan(self, run_mode: RunMode, reason: str, **details: Any) -> dict[str, Any]:
+        """Return the report of a run that was to plan only: no rows were read, so nothing is counted."""
+        unknown = {measure.name: None for measure in self.measures}
+        return self.build(RunResult(run_mode, reason, RowCounts(), unknown, details))
+
+    def build_retry(self, commit: RunCommit, **details: Any) -> dict[str, Any]:
+        """Return the report of a run whose earlier attempt has committed: that of its commit."""
+        result = RunResult.from_state(commit.state)
+        reason = f"{result.reason}; an earlier attempt of this run committed version {commit.version}"
+        counts = {each.name: result.counts.get(each.name, 0) for each in self.measures}
+        told = RunResult(result.run_mode, reason, result.rows, counts, {**result.details, **details})
+        report = self.build(told, version=commit.version, changed=commit.state.get("changed", True))
+        return {**report, "target": {**report["target"], "version_before": result.version_before}}
+
+    def build_noop(self, reason: str) -> dict[str, Any]:
+        """Return the report of a run that had nothing to do: the target is as the previous run left it."""
+        last = RunResult.from_state(self.previous.state if self.previous else {})
+        counts = clear_run_counts(self.measures, last.counts)
+        rows = RowCounts.none(unchanged=self.rows_before)
+        return self.build(RunResult("noop", reason, rows, counts, last.details))
+
+    def _describe_sources(self) -> dict[str, SourceReport]:
+        return {
+            name: SourceReport(uri=each.dataset.uri, version=each.version, rows=self._count_source(name))
+            for name, each in self.sources.items()
+        }
+
+    def _count_source(self, name: str) -> int | None:
+        known = self.source_rows.get(name)
+        return self._count_rows(self.sources[name]) if known is None else known
+
+    def _count_rows(self, pinned: PinnedDataset) -> int | None:
+        return None if self.spark is None else count_records(self.spark, pinned, live=True)

@@ -1,0 +1,31 @@
+"""What every report of a run has to be, whatever ran."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jsonschema
+
+from airflow_merge_provider.capabilities import list_counts
+from airflow_merge_provider.core.report import REPORT_MAX_BYTES, truncate_report
+from airflow_merge_provider.core.report_schema import build_report_schema
+
+_VALIDATOR = jsonschema.Draft202012Validator(build_report_schema(list_counts()))
+
+
+def check_report(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a report after checking it against the schema and the rules between its values."""
+    found = json.loads(json.dumps(report))
+    _VALIDATOR.validate(found)
+    short = truncate_report(found)
+    _VALIDATOR.validate(short)
+    assert len(json.dumps(short).encode()) <= REPORT_MAX_BYTES
+    written = [found["rows"][kind] for kind in ("inserted", "updated", "deleted")]
+    if found["run_mode"] == "noop":
+        assert (found["changed"], written) == (False, [0, 0, 0])
+    if any(written) and not found["dry_run"]:
+        assert found["changed"]
+    assert found["run_mode_reason"]
+    return dict(report)

@@ -1,0 +1,123 @@
+"""What reports have in common, and how they become short enough for Airflow."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import jsonschema
+import pytest
+
+from airflow_merge_provider.capabilities import CAPABILITIES, list_counts
+from airflow_merge_provider.core.report import (
+    REPORT_MAX_BYTES,
+    Measure,
+    RowCounts,
+    add_launch_seconds,
+    clear_run_counts,
+    fill_counts,
+    summarize_report,
+    truncate_report,
+)
+from airflow_merge_provider.core.report_schema import build_report_schema
+from tests.fakes import REPORT
+
+MEASURES = (Measure("read", "rows", "Rows."), Measure("held", "rows", "Rows.", "target"))
+SCHEMA = build_report_schema(list_counts())
+
+
+def _grow(value: Any, draw: random.Random, letter: str) -> Any:
+    """Make every text of a report longer, and every free list and mapping larger."""
+    if isinstance(value, str):
+        return value + letter * draw.choice((0, 1, 50, 3000))
+    if isinstance(value, list):
+        return [_grow(each, draw, letter) for each in value * draw.choice((1, 40))]
+    if isinstance(value, dict):
+        return {name: _grow(each, draw, letter) for name, each in value.items()}
+    return value
+
+
+def _hostile(seed: int) -> dict[str, Any]:
+    draw = random.Random(seed)  # noqa: S311 - a workload, no secret
+    letter = draw.choice(("x", '"', "\\", "é", "🦆", "\ud83e", "\x00"))
+    free = {
+        "target": REPORT["target"],
+        "sources": {f"{letter * draw.choice((1, 900))}{n}": REPORT["sources"]["crm"] for n in range(60)},
+        "details": {f"part{n}": ["some text"] * 3 for n in range(draw.choice((1, 30)))},
+        "warnings": ["a warning"] * 5,
+        "run_mode_reason": "because",
+        "approved_by": "ada",
+        "seconds": {**REPORT["seconds"], **{f"step {letter}{n}": 0.5 for n in range(draw.choice((0, 90)))}},
+    }
+    return {**REPORT, **{name: _grow(part, draw, letter) for name, part in free.items()}}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_report_is_short_whatever_is_long(seed):
+    """Names of any length and kind: the keys stay, the size does not, and what was cut is named."""
+    long = _hostile(seed)
+
+    short = truncate_report(long)
+
+    assert len(json.dumps(short).encode()) <= REPORT_MAX_BYTES
+    assert list(short) == list(long)
+    assert (short["rows"], short["counts"], short["target"]["version"]) == (long["rows"], long["counts"], 3)
+    assert short["truncated"] or short == long
+    jsonschema.validate(short, SCHEMA)
+    assert sum(short["seconds"].values()) == pytest.approx(sum(long["seconds"].values()))
+    assert truncate_report(short) == short
+
+
+def test_a_short_report_stays_as_it_is():
+    """Nothing is lost that fits."""
+    assert truncate_report(REPORT) == REPORT
+
+
+def test_every_capability_has_counts_of_its_own():
+    """Names are unique, units and descriptions are there."""
+    for job, counts in list_counts():
+        assert len({each.name for each in counts}) == len(counts), job
+        assert all(each.unit and each.description.endswith(".") for each in counts), job
+        assert not {each.name for each in counts} & set(RowCounts.model_fields), job
+    assert {job for job, _ in list_counts()} == set(CAPABILITIES)
+
+
+def test_counts_are_all_there_and_none_is_made_up():
+    """What a run does not count is 0; a typing error is found at once."""
+    assert fill_counts(MEASURES, {"held": 7}) == {"read": 0, "held": 7}
+    assert clear_run_counts(MEASURES, {"read": 3, "held": 7}) == {"read": 0, "held": 7}
+    assert clear_run_counts(MEASURES, {}) == {"read": 0, "held": None}
+    with pytest.raises(ValueError, match="undeclared counts: helt"):
+        fill_counts(MEASURES, {"helt": 7})
+
+
+def test_rows_add_up():
+    """Of rows that a run found, those that it neither updates nor deletes stay as they are."""
+    assert RowCounts.change(before=10, inserted=1, updated=2, deleted=3).unchanged == 5
+    assert RowCounts.change(before=None, inserted=1, updated=2, deleted=3).unchanged is None
+    assert RowCounts.overwrite(before=10, after=4) == RowCounts(
+        inserted=4, updated=0, deleted=10, unchanged=0
+    )
+
+
+def test_the_log_says_in_one_line_what_was_done():
+    """Mode, reason, rows, dataset and version; a dry run says that it wrote nothing."""
+    done = summarize_report(REPORT)
+    dry = summarize_report({**REPORT, "dry_run": True})
+
+    assert done == (
+        "incremental run (changed since the previous run: crm): "
+        "2 inserted, 1 updated, 0 deleted, 0 unchanged, golden, version 3"
+    )
+    assert dry.startswith(
+        "incremental dry run (changed since the previous run: crm): would leave golden with 2"
+    )
+
+
+def test_seconds_add_up_to_the_time_of_the_run():
+    """What the process does not know of is its launch; clocks that disagree make no negative time."""
+    report = {**REPORT, "seconds": {"read": 1.5, "other": 0.5}}
+
+    assert add_launch_seconds(report, 5.0)["seconds"] == {"launch": 3.0, "read": 1.5, "other": 0.5}
+    assert add_launch_seconds(report, 1.0)["seconds"]["launch"] == 0

@@ -1,0 +1,32 @@
+"""Files that come from the code are what the code would write."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def _generated():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return list(module.generate())
+
+
+@pytest.mark.parametrize(("path", "content"), _generated(), ids=lambda value: getattr(value, "name", ""))
+def test_generated_files_are_up_to_date(path, content):
+    """`make docs` would change nothing."""
+    assert path.read_text(encoding="utf-8") == content, "run make docs"
+
+
+def test_every_kind_of_report_has_its_table():
+    """A new capability is documented with the others."""
+    from airflow_merge_provider.capabilities import CAPABILITIES
+
+    page = (ROOT / "docs/report.md").read_text(encoding="utf-8")
+
+    assert [job for job in CAPABILITIES if f"<!-- generated: {job} -->" not in page] == []
