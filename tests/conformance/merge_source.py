@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - 
 from airflow_merge_provider.core.errors import ConfigError, MergeError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs.merge_source.changes import Changes
 from airflow_merge_provider.jobs.merge_source.job import merge_datasets, run
+from airflow_merge_provider.jobs.merge_source.output.row_changes import RowChanges
 from airflow_merge_provider.jobs.run.progress import Progress
 from tests.conformance import memory
 from tests.conformance.memory import MemoryTables
@@ -38,7 +38,7 @@ class MemoryTarget(memory.MemoryTarget):
         """Replace all rows."""
         self.store(rows)
 
-    def apply(self, changes: Changes, *, new_columns: bool) -> None:
+    def apply(self, changes: RowChanges, *, new_columns: bool) -> None:
         """Put changed rows in the place of those with the same IDs, and add the others."""
         kept = self.read_rows().join(F.broadcast(changes.rows.select("_id")), "_id", "left_anti")
         self.store(kept.unionByName(changes.rows, allowMissingColumns=new_columns))

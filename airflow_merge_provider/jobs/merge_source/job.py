@@ -26,25 +26,39 @@ from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.source_offset import normalize_uri, read_offsets, write_offsets
 from airflow_merge_provider.jobs.delta.side_table import SideTable, append_once
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset
-from airflow_merge_provider.jobs.merge_source import render
-from airflow_merge_provider.jobs.merge_source.before import Before, FullScanRequired
-from airflow_merge_provider.jobs.merge_source.changes import Changes, changes
-from airflow_merge_provider.jobs.merge_source.intake import NONE, Intake, SolvedT_co, take_in
-from airflow_merge_provider.jobs.merge_source.overrides import decided
-from airflow_merge_provider.jobs.merge_source.quality import ALL, LOOKED_AT, Run, metrics_row
-from airflow_merge_provider.jobs.merge_source.quarantine import QUARANTINE, rows as quarantine_rows
-from airflow_merge_provider.jobs.merge_source.report import build_counts, build_details
-from airflow_merge_provider.jobs.merge_source.shape import added
-from airflow_merge_provider.jobs.merge_source.solving import Solved, SolvedChanges
-from airflow_merge_provider.jobs.merge_source.succession import LINEAGE, lineage_rows
-from airflow_merge_provider.jobs.merge_source.target import CAPABILITY, DeltaTarget, Target
-from airflow_merge_provider.jobs.merge_source.totals import (
+from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
+from airflow_merge_provider.jobs.merge_source.cluster.quarantine import (
+    QUARANTINE,
+    build_quarantine_rows as quarantine_rows,
+)
+from airflow_merge_provider.jobs.merge_source.diff.comparison import ComparedClusters
+from airflow_merge_provider.jobs.merge_source.diff.id_lineage import LINEAGE, LineageEvent, build_lineage_rows
+from airflow_merge_provider.jobs.merge_source.diff.totals import (
     TOTALS,
     Totals,
     continue_totals,
     count_totals,
     find_totals,
 )
+from airflow_merge_provider.jobs.merge_source.model import FullScanRequired
+from airflow_merge_provider.jobs.merge_source.output import render
+from airflow_merge_provider.jobs.merge_source.output.metrics import (
+    ALL,
+    EVALUATED,
+    MetricsRun,
+    build_metrics_row,
+)
+from airflow_merge_provider.jobs.merge_source.output.row_changes import RowChanges, compare_rows
+from airflow_merge_provider.jobs.merge_source.output.shape import list_new_columns
+from airflow_merge_provider.jobs.merge_source.output.target import CAPABILITY, DeltaTarget, Target
+from airflow_merge_provider.jobs.merge_source.report import build_counts, build_details
+from airflow_merge_provider.jobs.merge_source.resolution import (
+    NO_OVERRIDES,
+    Resolution,
+    resolve_entities,
+)
+from airflow_merge_provider.jobs.merge_source.scan.incremental_scan import PreviousScan
+from airflow_merge_provider.jobs.merge_source.scan.overrides import read_overrides
 from airflow_merge_provider.jobs.run.change_limit import check_change_limit
 from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun
 from airflow_merge_provider.jobs.run.progress import Progress
@@ -134,15 +148,15 @@ def _check_missing(pinned: Sequence[PinnedDataset], config: MergeSourceConfig) -
                 for each in absent
             ]
         )
-    return [f"dataset {each.id!r} does not exist at {each.uri}: taken as empty" for each in absent]
+    return [f"dataset {each.id!r} does not exist at {each.uri}: resolution as empty" for each in absent]
 
 
 def _read_overrides(spark: SparkSession, config: MergeSourceConfig, request: JobRequest) -> Overrides:
     """Read the overrides, where the configuration names a dataset of them."""
     if config.overrides is None or request.until == "plan":
-        return NONE
+        return NO_OVERRIDES
     pinned = pin_dataset(spark, resolve(config.overrides, request.warehouse, at="overrides"))
-    return decided(spark, pinned, config.dataset_ids, request.started_at)
+    return read_overrides(spark, pinned, config.dataset_ids, request.started_at)
 
 
 @dataclass(frozen=True)
@@ -169,53 +183,54 @@ class _Merge:
 
     def overwrite(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Write all rows of the target."""
-        taken = self._check_sources(take_in(*self._inputs, None, self.overrides), everything=True)
-        totals = count_totals(taken.outcome)
+        resolution = resolve_entities(*self._inputs, None, self.overrides)
+        self._check_sources(resolution, everything=True)
+        totals = count_totals(resolution.assignment)
         before = find_totals(self.target.last.state) if self.target.last else None
         rows = RowCounts.overwrite(
             before=before["live_rows"] if before else self.reporter.rows_before, after=totals["live_rows"]
         )
         everything = {"entities_changed": totals["entities"], "rows_written": totals["outputs"]}
-        counts = build_counts(taken, totals, everything)
-        result = RunResult(run_mode, reason, rows, counts, build_details(taken))
+        counts = build_counts(resolution, totals, everything)
+        result = RunResult(run_mode, reason, rows, counts, build_details(resolution))
         if self.reporter.is_dry_run:
             return self.reporter.build(result, changed=True)
         with (
             self.reporter.progress.step("merge and write"),
-            render.outputs(self.spark, taken, written_at=self.request.started_at) as rendered,
+            render.render_outputs(self.spark, resolution, written_at=self.request.started_at) as rendered,
         ):
-            outputs = taken.outcome.outputs
-            state = {**self._build_state(taken, totals, outputs), SIDE_TABLE_VERSIONS: {}}
+            outputs = resolution.assignment.outputs
+            state = {**self._build_state(resolution, totals, outputs), SIDE_TABLE_VERSIONS: {}}
             if self.config.stable_id:
                 state["next_stable"] = outputs
-            return self._commit(taken, result, state, partial(self.target.overwrite, rendered))
+            write = partial(self.target.overwrite, rendered)
+            return self._commit(resolution, result, state, write, scope=ALL)
 
     def update(self, last: PreviousRun, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Write the rows that differ from the target's; none if none does."""
         before = self._build_before(last, everything=run_mode == "full")
-        taken = self._check_sources(
-            take_in(*self._inputs, before, self.overrides), everything=before.everything
-        )
-        difference = taken.solved.difference
+        resolution = resolve_entities(*self._inputs, before, self.overrides)
+        self._check_sources(resolution, everything=before.everything)
+        difference = resolution.clustering.difference
         at = self.request.started_at
         with (
             self.reporter.progress.step("merge and write"),
-            override_settings(self.spark, self._plan_settings(taken.labels.num_rows)),
-            self._stage_stable_ids(taken) as stable,
-            render.outputs(self.spark, taken, written_at=at, stable=stable) as rows,
+            override_settings(self.spark, self._plan_settings(resolution.labels.num_rows)),
+            self._stage_stable_ids(resolution) as stable,
+            render.render_outputs(self.spark, resolution, written_at=at, stable=stable) as rows,
         ):
-            new = added(rows.schema, before.rows.schema)
+            new = list_new_columns(rows.schema, before.rows.schema)
             # Numbers of runs that a RESTORE has undone are not given again.
             start = last.newest_state.get("next", last.state.get("next", difference.next_number))
-            with changes(self.spark, rows, before.rows, difference, start=start, at=at) as found:
-                return self._write(last, taken, found, start, (run_mode, reason), new_columns=bool(new))
+            with compare_rows(self.spark, rows, before.rows, difference, start=start, at=at) as found:
+                return self._write(last, resolution, found, start, (run_mode, reason), new_columns=bool(new))
 
-    def _build_before(self, last: PreviousRun, *, everything: bool) -> Before:
+    def _build_before(self, last: PreviousRun, *, everything: bool) -> PreviousScan:
         """Return what the run compares itself with."""
         state = last.state
         # Rows that another writer changed may not be what their members say: all are rendered.
         same_rules = last.changed_by is None and state.get("fingerprint") == self.state["fingerprint"]
-        return Before(
+        return PreviousScan(
             self.target.read_rows(),
             self.target.count_rows(),
             state.get("positions", {}),
@@ -233,8 +248,8 @@ class _Merge:
     def _write(
         self,
         last: PreviousRun,
-        taken: Intake[SolvedChanges],
-        found: Changes,
+        resolution: Resolution[ComparedClusters],
+        found: RowChanges,
         start: int,
         why: tuple[RunMode, str],
         *,
@@ -242,18 +257,18 @@ class _Merge:
     ) -> dict[str, Any]:
         """Write changed rows into the target, unless they are too many or there are none."""
         before = find_totals(last.state)
-        totals = continue_totals(before, taken.solved.left, count_totals(taken.outcome))
+        totals = continue_totals(before, resolution.clustering.replaced, count_totals(resolution.assignment))
         live_before = before["live_rows"] if before else None
         rows = RowCounts.change(
             before=live_before, inserted=found.inserted, updated=found.updated, deleted=found.deleted
         )
-        counts = build_counts(taken, totals, {
-            "entities_changed": taken.solved.difference.changed,
+        counts = build_counts(resolution, totals, {
+            "entities_changed": resolution.clustering.difference.changed,
             "rows_written": found.emitted,
             "ids_replaced": found.replaced,
             "ids_removed": found.removed,
         })  # fmt: skip
-        result = RunResult(*why, rows, counts, build_details(taken))
+        result = RunResult(*why, rows, counts, build_details(resolution))
         emitted = found.emitted + found.replaced + found.removed
         check_change_limit(self.reporter, lambda: Risk(emitted, self._count_live_rows(live_before)), result)
         changed = bool(emitted) or (last.changed_by is not None and found.any)
@@ -261,9 +276,15 @@ class _Merge:
             return self.reporter.build(result, changed=changed)
         if not found.any:
             return self.reporter.build(result)
-        state = {**self._build_state(taken, totals, start + emitted), "changed": changed}
+        clustering = resolution.clustering
+        state = {
+            **self._build_state(resolution, totals, start + emitted),
+            "next_stable": clustering.next_stable,
+            "changed": changed,
+        }
         write = partial(self.target.apply, found, new_columns=new_columns)
-        return self._commit(taken, result, state, write)
+        scope = ALL if clustering.replaced is None else EVALUATED
+        return self._commit(resolution, result, state, write, scope=scope, events=clustering.events)
 
     def _count_live_rows(self, known: int | None) -> int:
         """Return how many live rows the target has; the rows are read only if no run has counted them."""
@@ -271,9 +292,11 @@ class _Merge:
             return known
         return self.target.read_rows().where("NOT coalesce(_deleted, false)").count()
 
-    def _stage_stable_ids(self, taken: Intake[Solved]) -> AbstractContextManager[DataFrame | None]:
+    def _stage_stable_ids(
+        self, resolution: Resolution[ComparedClusters]
+    ) -> AbstractContextManager[DataFrame | None]:
         """Give the stable IDs of what is rendered, where there are any."""
-        stable = taken.solved.stable
+        stable = resolution.clustering.stable
         return nullcontext() if stable is None else stage_table(self.spark, stable)
 
     @property
@@ -282,27 +305,32 @@ class _Merge:
         existing = [each for each in self.pinned if each.exists]
         return self.spark, existing, self.config, self.reporter.progress
 
-    def _check_sources(self, taken: Intake[SolvedT_co], *, everything: bool) -> Intake[SolvedT_co]:
-        """Return what was read after passing on its warnings.
+    def _check_sources(self, resolution: Resolution[ClusteringResult], *, everything: bool) -> None:
+        """Pass on the warnings of what was read.
 
         :raises DataError: if there are no entities at all and the configuration refuses that.
         """
-        self.reporter.warn(taken.said)
-        if self.config.if_source_empty == "fail" and everything and not len(taken.outcome.graph.hashes):
+        self.reporter.warn(resolution.warnings)
+        if (
+            self.config.if_source_empty == "fail"
+            and everything
+            and not len(resolution.assignment.graph.hashes)
+        ):
             raise refusals.empty_source()
-        return taken
 
-    def _build_state(self, taken: Intake[Solved], totals: Totals | None, number: int) -> dict[str, Any]:
+    def _build_state(
+        self, resolution: Resolution[ClusteringResult], totals: Totals | None, number: int
+    ) -> dict[str, Any]:
         """Return what the next run compares itself with."""
-        suppressed = taken.outcome.graph.count - taken.outcome.outputs
+        suppressed = resolution.assignment.graph.count - resolution.assignment.outputs
         return {
             **self.state,
-            "positions": dict(taken.positions),
-            "evaluated": list(taken.evaluated),
+            "positions": dict(resolution.positions),
+            "evaluated": list(resolution.evaluated),
             "suppressed": suppressed,
-            "quarantined": len(taken.solved.quarantined),
-            "cut": len(taken.solved.cut),
-            "next_stable": taken.solved.next_stable,
+            "quarantined": len(resolution.clustering.quarantined),
+            "cut": len(resolution.clustering.cut),
+            "next_stable": None,
             SIDE_TABLE_VERSIONS: dict(self.target.last.side_table_versions) if self.target.last else {},
             "next": number,
             "changed": True,
@@ -310,21 +338,30 @@ class _Merge:
         }
 
     def _commit(
-        self, taken: Intake[Solved], result: RunResult, state: Mapping[str, Any], write: Callable[[], None]
+        self,
+        resolution: Resolution[ClusteringResult],
+        result: RunResult,
+        state: Mapping[str, Any],
+        write: Callable[[], None],
+        *,
+        scope: str,
+        events: Sequence[LineageEvent] = (),
     ) -> dict[str, Any]:
         """Write the side tables, then make the run's one commit, which names their versions."""
         written: dict[str, SideTable] = {}
         named = state[SIDE_TABLE_VERSIONS]
-        if taken.solved.quarantined or QUARANTINE in named:
+        if resolution.clustering.quarantined or QUARANTINE in named:
             written[QUARANTINE] = self._open_side_table(QUARANTINE, named)
-            rows = quarantine_rows(taken.solved.quarantined)
+            rows = quarantine_rows(resolution.clustering.quarantined)
             written[QUARANTINE].replace_rows(create_dataframe(self.spark, rows))
-        if events := taken.solved.events:
+        if events:
             written[LINEAGE] = self._open_side_table(LINEAGE, named)
-            written[LINEAGE].append_rows(create_dataframe(self.spark, lineage_rows(self.number, events)))
+            written[LINEAGE].append_rows(
+                create_dataframe(self.spark, build_lineage_rows(self.number, events))
+            )
         if self.config.metrics is not None:
             place = resolve(self.config.metrics, self.request.warehouse, at="metrics")
-            rows = create_dataframe(self.spark, self._build_metrics(taken, state[TOTALS]))
+            rows = create_dataframe(self.spark, self._build_metrics(resolution, state[TOTALS], scope))
             writer = normalize_uri(self.target.dataset.uri)
             append_once(self.spark, place, CAPABILITY, writer, self.number, rows)
         versions = {name: table.version for name, table in written.items()}
@@ -343,7 +380,8 @@ class _Merge:
             next_number=self.number,
         )
 
-    def _build_metrics(self, taken: Intake[Solved], totals: Totals | None) -> pa.Table:
-        scope = ALL if taken.solved.left is None else LOOKED_AT
-        of = Run(self.target.dataset.uri, self.number, self.request.started_at, scope)
-        return metrics_row(of, totals or {}, taken.solved, self.config.identity)
+    def _build_metrics(
+        self, resolution: Resolution[ClusteringResult], totals: Totals | None, scope: str
+    ) -> pa.Table:
+        of = MetricsRun(self.target.dataset.uri, self.number, self.request.started_at, scope)
+        return build_metrics_row(of, totals or {}, resolution.clustering, self.config.identity)

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, functions as F
 
 from airflow_merge_provider.core import errors
 from airflow_merge_provider.core.merge_source import chain, explanation
-from airflow_merge_provider.jobs.merge_source.past import MEMBERS
+from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS
 from airflow_merge_provider.jobs.spark.pickling import pickle_by_value
 
 # In the order of the fields: what an Arrow function gives is matched by place.

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_merge_provider.core.merge_source.refusals import Hub
-from airflow_merge_provider.jobs.merge_source.components import histogram
-from airflow_merge_provider.jobs.merge_source.intake import Intake
-from airflow_merge_provider.jobs.merge_source.solving import Solved
-from airflow_merge_provider.jobs.merge_source.totals import Totals
+from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
+from airflow_merge_provider.jobs.merge_source.cluster.components import count_sizes
+from airflow_merge_provider.jobs.merge_source.diff.totals import Totals
+from airflow_merge_provider.jobs.merge_source.resolution import Resolution
 
 _SIZES_MAX = 20
 _CLUSTERS_MAX = 5
@@ -18,7 +18,7 @@ _TOTALS = ("entities", "deleted_entities", "live_rows", "merged_rows", "outputs"
 
 
 def build_counts(
-    taken: Intake[Solved], totals: Totals | None, written: Mapping[str, int]
+    resolution: Resolution[ClusteringResult], totals: Totals | None, written: Mapping[str, int]
 ) -> dict[str, int | None]:
     """Return the counts of a run.
 
@@ -26,10 +26,10 @@ def build_counts(
     :param written: the counts of what the run writes.
     """
     known = totals or dict.fromkeys(_TOTALS)
-    return {**known, "rows_evaluated": len(taken.outcome.graph.hashes), **written}
+    return {**known, "rows_evaluated": len(resolution.assignment.graph.hashes), **written}
 
 
-def build_details(taken: Intake[Solved] | None) -> dict[str, Any]:
+def build_details(resolution: Resolution[ClusteringResult] | None) -> dict[str, Any]:
     """Return the details of a run; one that evaluated nothing has the same keys, without values.
 
     All is about the clusters that the run evaluated. ``cluster_sizes`` counts them by their number of
@@ -38,24 +38,24 @@ def build_details(taken: Intake[Solved] | None) -> dict[str, Any]:
     are those that link most entities. ``quarantined`` counts keys that link too many. ``overrides`` counts
     those that hold, and names pairs that the rules would have merged.
     """
-    if taken is None:
+    if resolution is None:
         return {
             "cluster_sizes": {}, "largest": {"size": 0, "members": []}, "next_largest": [], "rules": [],
             "keys": [], "quarantined": _describe_quarantine([]), "overrides": _count_overrides([], [], []),
         }  # fmt: skip
-    outcome, names, overrides = taken.outcome, taken.config.dataset_ids, taken.overrides
+    outcome, names, overrides = resolution.assignment, resolution.config.dataset_ids, resolution.overrides
     largest = [
         (size, [f"{names[offset]}/{id_}" for offset, id_ in members])
         for size, members in outcome.largest(_CLUSTERS_MAX, _MEMBERS_MAX)
     ]
     size, members = largest[0] if largest else (0, [])
-    cut = [[f"{names[member.dataset]}/{member.id}" for member in pair] for pair in taken.solved.cut]
+    cut = [[f"{names[member.dataset]}/{member.id}" for member in pair] for pair in resolution.clustering.cut]
     return {
-        "cluster_sizes": _count_sizes(list(histogram(outcome.live_sizes))),
+        "cluster_sizes": _count_sizes(list(count_sizes(outcome.live_sizes))),
         "largest": {"size": size, "members": members},
         "next_largest": [{"size": size, "first": members[0]} for size, members in largest[1:] if size > 1],
-        **taken.solved.evidence.findings(outcome.graph, names),
-        "quarantined": _describe_quarantine(taken.solved.quarantined),
+        **resolution.clustering.link_statistics.findings(outcome.graph, names),
+        "quarantined": _describe_quarantine(resolution.clustering.quarantined),
         "overrides": _count_overrides(overrides.same, overrides.different, cut),
     }
 

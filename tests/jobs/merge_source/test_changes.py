@@ -12,7 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import ConfigError, DataError
-from airflow_merge_provider.jobs.merge_source import intake, past
+from airflow_merge_provider.jobs.merge_source import resolution
+from airflow_merge_provider.jobs.merge_source.scan import previous_state
 from tests.jobs.delta_log import commits
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import JSON, Pipe, table
@@ -74,14 +75,14 @@ def test_a_cluster_is_read_once_however_many_of_its_members_are_reached(
     made.run("large")
     made.news()
     copies: list[int] = []
-    taken = past._past
+    taken = previous_state._build_state
 
-    def counted(read: pa.Table, *rest: Any) -> past.Past:
-        copies.append(read.column(past.STARTS).to_pylist().count(True))
+    def counted(read: pa.Table, *rest: Any) -> previous_state.Past:
+        copies.append(read.column(previous_state.STARTS).to_pylist().count(True))
         return taken(read, *rest)
 
-    monkeypatch.setattr(intake, "_SEARCHED_FROM", 0)
-    monkeypatch.setattr(past, "_past", counted)
+    monkeypatch.setattr(resolution, "_FULL_READ_MAX_ROWS", 0)
+    monkeypatch.setattr(previous_state, "_build_state", counted)
     made.write("A", versions([size + 3, size + 4], ids[:2], [7, 8]))
 
     made.run("later")

@@ -12,13 +12,9 @@ import pytest
 
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
 from airflow_merge_provider.core.merge_source.expressions import Path
-from airflow_merge_provider.jobs.merge_source.components import (
-    Entities,
-    HashCollisionError,
-    connected,
-    entities_of,
-    histogram,
-)
+from airflow_merge_provider.jobs.merge_source.cluster.components import connect_entities, count_sizes
+from airflow_merge_provider.jobs.merge_source.model import Entities, HashCollisionError
+from airflow_merge_provider.jobs.merge_source.scan.source_scan import read_entities
 
 Keys = list[set[int]]
 # Hashes spread over all 64 bits, below zero too.
@@ -70,7 +66,7 @@ class Workload:
         return {frozenset(cluster) for cluster in cluster_of.values()}
 
     def found(self) -> set[frozenset[tuple[int, int]]]:
-        graph = connected(self.sources(), self.rules)
+        graph = connect_entities(self.sources(), self.rules)
         clusters: dict[int, set[tuple[int, int]]] = {}
         for number, cluster in enumerate(graph.clusters.tolist()):
             dataset, id_ = graph.entity(number)
@@ -131,10 +127,10 @@ def test_a_long_chain_makes_one_cluster() -> None:
         workload.keys[rule.left.order][place] = {place, place + 1}
         workload.keys[rule.right.order][place] = {place}
 
-    graph = connected(workload.sources(), [rule])
+    graph = connect_entities(workload.sources(), [rule])
 
     assert graph.count == 1
-    assert list(histogram(graph.sizes)) == [(2 * size, 1)]
+    assert list(count_sizes(graph.sizes)) == [(2 * size, 1)]
 
 
 def test_a_self_rule_links_inside_its_dataset_only() -> None:
@@ -153,7 +149,7 @@ def test_members_stand_in_the_order_of_datasets_and_code_points() -> None:
     ids = ["é", "e10", "e2", "\U0001f600", "\uffee", "Z"]
     numbers, live = np.arange(6, dtype=np.int64), np.zeros(6, np.bool_)
     source = Entities(pa.array(ids), numbers, live, 0 * numbers, {side(0, "x").order: _all_one(6)})
-    graph = connected([source], [Rule(side(0, "x"), side(0, "x"))])
+    graph = connect_entities([source], [Rule(side(0, "x"), side(0, "x"))])
 
     assert [id_ for _, id_ in graph.members(0)] == sorted(ids)
 
@@ -168,7 +164,7 @@ def test_two_keys_with_one_hash_are_noticed() -> None:
     ]
 
     with pytest.raises(HashCollisionError):
-        connected(sources, [Rule(x, y)])
+        connect_entities(sources, [Rule(x, y)])
 
 
 def test_an_id_in_two_rows_is_named() -> None:
@@ -197,7 +193,7 @@ def test_thin_rows_are_read_whatever_their_chunks() -> None:
     ]
     pieces = [pa.Table.from_pylist([dict(zip(kinds.names, row, strict=True))], kinds) for row in rows]
 
-    entities = entities_of(pa.concat_tables(pieces), [side(0, "x")])
+    entities = read_entities(pa.concat_tables(pieces), [side(0, "x")])
 
     places, hashes, checks = entities.keys[side(0, "x").order]
     assert (places.tolist(), hashes.tolist(), checks.tolist()) == ([0, 0, 2], [5, 6, 7], [50, 60, 70])

@@ -11,9 +11,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.merge_source.equality import Rule
-from airflow_merge_provider.jobs.merge_source.components import connected
-from airflow_merge_provider.jobs.merge_source.contraction import CHECK, ENTITY, KEY, SIDE, contracted
-from airflow_merge_provider.jobs.merge_source.intake import KEYS_ON_DRIVER
+from airflow_merge_provider.jobs.merge_source.cluster.components import connect_entities
+from airflow_merge_provider.jobs.merge_source.cluster.components_distributed import (
+    CHECK,
+    ENTITY,
+    KEY,
+    SIDE,
+    connect_distributed,
+)
+from airflow_merge_provider.jobs.merge_source.resolution import KEYS_ON_DRIVER
 from tests.jobs.merge_source.pipe import JSON, Pipe
 from tests.jobs.merge_source.test_components import Workload, random_workload, side
 
@@ -54,8 +60,8 @@ def in_spark(spark: SparkSession, workload: Workload) -> tuple[list[int], list[i
             rows[ENTITY] += source.hashes[places].tolist()
     kinds = {SIDE: pa.int32(), KEY: pa.int64(), CHECK: pa.int64(), ENTITY: pa.int64()}
     keys = spark.createDataFrame(pa.table({name: pa.array(rows[name], kind) for name, kind in kinds.items()}))
-    graph = contracted(spark, sources, keys, workload.rules, numbers, EDGES)
-    return connected(sources, workload.rules).clusters.tolist(), graph.clusters.tolist()
+    graph = connect_distributed(spark, sources, keys, workload.rules, numbers, EDGES)
+    return connect_entities(sources, workload.rules).clusters.tolist(), graph.clusters.tolist()
 
 
 def partition(clusters: list[int]) -> set[frozenset[int]]:

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import DataError
-from airflow_merge_provider.jobs.merge_source import feed, reading
+from airflow_merge_provider.jobs.merge_source.scan import change_feed, source_scan
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import FeedPipe, Pipe, table
 from tests.jobs.merge_source.test_changes import said
@@ -48,13 +48,13 @@ def merging(pipe: MakePipe, **settings: Any) -> Pipe:
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """Give the ids that each read of a dataset gave."""
     found: list[set[str]] = []
-    read = reading.entities_of
+    read = source_scan.entities_of
 
     def seen(thin: pa.Table, sides: Any) -> Any:
         found.append(set(thin.column("id").to_pylist()))
         return read(thin, sides)
 
-    monkeypatch.setattr(reading, "entities_of", seen)
+    monkeypatch.setattr(source_scan, "entities_of", seen)
     return found
 
 
@@ -182,7 +182,9 @@ def test_what_a_feed_says_of_rows_is_counted() -> None:
             sequence = None
 
         one: Any = NoSequence()
-        return feed.Fed(one, pa.array(hashes).to_numpy(), pa.array(net).to_numpy()).is_plain(known)
+        return change_feed.FeedChanges(one, pa.array(hashes).to_numpy(), pa.array(net).to_numpy()).is_plain(
+            known
+        )
 
     assert is_plain([1, 2, 3, 4], [0, -1, 1, 0])
     assert not is_plain([1], [1])

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from airflow_merge_provider.core.merge_source.equality import Rule
-from airflow_merge_provider.jobs.merge_source.components import connected
-from airflow_merge_provider.jobs.merge_source.evidence import Evidence
+from airflow_merge_provider.jobs.merge_source.cluster.components import connect_entities
+from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import LinkStatistics
 from tests.jobs.merge_source.test_components import Workload, side
 
 RULES = (
@@ -44,8 +44,8 @@ def test_rules_and_keys_are_counted_as_all_pairs_say(seed: int) -> None:
     """Pairs by rule, clusters that one rule alone explains, and the keys of most entities."""
     work = drawn(seed)
     sources = work.sources()
-    evidence = Evidence()
-    graph = connected(sources, RULES, evidence)
+    evidence = LinkStatistics()
+    graph = connect_entities(sources, RULES, evidence)
 
     found = evidence.findings(graph, ["A", "B", "C"])
 
@@ -78,8 +78,8 @@ def test_a_key_is_told_with_some_of_its_entities() -> None:
     work.keys[RULES[3].left.order][0].add(9)
     work.keys[RULES[3].right.order][0].add(9)
     sources = work.sources()
-    evidence = Evidence()
-    graph = connected(sources, RULES, evidence)
+    evidence = LinkStatistics()
+    graph = connect_entities(sources, RULES, evidence)
 
     found = evidence.findings(graph, ["A", "B", "C"])
 

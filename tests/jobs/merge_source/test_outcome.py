@@ -10,13 +10,20 @@ import pytest
 
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.jobs.merge_source.components import Entities, Graph, HashCollisionError
-from airflow_merge_provider.jobs.merge_source.outcome import HASH, LABEL, Outcome, outcome
+from airflow_merge_provider.jobs.merge_source.cluster.assignment import assign_outputs
+from airflow_merge_provider.jobs.merge_source.model import (
+    HASH,
+    LABEL,
+    Entities,
+    EntityGraph,
+    HashCollisionError,
+    OutputAssignment,
+)
 
 
 def graph(
     datasets: list[list[str]], clusters: list[list[int]], deleted: tuple[str, ...] = (), start: int = 0
-) -> Graph:
+) -> EntityGraph:
     """Make a graph of datasets given by their ids, and of clusters given by the entities' numbers."""
     count = sum(map(len, datasets))
     of_entity = np.empty(count, np.int64)
@@ -28,14 +35,14 @@ def graph(
         flags = np.array([id_ in deleted for id_ in ids], np.bool_)
         sources.append(Entities(pa.array(ids, pa.string()), hashes, flags, 0 * hashes, {}))
         start += len(ids)
-    return Graph(sources, of_entity, len(clusters))
+    return EntityGraph(sources, of_entity, len(clusters))
 
 
 def config(**settings: Any) -> MergeSourceConfig:
     return MergeSourceConfig.parse({"version": 2, "datasets": ["A a", "B b"], **settings})
 
 
-def labels(found: Outcome) -> dict[int, tuple[int, bool]]:
+def labels(found: OutputAssignment) -> dict[int, tuple[int, bool]]:
     """Give for each entity, by its number, its output and whether it shares it."""
     rows = zip(found.labels[HASH].to_pylist(), found.labels[LABEL].to_pylist(), strict=True)
     return {number: (label >> 1, bool(label & 1)) for number, label in rows}
@@ -43,7 +50,7 @@ def labels(found: Outcome) -> dict[int, tuple[int, bool]]:
 
 def test_outputs_are_numbered_by_their_first_members() -> None:
     """The order is that of datasets and ids, whatever numbers the clusters have; deleted ones count too."""
-    found = outcome(graph([["a2", "a1"], ["b1"]], [[2], [0], [1]], deleted=("a1",)), config())
+    found = assign_outputs(graph([["a2", "a1"], ["b1"]], [[2], [0], [1]], deleted=("a1",)), config())
 
     assert labels(found) == {1: (0, False), 0: (1, False), 2: (2, False)}
     assert found.live_sizes.tolist() == [1, 1]
@@ -51,7 +58,7 @@ def test_outputs_are_numbered_by_their_first_members() -> None:
 
 def test_members_of_a_cluster_share_an_output() -> None:
     """The lowest bit of the label says that there is more than one member."""
-    found = outcome(graph([["a1", "a2"], ["b1"]], [[0, 2], [1]]), config())
+    found = assign_outputs(graph([["a1", "a2"], ["b1"]], [[0, 2], [1]]), config())
 
     assert labels(found) == {0: (0, True), 2: (0, True), 1: (1, False)}
     assert found.largest(1, 9) == [(2, [(0, "a1"), (1, "b1")])]
@@ -61,8 +68,8 @@ def test_the_largest_clusters_are_those_that_come_first() -> None:
     """Largest first, those of one size in the order of outputs; who is alone only where all are."""
     ids = [[f"a{number}" for number in range(9)], [f"b{number}" for number in range(4)]]
     clusters = [[8], [7, 12], [5, 6], [4, 11], [0, 1, 2], [3, 10], [9]]
-    found = outcome(graph(ids, clusters), config())
-    alone = outcome(graph([["a2", "a1"], ["b1"]], [[0], [1], [2]]), config())
+    found = assign_outputs(graph(ids, clusters), config())
+    alone = assign_outputs(graph([["a2", "a1"], ["b1"]], [[0], [1], [2]]), config())
 
     assert [(size, members[0][1]) for size, members in found.largest(3, 1)] == [
         (3, "a0"), (2, "a3"), (2, "a4"),
@@ -76,11 +83,11 @@ def test_a_cluster_may_have_max_merged_members(most: int, fits: bool) -> None:
     """Exactly ``max_merged`` is allowed, one more is refused with the first members' names."""
     clusters = graph([["a1", "a2"], ["b1"]], [[0, 1, 2]])
     if fits:
-        assert outcome(clusters, config(max_merged=most)).outputs == 1
+        assert assign_outputs(clusters, config(max_merged=most)).outputs == 1
         return
 
     with pytest.raises(DataError, match=r"max_merged: 3 entities .* limit is 2 .*A/a1, A/a2, B/b1"):
-        outcome(clusters, config(max_merged=most))
+        assign_outputs(clusters, config(max_merged=most))
 
 
 def test_version_1_has_no_limit() -> None:
@@ -88,9 +95,9 @@ def test_version_1_has_no_limit() -> None:
     ids = [f"a{number:06}" for number in range(50_001)]
     clusters = graph([ids, []], [list(range(50_001))])
 
-    assert outcome(clusters, config(version=1)).outputs == 1
+    assert assign_outputs(clusters, config(version=1)).outputs == 1
     with pytest.raises(DataError, match="the limit is 50000"):
-        outcome(clusters, config())
+        assign_outputs(clusters, config())
 
 
 def test_two_live_clusters_cannot_have_one_first_id() -> None:
@@ -98,7 +105,7 @@ def test_two_live_clusters_cannot_have_one_first_id() -> None:
     clusters = graph([["x1"], ["x1"]], [[0], [1]])
 
     with pytest.raises(DataError, match="duplicate output id 'x1': from A/x1 and B/x1; add an equality rule"):
-        outcome(clusters, config(identity="first"))
+        assign_outputs(clusters, config(identity="first"))
 
 
 def test_every_overlap_and_every_crowd_is_named() -> None:
@@ -108,11 +115,11 @@ def test_every_overlap_and_every_crowd_is_named() -> None:
     crowds = graph([["a1", "a2", "a3", "a4", "a5"], ["b1"]], [[0, 1], [2, 3, 4], [5]])
 
     with pytest.raises(DataError, match="1 of 12 problems, the first 10 here") as overlaps:
-        outcome(overlapping, config(identity="first"))
+        assign_outputs(overlapping, config(identity="first"))
     with pytest.raises(DataError, match="1 of 12 problems, the first 10 here"):
-        outcome(overlapping, config(version=1, identity="first"))
+        assign_outputs(overlapping, config(version=1, identity="first"))
     with pytest.raises(DataError) as crowded:
-        outcome(crowds, config(max_merged=1))
+        assign_outputs(crowds, config(max_merged=1))
 
     named = [str(problem).split("'")[1] for problem in overlaps.value.problems]
     assert named == ids[:10]
@@ -124,7 +131,7 @@ def test_every_composite_id_that_two_outputs_have_is_named() -> None:
     meeting = graph([["a", "b", "a|0|b", "c", "d", "c|0|d"]], [[0, 1], [2], [3, 4], [5]])
 
     with pytest.raises(DataError) as refused:
-        outcome(meeting, config(datasets=["A a"]))
+        assign_outputs(meeting, config(datasets=["A a"]))
 
     assert len(refused.value.problems) == 2
 
@@ -136,14 +143,14 @@ def test_a_live_cluster_owns_its_id(deleted_first: bool, kept: int) -> None:
     clusters.sources[0].deleted[:] = deleted_first
     clusters.sources[1].deleted[:] = not deleted_first
 
-    found = outcome(clusters, config(identity="first"))
+    found = assign_outputs(clusters, config(identity="first"))
 
     assert labels(found) == {kept: (0, False)}
 
 
 def test_of_deleted_entities_with_one_id_the_first_dataset_counts() -> None:
     """Two deleted entities with one id make one delete."""
-    found = outcome(graph([["x1"], ["x1"]], [[0], [1]], deleted=("x1",)), config(identity="first"))
+    found = assign_outputs(graph([["x1"], ["x1"]], [[0], [1]], deleted=("x1",)), config(identity="first"))
 
     assert labels(found) == {0: (0, False)}
     assert found.live_sizes.tolist() == []
@@ -152,15 +159,15 @@ def test_of_deleted_entities_with_one_id_the_first_dataset_counts() -> None:
 def test_version_1_refuses_an_id_in_two_datasets() -> None:
     """Even where both are in one cluster."""
     with pytest.raises(DataError, match="entity id 'x1' is in more than one dataset, use version 2"):
-        outcome(graph([["x1"], ["x1"]], [[0, 1]]), config(version=1, identity="first"))
+        assign_outputs(graph([["x1"], ["x1"]], [[0, 1]]), config(version=1, identity="first"))
 
 
 def test_a_bar_in_an_id_is_allowed_until_two_ids_meet() -> None:
     """``0|a|0|b`` of two entities is also the id of one that is called so."""
-    assert outcome(graph([["a|b"], ["b1"]], [[0], [1]]), config()).outputs == 2
+    assert assign_outputs(graph([["a|b"], ["b1"]], [[0], [1]]), config()).outputs == 2
 
     with pytest.raises(DataError, match=r"duplicate output id '0\|a\|0\|b': from A/a and A/a\|0\|b"):
-        outcome(graph([["a", "b", "a|0|b"], []], [[0, 1], [2]]), config())
+        assign_outputs(graph([["a", "b", "a|0|b"], []], [[0, 1], [2]]), config())
 
 
 def test_entities_with_one_hash_are_noticed() -> None:
@@ -169,11 +176,11 @@ def test_entities_with_one_hash_are_noticed() -> None:
     clusters.sources[1].hashes[:] = clusters.sources[0].hashes
 
     with pytest.raises(HashCollisionError):
-        outcome(clusters, config())
+        assign_outputs(clusters, config())
 
 
 def test_no_entities_make_no_outputs() -> None:
     """Empty datasets are not an error here."""
-    found = outcome(graph([[], []], []), config())
+    found = assign_outputs(graph([[], []], []), config())
 
     assert (found.outputs, found.largest(1, 9), labels(found)) == (0, [], {})

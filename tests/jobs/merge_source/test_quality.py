@@ -8,9 +8,9 @@ import pytest
 
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_source.equality import Rule
-from airflow_merge_provider.jobs.merge_source.components import connected
-from airflow_merge_provider.jobs.merge_source.evidence import Evidence
-from airflow_merge_provider.jobs.merge_source.quality import bridges
+from airflow_merge_provider.jobs.merge_source.cluster.components import connect_entities
+from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import LinkStatistics
+from airflow_merge_provider.jobs.merge_source.output.metrics import find_bridges
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import table
 from tests.jobs.merge_source.test_components import Workload, random_workload, side
@@ -37,12 +37,12 @@ def test_bridges_are_entities_without_which_a_cluster_falls_apart(seed: int) -> 
         for held in of_entities:
             held |= {draw.randint(0, 7) for _ in range(draw.choice((0, 1, 1, 2)))}
     sources = work.sources()
-    evidence = Evidence(keep_links=True)
-    graph = connected(sources, RULES, evidence)
+    evidence = LinkStatistics(keep_links=True)
+    graph = connect_entities(sources, RULES, evidence)
 
     found = {
         (dataset, int(id_[1:]))
-        for numbers in bridges(graph, evidence.links)
+        for numbers in find_bridges(graph, evidence.links)
         for dataset, id_ in map(graph.entity, numbers)
     }
 
@@ -59,9 +59,9 @@ def test_bridges_are_entities_without_which_a_cluster_falls_apart(seed: int) -> 
 def test_keys_of_one_side_are_counted(seed: int) -> None:
     """Whether one entity has such a key or several, and also where nothing else has it."""
     work = random_workload(seed)
-    evidence = Evidence(keep_links=True)
+    evidence = LinkStatistics(keep_links=True)
 
-    connected(work.sources(), work.rules, evidence)
+    connect_entities(work.sources(), work.rules, evidence)
 
     expected = []
     for rule in work.rules:
@@ -78,10 +78,10 @@ def test_a_long_chain_is_no_trouble() -> None:
         work.keys[RULES[0].left.order][place] |= {place, place + 1}
         work.keys[RULES[0].right.order][place] |= {place}
     sources = work.sources()
-    evidence = Evidence(keep_links=True)
-    graph = connected(sources, RULES[:1], evidence)
+    evidence = LinkStatistics(keep_links=True)
+    graph = connect_entities(sources, RULES[:1], evidence)
 
-    assert sum(map(len, bridges(graph, evidence.links))) == 2 * count - 2
+    assert sum(map(len, find_bridges(graph, evidence.links))) == 2 * count - 2
 
 
 def test_each_run_leaves_a_row_of_figures(pipe: MakePipe) -> None:

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.jobs.merge_source import intake
+from airflow_merge_provider.jobs.merge_source import resolution
 from tests.conformance.oracles import merge_source as oracle
 from tests.conformance.outcomes import Outcomes, run_selected
 from tests.conformance.test_merge_source import comparable
@@ -246,7 +246,7 @@ def outcomes(
 
     with pytest.MonkeyPatch.context() as patch:
         # As if the target were large: only what the changes reach is read.
-        patch.setattr(intake, "_SEARCHED_FROM", 0)
+        patch.setattr(resolution, "_FULL_READ_MAX_ROWS", 0)
         with run_selected(spark, request, {"test_random_runs_are_those_of_the_oracle": run}) as found:
             yield found
 

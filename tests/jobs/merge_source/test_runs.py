@@ -14,8 +14,9 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import DataError, JobError
-from airflow_merge_provider.jobs.merge_source import reading, render
-from airflow_merge_provider.jobs.merge_source.components import Entities
+from airflow_merge_provider.jobs.merge_source.model import Entities
+from airflow_merge_provider.jobs.merge_source.output import render
+from airflow_merge_provider.jobs.merge_source.scan import source_scan
 from tests.jobs.delta_log import commits
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import JSON, Pipe, table
@@ -226,13 +227,13 @@ def test_colliding_hashes_are_noticed_and_drawn_anew(
     made = pipe("AB", **RULE)
     made.write("A", table({"_id": ["a1", "a2"], "x": [1, 2]}))
     made.write("B", table({"_id": ["b1", "b3"], "x": [1, 3]}))
-    read = reading.entities_of
+    read = source_scan.entities_of
 
     def collide(*args: Any) -> Entities:
         again = any("hashing anew" in line for line in made.said)
         return read(*args) if again else spoil(read(*args))
 
-    monkeypatch.setattr(reading, "entities_of", collide)
+    monkeypatch.setattr(source_scan, "entities_of", collide)
 
     made.run()
 
@@ -244,8 +245,8 @@ def test_hashes_that_always_collide_end_the_run(pipe: MakePipe, monkeypatch: pyt
     """After a few seeds the run gives up instead of merging what is not the same."""
     made = pipe("A")
     made.write("A", table({"_id": ["a1", "a2"]}))
-    read = reading.entities_of
-    monkeypatch.setattr(reading, "entities_of", lambda *args: one_id_hash(read(*args)))
+    read = source_scan.entities_of
+    monkeypatch.setattr(source_scan, "entities_of", lambda *args: one_id_hash(read(*args)))
 
     with pytest.raises(JobError, match="hashes collided"):
         made.run()
@@ -257,8 +258,8 @@ def test_hashes_that_always_collide_end_the_run(pipe: MakePipe, monkeypatch: pyt
 def test_many_rows_are_written_like_few(lean: SparkSession, tmp_path: Path, monkeypatch, strategy) -> None:
     """Entities that stand alone say the same whether they pass by the clusters or through them."""
     written = []
-    for few in (render._FEW, 0):
-        monkeypatch.setattr(render, "_FEW", few)
+    for few in (render._PLANNED_ONCE_MAX, 0):
+        monkeypatch.setattr(render, "_PLANNED_ONCE_MAX", few)
         merge = Pipe(
             lean,
             tmp_path / str(few),
@@ -303,8 +304,8 @@ def test_typed_rows_have_one_hash_whichever_way_they_go(
     }
     alike = {"_id": ["b1", "b2"], "NUMBER": ["not", "the same"], "Flag": [1, None]}
     written = []
-    for few in (render._FEW, 0):
-        monkeypatch.setattr(render, "_FEW", few)
+    for few in (render._PLANNED_ONCE_MAX, 0):
+        monkeypatch.setattr(render, "_PLANNED_ONCE_MAX", few)
         merge = Pipe(lean, tmp_path / str(few), datasets=["A a", "B b"], equality=[["eq", "a.x", "b.x"]])
         merge.write("A", table(columns))
         merge.write("B", table(alike))

@@ -13,9 +13,9 @@ from airflow_merge_provider.core.merge_source.equality import Rule, Side
 from airflow_merge_provider.core.merge_source.expressions import Path
 from airflow_merge_provider.core.merge_source.identity import Member
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, Pair
-from airflow_merge_provider.jobs.merge_source.components import connected
-from airflow_merge_provider.jobs.merge_source.evidence import Evidence
-from airflow_merge_provider.jobs.merge_source.separation import separated
+from airflow_merge_provider.jobs.merge_source.cluster.components import connect_entities
+from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import LinkStatistics
+from airflow_merge_provider.jobs.merge_source.cluster.min_cut import cut_clusters
 from tests.jobs.merge_source.test_components import Workload, side
 
 RULES = (Rule(side(0, "x"), side(1, "x")), Rule(side(0, "y"), side(0, "y")), Rule(side(0, "z"), side(1, "w")))
@@ -32,8 +32,10 @@ def member(dataset: int, place: int) -> Member:
 def cut(work: Workload, different: list[Pair]) -> tuple[set[frozenset[Entity]], int]:
     """Give the clusters after the cuts, and how many pairs were cut apart."""
     sources = work.sources()
-    evidence = Evidence(keep_links=True)
-    found = separated(connected(sources, work.rules, evidence), evidence.links, different, ["A", "B"])
+    evidence = LinkStatistics(keep_links=True)
+    found = cut_clusters(
+        connect_entities(sources, work.rules, evidence), evidence.links, different, ["A", "B"]
+    )
     clusters: dict[int, set[Entity]] = {}
     for number, cluster in enumerate(found.graph.clusters.tolist()):
         dataset, id_ = found.graph.entity(number)

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import planned_rules
-from airflow_merge_provider.jobs.merge_source.keys import source_keys
-from airflow_merge_provider.jobs.merge_source.sources import opened
+from airflow_merge_provider.jobs.merge_source.scan.match_keys import build_source_keys
+from airflow_merge_provider.jobs.merge_source.scan.sources import open_source
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import JSON, table
 
@@ -210,8 +210,8 @@ def test_native_keys_are_those_of_the_definition(lean: SparkSession, case: str) 
     config = MergeSourceConfig.parse(
         {"version": 2, "datasets": ["A a"], "equality": [["eq", [case, "a.x"], [case, "a.y"]]]}
     )
-    source, rules = opened(frame, 0, config), planned_rules(config)
-    native, defined = (source_keys(source, rules, native=way) for way in (True, False))
+    source, rules = open_source(frame, 0, config), planned_rules(config)
+    native, defined = (build_source_keys(source, rules, native=way) for way in (True, False))
     assert native.coded is not None
     assert defined.coded is None
 

@@ -11,11 +11,15 @@ import pyarrow as pa
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
-from airflow_merge_provider.jobs.merge_source.affected import NOWHERE, Affected
-from airflow_merge_provider.jobs.merge_source.components import Flags, Numbers
-from airflow_merge_provider.jobs.merge_source.difference import Difference
-from airflow_merge_provider.jobs.merge_source.outcome import Outcome
-from airflow_merge_provider.jobs.merge_source.past import Past
+from airflow_merge_provider.jobs.merge_source.model import (
+    NOWHERE,
+    AffectedEntities,
+    Difference,
+    Flags,
+    Numbers,
+    OutputAssignment,
+    PreviousState,
+)
 
 LINEAGE = "lineage"
 MERGED, SPLIT, MOVED, DELETED = "merged", "split", "moved", "deleted"
@@ -23,7 +27,7 @@ NUMBER, STABLE, BY = "__merge_number", "__merge_stable", "by"
 
 
 @dataclass(frozen=True)
-class Event:
+class LineageEvent:
     """Live outputs that others took the place of; ``to_ids`` is empty where nothing did."""
 
     kind: str
@@ -56,16 +60,18 @@ class Succession:
 
 
 @dataclass(frozen=True)
-class HandedOn:
+class IdLineage:
     """The difference, with successors of what is no more; stable ids by the places of outputs; and events."""
 
     difference: Difference
     stable: pa.Table | None = None
     next_stable: int | None = None
-    events: Sequence[Event] = ()
+    events: Sequence[LineageEvent] = ()
 
 
-def succession(found: Outcome, part: Affected, wanted: Flags, ids: Sequence[str]) -> Succession:
+def find_successors(
+    found: OutputAssignment, part: AffectedEntities, wanted: Flags, ids: Sequence[str]
+) -> Succession:
     """Count who has gone where; ``ids`` are those of the ``wanted`` clusters, in their order."""
     clusters = found.graph.clusters
     moved = (part.former != NOWHERE) & found.kept[clusters]
@@ -77,7 +83,9 @@ def succession(found: Outcome, part: Affected, wanted: Flags, ids: Sequence[str]
     return Succession(former[order], now[order], members[order], known)
 
 
-def stable_ids(found: Outcome, who: Succession, past: Past, wanted: Flags, first: int) -> tuple[Numbers, int]:
+def assign_stable_ids(
+    found: OutputAssignment, who: Succession, past: PreviousState, wanted: Flags, first: int
+) -> tuple[Numbers, int]:
     """Give the stable id of every wanted cluster, and the first one that is free after them.
 
     An output of the past hands its id on to one cluster: to a live one rather than to a deleted one, to that
@@ -100,7 +108,9 @@ def stable_ids(found: Outcome, who: Succession, past: Past, wanted: Flags, first
     return stable, first + len(fresh)
 
 
-def events(found: Outcome, who: Succession, past: Past, touched: Flags) -> list[Event]:
+def list_events(
+    found: OutputAssignment, who: Succession, past: PreviousState, touched: Flags
+) -> list[LineageEvent]:
     """Tell what became of the ``touched`` live outputs that are not simply what they were under their id.
 
     Those that share members with the same outputs of today are told together.
@@ -118,14 +128,14 @@ def events(found: Outcome, who: Succession, past: Past, touched: Flags) -> list[
         clusters = (cluster for cluster in who.clusters(former) if live[cluster])
         new.update(who.ids[cluster] for cluster in clusters if cluster in who.ids)
     told = [
-        Event(_kind(old, new), tuple(sorted(old)), tuple(sorted(new)))
+        LineageEvent(_classify_event(old, new), tuple(sorted(old)), tuple(sorted(new)))
         for old, new in groups.values()
         if set(old) != new
     ]
     return sorted(told, key=lambda event: (event.from_ids, event.to_ids))
 
 
-def _kind(old: Collection[str], new: Collection[str]) -> str:
+def _classify_event(old: Collection[str], new: Collection[str]) -> str:
     if not new:
         return DELETED
     if len(new) == 1:
@@ -133,33 +143,35 @@ def _kind(old: Collection[str], new: Collection[str]) -> str:
     return SPLIT if len(old) == 1 else MOVED
 
 
-def lineage_rows(run: int, told: Sequence[Event]) -> pa.Table:
+def build_lineage_rows(run: int, told: Sequence[LineageEvent]) -> pa.Table:
     """Give the rows of ``<target>__lineage``."""
     ids = pa.list_(pa.string())
     schema = pa.schema({"run": pa.int64(), "kind": pa.string(), "from_ids": ids, "to_ids": ids})
     return pa.Table.from_pylist([{"run": run, **asdict(each)} for each in told], schema)
 
 
-def handed_on(
-    found: Outcome,
-    part: Affected,
-    past: Past,
+def build_id_lineage(
+    found: OutputAssignment,
+    part: AffectedEntities,
+    past: PreviousState,
     different: Difference,
     *,
     next_stable: int | None,
     successors: bool,
-) -> HandedOn:
+) -> IdLineage:
     """Work out what is asked for: stable ids where ``next_stable`` is one, else who took whose place."""
-    who = succession(found, part, different.wanted, different.ids.to_pylist())
+    who = find_successors(found, part, different.wanted, different.ids.to_pylist())
     stable = None
     if next_stable is not None:
-        given, next_stable = stable_ids(found, who, past, different.wanted, next_stable)
+        given, next_stable = assign_stable_ids(found, who, past, different.wanted, next_stable)
         wanted = different.wanted
         stable = pa.table({NUMBER: found.number[wanted], STABLE: given[wanted]})
     if not successors:
-        return HandedOn(different, stable, next_stable)
+        return IdLineage(different, stable, next_stable)
     places = {number: at for at, number in enumerate(past.numbers.tolist())}
     retired = different.retired.column("number").to_pylist()
     by = pa.array([who.told(places[number]) for number in retired], pa.string())
     different = replace(different, retired=different.retired.append_column(BY, by))
-    return HandedOn(different, stable, next_stable, events(found, who, past, part.touched & ~different.still))
+    return IdLineage(
+        different, stable, next_stable, list_events(found, who, past, part.touched & ~different.still)
+    )

@@ -17,10 +17,10 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from airflow_merge_provider.core.merge_source.equality import Rule
-from airflow_merge_provider.jobs.merge_source.components import Entities, Graph, Order, clustered
-from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
-from airflow_merge_provider.jobs.merge_source.outcome import HASH
-from airflow_merge_provider.jobs.merge_source.sources import DELETED
+from airflow_merge_provider.jobs.merge_source.cluster.components import build_graph
+from airflow_merge_provider.jobs.merge_source.model import HASH, Entities, EntityGraph, Order
+from airflow_merge_provider.jobs.merge_source.scan.match_keys import SourceKeys
+from airflow_merge_provider.jobs.merge_source.scan.sources import DELETED
 from airflow_merge_provider.jobs.spark.expressions import listed
 from airflow_merge_provider.jobs.spark.staging import stage_table
 
@@ -28,14 +28,14 @@ SIDE, KEY, CHECK, ENTITY = "side", "key", "check", "entity"
 _NODE, _NAME, _OTHER = "node", "name", "other"
 
 
-def contracted(
+def connect_distributed(
     spark: SparkSession,
     sources: Sequence[Entities],
     keys: DataFrame,
     rules: Sequence[Rule],
     sides: Mapping[Order, int],
     limit: int,
-) -> Graph:
+) -> EntityGraph:
     """Find the clusters as ``components.connected`` does; ``keys`` stay in Spark.
 
     :param keys: one row for every key of an entity: the number of its SIDE, the KEY's two hashes (CHECK is
@@ -43,30 +43,30 @@ def contracted(
     :param sides: the number of each side, by its order.
     :param limit: how many edges may come to the driver.
     """
-    edges = _edges(keys, rules, sides).localCheckpoint()
+    edges = _build_edges(keys, rules, sides).localCheckpoint()
     nodes = edges.select(F.explode(F.array(_NODE, _OTHER)).alias(ENTITY)).distinct()
     names = nodes.withColumn(_NAME, F.col(ENTITY))
     while edges.count() > limit:
-        smallest = _smallest(edges).localCheckpoint()
-        edges = _renamed(edges, smallest).localCheckpoint()
-        names = _followed(names, smallest).localCheckpoint()
-    with stage_table(spark, _solved(edges.toArrow())) as rest:
-        found = _followed(names, F.broadcast(rest)).toArrow()
-    return clustered(sources, found.column(ENTITY).to_numpy(), found.column(_NAME).to_numpy())
+        smallest = _find_smallest(edges).localCheckpoint()
+        edges = _rename_nodes(edges, smallest).localCheckpoint()
+        names = _follow_names(names, smallest).localCheckpoint()
+    with stage_table(spark, _connect_locally(edges.toArrow())) as rest:
+        found = _follow_names(names, F.broadcast(rest)).toArrow()
+    return build_graph(sources, found.column(ENTITY).to_numpy(), found.column(_NAME).to_numpy())
 
 
-def _edges(keys: DataFrame, rules: Sequence[Rule], sides: Mapping[Order, int]) -> DataFrame:
+def _build_edges(keys: DataFrame, rules: Sequence[Rule], sides: Mapping[Order, int]) -> DataFrame:
     """Link the entities that have a key on one side with the smallest of them, and these where rules do.
 
     All that is asked about a key is the smallest entity of each side that rules link, however indirectly;
     so every key is brought together once, not once for every rule.
     """
-    linked = _linked(rules, sides)
+    linked = _keep_linked(rules, sides)
     _, families = connected_components(coo_matrix(linked), directed=False)
     places = [int(np.count_nonzero(families[:side] == family)) for side, family in enumerate(families)]
-    family, place = (_by_side(map(F.lit, numbers), "int") for numbers in (families.tolist(), places))
+    family, place = (_filter_side(map(F.lit, numbers), "int") for numbers in (families.tolist(), places))
     theirs = (F.array(*(F.lit(places[other]) for other in np.flatnonzero(row))) for row in linked)
-    others = _by_side(theirs, "array<int>")
+    others = _filter_side(theirs, "array<int>")
     by_key = Window.partitionBy(family, KEY, CHECK)
     first = [
         F.min(F.when(place == at, F.col(ENTITY))).over(by_key) for at in range(max(places, default=-1) + 1)
@@ -79,7 +79,7 @@ def _edges(keys: DataFrame, rules: Sequence[Rule], sides: Mapping[Order, int]) -
     return held.select(_NODE, F.explode(ends).alias(_OTHER))
 
 
-def _linked(rules: Sequence[Rule], sides: Mapping[Order, int]) -> NDArray[np.bool_]:
+def _keep_linked(rules: Sequence[Rule], sides: Mapping[Order, int]) -> NDArray[np.bool_]:
     """Tell which sides, by their numbers, a rule links with which."""
     linked = np.zeros((len(sides), len(sides)), np.bool_)
     for rule in rules:
@@ -89,31 +89,31 @@ def _linked(rules: Sequence[Rule], sides: Mapping[Order, int]) -> NDArray[np.boo
     return linked
 
 
-def _by_side(values: Iterable[Column], kind: str) -> Column:
+def _filter_side(values: Iterable[Column], kind: str) -> Column:
     """Give the value that belongs to a row's side."""
     return F.get(F.array(*values).cast(f"array<{kind}>"), F.col(SIDE))
 
 
-def _smallest(edges: DataFrame) -> DataFrame:
+def _find_smallest(edges: DataFrame) -> DataFrame:
     """Name every node after the smallest of its neighbours and itself."""
     both = edges.unionByName(edges.select(F.col(_OTHER).alias(_NODE), F.col(_NODE).alias(_OTHER)))
     return both.groupBy(_NODE).agg(F.least(F.col(_NODE), F.min(_OTHER)).alias(_NAME))
 
 
-def _renamed(edges: DataFrame, names: DataFrame) -> DataFrame:
+def _rename_nodes(edges: DataFrame, names: DataFrame) -> DataFrame:
     """Give the edges between names; those inside one name are gone."""
     one = edges.join(names, _NODE).select(F.col(_NAME).alias("one"), F.col(_OTHER).alias(_NODE))
     two = one.join(names, _NODE).select("one", F.col(_NAME).alias("two")).where("one != two")
     return two.select(F.greatest("one", "two").alias(_NODE), F.least("one", "two").alias(_OTHER)).distinct()
 
 
-def _followed(names: DataFrame, further: DataFrame) -> DataFrame:
+def _follow_names(names: DataFrame, further: DataFrame) -> DataFrame:
     """Give every entity the name that its name has now."""
     after = further.select(F.col(_NODE).alias(_NAME), F.col(_NAME).alias(_OTHER))
     return names.join(after, _NAME, "left").select(ENTITY, F.coalesce(_OTHER, _NAME).alias(_NAME))
 
 
-def _solved(edges: pa.Table) -> pa.Table:
+def _connect_locally(edges: pa.Table) -> pa.Table:
     """Solve what is left in memory: every node that has an edge, with the name of its component."""
     ends = [edges.column(name).to_numpy() for name in (_NODE, _OTHER)]
     nodes = np.unique(np.concatenate(ends))
@@ -125,7 +125,9 @@ def _solved(edges: pa.Table) -> pa.Table:
     return pa.table({_NODE: nodes, _NAME: names[labels]})
 
 
-def key_rows(entities: DataFrame, keys: SourceKeys, numbers: Mapping[Order, int], seed: int) -> DataFrame:
+def build_key_rows(
+    entities: DataFrame, keys: SourceKeys, numbers: Mapping[Order, int], seed: int
+) -> DataFrame:
     """Give one row for every key of a source's entities, in one pass."""
 
     def row(side: int) -> Callable[[Column], Column]:

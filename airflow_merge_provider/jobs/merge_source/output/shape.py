@@ -9,15 +9,20 @@ from pyspark.sql.types import StructType
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.survivorship import LATEST, choices
-from airflow_merge_provider.jobs.merge_source.columns import ColumnsContent
-from airflow_merge_provider.jobs.merge_source.content import Content, ListContent, MapContent, TypedContent
-from airflow_merge_provider.jobs.merge_source.sources import Source
+from airflow_merge_provider.jobs.merge_source.output.content import (
+    Content,
+    ListContent,
+    MapContent,
+    TypedContent,
+)
+from airflow_merge_provider.jobs.merge_source.output.typed_columns import ColumnsContent
+from airflow_merge_provider.jobs.merge_source.scan.sources import Source
 
 # Characters that a column's name may have only where Delta maps names.
 _MAPPED = set(" ,;{}()\n\t=")
 
 
-def content_of(sources: Sequence[Source], config: MergeSourceConfig) -> Content:
+def choose_content(sources: Sequence[Source], config: MergeSourceConfig) -> Content:
     """Choose how properties travel: as typed columns where that is possible, which is much faster.
 
     :raises DataError: when a dataset cannot give what the configuration asks for.
@@ -36,7 +41,7 @@ def content_of(sources: Sequence[Source], config: MergeSourceConfig) -> Content:
     return MapContent(compact=config.strategy == "compact", choices=chosen, names=names)
 
 
-def added(rows: StructType, target: StructType) -> list[str]:
+def list_new_columns(rows: StructType, target: StructType) -> list[str]:
     """Name the columns that the target does not have yet.
 
     :raises DataError: when a column of the target is of another type, or the target is of another shape.
@@ -54,7 +59,7 @@ def added(rows: StructType, target: StructType) -> list[str]:
     return [name for name in rows.names if name not in here]
 
 
-def properties_for(names: Sequence[str]) -> dict[str, str]:
+def build_properties(names: Sequence[str]) -> dict[str, str]:
     """Give the table properties that names of columns need."""
     if any(_MAPPED & set(name) for name in names):
         return {"delta.columnMapping.mode": "name"}

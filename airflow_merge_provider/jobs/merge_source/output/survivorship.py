@@ -17,7 +17,7 @@ from airflow_merge_provider.core.merge_source.survivorship import (
     Choice,
     Preference,
 )
-from airflow_merge_provider.jobs.merge_source.variants import as_variant
+from airflow_merge_provider.jobs.merge_source.scan.variants import as_variant
 from airflow_merge_provider.jobs.spark.expressions import combined, some
 
 OFFSET = "__merge_offset"
@@ -139,7 +139,7 @@ class Survivors:
         return (
             value
             if isinstance(self._kinds[name], AtomicType) and not self._is_variant(name)
-            else _json(value)
+            else _to_json(value)
         )
 
     def _length(self, member: Column, name: str) -> Column:
@@ -151,14 +151,14 @@ class Survivors:
             return F.size(value)
         if self._is_variant(name):
             return F.length(F.coalesce(F.try_variant_get(value, "$", "string"), F.to_json(value)))
-        return F.length(value.cast("string") if isinstance(kind, AtomicType) else _json(value))
+        return F.length(value.cast("string") if isinstance(kind, AtomicType) else _to_json(value))
 
     def _is_variant(self, name: str) -> bool:
         kind = self._kinds[name]
         return kind is None or isinstance(kind, VariantType)
 
 
-def said_of(origins: Mapping[str, Column]) -> Column:
+def list_provenance(origins: Mapping[str, Column]) -> Column:
     """Make the map of properties to the members they come from; what comes from nobody is left out."""
     if not origins:
         return F.create_map().cast("map<string,string>")
@@ -166,5 +166,5 @@ def said_of(origins: Mapping[str, Column]) -> Column:
     return F.map_filter(F.create_map(*pairs), lambda _, origin: origin.isNotNull())
 
 
-def _json(value: Column) -> Column:
+def _to_json(value: Column) -> Column:
     return F.to_json(F.struct(value.alias("v")))

@@ -12,30 +12,32 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import overrides as core
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, Overrides
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, read_dataset
-from airflow_merge_provider.jobs.merge_source.sources import ID, Source
+from airflow_merge_provider.jobs.merge_source.scan.sources import ID, Source
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 _KEYS = pa.list_(pa.string())
 _SCHEMA = pa.schema({ID: pa.string(), SAME_LEFT: _KEYS, SAME_RIGHT: _KEYS})
 
 
-def decided(spark: SparkSession, pinned: PinnedDataset, names: tuple[str, ...], started_at: int) -> Overrides:
+def read_overrides(
+    spark: SparkSession, pinned: PinnedDataset, names: tuple[str, ...], started_at: int
+) -> Overrides:
     """Read the decisions that count at the time of a run (microseconds since 1970).
 
     :raises DataError: when there is no such table, or what it holds are no decisions.
     """
     dataset = pinned.dataset
     if not pinned.exists:
-        raise _wrong("missing", f"dataset {dataset.id!r} does not exist at {dataset.uri}")
+        raise _refuse("missing", f"dataset {dataset.id!r} does not exist at {dataset.uri}")
     frame = read_dataset(spark, pinned)
     if missing := [name for name in core.REQUIRED if name not in frame.columns]:
-        raise _wrong("column", f"dataset {dataset.id!r} has no column {', '.join(missing)}")
+        raise _refuse("column", f"dataset {dataset.id!r} has no column {', '.join(missing)}")
     rows = frame.select(*(name for name in core.COLUMNS if name in frame.columns)).toArrow().to_pylist()
     now = dt.datetime.fromtimestamp(started_at / 1_000_000, dt.UTC)
     return core.parsed(rows, names, now)
 
 
-def marked(source: Source, overrides: Overrides, names: tuple[str, ...]) -> Source:
+def mark_overrides(source: Source, overrides: Overrides, names: tuple[str, ...]) -> Source:
     """Let the entities that are decided to be the same as others share a key with them."""
     keys = overrides.keys(source.offset, names)
     if not keys:
@@ -45,6 +47,6 @@ def marked(source: Source, overrides: Overrides, names: tuple[str, ...]) -> Sour
     return replace(source, frame=source.frame.join(F.broadcast(named), ID, "left"))
 
 
-def _wrong(code: str, message: str) -> DataError:
+def _refuse(code: str, message: str) -> DataError:
     needed = f"it needs {', '.join(core.REQUIRED)}, and may have {', '.join(core.COLUMNS[3:])}"
     return DataError.of([Problem("overrides", code, message, needed)])

@@ -15,30 +15,29 @@ from pyspark.sql.types import DataType
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD, can_replace_rows, merge_rows, replace_rows
-from airflow_merge_provider.jobs.merge_source import difference as of
-from airflow_merge_provider.jobs.merge_source.before import FullScanRequired
-from airflow_merge_provider.jobs.merge_source.difference import Difference
-from airflow_merge_provider.jobs.merge_source.past import MEMBERS
-from airflow_merge_provider.jobs.merge_source.render import REPLACED_BY, content_hash
-from airflow_merge_provider.jobs.merge_source.sources import REPLACED
-from airflow_merge_provider.jobs.merge_source.succession import BY
+from airflow_merge_provider.jobs.merge_source.diff import difference as of
+from airflow_merge_provider.jobs.merge_source.diff.id_lineage import BY
+from airflow_merge_provider.jobs.merge_source.model import Difference, FullScanRequired
+from airflow_merge_provider.jobs.merge_source.output.render import REPLACED_BY, content_hash
+from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS
+from airflow_merge_provider.jobs.merge_source.scan.sources import REPLACED
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.staging import stage_table
 
 ID, PLACE, HASH = "_id", "_updated", "_hash"
-BEFORE = "__merge_before"
+STORED_HASH = "__merge_before"
 # The ids of as many rows are brought to the target's instead of being shuffled with them.
-_FEW = 200_000
+_BROADCAST_MAX_ROWS = 200_000
 # So many rows become a file at least: few to read later, yet enough to write several at once.
-_PER_FILE = 25_000
+_FILE_MIN_ROWS = 25_000
 _NUMBER, _INHABITED, _SAME = "__merge_number", "__merge_inhabited", "__merge_same"
 _EARLIER, _WRITTEN = "__merge_earlier", "__merge_written"
 _WAS_LIVE, _IS_LIVE = "__merge_was_live", "__merge_is_live"
 
 
 @dataclass(frozen=True)
-class Changes:
+class RowChanges:
     """What a run writes: whole ``rows`` of the target; no reader is told of those that are ``silent``.
 
     ``replaced`` and ``removed`` count IDs that end. ``inserted``, ``updated`` and ``deleted`` count rows that
@@ -66,9 +65,9 @@ class Changes:
 
 
 @contextmanager
-def changes(
+def compare_rows(
     spark: SparkSession, rendered: DataFrame, target: DataFrame, found: Difference, *, start: int, at: int
-) -> Iterator[Changes]:
+) -> Iterator[RowChanges]:
     """Compare rendered outputs with the target's rows and number what differs, from ``start``.
 
     Ids that are no more come first, in their order, then the outputs in theirs. An output that says what it
@@ -80,10 +79,10 @@ def changes(
     """
     with ExitStack() as stack:
         ids = stack.enter_context(stage_table(spark, pa.table({ID: found.ids})))
-        there = _standing(target).join(F.broadcast(ids), ID, "left_semi")
+        there = _select_stored(target).join(F.broadcast(ids), ID, "left_semi")
         compared = rendered.drop("_previous").join(F.broadcast(there), ID, "left").persist()
         stack.callback(compared.unpersist)
-        is_same = F.col(BEFORE).eqNullSafe(F.col(HASH))
+        is_same = F.col(STORED_HASH).eqNullSafe(F.col(HASH))
         members = F.size(MEMBERS).alias("members")
         is_live = ~F.coalesce(F.col("_deleted"), F.lit(False))
         seen = compared.select(
@@ -95,23 +94,23 @@ def changes(
         first = start + found.retired.num_rows
         numbers = pa.table({PLACE: emitted, _NUMBER: np.arange(first, first + len(emitted))})
         numbered = stack.enter_context(stage_table(spark, numbers))
-        retired = stack.enter_context(stage_table(spark, _retired(found, start)))
+        retired = stack.enter_context(stage_table(spark, _number_retired(found, start)))
         # What is kept has as many parts as it was shuffled to, and each would become a file.
-        kept = compared.coalesce(seen.num_rows // _PER_FILE + 1)
+        kept = compared.coalesce(seen.num_rows // _FILE_MIN_ROWS + 1)
         kinds = {field.name: field.dataType for frame in (rendered, target) for field in frame.schema}
         rows = [
-            _shaped(_numbered(kept.where(~is_same), numbered), kinds),
-            _shaped(_tombstones(retired, at), kinds),
+            _add_missing_columns(_add_numbers(kept.where(~is_same), numbered), kinds),
+            _add_missing_columns(_build_tombstones(retired, at), kinds),
         ]
         same = seen.num_rows - len(emitted)
         if same:
-            rows.append(_shaped(_silent(kept.where(is_same)), kinds))
+            rows.append(_add_missing_columns(_keep_position(kept.where(is_same)), kinds))
         if len(found.emptied):
             emptied = stack.enter_context(stage_table(spark, pa.table({ID: found.emptied})))
-            rows.append(_shaped(target.drop(MEMBERS).join(F.broadcast(emptied), ID), kinds))
+            rows.append(_add_missing_columns(target.drop(MEMBERS).join(F.broadcast(emptied), ID), kinds))
         replaced = int(pc.sum(found.retired.column(of.REPLACED)).as_py() or 0)
         inserted, updated, deleted = _count_rows(seen)
-        yield Changes(
+        yield RowChanges(
             reduce(DataFrame.unionByName, rows),
             emitted=len(emitted),
             silent=same + len(found.emptied),
@@ -123,11 +122,11 @@ def changes(
         )
 
 
-def write(spark: SparkSession, target: Dataset, found: Changes, *, new_columns: bool) -> None:
+def write_changes(spark: SparkSession, target: Dataset, found: RowChanges, *, new_columns: bool) -> None:
     """Put the changes in the place of what the target said of their outputs; they may bring new columns."""
     same = f"{OLD}.{sql.name(ID)} = {NEW}.{sql.name(ID)}"
     if can_replace_rows(spark, target):
-        rows = F.broadcast(found.rows) if found.count < _FEW else found.rows
+        rows = F.broadcast(found.rows) if found.count < _BROADCAST_MAX_ROWS else found.rows
         replace_rows(target, rows, same, new_columns=new_columns)
         return
     every = [sql.name(each) for each in found.rows.columns]
@@ -141,11 +140,11 @@ def write(spark: SparkSession, target: Dataset, found: Changes, *, new_columns: 
     merge_rows(spark, target, found.rows, same, clauses, new_columns=new_columns)
 
 
-def _standing(target: DataFrame) -> DataFrame:
+def _select_stored(target: DataFrame) -> DataFrame:
     """Give what is asked of the target's rows; of their members one field, which says how many there are."""
     return target.select(
         ID,
-        F.col(HASH).alias(BEFORE),
+        F.col(HASH).alias(STORED_HASH),
         F.col(PLACE).alias("_previous"),
         F.col("_previous").alias(_EARLIER),
         F.col("_ts").alias(_WRITTEN),
@@ -154,7 +153,7 @@ def _standing(target: DataFrame) -> DataFrame:
     )
 
 
-def _silent(same: DataFrame) -> DataFrame:
+def _keep_position(same: DataFrame) -> DataFrame:
     """Let outputs that say what they said keep their place and time: only their members are new."""
     kept = {PLACE: F.col("_previous"), "_previous": F.col(_EARLIER), "_ts": F.col(_WRITTEN)}
     return same.withColumns(kept)
@@ -186,16 +185,16 @@ def _check_ids(seen: pa.Table, found: Difference) -> None:
         raise FullScanRequired("the ID of a changed row belongs to a row that was not evaluated")
 
 
-def _retired(found: Difference, start: int) -> pa.Table:
+def _number_retired(found: Difference, start: int) -> pa.Table:
     numbers = np.arange(start, start + found.retired.num_rows)
     return found.retired.append_column(_NUMBER, pa.array(numbers))
 
 
-def _numbered(rows: DataFrame, numbers: DataFrame) -> DataFrame:
+def _add_numbers(rows: DataFrame, numbers: DataFrame) -> DataFrame:
     return rows.join(F.broadcast(numbers), PLACE).withColumn(PLACE, F.col(_NUMBER))
 
 
-def _tombstones(retired: DataFrame, at: int) -> DataFrame:
+def _build_tombstones(retired: DataFrame, at: int) -> DataFrame:
     """Say of an id that it is no more, and whether something else has taken its place."""
     successors = [F.col(BY)] if BY in retired.columns else []
     return retired.select(
@@ -210,7 +209,7 @@ def _tombstones(retired: DataFrame, at: int) -> DataFrame:
     ).withColumn(HASH, content_hash(*successors))
 
 
-def _shaped(rows: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:
+def _add_missing_columns(rows: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:
     """Give rows all columns of the target, old and new; what they do not have is NULL, members are none."""
 
     def column(name: str) -> Column:

@@ -11,8 +11,8 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import create_table, overwrite_table
-from airflow_merge_provider.jobs.merge_source.changes import Changes, write
-from airflow_merge_provider.jobs.merge_source.shape import properties_for
+from airflow_merge_provider.jobs.merge_source.output.row_changes import RowChanges, write_changes
+from airflow_merge_provider.jobs.merge_source.output.shape import build_properties
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.run.target import TargetTable
 
@@ -34,7 +34,7 @@ class Target(Protocol):
     def overwrite(self, rows: DataFrame) -> None:
         """Replace all rows, or create the table if there is none."""
 
-    def apply(self, changes: Changes, *, new_columns: bool) -> None:
+    def apply(self, changes: RowChanges, *, new_columns: bool) -> None:
         """Put changed rows in the place of those with the same IDs, and add the others."""
 
     def commit(self, state: Mapping[str, Any], write: Callable[[], None]) -> CommitResult:
@@ -53,10 +53,10 @@ class DeltaTarget(TargetTable):
     def overwrite(self, rows: DataFrame) -> None:
         """Replace all rows, or create the table if there is none."""
         if self.last is None:
-            create_table(self.dataset, rows, CAPABILITY, properties_for(rows.columns))
+            create_table(self.dataset, rows, CAPABILITY, build_properties(rows.columns))
         else:
             overwrite_table(self.dataset, rows)
 
-    def apply(self, changes: Changes, *, new_columns: bool) -> None:
+    def apply(self, changes: RowChanges, *, new_columns: bool) -> None:
         """Put changed rows in the place of those with the same IDs, and add the others."""
-        write(self._spark, self.dataset, changes, new_columns=new_columns)
+        write_changes(self._spark, self.dataset, changes, new_columns=new_columns)

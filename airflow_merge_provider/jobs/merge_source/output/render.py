@@ -12,14 +12,16 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule
-from airflow_merge_provider.jobs.merge_source.content import Content
-from airflow_merge_provider.jobs.merge_source.intake import Intake
-from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
-from airflow_merge_provider.jobs.merge_source.outcome import HASH, LABEL
-from airflow_merge_provider.jobs.merge_source.past import MEMBERS, STABLE_ID
-from airflow_merge_provider.jobs.merge_source.shape import content_of
-from airflow_merge_provider.jobs.merge_source.solving import Solved
-from airflow_merge_provider.jobs.merge_source.sources import (
+from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
+from airflow_merge_provider.jobs.merge_source.diff.id_lineage import NUMBER, STABLE
+from airflow_merge_provider.jobs.merge_source.model import HASH, LABEL
+from airflow_merge_provider.jobs.merge_source.output.content import Content
+from airflow_merge_provider.jobs.merge_source.output.shape import choose_content
+from airflow_merge_provider.jobs.merge_source.output.survivorship import OFFSET, PROVENANCE, list_provenance
+from airflow_merge_provider.jobs.merge_source.resolution import Resolution
+from airflow_merge_provider.jobs.merge_source.scan.match_keys import SourceKeys
+from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS, STABLE_ID
+from airflow_merge_provider.jobs.merge_source.scan.sources import (
     DELETED,
     ID,
     IDS,
@@ -28,8 +30,6 @@ from airflow_merge_provider.jobs.merge_source.sources import (
     REPLACED,
     Source,
 )
-from airflow_merge_provider.jobs.merge_source.succession import NUMBER, STABLE
-from airflow_merge_provider.jobs.merge_source.survivorship import OFFSET, PROVENANCE, said_of
 from airflow_merge_provider.jobs.spark.session import override_settings
 from airflow_merge_provider.jobs.spark.staging import stage_table
 
@@ -38,13 +38,11 @@ MEMBER, PARTS = "__merge_member", "__merge_parts"
 # From here on computing what is thrown away costs more than compiling.
 _MANY = 100_000
 # Up to so many entities that stand alone, shuffling them costs less than a second look at the sources.
-_FEW = 10_000
-
+_PLANNED_ONCE_MAX = 10_000
 _MEMBER = f"{MEMBERS}.list.element"
 _OF_MEMBERS = [f"{_MEMBER}.{name}" for name in ("dataset", "id", "hash")]
 _OF_KEYS = [f"{_MEMBER}.keys.list.element.{name}" for name in ("rule", "side", "value")]
 _UNLIKE = ["_id", f"{IDS}.list.element", "_hash", f"{_MEMBER}.id", f"{_MEMBER}.hash", _OF_KEYS[-1]]
-
 # Members are collected from sorted rows, in their order. The hash aggregate would give up after 128 clusters
 # and sort then, at twice the price and without regard to the order within a cluster.
 _PLANNED = {"spark.sql.execution.useObjectHashAggregateExec": "false"}
@@ -58,44 +56,54 @@ _WRITTEN = {
 
 
 @contextmanager
-def outputs(
-    spark: SparkSession, taken: Intake[Solved], *, written_at: int, stable: DataFrame | None = None
+def render_outputs(
+    spark: SparkSession,
+    resolution: Resolution[ClusteringResult],
+    *,
+    written_at: int,
+    stable: DataFrame | None = None,
 ) -> Iterator[DataFrame]:
     """Give the target's rows, to be used while the block lasts: they need the settings that hold in it."""
-    entities = taken.labels.num_rows
+    entities = resolution.labels.num_rows
     planned = {**_PLANNED, **(_WRITTEN if entities > _MANY else {})}
-    with override_settings(spark, planned), stage_table(spark, taken.labels) as labels:
-        yield _rows(taken, labels, written_at, stable)
+    with override_settings(spark, planned), stage_table(spark, resolution.labels) as labels:
+        yield _render_rows(resolution, labels, written_at, stable)
 
 
-def _rows(taken: Intake[Solved], labels: DataFrame, written_at: int, stable: DataFrame | None) -> DataFrame:
+def _render_rows(
+    resolution: Resolution[ClusteringResult], labels: DataFrame, written_at: int, stable: DataFrame | None
+) -> DataFrame:
     """Make entities that stand alone straight from their source, clusters by one shuffle.
 
     Sources are scanned once for each of the two: a scan costs a tenth of what shuffling many lone entities
     would. A few are clusters of one.
     """
-    content = content_of(taken.sources, taken.config)
-    read = _read(taken, content)
-    shared = pc.bit_wise_and(taken.labels.column(LABEL), 1)
-    if taken.labels.num_rows - (pc.sum(shared).as_py() or 0) <= _FEW:
-        made = _clusters(_labelled(taken, labels, read), content, taken.config)
+    content = choose_content(resolution.sources, resolution.config)
+    read = _read_sources(resolution, content)
+    shared = pc.bit_wise_and(resolution.labels.column(LABEL), 1)
+    if resolution.labels.num_rows - (pc.sum(shared).as_py() or 0) <= _PLANNED_ONCE_MAX:
+        made = _render_clusters(_add_labels(resolution, labels, read), content, resolution.config)
     else:
         is_shared = F.col(LABEL).bitwiseAND(F.lit(1)) == 1
-        lone = _lone(_labelled(taken, labels.where(~is_shared), read), content, taken.config)
-        clusters = _clusters(_labelled(taken, labels.where(is_shared), read), content, taken.config)
+        lone = _render_singletons(
+            _add_labels(resolution, labels.where(~is_shared), read), content, resolution.config
+        )
+        clusters = _render_clusters(
+            _add_labels(resolution, labels.where(is_shared), read), content, resolution.config
+        )
         made = lone.unionByName(clusters)
     made = content.finished(made)
-    beside = _beside(made, taken.config, stable)
+    beside = _add_columns(made, resolution.config, stable)
     if stable is not None:
         made = made.join(F.broadcast(stable), NUMBER)
-    found = _output(made, content, beside, written_at)
-    if not taken.config.replaced_by:
+    found = _build_row(made, content, beside, written_at)
+    if not resolution.config.replaced_by:
         return found
     return found.withColumn(REPLACED_BY, F.lit(None).cast("array<string>"))
 
 
 @dataclass(frozen=True)
-class _Read:
+class _SourceRows:
     """One source, with its keys as columns and, made of both, what an entity gives its output."""
 
     source: Source
@@ -108,16 +116,18 @@ class _Read:
         return source.frame.select("*", *self.keys).select(*labelled, *self.columns)
 
 
-def _read(taken: Intake[Solved], content: Content) -> list[_Read]:
-    keys_of = dict(zip((source.offset for source in taken.sources), taken.keys, strict=True))
+def _read_sources(resolution: Resolution[ClusteringResult], content: Content) -> list[_SourceRows]:
+    keys_of = dict(zip((source.offset for source in resolution.sources), resolution.keys, strict=True))
     read = []
-    for source in taken.used or taken.sources[:1]:
+    for source in resolution.used or resolution.sources[:1]:
         columns, keys = keys_of[source.offset].named()
-        read.append(_Read(source, columns, _given(source, keys, content, taken.rules)))
+        read.append(_SourceRows(source, columns, _project_source(source, keys, content, resolution.rules)))
     return read
 
 
-def _labelled(taken: Intake[Solved], labels: DataFrame, read: Sequence[_Read]) -> DataFrame:
+def _add_labels(
+    resolution: Resolution[ClusteringResult], labels: DataFrame, read: Sequence[_SourceRows]
+) -> DataFrame:
     """Give the entities that have one of the labels.
 
     Joined in front of the union, nothing is computed for the others, not even which version is their last;
@@ -125,7 +135,7 @@ def _labelled(taken: Intake[Solved], labels: DataFrame, read: Sequence[_Read]) -
     where there are few.
     """
     labels = F.broadcast(labels)
-    early = taken.labels.num_rows > _MANY or any(each.source.several for each in read)
+    early = resolution.labels.num_rows > _MANY or any(each.source.several for each in read)
     given = []
     for each in read:
         source = each.source
@@ -135,7 +145,9 @@ def _labelled(taken: Intake[Solved], labels: DataFrame, read: Sequence[_Read]) -
     return entities if early else entities.join(labels, HASH)
 
 
-def _given(source: Source, keys: SourceKeys, content: Content, rules: Sequence[Rule]) -> list[Column]:
+def _project_source(
+    source: Source, keys: SourceKeys, content: Content, rules: Sequence[Rule]
+) -> list[Column]:
     live = ~F.col(DELETED)
     member = F.struct(
         F.lit(source.name).alias("dataset"),
@@ -154,7 +166,7 @@ def _given(source: Source, keys: SourceKeys, content: Content, rules: Sequence[R
     ]
 
 
-def _lone(entities: DataFrame, content: Content, config: MergeSourceConfig) -> DataFrame:
+def _render_singletons(entities: DataFrame, content: Content, config: MergeSourceConfig) -> DataFrame:
     return entities.select(
         F.shiftright(F.col(LABEL), 1).alias(NUMBER),
         _output_id(F.col(OFFSET), F.col(ID), config).alias("_id"),
@@ -162,12 +174,12 @@ def _lone(entities: DataFrame, content: Content, config: MergeSourceConfig) -> D
         F.col(OWN_IDS).alias(IDS),
         F.col(REPLACED),
         *content.lone(),
-        *_origins(content, lambda name: F.when(content.alive(name), _slashed(F.col(MEMBER)))),
+        *_list_origins(content, lambda name: F.when(content.alive(name), _join_with_slash(F.col(MEMBER)))),
         F.array(F.col(MEMBER)).alias(MEMBERS),
     )
 
 
-def _clusters(entities: DataFrame, content: Content, config: MergeSourceConfig) -> DataFrame:
+def _render_clusters(entities: DataFrame, content: Content, config: MergeSourceConfig) -> DataFrame:
     """Collect members in their order: by the offset of their dataset, then by id.
 
     Rows are put in order, not lists: a list of structs takes longer to sort, and to take apart again. A
@@ -198,22 +210,22 @@ def _clusters(entities: DataFrame, content: Content, config: MergeSourceConfig) 
         IDS,
         REPLACED,
         *content.clustered(),
-        *_origins(content, chosen.origin(lambda picked: _slashed(picked[MEMBER]))),
+        *_list_origins(content, chosen.origin(lambda picked: _join_with_slash(picked[MEMBER]))),
         MEMBERS,
     )
 
 
-def _origins(content: Content, origin: Callable[[str], Column]) -> list[Column]:
+def _list_origins(content: Content, origin: Callable[[str], Column]) -> list[Column]:
     """Say of every property that is chosen which member its value comes from."""
     chosen = content.survivors.properties
-    return [said_of({name: origin(name) for name in chosen}).alias(PROVENANCE)] if chosen else []
+    return [list_provenance({name: origin(name) for name in chosen}).alias(PROVENANCE)] if chosen else []
 
 
-def _slashed(member: Column) -> Column:
+def _join_with_slash(member: Column) -> Column:
     return F.concat_ws("/", member["dataset"], member["id"])
 
 
-def _beside(outputs: DataFrame, config: MergeSourceConfig, stable: DataFrame | None) -> list[Column]:
+def _add_columns(outputs: DataFrame, config: MergeSourceConfig, stable: DataFrame | None) -> list[Column]:
     """Give what outputs say beside their properties, where it is asked for; new outputs count themselves."""
     given = [F.col(PROVENANCE)] if PROVENANCE in outputs.columns else []
     if config.stable_id:
@@ -221,7 +233,7 @@ def _beside(outputs: DataFrame, config: MergeSourceConfig, stable: DataFrame | N
     return given
 
 
-def _output(outputs: DataFrame, content: Content, beside: Sequence[Column], written_at: int) -> DataFrame:
+def _build_row(outputs: DataFrame, content: Content, beside: Sequence[Column], written_at: int) -> DataFrame:
     """Put the target's columns in their order."""
     said = [F.to_json(F.struct(*beside))] if beside else []
     return outputs.select(

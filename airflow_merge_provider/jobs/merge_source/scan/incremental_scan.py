@@ -11,23 +11,20 @@ from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, is_continued
-from airflow_merge_provider.jobs.merge_source.affected import differs
-from airflow_merge_provider.jobs.merge_source.feed import fed
-from airflow_merge_provider.jobs.merge_source.past import Past
-from airflow_merge_provider.jobs.merge_source.reading import Read, Reading, hashed, read_thin
-from airflow_merge_provider.jobs.merge_source.sources import Source
-
-
-class FullScanRequired(Exception):  # noqa: N818 - no error: the run goes on in full mode
-    """Raised if the changes alone do not tell the result; ``reason`` goes into the report."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+from airflow_merge_provider.jobs.merge_source.model import FullScanRequired, PreviousState
+from airflow_merge_provider.jobs.merge_source.scan.affected import has_changes
+from airflow_merge_provider.jobs.merge_source.scan.change_feed import read_feed_changes
+from airflow_merge_provider.jobs.merge_source.scan.source_scan import (
+    ScanResult,
+    SourceScan,
+    add_entity_hash,
+    scan_sources,
+)
+from airflow_merge_provider.jobs.merge_source.scan.sources import Source
 
 
 @dataclass(frozen=True)
-class Before:
+class PreviousScan:
     """What a run compares itself with: the target's rows, and how far the last run had read each dataset.
 
     ``positions`` are by the names of datasets; with ``everything`` they and the ``offsets`` are not used.
@@ -45,22 +42,22 @@ class Before:
     next_stable: int = 0
 
 
-def reading(
+def plan_scan(
     pinned: PinnedDataset,
     source: Source,
     seed: int,
     config: MergeSourceConfig,
-    before: Before | None,
+    before: PreviousScan | None,
     see: Callable[[DataFrame], Source],
-) -> Reading:
+) -> SourceScan:
     """Read a source from where the last run ended, if that can be told; not at all if it is as it was.
 
     ``see`` opens rows of its change data feed as it was opened itself.
     """
-    source = hashed(source, seed)
+    source = add_entity_hash(source, seed)
     if before is None:
-        return Reading(source, seed)
-    whole = Reading(source, seed, native=source.name not in before.evaluated, compared=True)
+        return SourceScan(source, seed)
+    whole = SourceScan(source, seed, native=source.name not in before.evaluated, compared=True)
     offset = find_offset(before.offsets, pinned.offset)
     if before.everything or offset is None or offset.table_id != pinned.table_id:
         # Nothing is known of a table that was made anew, whatever its version is.
@@ -72,14 +69,16 @@ def reading(
         gap = f"dataset {source.name!r} does not continue the table that was read: all its rows are compared"
         return replace(whole, why=gap)
     if config.change_detection == "change_feed" and since is not None:
-        changes = fed(source.frame.sparkSession, pinned, since, source, lambda rows: hashed(see(rows), seed))
+        changes = read_feed_changes(
+            source.frame.sparkSession, pinned, since, source, lambda rows: add_entity_hash(see(rows), seed)
+        )
         gap = f"the change data feed of dataset {source.name!r} does not tell what happened since version"
         return replace(whole, fed=changes, why="" if changes else f"{gap} {since}: all its rows are compared")
     by_place = source.place is not None and config.change_detection in ("auto", "sequence")
     return replace(whole, position=before.positions.get(source.name) if by_place else None)
 
 
-def check(read: Read, past: Past, rules: Sequence[Rule]) -> None:
+def check_delta(read: ScanResult, past: PreviousState, rules: Sequence[Rule]) -> None:
     """See that what was read of a source tells all that has changed in it.
 
     :raises FullScanRequired: when it does not.
@@ -92,12 +91,12 @@ def check(read: Read, past: Past, rules: Sequence[Rule]) -> None:
         raise FullScanRequired(f"dataset {source.name!r} has entities in several rows")
 
 
-def _check_end(read: Read, past: Past, rules: Sequence[Rule]) -> None:
+def _check_end(read: ScanResult, past: PreviousState, rules: Sequence[Rule]) -> None:
     """See why a source is shorter than it was: rows that are only gone are not noticed by versions.
 
     :raises FullScanRequired: when it has others than it had, and was made anew or set back.
     """
     source = read.reading.source
-    (whole,) = read_thin([replace(read.reading, position=None)], rules)
-    if differs(whole.entities, past.entities[source.offset]):
+    (whole,) = scan_sources([replace(read.reading, position=None)], rules)
+    if has_changes(whole.entities, past.entities[source.offset]):
         raise FullScanRequired(f"dataset {source.name!r} ends before what was read of it")

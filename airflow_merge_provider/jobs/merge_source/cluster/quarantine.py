@@ -11,23 +11,27 @@ from pyspark.sql import DataFrame, functions as F
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.refusals import Hub
-from airflow_merge_provider.jobs.merge_source.components import Graph
-from airflow_merge_provider.jobs.merge_source.evidence import Evidence, KeyedHub, sample
-from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
-from airflow_merge_provider.jobs.merge_source.sources import Source
+from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import (
+    FanoutKey,
+    LinkStatistics,
+    list_sample,
+)
+from airflow_merge_provider.jobs.merge_source.model import EntityGraph
+from airflow_merge_provider.jobs.merge_source.scan.match_keys import SourceKeys
+from airflow_merge_provider.jobs.merge_source.scan.sources import Source
 from airflow_merge_provider.jobs.spark.staging import stage_table
 
 QUARANTINE = "quarantine"
-_MANY = 1000
+_EMPTY_TEXT_MAX_ENTITIES = 1000
 _EMPTY = "s:"
 _SCHEMA = pa.schema({
     "rule": pa.string(), "key": pa.string(), "entities": pa.int64(), "sample": pa.list_(pa.string()),
 })  # fmt: skip
 
 
-def quarantined(
-    graph: Graph,
-    evidence: Evidence,
+def find_quarantined_keys(
+    graph: EntityGraph,
+    link_statistics: LinkStatistics,
     opened: Sequence[tuple[Source, SourceKeys]],
     config: MergeSourceConfig,
     seed: int,
@@ -38,13 +42,13 @@ def quarantined(
 
     :raises DataError: where ``on_over_merge`` says that they stop the run.
     """
-    over = sorted(evidence.over, key=lambda hub: -hub.entities)
+    over = sorted(link_statistics.over, key=lambda hub: -hub.entities)
     if not over or config.max_key_fanout is None:
         return []
-    texts = _texts(over, opened, seed)
+    texts = _find_texts(over, opened, seed)
     names = config.dataset_ids
     hubs = [
-        Hub(hub.rule.text, texts.get(hub.hashed), hub.entities, tuple(sample(hub, graph, names)))
+        Hub(hub.rule.text, texts.get(hub.hashed), hub.entities, tuple(list_sample(hub, graph, names)))
         for hub in over
     ]
     if config.on_over_merge == "fail":
@@ -52,9 +56,11 @@ def quarantined(
     return hubs
 
 
-def warnings(evidence: Evidence, opened: Sequence[tuple[Source, SourceKeys]], seed: int) -> list[str]:
+def list_warnings(
+    link_statistics: LinkStatistics, opened: Sequence[tuple[Source, SourceKeys]], seed: int
+) -> list[str]:
     """Say where the empty text, which is a value like any other, links a great many entities."""
-    many = [hub for hub in evidence.largest if hub.entities > _MANY]
+    many = [hub for hub in link_statistics.largest if hub.entities > _EMPTY_TEXT_MAX_ENTITIES]
     if not many:
         return []
     spark = opened[0][0].frame.sparkSession
@@ -67,7 +73,7 @@ def warnings(evidence: Evidence, opened: Sequence[tuple[Source, SourceKeys]], se
     ]
 
 
-def rows(hubs: Sequence[Hub]) -> pa.Table:
+def build_quarantine_rows(hubs: Sequence[Hub]) -> pa.Table:
     """Give the rows of ``<target>__quarantine``. Source: merge source spec §10.1."""
     columns = [list(column) for column in zip(*hubs, strict=True)] or [[], [], [], []]
     return pa.table(
@@ -75,8 +81,8 @@ def rows(hubs: Sequence[Hub]) -> pa.Table:
     )
 
 
-def _texts(
-    over: Sequence[KeyedHub], opened: Sequence[tuple[Source, SourceKeys]], seed: int
+def _find_texts(
+    over: Sequence[FanoutKey], opened: Sequence[tuple[Source, SourceKeys]], seed: int
 ) -> dict[int, str]:
     """Find the texts of keys by their hashes; a key that links is on the left side of its rule too."""
     wanted = {hub.rule.left.order for hub in over}

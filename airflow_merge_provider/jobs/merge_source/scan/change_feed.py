@@ -11,9 +11,8 @@ from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, has_change_feed, read_change_feed
-from airflow_merge_provider.jobs.merge_source.components import Flags, Numbers
-from airflow_merge_provider.jobs.merge_source.outcome import HASH
-from airflow_merge_provider.jobs.merge_source.sources import ID, Source
+from airflow_merge_provider.jobs.merge_source.model import HASH, Flags, Numbers
+from airflow_merge_provider.jobs.merge_source.scan.sources import ID, Source
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import CHANGES_GONE_CONDITIONS, has_condition
 
@@ -22,7 +21,7 @@ _IS, _NET = "__merge_is", "net"
 
 
 @dataclass(frozen=True)
-class Fed:
+class FeedChanges:
     """The entities that commits touched: ``rows`` are what they are now, ``hashes`` all of them.
 
     ``net`` is by how many rows each entity has more or fewer than before.
@@ -50,18 +49,18 @@ def require_feeds(spark: SparkSession, pinned: Sequence[PinnedDataset]) -> None:
 
     :raises DataError: with every such dataset.
     """
-    problems = [_without(each.dataset) for each in pinned if not _keeps(spark, each.dataset)]
+    problems = [_refuse_missing_feed(each.dataset) for each in pinned if not _keeps_feed(spark, each.dataset)]
     if problems:
         raise DataError.of(problems)
 
 
-def fed(
+def read_feed_changes(
     spark: SparkSession,
     pinned: PinnedDataset,
     since: int,
     source: Source,
     opened: Callable[[DataFrame], Source],
-) -> Fed | None:
+) -> FeedChanges | None:
     """Read what a dataset's commits after ``since`` touched; None where the feed does not reach back so far.
 
     ``source`` are all rows, and ``opened`` sees rows of the feed as entities.
@@ -84,21 +83,21 @@ def fed(
         # Which version counts may be one that no commit has touched.
         touched_ids = rows.frame.select(ID).distinct()
         frame = source.frame.join(F.broadcast(touched_ids), ID, "left_semi")
-        return Fed(replace(source, frame=frame, several=True), hashes, net)
-    return Fed(replace(rows, frame=_newest(rows.frame)), hashes, net)
+        return FeedChanges(replace(source, frame=frame, several=True), hashes, net)
+    return FeedChanges(replace(rows, frame=_select_newest(rows.frame)), hashes, net)
 
 
-def _newest(rows: DataFrame) -> DataFrame:
+def _select_newest(rows: DataFrame) -> DataFrame:
     """Keep what each entity is after the last commit that touched it, if it is there at all."""
     rank = "__merge_rank"
     newest = Window.partitionBy(ID).orderBy(sql.column(_AT).desc(), sql.column(_IS).desc())
     return rows.withColumn(rank, F.rank().over(newest)).where((F.col(rank) == 1) & F.col(_IS)).drop(rank)
 
 
-def _keeps(spark: SparkSession, dataset: Dataset) -> bool:
+def _keeps_feed(spark: SparkSession, dataset: Dataset) -> bool:
     return dataset.format == "delta" and has_change_feed(spark, dataset)
 
 
-def _without(dataset: Dataset) -> Problem:
+def _refuse_missing_feed(dataset: Dataset) -> Problem:
     hint = "set its property delta.enableChangeDataFeed = true, or leave change_detection at 'auto'"
     return Problem(f"dataset {dataset.id!r}", "feed", "keeps no change data feed", hint)

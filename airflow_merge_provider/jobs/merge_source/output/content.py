@@ -22,7 +22,8 @@ from pyspark.sql.types import (
 
 from airflow_merge_provider.core.merge_source import values
 from airflow_merge_provider.core.merge_source.survivorship import Choice
-from airflow_merge_provider.jobs.merge_source.sources import (
+from airflow_merge_provider.jobs.merge_source.output.survivorship import RECENCY, Survivors
+from airflow_merge_provider.jobs.merge_source.scan.sources import (
     CONTENT,
     ENTITY,
     ID,
@@ -31,8 +32,7 @@ from airflow_merge_provider.jobs.merge_source.sources import (
     REPLACED,
     Source,
 )
-from airflow_merge_provider.jobs.merge_source.survivorship import RECENCY, Survivors
-from airflow_merge_provider.jobs.merge_source.variants import (
+from airflow_merge_provider.jobs.merge_source.scan.variants import (
     PROPERTIES,
     VARIANT,
     as_items,
@@ -46,7 +46,6 @@ from airflow_merge_provider.jobs.spark.pickling import pickle_by_value
 from airflow_merge_provider.jobs.spark.sql import column
 
 PROPERTY, POSITIONS, SAID = "__merge_property", "__merge_positions", "__merge_said"
-
 _NOT_OF_JSON = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "BINARY", "UUID")
 _MARK = "!"
 # Values of these types have one JSON, whether they are written from a column or from VARIANT.
@@ -66,7 +65,7 @@ class Content(ABC):
     @property
     def survivors(self) -> Survivors:
         """The choices of values; without any where nothing is to be chosen."""
-        return self._survivors or Survivors((), _nothing, {}, ())
+        return self._survivors or Survivors((), _build_empty, {}, ())
 
     @property
     def names(self) -> list[str]:
@@ -139,7 +138,9 @@ class TypedContent(EntityContent):
         names: Sequence[str] = (),
     ) -> None:
         properties = sorted({name for source in sources for name in source})
-        self._kinds: dict[str, DataType | None] = {name: _common(name, sources) for name in properties}
+        self._kinds: dict[str, DataType | None] = {
+            name: _find_common_type(name, sources) for name in properties
+        }
         self._columns = {name: f"{PROPERTY}{number}" for number, name in enumerate(properties)}
         self.values_names = tuple(self._columns.values())
         super().__init__(
@@ -179,7 +180,7 @@ class TypedContent(EntityContent):
         )
 
     def merged(self) -> Column:
-        united = {name: _union(F.col(self._columns[name]), kind) for name, kind in self._kinds.items()}
+        united = {name: _union_types(F.col(self._columns[name]), kind) for name, kind in self._kinds.items()}
         first = {name: F.get(F.col(self._columns[name]), F.lit(0)) for name in self._kinds}
         chosen = self.survivors
         return F.to_variant_object(present(united | chosen.variants(), first | chosen.values()))
@@ -192,14 +193,14 @@ class TypedContent(EntityContent):
         return column(name) if kind else as_variant(column(name), own)
 
 
-def _common(name: str, sources: Sequence[Mapping[str, DataType]]) -> DataType | None:
+def _find_common_type(name: str, sources: Sequence[Mapping[str, DataType]]) -> DataType | None:
     """Give the type that all sources have for a property, if it is a plain one."""
     found = {source[name].simpleString(): source[name] for source in sources if name in source}
     kind = next(iter(found.values()))
     return kind if len(found) == 1 and isinstance(kind, AtomicType) and kind.typeName() != VARIANT else None
 
 
-def _union(contributed: Column, kind: DataType | None) -> Column:
+def _union_types(contributed: Column, kind: DataType | None) -> Column:
     """Keep the value of one contributor as it is; several make a list."""
     several = contributed.cast(VARIANT) if kind else spliced(contributed).cast(VARIANT)
     only = F.get(contributed, F.lit(0))
@@ -242,8 +243,8 @@ class MapContent(EntityContent):
             return F.filter(F.transform(maps, lambda each: each[name]), lambda value: value.isNotNull())
 
         if self._compact:
-            return _by_name(names, lambda name: spliced(contributed(name)))
-        united = _by_name(names, lambda name: _union(contributed(name), None))
+            return _group_by_name(names, lambda name: spliced(contributed(name)))
+        united = _group_by_name(names, lambda name: _union_types(contributed(name), None))
         if chosen := self.survivors.variants():
             rest = F.map_filter(united, lambda name, _: ~name.isin(*chosen))
             united = F.map_concat(rest, present(chosen))
@@ -254,11 +255,11 @@ class MapContent(EntityContent):
         if not self._compact:
             return outputs
         some = F.map_filter(F.col(ENTITY), lambda _, items: F.size(items) > 0)
-        chosen = _kept_positions()(F.transform_values(some, lambda _, items: F.transform(items, _coded)))
+        chosen = _list_positions()(F.transform_values(some, lambda _, items: F.transform(items, _encode)))
         kept = F.transform_values(
             some, lambda name, items: F.transform(F.col(POSITIONS)[name], lambda at: F.get(items, at))
         )
-        entity = F.to_variant_object(F.transform_values(kept, lambda _, items: _unwrapped(items)))
+        entity = F.to_variant_object(F.transform_values(kept, lambda _, items: _unwrap(items)))
         return outputs.withColumn(POSITIONS, chosen).withColumn(ENTITY, entity).drop(POSITIONS)
 
 
@@ -277,10 +278,10 @@ class ListContent(EntityContent):
         return [F.map_concat(id_, rest).alias(CONTENT)]
 
     def alone(self) -> Column:
-        return _merged_list(F.array(F.col(CONTENT)))
+        return _merge_lists(F.array(F.col(CONTENT)))
 
     def merged(self) -> Column:
-        return _merged_list(F.col(CONTENT))
+        return _merge_lists(F.col(CONTENT))
 
     def _whole(self) -> Column:
         def listed(name: Column, _: Column) -> Column:
@@ -306,36 +307,36 @@ class ListContent(EntityContent):
         return typed_fields({name: field for name, field in fields.items() if name not in dropped})
 
 
-def _nothing(_: Column, name: str) -> Column:
+def _build_empty(_: Column, name: str) -> Column:
     raise KeyError(name)
 
 
-def _merged_list(members: Column) -> Column:
+def _merge_lists(members: Column) -> Column:
     objects = F.transform(members, F.to_variant_object)
     return F.to_variant_object(F.create_map(F.lit("$merged"), objects.cast(VARIANT)))
 
 
-def _by_name(names: Column, value: Callable[[Column], Column]) -> Column:
+def _group_by_name(names: Column, value: Callable[[Column], Column]) -> Column:
     return F.map_from_entries(
         F.transform(names, lambda name: F.struct(name.alias("n"), value(name).alias("v")))
     )
 
 
-def _coded(item: Column) -> Column:
+def _encode(item: Column) -> Column:
     """Write a value as JSON; in front stands its type where JSON cannot tell it from a text."""
     kind = F.schema_of_variant(item)
     mark = F.when(kind.isin(*_NOT_OF_JSON), F.concat(F.lit(_MARK), kind)).otherwise(F.lit(""))
     return F.concat(mark, F.to_json(item))
 
 
-def _unwrapped(items: Column) -> Column:
+def _unwrap(items: Column) -> Column:
     """Take the value out of a list of one, unless it is a list: ``[[1]]`` is one value, a list."""
     only = F.get(items, F.lit(0))
     is_value = (F.size(items) == 1) & as_items(only).isNull()
     return F.when(is_value, only).otherwise(items.cast(VARIANT))
 
 
-def _kept_positions() -> Callable[[Column], Column]:
+def _list_positions() -> Callable[[Column], Column]:
     """Say which items of each list stay, by the one definition of equal values."""
     pickle_by_value(values)
     mark = _MARK

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_merge_provider.jobs.merge_source.components import Flags
-from airflow_merge_provider.jobs.merge_source.outcome import Outcome
-from airflow_merge_provider.jobs.merge_source.past import Past
+from airflow_merge_provider.jobs.merge_source.model import Flags, OutputAssignment, PreviousState
 
 Totals = Mapping[str, int]
 TOTALS = "totals"
@@ -21,7 +19,7 @@ _FORMER = {
 }
 
 
-def count_totals(outcome: Outcome) -> Totals:
+def count_totals(outcome: OutputAssignment) -> Totals:
     """Count the entities and rows of a run; the names are those of the report."""
     sizes = outcome.live_sizes
     return {
@@ -33,7 +31,7 @@ def count_totals(outcome: Outcome) -> Totals:
     }
 
 
-def count_past(past: Past, which: Flags) -> Totals:
+def count_past(past: PreviousState, which: Flags) -> Totals:
     """Count the same of some rows of the past; IDs that have ended count for nothing."""
     sizes = past.sizes[which]
     deleted = past.deleted[which] & (sizes > 0)

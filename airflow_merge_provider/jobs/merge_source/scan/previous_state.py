@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -11,48 +10,39 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, functions as F
 
 from airflow_merge_provider.core.merge_source.equality import Rule
-from airflow_merge_provider.jobs.merge_source.components import Entities, Flags, Keyed, Numbers, Order, both
-from airflow_merge_provider.jobs.merge_source.keys import LEFT, RIGHT
+from airflow_merge_provider.jobs.merge_source.model import (
+    Entities,
+    Flags,
+    Keyed,
+    Numbers,
+    Order,
+    PreviousState,
+    concat_keys,
+)
+from airflow_merge_provider.jobs.merge_source.scan.match_keys import LEFT, RIGHT
 
 NUMBER, MEMBERS, STABLE_ID, REACHED = "_updated", "_members", "$stable_id", "__merge_reached"
 STARTS, STANDS = "starts", "stands"
 
 
-@dataclass(frozen=True)
-class Past:
-    """The outputs as they stand in the target, and their members as entities of the datasets of today.
-
-    All of them, or those that some entities and keys reach. An output is known by its ``_updated``, which no
-    two rows share. ``sizes`` counts all members, also those of datasets that are no longer merged.
-    ``outputs`` says for every entity of ``entities``, by the offset of its dataset, where its output stands.
-    ``stable`` are stable ids, -1 where there is none.
-    """
-
-    numbers: Numbers
-    ids: pa.StringArray
-    deleted: Flags
-    sizes: Numbers
-    entities: Sequence[Entities]
-    outputs: Sequence[Numbers]
-    stable: Numbers
-
-
-def remembered(
+def load_previous_state(
     rows: DataFrame, datasets: Sequence[str], rules: Sequence[Rule], seed: int, reaching: DataFrame | None
-) -> Past:
+) -> PreviousState:
     """Read the target's rows, with ids and keys hashed as the sources are; keys by some rules, if any.
 
     ``reaching`` holds hashes of ids and keys in its column REACHED: only outputs are read that have a member
     with one of them. None reads all.
     """
-    places = _places(rules)
+    places = _list_sides(rules)
     if reaching is not None:
-        rows = rows.join(F.broadcast(_reached(rows, datasets, seed, reaching)), NUMBER, "left_semi")
-    read = _flattened(rows, datasets, places, seed).toArrow()
-    return _past(read.combine_chunks(), len(datasets), places)
+        rows = rows.join(F.broadcast(_find_reached(rows, datasets, seed, reaching)), NUMBER, "left_semi")
+    read = _flatten_members(rows, datasets, places, seed).toArrow()
+    return _build_state(read.combine_chunks(), len(datasets), places)
 
 
-def _flattened(rows: DataFrame, datasets: Sequence[str], places: Mapping[str, Order], seed: int) -> DataFrame:
+def _flatten_members(
+    rows: DataFrame, datasets: Sequence[str], places: Mapping[str, Order], seed: int
+) -> DataFrame:
     """Give a row for each key of each member of each output; what has none of them has one row still.
 
     STARTS marks the first row of an output, STANDS that of a member; texts are given there alone. Rows, not
@@ -73,11 +63,11 @@ def _flattened(rows: DataFrame, datasets: Sequence[str], places: Mapping[str, Or
         leads = F.coalesce("key_at", F.lit(0)) == 0
         starts, stands = starts & leads, stands & leads
         keys = {
-            "side": F.coalesce(_place(key, places), F.lit(-1)),
+            "side": F.coalesce(_find_side(key, places), F.lit(-1)),
             "key": F.xxhash64(F.lit(seed), key["value"]),
             "check": F.hash(key["value"]),
         }
-    offset = _offset(member["dataset"], datasets)
+    offset = _find_offset(member["dataset"], datasets)
     return members.select(
         starts.alias(STARTS),
         stands.alias(STANDS),
@@ -93,7 +83,7 @@ def _flattened(rows: DataFrame, datasets: Sequence[str], places: Mapping[str, Or
     )
 
 
-def _reached(rows: DataFrame, datasets: Sequence[str], seed: int, reaching: DataFrame) -> DataFrame:
+def _find_reached(rows: DataFrame, datasets: Sequence[str], seed: int, reaching: DataFrame) -> DataFrame:
     """Give the numbers of the outputs that have a member with one of some hashes.
 
     Members and keys become rows of their own, which Spark compiles; functions over lists it does not. And a
@@ -104,7 +94,9 @@ def _reached(rows: DataFrame, datasets: Sequence[str], seed: int, reaching: Data
     keys = F.coalesce(member["keys"]["value"], F.array().cast("array<string>"))
     texts = F.concat(F.array(member["id"]), keys)
     each = members.select(
-        NUMBER, _offset(member["dataset"], datasets).alias("offset"), F.posexplode(texts).alias("at", "text")
+        NUMBER,
+        _find_offset(member["dataset"], datasets).alias("offset"),
+        F.posexplode(texts).alias("at", "text"),
     )
     of_id = F.xxhash64(F.lit(seed), F.col("offset"), F.col("text"))
     of_key = F.xxhash64(F.lit(seed), F.col("text"))
@@ -112,73 +104,73 @@ def _reached(rows: DataFrame, datasets: Sequence[str], seed: int, reaching: Data
     return hashed.join(F.broadcast(reaching), REACHED, "left_semi").select(NUMBER).distinct()
 
 
-def _offset(name: Column, datasets: Sequence[str]) -> Column:
+def _find_offset(name: Column, datasets: Sequence[str]) -> Column:
     """Give the place of a dataset among those of today, -1 of one that is no longer merged."""
     places = (F.when(name == dataset, F.lit(at)) for at, dataset in enumerate(datasets))
     return F.coalesce(*places, F.lit(-1))
 
 
-def _places(rules: Sequence[Rule]) -> dict[str, Order]:
+def _list_sides(rules: Sequence[Rule]) -> dict[str, Order]:
     """Name the side that a kept key stands for, by the texts it is kept with."""
     ends = ((rule, end, side) for rule in rules for end, side in ((LEFT, rule.left), (RIGHT, rule.right)))
     return {f"{end} {rule.text}": side.order for rule, end, side in ends}
 
 
-def _place(key: Column, places: Mapping[str, Order]) -> Column:
+def _find_side(key: Column, places: Mapping[str, Order]) -> Column:
     words = F.create_map(*(part for at, name in enumerate(places) for part in (F.lit(name), F.lit(at))))
     return F.try_element_at(words, F.concat(key["side"], F.lit(" "), key["rule"]))
 
 
-def _past(read: pa.Table, datasets: int, places: Mapping[str, Order]) -> Past:
-    starts, stands = _flags(read.column(STARTS)), _flags(read.column(STANDS))
+def _build_state(read: pa.Table, datasets: int, places: Mapping[str, Order]) -> PreviousState:
+    starts, stands = _to_flags(read.column(STARTS)), _to_flags(read.column(STANDS))
     output, member = np.cumsum(starts) - 1, np.cumsum(stands) - 1
     of_outputs, of_members = read.filter(pa.array(starts)), read.filter(pa.array(stands))
-    row, source = output[stands], _numbers(of_members.column("source"))
-    deleted = _flags(of_outputs.column("deleted"))
-    ids = _texts(of_members.column("member"))
-    keys = _keyed(read, member, source, places).items()
+    row, source = output[stands], _to_numbers(of_members.column("source"))
+    deleted = _to_flags(of_outputs.column("deleted"))
+    ids = _to_texts(of_members.column("member"))
+    keys = _build_keys(read, member, source, places).items()
     entities, outputs = [], []
     for offset in range(datasets):
         mine = source == offset
         place = np.cumsum(mine) - 1
         thin = Entities(
             ids.filter(pa.array(mine)),
-            _numbers(of_members.column("hash"))[mine],
+            _to_numbers(of_members.column("hash"))[mine],
             deleted[row[mine]],
-            _numbers(of_members.column("content"))[mine],
+            _to_numbers(of_members.column("content"))[mine],
             {order: (place[at], key, check) for order, (at, key, check) in keys if order[0] == offset},
         )
         entities.append(thin)
         outputs.append(row[mine])
-    return Past(
-        _numbers(of_outputs.column("number")),
-        _texts(of_outputs.column("id")),
+    return PreviousState(
+        _to_numbers(of_outputs.column("number")),
+        _to_texts(of_outputs.column("id")),
         deleted,
         np.bincount(row, minlength=len(deleted)),
         entities,
         outputs,
-        _numbers(of_outputs.column("stable")),
+        _to_numbers(of_outputs.column("stable")),
     )
 
 
-def _keyed(
+def _build_keys(
     read: pa.Table, member: Numbers, source: Numbers, places: Mapping[str, Order]
 ) -> dict[Order, Keyed]:
     """Give the keys of all members, by the side that they are of today."""
     if not places:
         return {}
-    side, key, check = (_numbers(read.column(name)) for name in ("side", "key", "check"))
+    side, key, check = (_to_numbers(read.column(name)) for name in ("side", "key", "check"))
     by_side: dict[Order, Keyed] = {}
     for at, order in enumerate(places.values()):
         here = side == at
         # What an entity of another dataset was joined by is no key of this side.
         here[here] = source[member[here]] == order[0]
         found = member[here], key[here], check[here]
-        by_side[order] = _distinct(both(by_side[order], found)) if order in by_side else found
+        by_side[order] = _drop_duplicates(concat_keys(by_side[order], found)) if order in by_side else found
     return by_side
 
 
-def _distinct(keyed: Keyed) -> Keyed:
+def _drop_duplicates(keyed: Keyed) -> Keyed:
     """Drop repeated keys of a member: it keeps a key once for every rule that the key is in."""
     members, hashes, checks = keyed
     order = np.lexsort((checks, hashes, members))
@@ -189,15 +181,15 @@ def _distinct(keyed: Keyed) -> Keyed:
     return members[kept], hashes[kept], checks[kept]
 
 
-def _texts(values: pa.ChunkedArray) -> pa.StringArray:
+def _to_texts(values: pa.ChunkedArray) -> pa.StringArray:
     return values.combine_chunks()
 
 
-def _numbers(values: pa.ChunkedArray) -> Numbers:
+def _to_numbers(values: pa.ChunkedArray) -> Numbers:
     numbers: Numbers = pc.fill_null(values, 0).to_numpy().astype(np.int64)
     return numbers
 
 
-def _flags(values: pa.ChunkedArray) -> Flags:
+def _to_flags(values: pa.ChunkedArray) -> Flags:
     flags: Flags = values.to_numpy().astype(np.bool_)
     return flags

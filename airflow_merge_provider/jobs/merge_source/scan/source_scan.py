@@ -5,26 +5,66 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, functions as F
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import refusals
-from airflow_merge_provider.core.merge_source.equality import Rule
-from airflow_merge_provider.jobs.merge_source.affected import Look
-from airflow_merge_provider.jobs.merge_source.components import CONTENTS, Entities, entities_of
-from airflow_merge_provider.jobs.merge_source.feed import Fed
-from airflow_merge_provider.jobs.merge_source.keys import SourceKeys, source_keys
-from airflow_merge_provider.jobs.merge_source.outcome import HASH
-from airflow_merge_provider.jobs.merge_source.sources import CONTENT, DELETED, ID, Source
+from airflow_merge_provider.core.merge_source.equality import Rule, Side
+from airflow_merge_provider.jobs.merge_source.model import (
+    CONTENTS,
+    HASH,
+    Entities,
+    Keyed,
+    SourceDelta,
+    to_numbers,
+)
+from airflow_merge_provider.jobs.merge_source.scan.change_feed import FeedChanges
+from airflow_merge_provider.jobs.merge_source.scan.match_keys import SourceKeys, build_source_keys
+from airflow_merge_provider.jobs.merge_source.scan.sources import CONTENT, DELETED, ID, Source
 from airflow_merge_provider.jobs.spark.parallel import run_in_parallel
+
+
+def read_entities(thin: pa.Table, sides: Sequence[Side]) -> Entities:
+    """Read the thin rows of a source: columns id, hash, deleted, and key<n> and check<n> for each side.
+
+    A column of lists holds several keys of an entity. Without a column content nothing is compared.
+    """
+    hashes = to_numbers(thin.column("hash"))
+    compared = CONTENTS in thin.column_names
+    return Entities(
+        ids=thin.column("id").cast(pa.string()).combine_chunks(),
+        hashes=hashes,
+        deleted=thin.column("deleted").to_numpy().astype(np.bool_),
+        contents=to_numbers(thin.column(CONTENTS)) if compared else np.zeros(len(hashes), np.int64),
+        keys={
+            side.order: _read_keys(
+                *(thin.column(f"{kind}{number}").combine_chunks() for kind in ("key", "check"))
+            )
+            for number, side in enumerate(sides)
+        },
+    )
+
+
+def _read_keys(keys: pa.Array, checks: pa.Array) -> Keyed:
+    """Give (position of the entity, hash, second hash) of every key of a side."""
+    if pa.types.is_list(keys.type):
+        return (
+            to_numbers(pc.list_parent_indices(keys)),
+            to_numbers(keys.flatten()),
+            to_numbers(checks.flatten()),
+        )
+    there = pc.indices_nonzero(keys.is_valid())
+    return to_numbers(there), to_numbers(keys.drop_null()), to_numbers(checks.drop_null())
+
 
 _PLACE, _BROKEN, _CODED = "place", "broken", "coded"
 
 
 @dataclass(frozen=True)
-class Reading:
+class SourceScan:
     """How a source's thin rows are read: on fast assumptions first, again where the data contradicts them.
 
     They are that Spark's own expressions can tell every key, and that every entity has one version. From
@@ -38,13 +78,13 @@ class Reading:
     native: bool = True
     compared: bool = False
     position: int | None = None
-    fed: Fed | None = None
+    fed: FeedChanges | None = None
     known: bool = False
     keyed: bool = True
     why: str = ""
 
     def keys(self, rules: Sequence[Rule]) -> SourceKeys:
-        return source_keys(self.source, rules, native=self.native)
+        return build_source_keys(self.source, rules, native=self.native)
 
     @property
     def opened(self) -> Source:
@@ -60,41 +100,41 @@ class Reading:
         several = self.source.sequence is not None and in_part
         return replace(self.source, several=True) if several else self.source
 
-    def corrected(self, thin: pa.Table, entities: Entities) -> Reading | Problem | None:
+    def corrected(self, thin: pa.Table, entities: Entities) -> SourceScan | Problem | None:
         """Give the reading to try next, or what is wrong when there is none; None when this one was right."""
-        if self.native and _count(thin, _CODED):
+        if self.native and _count_flag(thin, _CODED):
             return replace(self, native=False)
         repeated = entities.repeated()
         if repeated is None:
             return None
         if self.source.several or self.source.sequence is None:
-            return _two_versions(self.source, *repeated)
+            return _refuse_versions(self.source, *repeated)
         return replace(self, source=replace(self.source, several=True))
 
 
 @dataclass(frozen=True)
-class Read:
+class ScanResult:
     """What a reading gave: entities, and how far the source is read now, where that can be told.
 
     ``keys`` are the columns that their keys come from. ``short`` says that the source ends before the place
     that the last run had come to.
     """
 
-    reading: Reading
+    reading: SourceScan
     keys: SourceKeys
     entities: Entities
     position: int | None
     short: bool
 
     @property
-    def look(self) -> Look:
+    def delta(self) -> SourceDelta:
         reading = self.reading
         if reading.fed is not None:
-            return Look(self.entities, complete=False, gone=reading.fed.gone(self.entities.hashes))
-        return Look(self.entities, complete=reading.position is None and not reading.known)
+            return SourceDelta(self.entities, complete=False, gone=reading.fed.gone(self.entities.hashes))
+        return SourceDelta(self.entities, complete=reading.position is None and not reading.known)
 
 
-def read_thin(readings: Sequence[Reading], rules: Sequence[Rule]) -> list[Read]:
+def scan_sources(readings: Sequence[SourceScan], rules: Sequence[Rule]) -> list[ScanResult]:
     """Read the thin rows of all sources side by side, and once more those that turned out to need it.
 
     :raises DataError: with what is wrong in every source.
@@ -102,22 +142,22 @@ def read_thin(readings: Sequence[Reading], rules: Sequence[Rule]) -> list[Read]:
     if not readings:
         return []
     spark = readings[0].source.frame.sparkSession
-    found = run_in_parallel(spark, lambda reading: _read(reading, rules), readings)
-    if problems := [problem for each in found if not isinstance(each, Read) for problem in each]:
+    found = run_in_parallel(spark, lambda reading: _scan_source(reading, rules), readings)
+    if problems := [problem for each in found if not isinstance(each, ScanResult) for problem in each]:
         raise DataError.of(problems)
-    return [each for each in found if isinstance(each, Read)]
+    return [each for each in found if isinstance(each, ScanResult)]
 
 
-def _read(reading: Reading, rules: Sequence[Rule]) -> Read | list[Problem]:
+def _scan_source(reading: SourceScan, rules: Sequence[Rule]) -> ScanResult | list[Problem]:
     """Read one source until its data bears out what was assumed of them, or give what is wrong with them."""
     while True:
         keys = reading.keys(rules)
         if reading.known:
-            return Read(reading, keys, Entities.none(), None, short=False)
-        thin = _thin(reading, keys).toArrow()
-        if wrong := list(_wrong_rows(reading.source, thin)):
+            return ScanResult(reading, keys, Entities.none(), None, short=False)
+        thin = _select_columns(reading, keys).toArrow()
+        if wrong := list(_find_problems(reading.source, thin)):
             return wrong
-        entities = entities_of(thin, keys.sides if reading.keyed else ())
+        entities = read_entities(thin, keys.sides if reading.keyed else ())
         corrected = reading.corrected(thin, entities)
         if isinstance(corrected, Problem):
             return [corrected]
@@ -125,11 +165,11 @@ def _read(reading: Reading, rules: Sequence[Rule]) -> Read | list[Problem]:
             if not reading.compared:
                 # A first run puts all entities in order: now, while Spark still reads other sources.
                 entities.sort()
-            return Read(reading, keys, entities, *_position(reading, thin))
+            return ScanResult(reading, keys, entities, *_find_position(reading, thin))
         reading = corrected
 
 
-def _position(reading: Reading, thin: pa.Table) -> tuple[int | None, bool]:
+def _find_position(reading: SourceScan, thin: pa.Table) -> tuple[int | None, bool]:
     """Tell how far a source is read now, and whether it ends before what was read of it."""
     if reading.fed is not None:
         return None, False
@@ -142,12 +182,12 @@ def _position(reading: Reading, thin: pa.Table) -> tuple[int | None, bool]:
     return reading.position, end is None or end < reading.position
 
 
-def hashed(source: Source, seed: int) -> Source:
+def add_entity_hash(source: Source, seed: int) -> Source:
     hashed = F.xxhash64(F.lit(seed), F.lit(source.offset), F.col(ID))
     return replace(source, frame=source.frame.withColumn(HASH, hashed))
 
 
-def _thin(reading: Reading, keys: SourceKeys) -> DataFrame:
+def _select_columns(reading: SourceScan, keys: SourceKeys) -> DataFrame:
     """Pick what decides: ids, hashes of ids and keys, and a second hash that betrays collisions.
 
     A column that would say the same of every row is left out: what comes to the driver is what costs.
@@ -162,12 +202,12 @@ def _thin(reading: Reading, keys: SourceKeys) -> DataFrame:
         facts[_BROKEN] = F.col(CONTENT).isNull()
     if keys.coded is not None:
         facts[_CODED] = keys.coded
-    columns, hashes = _hashes(keys, reading.seed) if reading.keyed else ([], {})
+    columns, hashes = _build_hashes(keys, reading.seed) if reading.keyed else ([], {})
     rows = source.frame.select(DELETED, *(fact.alias(name) for name, fact in facts.items()), *columns)
     return rows.select(*facts, *(hashed.alias(name) for name, hashed in hashes.items()))
 
 
-def _hashes(keys: SourceKeys, seed: int) -> tuple[list[Column], dict[str, Column]]:
+def _build_hashes(keys: SourceKeys, seed: int) -> tuple[list[Column], dict[str, Column]]:
     """Give the keys as columns, and the hashes of these that are read."""
     columns, named = keys.named()
     first = named.mapped(lambda key: F.xxhash64(F.lit(seed), key))
@@ -179,8 +219,8 @@ def _hashes(keys: SourceKeys, seed: int) -> tuple[list[Column], dict[str, Column
     }
 
 
-def _wrong_rows(source: Source, thin: pa.Table) -> Iterator[Problem]:
-    ids, wrong = thin.column("id"), _count(thin, _BROKEN)
+def _find_problems(source: Source, thin: pa.Table) -> Iterator[Problem]:
+    ids, wrong = thin.column("id"), _count_flag(thin, _BROKEN)
     if wrong:
         message = f"{wrong} rows hold no JSON object in their entity column"
         yield Problem(f"dataset {source.name!r}", "entity", message, "correct or drop those rows")
@@ -189,12 +229,12 @@ def _wrong_rows(source: Source, thin: pa.Table) -> Iterator[Problem]:
         yield refusals.without_id(source.name, without)
 
 
-def _count(thin: pa.Table, flag: str) -> int:
+def _count_flag(thin: pa.Table, flag: str) -> int:
     """Count the rows that have a flag; none has one that was not asked for."""
     return int(pc.sum(thin.column(flag)).as_py() or 0) if flag in thin.column_names else 0
 
 
-def _two_versions(source: Source, id_: str, rows: int, ids: int) -> Problem:
+def _refuse_versions(source: Source, id_: str, rows: int, ids: int) -> Problem:
     if source.sequence is None:
         way_out = "one row per id, or sequence_column=… names the column that grows with every version"
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Generic, TypeVar, overload
@@ -16,114 +16,117 @@ from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule, planned_rules
 from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, count_records, read_dataset
-from airflow_merge_provider.jobs.merge_source.affected import Look, affected
-from airflow_merge_provider.jobs.merge_source.before import Before, FullScanRequired, check, reading
-from airflow_merge_provider.jobs.merge_source.components import (
-    Entities,
-    Graph,
-    HashCollisionError,
-    Watch,
-    connected,
+from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult, cluster_entities
+from airflow_merge_provider.jobs.merge_source.cluster.components import MatchCallback, connect_entities
+from airflow_merge_provider.jobs.merge_source.cluster.components_distributed import (
+    build_key_rows,
+    connect_distributed,
 )
-from airflow_merge_provider.jobs.merge_source.contraction import contracted, key_rows
-from airflow_merge_provider.jobs.merge_source.difference import difference
-from airflow_merge_provider.jobs.merge_source.feed import require_feeds
-from airflow_merge_provider.jobs.merge_source.keys import SourceKeys
-from airflow_merge_provider.jobs.merge_source.outcome import HASH, Outcome
-from airflow_merge_provider.jobs.merge_source.overrides import marked
-from airflow_merge_provider.jobs.merge_source.past import REACHED, Past, remembered
-from airflow_merge_provider.jobs.merge_source.quarantine import quarantined, warnings
-from airflow_merge_provider.jobs.merge_source.reading import Read, Reading, read_thin
-from airflow_merge_provider.jobs.merge_source.solving import Solved, SolvedChanges, solved
-from airflow_merge_provider.jobs.merge_source.sources import Source, opened
-from airflow_merge_provider.jobs.merge_source.succession import handed_on
-from airflow_merge_provider.jobs.merge_source.totals import count_past
+from airflow_merge_provider.jobs.merge_source.cluster.quarantine import find_quarantined_keys, list_warnings
+from airflow_merge_provider.jobs.merge_source.diff.comparison import (
+    ComparedClusters,
+    compare_clusters,
+    list_deltas,
+)
+from airflow_merge_provider.jobs.merge_source.model import (
+    HASH,
+    Entities,
+    EntityGraph,
+    HashCollisionError,
+    OutputAssignment,
+    PreviousState,
+)
+from airflow_merge_provider.jobs.merge_source.scan.change_feed import require_feeds
+from airflow_merge_provider.jobs.merge_source.scan.incremental_scan import PreviousScan, plan_scan
+from airflow_merge_provider.jobs.merge_source.scan.match_keys import SourceKeys
+from airflow_merge_provider.jobs.merge_source.scan.overrides import mark_overrides
+from airflow_merge_provider.jobs.merge_source.scan.previous_state import REACHED, load_previous_state
+from airflow_merge_provider.jobs.merge_source.scan.source_scan import ScanResult, SourceScan, scan_sources
+from airflow_merge_provider.jobs.merge_source.scan.sources import Source, open_source
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.staging import stage_table
 
 # How many keys may come to the driver; beyond, Spark connects. A key costs some hundred bytes while it works.
 KEYS_ON_DRIVER = "spark.merge.source.keysOnDriver"
-_KEYS_ON_DRIVER = 30_000_000
+_KEYS_ON_DRIVER_MAX = 30_000_000
 # One collision of 64-bit hashes is rare enough; several in a row are a defect of ours.
 _SEEDS = range(5)
 # A target of so many outputs is read as fast as it is searched.
-_SEARCHED_FROM = 20_000
-NONE = Overrides()
-
-
-SolvedT_co = TypeVar("SolvedT_co", bound=Solved, covariant=True)
+_FULL_READ_MAX_ROWS = 20_000
+NO_OVERRIDES = Overrides()
+ClusteringT_co = TypeVar("ClusteringT_co", bound=ClusteringResult, covariant=True)
 
 
 @dataclass(frozen=True)
-class Intake(Generic[SolvedT_co]):
+class Resolution(Generic[ClusteringT_co]):
     """The sources as they are merged, the rules, the columns of the keys, and the outputs they make.
 
     ``positions`` say how far each dataset was read, ``evaluated`` which of them need the definition itself to
-    tell their keys, ``said`` what is probably not meant.
+    tell their keys, ``warnings`` what is probably not meant.
     """
 
     config: MergeSourceConfig
     rules: Sequence[Rule]
     sources: Sequence[Source]
     keys: Sequence[SourceKeys]
-    solved: SolvedT_co
+    clustering: ClusteringT_co
     positions: Mapping[str, int]
     evaluated: Sequence[str]
-    overrides: Overrides = NONE
-    said: Sequence[str] = ()
+    overrides: Overrides = NO_OVERRIDES
+    warnings: Sequence[str] = ()
 
     @property
-    def outcome(self) -> Outcome:
+    def assignment(self) -> OutputAssignment:
         """The outputs."""
-        return self.solved.outcome
+        return self.clustering.assignment
 
     @property
     def labels(self) -> pa.Table:
         """The entities that are rendered, with the places of their outputs."""
-        if isinstance(self.solved, SolvedChanges):
-            return self.solved.difference.labels
-        return self.outcome.labels
+        if isinstance(self.clustering, ComparedClusters):
+            return self.clustering.difference.labels
+        return self.assignment.labels
 
     @property
     def used(self) -> Sequence[Source]:
         """The sources that entities to render come from: all of them in a run that renders all."""
-        if not isinstance(self.solved, SolvedChanges):
+        if not isinstance(self.clustering, ComparedClusters):
             return self.sources
-        offsets = self.outcome.offsets(self.labels.column(HASH))
+        offsets = self.assignment.offsets(self.labels.column(HASH))
         return [source for source in self.sources if source.offset in offsets]
 
 
 @overload
-def take_in(
+def resolve_entities(
     spark: SparkSession,
     pinned: Sequence[PinnedDataset],
     config: MergeSourceConfig,
     progress: Progress,
     before: None,
     overrides: Overrides,
-) -> Intake[Solved]: ...
+) -> Resolution[ClusteringResult]: ...
 
 
 @overload
-def take_in(
+def resolve_entities(
     spark: SparkSession,
     pinned: Sequence[PinnedDataset],
     config: MergeSourceConfig,
     progress: Progress,
-    before: Before,
+    before: PreviousScan,
     overrides: Overrides,
-) -> Intake[SolvedChanges]: ...
+) -> Resolution[ComparedClusters]: ...
 
 
-def take_in(
+def resolve_entities(
     spark: SparkSession,
     pinned: Sequence[PinnedDataset],
     config: MergeSourceConfig,
     progress: Progress,
-    before: Before | None,
+    before: PreviousScan | None,
     overrides: Overrides,
-) -> Intake[Solved]:
+) -> Resolution[ClusteringResult]:
     """Read what decides who belongs together, and decide it.
 
     :raises DataError: for entities without an id, with two current versions, or that cannot be merged.
@@ -134,7 +137,7 @@ def take_in(
     offsets = {name: offset for offset, name in enumerate(names)}
 
     def see(rows: DataFrame, offset: int) -> Source:
-        return marked(opened(rows, offset, config), overrides, names)
+        return mark_overrides(open_source(rows, offset, config), overrides, names)
 
     sources = [see(read_dataset(spark, each), offsets[each.dataset.id]) for each in pinned]
     if config.change_detection == "sequence":
@@ -145,12 +148,12 @@ def take_in(
     for seed in _SEEDS:
         try:
             readings = [
-                reading(each, source, seed, config, before, partial(see, offset=source.offset))
+                plan_scan(each, source, seed, config, before, partial(see, offset=source.offset))
                 for each, source in zip(pinned, sources, strict=True)
             ]
-            if whole and _may_contract(config, overrides) and _has_many_keys(spark, sources, pinned, rules):
+            if whole and _can_distribute(config, overrides) and _has_many_keys(spark, sources, pinned, rules):
                 readings = [replace(each, keyed=False) for each in readings]
-            return _connected(spark, readings, rules, config, progress, before, overrides=overrides)
+            return _scan_and_cluster(spark, readings, rules, config, progress, before, overrides=overrides)
         except HashCollisionError:
             progress.say("two values have one hash: hashing anew")
     raise JobError(f"hashes collided with {len(_SEEDS)} seeds in a row: report this with the datasets")
@@ -168,48 +171,48 @@ def _check_places(sources: Sequence[Source]) -> None:
         raise DataError.of(problems)
 
 
-def _connected(
+def _scan_and_cluster(
     spark: SparkSession,
-    readings: Sequence[Reading],
+    readings: Sequence[SourceScan],
     rules: Sequence[Rule],
     config: MergeSourceConfig,
     progress: Progress,
-    before: Before | None,
+    before: PreviousScan | None,
     *,
     overrides: Overrides,
-) -> Intake[Solved]:
+) -> Resolution[ClusteringResult]:
     with progress.step("scan match keys"):
-        read = read_thin(readings, rules)
-        past = None if before is None else _past(spark, read, before, rules, config)
+        read = scan_sources(readings, rules)
+        past = None if before is None else _load_previous(spark, read, before, rules, config)
     keys = [each.keys for each in read]
     texts = [(each.reading.source, every) for each, every in zip(read, keys, strict=True)]
-    seed = _seed(read)
+    seed = _get_seed(read)
     solve = partial(
-        solved,
+        cluster_entities,
         config=config,
-        connect=partial(_graph, spark, read, rules),
-        judge=partial(quarantined, opened=texts, config=config, seed=seed),
+        connect=partial(_connect, spark, read, rules),
+        judge=partial(find_quarantined_keys, opened=texts, config=config, seed=seed),
         different=overrides.different,
     )
     with progress.step("cluster"):
         if before is None or past is None:
-            found = solve([look.entities for look in _looks(read, config, complete=True)])
+            found = solve([look.entities for look in list_deltas(read, config, complete=True)])
         else:
-            found = _compared(read, past, before, rules, config, solve)
+            found = compare_clusters(read, past, before, rules, config, solve)
         said = [each.reading.why for each in read if each.reading.why]
-        said += warnings(found.evidence, texts, seed)
+        said += list_warnings(found.link_statistics, texts, seed)
     positions = dict(before.positions) if before else {}
     positions |= {each.reading.source.name: each.position for each in read if each.position is not None}
     rendered = [each.reading.rendered for each in read]
     evaluated = [each.reading.source.name for each in read if not each.reading.native]
-    return Intake(config, rules, rendered, keys, found, positions, evaluated, overrides, said)
+    return Resolution(config, rules, rendered, keys, found, positions, evaluated, overrides, said)
 
 
 def _has_many_keys(
     spark: SparkSession, sources: Sequence[Source], pinned: Sequence[PinnedDataset], rules: Sequence[Rule]
 ) -> bool:
     """Tell whether there may be more keys than the driver should hold."""
-    limit = _limit(spark)
+    limit = _get_key_limit(spark)
     sides = {side.order for rule in rules for side in (rule.left, rule.right)}
     keys = 0
     for source, each in zip(sources, pinned, strict=True):
@@ -221,97 +224,54 @@ def _has_many_keys(
     return keys > limit
 
 
-def _limit(spark: SparkSession) -> int:
-    return int(spark.conf.get(KEYS_ON_DRIVER, str(_KEYS_ON_DRIVER)) or 0)
+def _get_key_limit(spark: SparkSession) -> int:
+    return int(spark.conf.get(KEYS_ON_DRIVER, str(_KEYS_ON_DRIVER_MAX)) or 0)
 
 
-def _may_contract(config: MergeSourceConfig, overrides: Overrides) -> bool:
+def _can_distribute(config: MergeSourceConfig, overrides: Overrides) -> bool:
     """Tell whether nobody needs to see the links themselves, which only the driver's way shows."""
     return config.max_key_fanout is None and config.metrics is None and not overrides.different
 
 
-def _seed(read: Sequence[Read]) -> int:
+def _get_seed(read: Sequence[ScanResult]) -> int:
     return read[0].reading.seed if read else _SEEDS[0]
 
 
-def _graph(
+def _connect(
     spark: SparkSession,
-    read: Sequence[Read],
+    read: Sequence[ScanResult],
     rules: Sequence[Rule],
     entities: Sequence[Entities],
-    watch: Watch,
-) -> Graph:
+    watch: MatchCallback,
+) -> EntityGraph:
     """Connect entities, in the driver's memory or in Spark."""
     if all(each.reading.keyed for each in read):
-        return connected(entities, rules, watch)
+        return connect_entities(entities, rules, watch)
     ends = [side for rule in rules for side in (rule.left, rule.right)]
     numbers = {order: at for at, order in enumerate(dict.fromkeys(side.order for side in ends))}
-    rows = [key_rows(each.reading.opened.frame, each.keys, numbers, each.reading.seed) for each in read]
+    rows = [build_key_rows(each.reading.opened.frame, each.keys, numbers, each.reading.seed) for each in read]
     keys = reduce(DataFrame.unionByName, rows)
-    return contracted(spark, entities, keys, rules, numbers, _limit(spark))
+    return connect_distributed(spark, entities, keys, rules, numbers, _get_key_limit(spark))
 
 
-def _past(
+def _load_previous(
     spark: SparkSession,
-    read: Sequence[Read],
-    before: Before,
+    read: Sequence[ScanResult],
+    before: PreviousScan,
     rules: Sequence[Rule],
     config: MergeSourceConfig,
-) -> Past:
+) -> PreviousState:
     """Read what the target remembers: of everything, or of what the entities that were read can reach."""
-    seed = _seed(read)
+    seed = _get_seed(read)
     names = config.dataset_ids
     if before.everything:
         # What the past had in common with what is read is not asked.
-        return remembered(before.rows, names, (), seed, None)
-    few = before.outputs is not None and before.outputs < _SEARCHED_FROM
-    if few or any(each.look.complete or each.short for each in read):
-        return remembered(before.rows, names, rules, seed, None)
+        return load_previous_state(before.rows, names, (), seed, None)
+    few = before.outputs is not None and before.outputs < _FULL_READ_MAX_ROWS
+    if few or any(each.delta.complete or each.short for each in read):
+        return load_previous_state(before.rows, names, rules, seed, None)
     hashes = [part for each in read for part in each.entities.every_hash]
-    hashes += [each.look.gone for each in read]
+    hashes += [each.delta.gone for each in read]
     reaching = pa.table({REACHED: np.concatenate([np.empty(0, np.int64), *hashes])})
     with stage_table(spark, reaching) as rows, override_settings(spark, adaptive_execution_disabled(spark)):
-        return remembered(before.rows, names, rules, seed, rows)
-
-
-def _compared(
-    read: Sequence[Read],
-    past: Past,
-    before: Before,
-    rules: Sequence[Rule],
-    config: MergeSourceConfig,
-    solve: Callable[[Sequence[Entities]], Solved],
-) -> SolvedChanges:
-    """Solve what a change can reach, and compare it with what was there."""
-    for each in read:
-        check(each, past, rules)
-    looks = _looks(read, config, complete=before.everything)
-    part = affected(looks, past, everything=before.everything)
-    try:
-        found = solve(part.sources)
-    except DataError as error:
-        if before.everything:
-            raise
-        # A full run may name more: errors in clusters that the change does not reach.
-        raise FullScanRequired(f"changed entities cannot be merged: {error.message}") from error
-    different = difference(found.outcome, part, past, config, same_rules=before.same_rules)
-    left = None if before.everything else count_past(past, part.touched)
-    changed = SolvedChanges(**{**vars(found), "left": left}, difference=different)
-    if not (config.stable_id or config.replaced_by):
-        return changed
-    handed = handed_on(
-        found.outcome,
-        part,
-        past,
-        different,
-        next_stable=before.next_stable if config.stable_id else None,
-        successors=config.replaced_by,
-    )
-    return replace(changed, **vars(handed))
-
-
-def _looks(read: Sequence[Read], config: MergeSourceConfig, *, complete: bool) -> list[Look]:
-    """Give what was read of every dataset; of one that does not exist, nothing, which may be all there is."""
-    known = {each.reading.source.offset: each.look for each in read}
-    nothing = Look(Entities.none(), complete=complete)
-    return [known.get(offset, nothing) for offset in range(len(config.dataset_ids))]
+        return load_previous_state(before.rows, names, rules, seed, rows)

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from airflow_merge_provider.core.merge_source.equality import Rule
-from airflow_merge_provider.jobs.merge_source.components import Ends, Flags, Graph, Meeting, Numbers
+from airflow_merge_provider.jobs.merge_source.model import Ends, EntityGraph, Flags, KeyMatches, Numbers
 
-_MOST_RULES = 8
-_MOST_KEYS = 5
-_SHOWN = 3
-_LONGEST = 100
+_RULES_MAX = 8
+_KEYS_MAX = 5
+_SAMPLE_MAX = 3
+_TEXT_MAX_CHARS = 100
 
 
-class KeyedHub(NamedTuple):
+class FanoutKey(NamedTuple):
     """A key by which a rule links ``entities``: its hash, and the numbers of the first of them."""
 
     rule: Rule
@@ -27,20 +27,20 @@ class KeyedHub(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Linked:
+class _LinkedEntities:
     rule: Rule
     pairs: int
     entities: Numbers
 
 
-class Linking(NamedTuple):
+class RuleLinks(NamedTuple):
     """A rule with what links by it: on either side (entity, number of the key)."""
 
     rule: Rule
     ends: Ends
 
 
-class Evidence:
+class LinkStatistics:
     """Watches clusters come to be: told of every rule what meets by it.
 
     Keys that more than ``most`` entities share link nothing: they are ``over`` the limit. ``links`` and what
@@ -48,15 +48,15 @@ class Evidence:
     """
 
     def __init__(self, most: int | None = None, *, keep_links: bool = False) -> None:
-        self.links: list[Linking] = []
+        self.links: list[RuleLinks] = []
         self.one_sided: list[dict[str, Any]] = []
         self._keep_links = keep_links
-        self.over: list[KeyedHub] = []
-        self.largest: list[KeyedHub] = []
+        self.over: list[FanoutKey] = []
+        self.largest: list[FanoutKey] = []
         self._most = most
-        self._rules: list[_Linked] = []
+        self._rules: list[_LinkedEntities] = []
 
-    def __call__(self, meeting: Meeting) -> Flags:
+    def __call__(self, meeting: KeyMatches) -> Flags:
         """Take in what meets by one rule, and give the keys that link.
 
         An entity alone on both sides of a rule is no link, and does no harm.
@@ -64,49 +64,53 @@ class Evidence:
         rule, ends, shared = meeting.rule, meeting.ends, meeting.shared
         counts = [np.bincount(keys, minlength=len(shared)) for _, keys in ends]
         same = rule.left.order == rule.right.order
-        both = _on_both_sides(ends, len(shared)) if rule.left.dataset == rule.right.dataset else 0
+        both = _count_both_sides(ends, len(shared)) if rule.left.dataset == rule.right.dataset else 0
         each = counts[0] if same else counts[0] + counts[1] - both
         pairs = each * (each - 1) // 2 if same else counts[0] * counts[1] - both
         if self._most is not None:
             over = shared & (each > self._most)
-            self.over += _hubs(meeting, over, each)
+            self.over += _describe_keys(meeting, over, each)
             shared = shared & ~over
         linking = shared & (each > 1)
         linked = np.concatenate([entities[linking[keys]] for entities, keys in ends])
-        self._rules.append(_Linked(rule, int(pairs[shared].sum()), linked))
+        self._rules.append(_LinkedEntities(rule, int(pairs[shared].sum()), linked))
         if self._keep_links:
             kept = [(entities[linking[keys]], keys[linking[keys]]) for entities, keys in ends]
-            self.links.append(Linking(rule, kept))
+            self.links.append(RuleLinks(rule, kept))
             left, right = (count > 0 for count in counts)
             alone = [int(np.count_nonzero(each)) for each in (left & ~right, right & ~left)]
             left_alone, right_alone = np.add(alone, meeting.alone).tolist()
             self.one_sided.append({"rule": rule.text, "left": left_alone, "right": right_alone})
-        self.largest += _hubs(meeting, _largest(np.where(shared, each, 0)), each)
+        self.largest += _describe_keys(meeting, _mark_largest(np.where(shared, each, 0)), each)
         return shared
 
-    def findings(self, graph: Graph, names: Sequence[str]) -> dict[str, Any]:
+    def findings(self, graph: EntityGraph, names: Sequence[str]) -> dict[str, Any]:
         """Tell of each rule how many pairs of entities it links, and how many clusters rest on it alone.
 
         ``keys`` are those that link most entities, with some of these; keys of two are none to tell of.
         """
-        by_rule = {linked.rule.text: _marked(linked, graph) for linked in self._rules}
+        by_rule = {linked.rule.text: _mark_clusters(linked, graph) for linked in self._rules}
         causes = np.sum(list(by_rule.values()), axis=0, dtype=np.int16) if by_rule else np.zeros(0)
         rules = [
             {
-                "rule": linked.rule.text[:_LONGEST],
+                "rule": linked.rule.text[:_TEXT_MAX_CHARS],
                 "pairs": linked.pairs,
                 "sole_evidence": int((by_rule[linked.rule.text] & (causes == 1)).sum()),
             }
             for linked in sorted(self._rules, key=lambda each: -each.pairs)
         ]
         keys = [
-            {"rule": hub.rule.text[:_LONGEST], "entities": hub.entities, "of": sample(hub, graph, names)}
-            for hub in sorted(self.largest, key=lambda hub: -hub.entities)[:_MOST_KEYS]
+            {
+                "rule": hub.rule.text[:_TEXT_MAX_CHARS],
+                "entities": hub.entities,
+                "of": list_sample(hub, graph, names),
+            }
+            for hub in sorted(self.largest, key=lambda hub: -hub.entities)[:_KEYS_MAX]
         ]
-        return {"rules": rules[:_MOST_RULES], "keys": keys}
+        return {"rules": rules[:_RULES_MAX], "keys": keys}
 
 
-def _hubs(meeting: Meeting, chosen: Flags, entities: Numbers) -> list[KeyedHub]:
+def _describe_keys(meeting: KeyMatches, chosen: Flags, entities: Numbers) -> list[FanoutKey]:
     """Describe some keys, those of most entities first."""
     if not chosen.any():
         return []
@@ -116,38 +120,40 @@ def _hubs(meeting: Meeting, chosen: Flags, entities: Numbers) -> list[KeyedHub]:
         for key, entity in zip(keys[places].tolist(), own[places].tolist(), strict=True):
             holders.setdefault(key, set()).add(entity)
     found = [
-        KeyedHub(meeting.rule, int(meeting.hashes[key]), int(entities[key]), tuple(sorted(inside)[:_SHOWN]))
+        FanoutKey(
+            meeting.rule, int(meeting.hashes[key]), int(entities[key]), tuple(sorted(inside)[:_SAMPLE_MAX])
+        )
         for key, inside in holders.items()
     ]
     return sorted(found, key=lambda hub: (-hub.entities, hub.holders))
 
 
-def sample(hub: KeyedHub, graph: Graph, names: Sequence[str]) -> list[str]:
+def list_sample(hub: FanoutKey, graph: EntityGraph, names: Sequence[str]) -> list[str]:
     """Name some of the entities that share a key, as ``dataset/id``."""
     entities = (graph.entity(number) for number in hub.holders)
     return [f"{names[offset]}/{id_}" for offset, id_ in entities]
 
 
-def _marked(linked: _Linked, graph: Graph) -> Flags:
+def _mark_clusters(linked: _LinkedEntities, graph: EntityGraph) -> Flags:
     """Mark the clusters of several entities that a rule links."""
     marks = np.zeros(graph.count, np.bool_)
     marks[graph.clusters[linked.entities]] = True
     return marks & (graph.sizes > 1)
 
 
-def _on_both_sides(ends: Ends, count: int) -> Numbers:
+def _count_both_sides(ends: Ends, count: int) -> Numbers:
     """Count, for every key, the entities that have it on both sides."""
     left, right = (np.unique(entities * count + keys) for entities, keys in ends)
     found = np.intersect1d(left, right, assume_unique=True)
     return np.bincount(found % count, minlength=count) if count else np.zeros(0, np.int64)
 
 
-def _largest(entities: Numbers) -> Flags:
+def _mark_largest(entities: Numbers) -> Flags:
     """Mark the keys that link most entities, if they link more than two."""
     # Most keys link two or fewer, and so many equal values would slow the partition down.
     places = np.flatnonzero(entities > 2)  # noqa: PLR2004 - a pair
-    if len(places) > _MOST_KEYS:
-        places = places[np.argpartition(entities[places], -_MOST_KEYS)[-_MOST_KEYS:]]
+    if len(places) > _KEYS_MAX:
+        places = places[np.argpartition(entities[places], -_KEYS_MAX)[-_KEYS_MAX:]]
     marks = np.zeros(len(entities), np.bool_)
     marks[places] = True
     return marks

@@ -24,17 +24,15 @@ from pyspark.sql.types import (
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT
-from airflow_merge_provider.jobs.merge_source.variants import check_variant_type, properties_map
+from airflow_merge_provider.jobs.merge_source.scan.variants import check_variant_type, properties_map
 from airflow_merge_provider.jobs.spark.expressions import combined
 from airflow_merge_provider.jobs.spark.sql import column
 
 IDS, REPLACED, FILTERED = "$ids", "$replaced", "_filtered"
 ENTITY = "entity"
-
 # The columns that every opened source has; no property can be called so.
 ID, DELETED, OWN_IDS, OWN_REPLACED = "__merge_id", "__merge_deleted", "__merge_ids", "__merge_replaced"
 CONTENT, TEXT = "__merge_content", "__merge_text"
-
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _TIMES = (DateType, TimestampType, TimestampNTZType)
 # What targets of merge sources have beside properties, so that one can be merged again.
@@ -110,31 +108,31 @@ class Source:
         if self.properties is None:
             content = [F.xxhash64(F.col(TEXT))]
         else:
-            content = [_named_hash(name, kind) for name, kind in self.properties.items()]
+            content = [_hash_property(name, kind) for name, kind in self.properties.items()]
         content += [F.when(F.col(DELETED), F.xxhash64(F.lit(DELETED))).otherwise(F.lit(0).cast("bigint"))]
         if IDS in self.frame.columns:
-            content += [_named_hash(IDS, self.frame.schema[IDS].dataType)]
+            content += [_hash_property(IDS, self.frame.schema[IDS].dataType)]
         decided = [name for name in (SAME_LEFT, SAME_RIGHT) if name in self.frame.columns]
-        content += [_named_hash(name, self.frame.schema[name].dataType) for name in decided]
+        content += [_hash_property(name, self.frame.schema[name].dataType) for name in decided]
         return combined(Column.bitwiseXOR, content, F.lit(0))
 
 
-def opened(frame: DataFrame, offset: int, config: MergeSourceConfig) -> Source:
+def open_source(frame: DataFrame, offset: int, config: MergeSourceConfig) -> Source:
     """See a table as entities.
 
     :raises DataError: when it has no id, or a column that cannot be part of an entity.
     """
     name = config.dataset_ids[offset]
-    entity = _entity_column(frame, config)
+    entity = _find_entity_column(frame, config)
     sequence = config.sequence_column if config.sequence_column in frame.columns else None
     if entity is None:
-        if problems := list(_problems(frame, name, config)):
+        if problems := list(_find_problems(frame, name, config)):
             raise DataError.of(problems)
-        return _typed(frame, offset, name, config, sequence)
-    return _entities(frame.withColumn(ENTITY, entity), offset, name, config, sequence)
+        return _open_typed(frame, offset, name, config, sequence)
+    return _open_entities(frame.withColumn(ENTITY, entity), offset, name, config, sequence)
 
 
-def _entity_column(frame: DataFrame, config: MergeSourceConfig) -> Column | None:
+def _find_entity_column(frame: DataFrame, config: MergeSourceConfig) -> Column | None:
     """Find the column that holds whole entities: the configured one, or a VARIANT called ``entity``."""
     wanted = config.entity_column
     if wanted is None:
@@ -148,7 +146,7 @@ def _entity_column(frame: DataFrame, config: MergeSourceConfig) -> Column | None
     return F.try_parse_json(column(wanted)) if isinstance(kind, StringType) else None
 
 
-def _problems(frame: DataFrame, name: str, config: MergeSourceConfig) -> Iterator[Problem]:
+def _find_problems(frame: DataFrame, name: str, config: MergeSourceConfig) -> Iterator[Problem]:
     at = f"dataset {name!r}"
     has = f"it has: {', '.join(frame.columns)}"
     wanted = config.entity_column
@@ -184,29 +182,29 @@ def _problems(frame: DataFrame, name: str, config: MergeSourceConfig) -> Iterato
             yield Problem(at, "column-type", f"column {field.name!r} holds {wrong}", "drop or cast it")
 
 
-def _typed(
+def _open_typed(
     frame: DataFrame, offset: int, name: str, config: MergeSourceConfig, sequence: str | None
 ) -> Source:
     properties = {field.name: field.dataType for field in frame.schema if _is_property(field.name, config)}
-    own_ids = _ids_column(frame) if IDS in frame.columns else F.lit(None).cast("array<string>")
+    own_ids = _get_ids(frame) if IDS in frame.columns else F.lit(None).cast("array<string>")
     frame = frame.withColumns(
         {
             ID: column(config.id_column),
-            DELETED: _flag(frame, config.deleted_column) | _flag(frame, FILTERED),
+            DELETED: _get_flag(frame, config.deleted_column) | _get_flag(frame, FILTERED),
             OWN_IDS: own_ids,
-            OWN_REPLACED: _flag(frame, REPLACED),
+            OWN_REPLACED: _get_flag(frame, REPLACED),
         }
     )
     return Source(offset, name, frame, properties, sequence)
 
 
-def _entities(
+def _open_entities(
     frame: DataFrame, offset: int, name: str, config: MergeSourceConfig, sequence: str | None
 ) -> Source:
     """Take a system field from the table's own column where there is one, else from inside the entity."""
     whole = "__merge_whole"
     # What a merge source says of an id that is no more: a row without an entity.
-    is_no_more = _flag(frame, config.deleted_column) & F.col(ENTITY).isNull()
+    is_no_more = _get_flag(frame, config.deleted_column) & F.col(ENTITY).isNull()
     nothing = F.create_map().cast("map<string,variant>")
     content = F.try_variant_get(F.col(ENTITY), "$", "map<string,variant>")
     frame = frame.withColumn(whole, F.when(is_no_more, nothing).otherwise(content))
@@ -215,7 +213,9 @@ def _entities(
         return F.col(whole)[F.lit(field)]
 
     def flag(field: str) -> Column:
-        return _flag(frame, field) if field in frame.columns else F.to_json(inside(field)).eqNullSafe("true")
+        return (
+            _get_flag(frame, field) if field in frame.columns else F.to_json(inside(field)).eqNullSafe("true")
+        )
 
     text = F.schema_of_variant(inside(config.id_column)) == "STRING"
     id_ = F.when(text, F.try_variant_get(inside(config.id_column), "$", "string"))
@@ -228,7 +228,7 @@ def _entities(
         {
             ID: column(config.id_column) if config.id_column in frame.columns else id_,
             DELETED: flag(config.deleted_column) | flag(FILTERED),
-            OWN_IDS: _ids_column(frame) if IDS in frame.columns else own_ids,
+            OWN_IDS: _get_ids(frame) if IDS in frame.columns else own_ids,
             OWN_REPLACED: flag(REPLACED),
             CONTENT: properties_map(F.col(whole)),
             TEXT: F.coalesce(F.to_json(F.col(ENTITY)), F.lit("{}")),
@@ -249,15 +249,15 @@ def _is_text(kind: DataType) -> bool:
     return isinstance(kind, StringType)
 
 
-def _ids_column(frame: DataFrame) -> Column:
+def _get_ids(frame: DataFrame) -> Column:
     return column(IDS) if isinstance(frame.schema[IDS].dataType, ArrayType) else F.array(column(IDS))
 
 
-def _flag(frame: DataFrame, name: str) -> Column:
+def _get_flag(frame: DataFrame, name: str) -> Column:
     return F.coalesce(column(name), F.lit(False)) if name in frame.columns else F.lit(False)
 
 
-def _named_hash(name: str, kind: DataType) -> Column:
+def _hash_property(name: str, kind: DataType) -> Column:
     """Hash a column with its name; a NULL counts like a column that is not there."""
     value = column(name)
     nested = not _is_text(kind) and kind.typeName() in {"map", "struct", "array", "variant"}

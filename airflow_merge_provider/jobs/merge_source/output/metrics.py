@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from airflow_merge_provider.core.merge_source.identity import output_id
-from airflow_merge_provider.jobs.merge_source.components import Graph, Numbers, histogram
-from airflow_merge_provider.jobs.merge_source.evidence import Linking
-from airflow_merge_provider.jobs.merge_source.solving import Solved
+from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
+from airflow_merge_provider.jobs.merge_source.cluster.components import count_sizes
+from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import RuleLinks
+from airflow_merge_provider.jobs.merge_source.model import EntityGraph, Numbers
 
-ALL, LOOKED_AT = "all", "looked_at"
+ALL, EVALUATED = "all", "looked_at"
 _LARGEST = 20
 # The columns of the table, and the totals that they hold.
 _COUNTS = {
@@ -36,7 +37,7 @@ _SCHEMA = pa.schema({
 })  # fmt: skip
 
 
-class Run(NamedTuple):
+class MetricsRun(NamedTuple):
     """Which run a row is about: its target, its number there, when (microseconds), and what it evaluated."""
 
     target: str
@@ -45,14 +46,16 @@ class Run(NamedTuple):
     scope: str
 
 
-def metrics_row(run: Run, totals: Mapping[str, int], solved: Solved, identity: str) -> pa.Table:
+def build_metrics_row(
+    run: MetricsRun, totals: Mapping[str, int], solved: ClusteringResult, identity: str
+) -> pa.Table:
     """Give the row of a run; all but the totals is of the clusters that it evaluated.
 
     ``same_dataset`` counts clusters with several members of one dataset, ``bridges`` entities without which
     their cluster would fall apart, ``one_sided`` keys that only one side of a rule has.
     Source: merge source spec §10.8.
     """
-    found = solved.outcome
+    found = solved.assignment
     graph = found.graph
     row: dict[str, Any] = {
         "target": run.target,
@@ -60,40 +63,40 @@ def metrics_row(run: Run, totals: Mapping[str, int], solved: Solved, identity: s
         "at": dt.datetime.fromtimestamp(run.at / 1_000_000, dt.UTC),
         "scope": run.scope,
         **{name: totals.get(total) for name, total in _COUNTS.items()},
-        "cluster_sizes": [{"size": size, "clusters": count} for size, count in histogram(found.live_sizes)],
+        "cluster_sizes": [{"size": size, "clusters": count} for size, count in count_sizes(found.live_sizes)],
         "largest": [
             {"id": output_id(graph.members(cluster), identity), "size": int(graph.sizes[cluster])}
-            for cluster in _largest(graph)
+            for cluster in _find_largest(graph)
         ],
-        "same_dataset": _same_dataset(graph),
-        "bridges": sum(len(each) for each in bridges(graph, solved.evidence.links)),
-        "one_sided": solved.evidence.one_sided,
+        "same_dataset": _count_same_dataset(graph),
+        "bridges": sum(len(each) for each in find_bridges(graph, solved.link_statistics.links)),
+        "one_sided": solved.link_statistics.one_sided,
     }
     return pa.Table.from_pylist([row], _SCHEMA)
 
 
-def bridges(graph: Graph, links: Sequence[Linking]) -> Iterator[set[int]]:
+def find_bridges(graph: EntityGraph, links: Sequence[RuleLinks]) -> Iterator[set[int]]:
     """Yield, for each cluster of three or more, the entities without which it would fall apart."""
-    neighbours = _neighbours(graph, links)
+    neighbours = _build_neighbours(graph, links)
     seen: set[int] = set()
     for start in neighbours:
         if start not in seen and start < len(graph.clusters):
-            yield {node for node in _cut_points(start, neighbours, seen) if node < len(graph.clusters)}
+            yield {node for node in _find_cut_points(start, neighbours, seen) if node < len(graph.clusters)}
 
 
-def _largest(graph: Graph) -> list[int]:
+def _find_largest(graph: EntityGraph) -> list[int]:
     order = np.lexsort((graph.ranks[graph.firsts], -graph.sizes))[:_LARGEST]
     return [int(cluster) for cluster in order if graph.sizes[cluster] > 1]
 
 
-def _same_dataset(graph: Graph) -> int:
+def _count_same_dataset(graph: EntityGraph) -> int:
     """Count the clusters that have several members of one dataset."""
     offsets = np.searchsorted(graph.starts, np.arange(len(graph.clusters)), side="right") - 1
     pairs, counts = np.unique(np.stack([graph.clusters, offsets]), axis=1, return_counts=True)
     return len(np.unique(pairs[0][counts > 1]))
 
 
-def _neighbours(graph: Graph, links: Sequence[Linking]) -> dict[int, list[int]]:
+def _build_neighbours(graph: EntityGraph, links: Sequence[RuleLinks]) -> dict[int, list[int]]:
     """Give the links of clusters of three or more; a key that several have on both sides is a node.
 
     Where only one entity has it on a side, that entity alone joins the others.
@@ -102,7 +105,7 @@ def _neighbours(graph: Graph, links: Sequence[Linking]) -> dict[int, list[int]]:
     node = len(graph.clusters)
     large = graph.sizes > 2  # noqa: PLR2004 - two cannot fall apart into more
     for link in links:
-        sides = [_by_key(entities, keys, large[graph.clusters]) for entities, keys in link.ends]
+        sides = [_group_by_key(entities, keys, large[graph.clusters]) for entities, keys in link.ends]
         for key in sides[0].keys() & sides[1].keys():
             left, right = sides[0][key], sides[1][key]
             one, others = (left, right) if len(left) == 1 else (right, left)
@@ -115,7 +118,7 @@ def _neighbours(graph: Graph, links: Sequence[Linking]) -> dict[int, list[int]]:
     return found
 
 
-def _by_key(entities: Numbers, keys: Numbers, wanted: Any) -> dict[int, set[int]]:
+def _group_by_key(entities: Numbers, keys: Numbers, wanted: Any) -> dict[int, set[int]]:
     found: dict[int, set[int]] = defaultdict(set)
     chosen = wanted[entities]
     for entity, key in zip(entities[chosen].tolist(), keys[chosen].tolist(), strict=True):
@@ -123,7 +126,7 @@ def _by_key(entities: Numbers, keys: Numbers, wanted: Any) -> dict[int, set[int]
     return found
 
 
-def _cut_points(root: int, neighbours: dict[int, list[int]], seen: set[int]) -> set[int]:
+def _find_cut_points(root: int, neighbours: dict[int, list[int]], seen: set[int]) -> set[int]:
     """Find the nodes without which what is linked with the root would fall apart (Tarjan's low links)."""
     depth = {root: 0}
     low = {root: 0}

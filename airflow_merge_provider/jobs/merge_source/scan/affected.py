@@ -7,59 +7,41 @@ changed entity has one of its keys now: one step, no fixpoint. Source: merge sou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from airflow_merge_provider.jobs.merge_source.components import Entities, Flags, Numbers
-from airflow_merge_provider.jobs.merge_source.past import Past
-
-NOWHERE = -1
-
-
-@dataclass(frozen=True)
-class Look:
-    """What was read of one source: its entities, whether those are all it has, and who else is no more."""
-
-    entities: Entities
-    complete: bool
-    gone: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
+from airflow_merge_provider.jobs.merge_source.model import (
+    NOWHERE,
+    AffectedEntities,
+    Entities,
+    Flags,
+    Numbers,
+    PreviousState,
+    SourceDelta,
+)
 
 
-@dataclass(frozen=True)
-class Affected:
-    """The part of everything that is evaluated anew.
-
-    ``sources`` are its entities by the offset of their dataset; ``former`` says, for all of them in that
-    order, in which output of the past each was (``NOWHERE`` for none), and ``same`` whether it still says the
-    same. ``touched`` marks the outputs of the past that belong to it. ``changed`` counts those that differ.
-    """
-
-    sources: Sequence[Entities]
-    former: Numbers
-    same: Flags
-    touched: Flags
-    changed: int
-
-
-def affected(looks: Sequence[Look], past: Past, *, everything: bool) -> Affected:
+def find_affected(looks: Sequence[SourceDelta], past: PreviousState, *, everything: bool) -> AffectedEntities:
     """Find the affected part; with ``everything`` it is the whole.
 
     An entity that was not read is as it was where its source was not read completely, and gone where it was.
     """
-    matches = [_Match.of(look, past.entities[at]) for at, look in enumerate(looks)]
-    keys = _ordered([look.entities.only(match.changed) for look, match in zip(looks, matches, strict=True)])
+    matches = [_SourceMatch.of(look, past.entities[at]) for at, look in enumerate(looks)]
+    keys = _sort_key_hashes(
+        [look.entities.only(match.changed) for look, match in zip(looks, matches, strict=True)]
+    )
     touched = np.full(len(past.numbers), everything)
     for at, match in enumerate(matches):
         outputs, known = past.outputs[at], past.entities[at]
         touched[outputs[match.gone | match.altered]] = True
         for positions, hashes, _ in known.keys.values():
-            touched[outputs[positions[_among(hashes, keys)]]] = True
+            touched[outputs[positions[_is_among(hashes, keys)]]] = True
     parts = [
         match.part(look.entities, past.entities[at], past.outputs[at], touched)
         for at, (look, match) in enumerate(zip(looks, matches, strict=True))
     ]
-    return Affected(
+    return AffectedEntities(
         [entities for entities, _, _ in parts],
         np.concatenate([former for _, former, _ in parts]),
         np.concatenate([same for _, _, same in parts]),
@@ -68,13 +50,13 @@ def affected(looks: Sequence[Look], past: Past, *, everything: bool) -> Affected
     )
 
 
-def differs(now: Entities, past: Entities) -> bool:
+def has_changes(now: Entities, past: Entities) -> bool:
     """Tell whether there is an entity that the past does not know as it is."""
-    return bool(_Match.of(Look(now, complete=True), past).changed.any())
+    return bool(_SourceMatch.of(SourceDelta(now, complete=True), past).changed.any())
 
 
 @dataclass(frozen=True)
-class _Match:
+class _SourceMatch:
     """The entities of one source beside those of the past.
 
     ``place`` is where an entity stands in the past; ``changed`` marks those that are new or differ; of the
@@ -88,9 +70,9 @@ class _Match:
     gone: Flags
 
     @staticmethod
-    def of(look: Look, past: Entities) -> _Match:
+    def of(look: SourceDelta, past: Entities) -> _SourceMatch:
         now = look.entities
-        place = _places(now.hashes, past.hashes)
+        place = _find_positions(now.hashes, past.hashes)
         there = place != NOWHERE
         differs = np.ones(len(place), np.bool_)
         known = place[there]
@@ -102,7 +84,7 @@ class _Match:
         altered = np.zeros(len(past.hashes), np.bool_)
         altered[place[there & differs]] = True
         gone = ~read if look.complete else np.isin(past.hashes, look.gone)
-        return _Match(place, differs, read, altered, gone)
+        return _SourceMatch(place, differs, read, altered, gone)
 
     def part(
         self, now: Entities, past: Entities, outputs: Numbers, touched: Flags
@@ -121,7 +103,7 @@ class _Match:
         )
 
 
-def _places(wanted: Numbers, known: Numbers) -> Numbers:
+def _find_positions(wanted: Numbers, known: Numbers) -> Numbers:
     """Find each number among others that are all different; ``NOWHERE`` where it is not."""
     if not len(known):
         return np.full(len(wanted), NOWHERE, np.int64)
@@ -131,13 +113,13 @@ def _places(wanted: Numbers, known: Numbers) -> Numbers:
     return np.where(known[place] == wanted, place, NOWHERE)
 
 
-def _ordered(changed: Sequence[Entities]) -> Numbers:
+def _sort_key_hashes(changed: Sequence[Entities]) -> Numbers:
     """Give the hashes of all keys that changed entities have now, in order."""
     hashes = [hashes for entities in changed for _, hashes, _ in entities.keys.values()]
     return np.sort(np.concatenate([np.empty(0, np.int64), *hashes]))
 
 
-def _among(hashes: Numbers, ordered: Numbers) -> Flags:
+def _is_among(hashes: Numbers, ordered: Numbers) -> Flags:
     if not len(ordered):
         return np.zeros(len(hashes), np.bool_)
     place = np.minimum(np.searchsorted(ordered, hashes), len(ordered) - 1)

@@ -19,10 +19,10 @@ from pyspark.sql.types import (
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.survivorship import Choice
-from airflow_merge_provider.jobs.merge_source.content import PROPERTY, Content
-from airflow_merge_provider.jobs.merge_source.sources import Source
-from airflow_merge_provider.jobs.merge_source.survivorship import Survivors
-from airflow_merge_provider.jobs.merge_source.variants import (
+from airflow_merge_provider.jobs.merge_source.output.content import PROPERTY, Content
+from airflow_merge_provider.jobs.merge_source.output.survivorship import Survivors
+from airflow_merge_provider.jobs.merge_source.scan.sources import Source
+from airflow_merge_provider.jobs.merge_source.scan.variants import (
     VARIANT,
     VARIANTS,
     as_items,
@@ -67,7 +67,8 @@ class ColumnsContent(Content):
         self._properties = {
             name: made
             for number, name in enumerate(properties)
-            if (made := _property(name, f"{PROPERTY}{number}", sources, chosen=name in chosen)) is not None
+            if (made := _find_property(name, f"{PROPERTY}{number}", sources, chosen=name in chosen))
+            is not None
         }
         kinds = {name: made.kind for name, made in self._properties.items() if made.chosen}
         super().__init__(Survivors(choices, self._read, kinds, names))
@@ -77,7 +78,7 @@ class ColumnsContent(Content):
     def columns(self, source: Source) -> list[Column]:
         own = source.properties or {}
         return [
-            _given(name, own.get(name), made).alias(made.column) for name, made in self._properties.items()
+            _project(name, own.get(name), made).alias(made.column) for name, made in self._properties.items()
         ]
 
     def collected(self) -> list[Column]:
@@ -85,13 +86,16 @@ class ColumnsContent(Content):
         return [F.collect_list(name).alias(name) for name in rest]
 
     def lone(self) -> list[Column]:
-        values = ((name, made, _alone(F.col(made.column), made)) for name, made in self._properties.items())
+        values = (
+            (name, made, _project_singleton(F.col(made.column), made))
+            for name, made in self._properties.items()
+        )
         return [self.survivors.alive(value, name).alias(made.column) for name, made, value in values]
 
     def clustered(self) -> list[Column]:
         values = self.survivors.values()
         return [
-            (values[name] if made.chosen else _united(F.col(made.column), made)).alias(made.column)
+            (values[name] if made.chosen else _unite(F.col(made.column), made)).alias(made.column)
             for name, made in self._properties.items()
         ]
 
@@ -106,7 +110,7 @@ class ColumnsContent(Content):
         return F.col(self._properties[name].column)
 
 
-def _property(
+def _find_property(
     name: str, internal: str, sources: Sequence[Mapping[str, DataType]], *, chosen: bool
 ) -> _Property | None:
     """Find the type that all datasets can give a property; None where no dataset gives it any value."""
@@ -116,11 +120,11 @@ def _property(
         return None
     listed = not chosen and any(isinstance(kind, ArrayType) for kind in found)
     kinds = [kind.elementType if listed and isinstance(kind, ArrayType) else kind for kind in found]
-    kind = _common(kinds)
+    kind = _find_common_type(kinds)
     return _Property(internal, kind, listed or (kind is None and not chosen), chosen)
 
 
-def _common(kinds: Sequence[DataType]) -> DataType | None:
+def _find_common_type(kinds: Sequence[DataType]) -> DataType | None:
     """Give the type of all, or the widest of whole numbers."""
     if all(isinstance(kind, _WIDER) for kind in kinds):
         return max(kinds, key=lambda kind: _WIDER.index(type(kind)))
@@ -129,7 +133,7 @@ def _common(kinds: Sequence[DataType]) -> DataType | None:
     return None if not alike or isinstance(first, VariantType | NullType) else first
 
 
-def _given(name: str, kind: DataType | None, made: _Property) -> Column:
+def _project(name: str, kind: DataType | None, made: _Property) -> Column:
     """Give the column of a dataset as the target's values, or lists of them."""
     one = VARIANT if made.kind is None else made.kind
     if kind is None or isinstance(kind, NullType):
@@ -150,23 +154,23 @@ def _given(name: str, kind: DataType | None, made: _Property) -> Column:
     return F.when(value.isNotNull(), F.coalesce(as_items(variant), F.array(variant)))
 
 
-def _alone(value: Column, made: _Property) -> Column:
+def _project_singleton(value: Column, made: _Property) -> Column:
     if made.chosen or made.listed:
         return value
     return F.when(value.isNotNull(), F.array(value))
 
 
-def _united(contributed: Column, made: _Property) -> Column:
+def _unite(contributed: Column, made: _Property) -> Column:
     return F.when(F.size(contributed) > 0, F.flatten(contributed) if made.listed else contributed)
 
 
 def _check_names(names: Sequence[str]) -> None:
-    problems = list(_alike(names))
+    problems = list(_is_alike(names))
     if problems:
         raise DataError.of(problems)
 
 
-def _alike(names: Sequence[str]) -> Iterator[Problem]:
+def _is_alike(names: Sequence[str]) -> Iterator[Problem]:
     seen: dict[str, str] = {}
     for name in names:
         other = seen.setdefault(name.lower(), name)

@@ -34,9 +34,9 @@ from airflow_merge_provider.core.merge_source import expressions, functions, val
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
 from airflow_merge_provider.core.merge_source.expressions import Call, Expression, Path
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, is_override
-from airflow_merge_provider.jobs.merge_source import typed_rows
-from airflow_merge_provider.jobs.merge_source.sources import CONTENT, DELETED, ID, TEXT, Source
-from airflow_merge_provider.jobs.merge_source.variants import as_items
+from airflow_merge_provider.jobs.merge_source.scan import typed_rows
+from airflow_merge_provider.jobs.merge_source.scan.sources import CONTENT, DELETED, ID, TEXT, Source
+from airflow_merge_provider.jobs.merge_source.scan.variants import as_items
 from airflow_merge_provider.jobs.spark.expressions import listed, some
 from airflow_merge_provider.jobs.spark.pickling import pickle_by_value
 from airflow_merge_provider.jobs.spark.sql import column
@@ -44,7 +44,6 @@ from airflow_merge_provider.jobs.spark.sql import column
 ID_PROPERTY = "_id"
 LEFT, RIGHT = "left", "right"
 KEYS_TYPE = "array<struct<rule:string,side:string,value:string>>"
-
 _TEXT, _BOOLEAN, _NUMBER = (f"{kind}:" for kind in (values.STRING, values.BOOLEAN, values.NUMBER))
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _CASES: Mapping[str, Callable[[Column], Column]] = {"lower": F.lower, "upper": F.upper}
@@ -108,7 +107,7 @@ class SourceKeys:
         by_side = {side.order: keys for side, keys in zip(self.sides, self.keys, strict=True)}
         ends = [(rule, end, side) for rule in rules for end, side in ((LEFT, rule.left), (RIGHT, rule.right))]
         for rule, end, side in ends:
-            keys, marked = by_side.get(side.order), _marked(rule.text, end)
+            keys, marked = by_side.get(side.order), _mark_side(rule.text, end)
             if keys is None:
                 continue
             if keys.many:
@@ -118,13 +117,15 @@ class SourceKeys:
         return F.concat(listed(single, F.array().cast(KEYS_TYPE)), *arrays)
 
 
-def source_keys(source: Source, rules: Sequence[Rule], *, native: bool) -> SourceKeys:
+def build_source_keys(source: Source, rules: Sequence[Rule], *, native: bool) -> SourceKeys:
     """Give the keys of a source's entities; ``native`` allows Spark's own expressions."""
     ends = (side for rule in rules for side in (rule.left, rule.right) if side.dataset == source.offset)
     sides = tuple({side.order: side for side in ends}.values())
-    found = [_native(source, side.expression) if native or is_override(side) else None for side in sides]
+    found = [
+        _build_native(source, side.expression) if native or is_override(side) else None for side in sides
+    ]
     rest = [side for side, compiled in zip(sides, found, strict=True) if compiled is None]
-    evaluated = _evaluated(source, [side.expression for side in rest]) if rest else None
+    evaluated = _evaluate_keys(source, [side.expression for side in rest]) if rest else None
     keys, coded = [], []
     for side, compiled in zip(sides, found, strict=True):
         if compiled is not None:
@@ -135,7 +136,7 @@ def source_keys(source: Source, rules: Sequence[Rule], *, native: bool) -> Sourc
     return SourceKeys(sides, tuple(keys), some(coded) if coded else None)
 
 
-def _marked(rule: str, end: str) -> Callable[[Column], Column]:
+def _mark_side(rule: str, end: str) -> Callable[[Column], Column]:
     """Say of a key which rule it belongs to, and which side of it."""
 
     def marked(value: Column) -> Column:
@@ -150,7 +151,7 @@ class _Native:
     coded: Column | None
 
 
-def _native(source: Source, expression: Expression) -> _Native | None:
+def _build_native(source: Source, expression: Expression) -> _Native | None:
     """Compile a path to texts, booleans or integers, also in lists and structs, and its lower or upper."""
     case = None
     if isinstance(expression, Call) and expression.name in _CASES and len(expression.args) == 1:
@@ -158,15 +159,15 @@ def _native(source: Source, expression: Expression) -> _Native | None:
     if not isinstance(expression, Path) or not expression.elements:
         return None
     if expression.elements[0] in (SAME_LEFT, SAME_RIGHT):
-        return _Native(_listed(column(expression.elements[0]), _decided), None)
+        return _Native(_to_list(column(expression.elements[0]), _override_key), None)
     if source.properties is None and expression.elements != (ID_PROPERTY,):
-        return _native_variant(expression, case)
-    found = _path(source, expression)
+        return _build_native_variant(expression, case)
+    found = _to_path(source, expression)
     if found is None:
         return None
     value, kind = found
     item = kind.elementType if isinstance(kind, ArrayType) else kind
-    prefix = _prefix(item)
+    prefix = _add_prefix(item)
     if prefix is None or (case and not isinstance(item, StringType)):
         return None
 
@@ -176,15 +177,15 @@ def _native(source: Source, expression: Expression) -> _Native | None:
     many = isinstance(kind, ArrayType)
     coded = None
     if isinstance(item, StringType):
-        coded = _any(value, _is_coded) if many else _is_coded(value)
-    return _Native(_listed(value, key) if many else Keys(key(value), many=False), coded)
+        coded = _is_any(value, _is_coded) if many else _is_coded(value)
+    return _Native(_to_list(value, key) if many else Keys(key(value), many=False), coded)
 
 
-def _decided(key: Column) -> Column:
+def _override_key(key: Column) -> Column:
     return F.concat(F.lit(_TEXT), key)
 
 
-def _native_variant(path: Path, case: Callable[[Column], Column] | None) -> _Native | None:
+def _build_native_variant(path: Path, case: Callable[[Column], Column] | None) -> _Native | None:
     """Compile a root property of a VARIANT; a value of another kind than text, integer, boolean is coded."""
     root, *rest = path.elements
     if rest or root.startswith(("_", "$")):
@@ -207,16 +208,16 @@ def _native_variant(path: Path, case: Callable[[Column], Column] | None) -> _Nat
         known = is_text | kind.isin("BIGINT", "BOOLEAN", "VOID")
         return ~known | (is_text & _is_coded(F.try_variant_get(one, "$", "string")))
 
-    return _Native(_listed(items, key), _any(items, is_coded))
+    return _Native(_to_list(items, key), _is_any(items, is_coded))
 
 
-def _listed(items: Column, key: Callable[[Column], Column]) -> Keys:
+def _to_list(items: Column, key: Callable[[Column], Column]) -> Keys:
     """Give the keys of a list's items, each once; a NULL list has none."""
     keys = F.array_compact(F.array_distinct(F.transform(items, key)))
     return Keys(F.coalesce(keys, F.array().cast("array<string>")), many=True)
 
 
-def _any(items: Column, test: Callable[[Column], Column]) -> Column:
+def _is_any(items: Column, test: Callable[[Column], Column]) -> Column:
     return F.coalesce(F.exists(items, test), F.lit(False))
 
 
@@ -224,7 +225,7 @@ def _is_coded(text: Column) -> Column:
     return F.coalesce(text.startswith("~"), F.lit(False))
 
 
-def _path(source: Source, path: Path) -> tuple[Column, DataType] | None:
+def _to_path(source: Source, path: Path) -> tuple[Column, DataType] | None:
     """Follow a path through structs; None when it leads into a list, a map or a VARIANT."""
     absent = F.lit(None).cast("string"), StringType()
     root, *rest = path.elements
@@ -241,7 +242,7 @@ def _path(source: Source, path: Path) -> tuple[Column, DataType] | None:
     return value, kind
 
 
-def _prefix(kind: DataType) -> str | None:
+def _add_prefix(kind: DataType) -> str | None:
     if isinstance(kind, StringType):
         return _TEXT
     if isinstance(kind, BooleanType):
@@ -249,30 +250,30 @@ def _prefix(kind: DataType) -> str | None:
     return _NUMBER if isinstance(kind, _INTEGERS) else None
 
 
-def _evaluated(source: Source, sides: Sequence[Expression]) -> list[Column]:
+def _evaluate_keys(source: Source, sides: Sequence[Expression]) -> list[Column]:
     """Evaluate sides by their definition, all of a row in one call."""
     pickle_by_value(*_SHIPPED)
-    keys_of = _of_text(sides) if source.properties is None else _of_columns(source, sides)
-    every = F.udf(keys_of, "array<array<string>>", useArrow=True)(_given(source, sides))
+    keys_of = _evaluate_text(sides) if source.properties is None else _evaluate_columns(source, sides)
+    every = F.udf(keys_of, "array<array<string>>", useArrow=True)(_project_source(source, sides))
     return [F.get(every, F.lit(position)) for position in range(len(sides))]
 
 
-def _given(source: Source, sides: Sequence[Expression]) -> Column:
+def _project_source(source: Source, sides: Sequence[Expression]) -> Column:
     """Pick what the sides read of a row."""
     if source.properties is None:
         return F.struct(F.col(ID), F.col(TEXT))
     return F.struct(
         F.col(ID).alias(ID_PROPERTY),
-        *(_sent(source, name).alias(name) for name in _roots(source, sides)),
+        *(_build_payload(source, name).alias(name) for name in _list_roots(source, sides)),
     )
 
 
-def _roots(source: Source, sides: Sequence[Expression]) -> list[str]:
-    wanted = {path.elements[0] for side in sides for path in _paths(side) if path.elements}
+def _list_roots(source: Source, sides: Sequence[Expression]) -> list[str]:
+    wanted = {path.elements[0] for side in sides for path in _list_paths(side) if path.elements}
     return [name for name in source.frame.columns if name in wanted - {ID_PROPERTY}]
 
 
-def _sent(source: Source, name: str) -> Column:
+def _build_payload(source: Source, name: str) -> Column:
     """Send times as transit texts, which no time zone of a worker can shift, and VARIANT as JSON."""
     kind = source.frame.schema[name].dataType
     if isinstance(kind, TimestampType | TimestampNTZType):
@@ -280,7 +281,7 @@ def _sent(source: Source, name: str) -> Column:
     return F.to_json(column(name)) if isinstance(kind, VariantType) else column(name)
 
 
-def _of_text(sides: Sequence[Expression]) -> Callable[[Row], list[list[str]]]:
+def _evaluate_text(sides: Sequence[Expression]) -> Callable[[Row], list[list[str]]]:
     def keys_of(row: Row) -> list[list[str]]:
         entity = json.loads(row[1])
         entity[ID_PROPERTY] = row[0]
@@ -289,8 +290,8 @@ def _of_text(sides: Sequence[Expression]) -> Callable[[Row], list[list[str]]]:
     return keys_of
 
 
-def _of_columns(source: Source, sides: Sequence[Expression]) -> Callable[[Row], list[list[str]]]:
-    kinds = {name: source.frame.schema[name].dataType for name in _roots(source, sides)}
+def _evaluate_columns(source: Source, sides: Sequence[Expression]) -> Callable[[Row], list[list[str]]]:
+    kinds = {name: source.frame.schema[name].dataType for name in _list_roots(source, sides)}
     decode: dict[str, Callable[[Any], Any]] = {
         name: json.loads if isinstance(kind, VariantType) else typed_rows.shortest_float
         for name, kind in kinds.items()
@@ -307,7 +308,9 @@ def _of_columns(source: Source, sides: Sequence[Expression]) -> Callable[[Row], 
     return keys_of
 
 
-def _paths(expression: Expression) -> list[Path]:
+def _list_paths(expression: Expression) -> list[Path]:
     if isinstance(expression, Path):
         return [expression]
-    return [path for arg in expression.args for path in _paths(arg)] if isinstance(expression, Call) else []
+    return (
+        [path for arg in expression.args for path in _list_paths(arg)] if isinstance(expression, Call) else []
+    )

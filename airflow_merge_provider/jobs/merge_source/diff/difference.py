@@ -2,53 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.jobs.merge_source.affected import NOWHERE, Affected
-from airflow_merge_provider.jobs.merge_source.components import Flags, Numbers
-from airflow_merge_provider.jobs.merge_source.outcome import Outcome
-from airflow_merge_provider.jobs.merge_source.past import Past
+from airflow_merge_provider.jobs.merge_source.model import (
+    NOWHERE,
+    AffectedEntities,
+    Difference,
+    Flags,
+    Numbers,
+    OutputAssignment,
+    PreviousState,
+)
 
 ID, NUMBER, REPLACED = "_id", "number", "replaced"
 
 
-@dataclass(frozen=True)
-class Difference:
-    """The outputs that may differ from those of the past.
-
-    ``labels`` are those of the entities to render, ``sizes`` the number of members by the place of the
-    output, ``ids`` the ids these outputs have. ``retired`` are live outputs of the past whose id is none any
-    more, in the order of their ids: with their numbers and whether a member of theirs lives on. ``emptied``
-    are the ids of deletes whose entity is elsewhere now. ``looked_at`` are the numbers of the outputs that
-    were evaluated anew. ``changed`` counts changed entities, ``next_number`` is above all numbers that were
-    read. ``wanted`` marks clusters that are rendered, ``still`` outputs of the past that are as they were.
-    """
-
-    labels: pa.Table
-    sizes: dict[int, int]
-    ids: pa.Array
-    retired: pa.Table
-    emptied: pa.Array
-    looked_at: Numbers
-    changed: int
-    next_number: int
-    wanted: Flags
-    still: Flags
-
-
-def difference(
-    found: Outcome, part: Affected, past: Past, config: MergeSourceConfig, *, same_rules: bool
+def find_difference(
+    found: OutputAssignment,
+    part: AffectedEntities,
+    past: PreviousState,
+    config: MergeSourceConfig,
+    *,
+    same_rules: bool,
 ) -> Difference:
     """Compare clusters with the outputs of the past by their members and what those say.
 
     Source: merge source spec §5.3, §5.4.
     """
-    unchanged = _unchanged(found, part, past) if same_rules else np.zeros(found.graph.count, np.bool_)
+    unchanged = _find_unchanged(found, part, past) if same_rules else np.zeros(found.graph.count, np.bool_)
     wanted = found.kept & ~unchanged
     ids = found.ids(wanted, config.identity)
     still = np.zeros(len(past.numbers), np.bool_)
@@ -63,7 +47,7 @@ def difference(
         labels=found.labelled(wanted),
         sizes=dict(zip(found.number[wanted].tolist(), found.graph.sizes[wanted].tolist(), strict=True)),
         ids=ids,
-        retired=_retired(past, left & ~past.deleted, represented),
+        retired=_build_retired(past, left & ~past.deleted, represented),
         emptied=past.ids.filter(pa.array(left & past.deleted & inhabited)),
         looked_at=past.numbers[part.touched],
         changed=part.changed,
@@ -73,7 +57,7 @@ def difference(
     )
 
 
-def _unchanged(found: Outcome, part: Affected, past: Past) -> Flags:
+def _find_unchanged(found: OutputAssignment, part: AffectedEntities, past: PreviousState) -> Flags:
     """Tell which clusters are one output of the past, member by member."""
     graph = found.graph
     lowest, highest = np.full(graph.count, len(past.numbers)), np.full(graph.count, NOWHERE)
@@ -87,7 +71,7 @@ def _unchanged(found: Outcome, part: Affected, past: Past) -> Flags:
     return unchanged
 
 
-def _retired(past: Past, which: Flags, represented: Flags) -> pa.Table:
+def _build_retired(past: PreviousState, which: Flags, represented: Flags) -> pa.Table:
     rows = pa.table(
         {
             ID: past.ids.filter(pa.array(which)),
