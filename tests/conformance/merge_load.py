@@ -23,9 +23,9 @@ from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD
 from airflow_merge_provider.jobs.merge_load.changes import ACTION, DELETE, UPDATE
-from airflow_merge_provider.jobs.merge_load.invariants import check_history
 from airflow_merge_provider.jobs.merge_load.job import load_rows, run
-from airflow_merge_provider.jobs.merge_load.writing import Shape, Weighed, select_inserts
+from airflow_merge_provider.jobs.merge_load.scd2.invariants import check_history
+from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, Shape, select_inserts
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import add_columns
@@ -79,7 +79,7 @@ class MemoryTarget(memory.MemoryTarget):
         self.times = MemoryTimes()
 
     def write(
-        self, found: Weighed, state: Mapping[str, Any], *, full: bool, shape: Shape | None
+        self, found: CountedChanges, state: Mapping[str, Any], *, full: bool, shape: Shape | None
     ) -> CommitResult:
         """Put changes into the rows, as the MERGE does."""
         if full or self.last is None:
@@ -90,7 +90,7 @@ class MemoryTarget(memory.MemoryTarget):
                 merged = merged.withMetadata(field.name, field.metadata)
         return self.commit(state, partial(self.store, merged))
 
-    def _merge_changes(self, found: Weighed, inserts: DataFrame) -> DataFrame:
+    def _merge_changes(self, found: CountedChanges, inserts: DataFrame) -> DataFrame:
         """Return the rows after updates, deletions and inserts; new columns are NULL in old rows."""
         changes, stored = found.changes, self.read_rows()
         if not found.others:

@@ -16,7 +16,7 @@ from pydantic_core import PydanticUndefined
 
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.functions import FUNCTIONS, ITEM_FUNCTIONS
+from airflow_merge_provider.core.merge_source.dtl.functions import FUNCTIONS, ITEM_FUNCTIONS
 from airflow_merge_provider.get_provider_info import get_provider_info
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.errors import ConfigError, Problem
-from airflow_merge_provider.core.joiner.asked import Asked
 from airflow_merge_provider.core.joiner.columns import Columns, columns, unused_renames
 from airflow_merge_provider.core.joiner.conditions import condition_problems, condition_warnings
 from airflow_merge_provider.core.joiner.hints import hint_problems, hint_warnings
 from airflow_merge_provider.core.joiner.keys import Keys, keys
+from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 from airflow_merge_provider.core.joiner.schema import Field, Schema
 from airflow_merge_provider.core.joiner.sinks import column_problems, place_problems
 
@@ -23,7 +23,7 @@ _LEAST = 2
 _SIDED = ("leftouterjoin", "rightouterjoin", "fullouterjoin")
 
 
-def problems(asked: Asked) -> list[Problem]:
+def problems(asked: ParsedOptions) -> list[Problem]:
     """Give every fault that can be known, in the order in which the properties are read."""
     found = [*_input_problems(asked), *_required_problems(asked)]
     key_fields, key_problems = keys(asked)
@@ -36,7 +36,7 @@ def problems(asked: Asked) -> list[Problem]:
     return [*_output_problems(asked, chosen), *column_problems(asked, output(asked) or ())]
 
 
-def warnings(asked: Asked) -> list[str]:
+def warnings(asked: ParsedOptions) -> list[str]:
     """Say what is allowed and probably not meant."""
     say, kind = asked.spelling, asked["join_type"]
     found = []
@@ -53,7 +53,7 @@ def warnings(asked: Asked) -> list[str]:
     return [*found, *condition_warnings(asked), *hint_warnings(asked)]
 
 
-def output(asked: Asked) -> Schema | None:
+def output(asked: ParsedOptions) -> Schema | None:
     """Give the fields that come out; None where columns or schemas are not known.
 
     A field may be null when its input need not be there, or when it may be null there (joiner spec §5.4).
@@ -69,7 +69,7 @@ def output(asked: Asked) -> Schema | None:
     return tuple(found)
 
 
-def _input_problems(asked: Asked) -> Iterator[Problem]:
+def _input_problems(asked: ParsedOptions) -> Iterator[Problem]:
     if "inputs" not in asked.values:
         return
     if len(asked.stages) < _LEAST:
@@ -99,7 +99,7 @@ def _reference_problems(ref: object, path: str) -> Iterator[Problem]:
         yield from error.problems
 
 
-def _required_problems(asked: Asked) -> Iterator[Problem]:
+def _required_problems(asked: ParsedOptions) -> Iterator[Problem]:
     given = asked["required_inputs"]
     for stage in dict.fromkeys(given or ()):
         if asked.stages and stage not in asked.stages:
@@ -111,7 +111,9 @@ def _required_problems(asked: Asked) -> Iterator[Problem]:
         yield asked.problem("required_inputs", "config", message, hint)
 
 
-def _addition_problems(asked: Asked, chosen: Columns | None, fields: Keys | None) -> Iterator[Problem]:
+def _addition_problems(
+    asked: ParsedOptions, chosen: Columns | None, fields: Keys | None
+) -> Iterator[Problem]:
     yield from _name_problems(asked, chosen)
     yield from _key_column_problems(asked, fields)
     yield from _expect_problems(asked)
@@ -125,7 +127,7 @@ def _addition_problems(asked: Asked, chosen: Columns | None, fields: Keys | None
         yield asked.problem("unmatched", "config", "this join leaves no row out", "leave it out")
 
 
-def _name_problems(asked: Asked, chosen: Columns | None) -> Iterator[Problem]:
+def _name_problems(asked: ParsedOptions, chosen: Columns | None) -> Iterator[Problem]:
     """Refuse added columns whose names are taken."""
     taken = {column.name.lower() for column in chosen or ()}
     added = [("key_columns", name) for name in asked["key_columns"] or ()]
@@ -136,7 +138,7 @@ def _name_problems(asked: Asked, chosen: Columns | None) -> Iterator[Problem]:
         taken.add(name.lower())
 
 
-def _key_column_problems(asked: Asked, fields: Keys | None) -> Iterator[Problem]:
+def _key_column_problems(asked: ParsedOptions, fields: Keys | None) -> Iterator[Problem]:
     """Refuse names that are not one per clause, and keys of several types (decimals of several sizes)."""
     names = asked["key_columns"]
     if names is None or fields is None:
@@ -157,7 +159,7 @@ def _key_column_problems(asked: Asked, fields: Keys | None) -> Iterator[Problem]
             yield asked.problem("key_columns", "config", message, "one column needs one type: cast upstream")
 
 
-def _expect_problems(asked: Asked) -> Iterator[Problem]:
+def _expect_problems(asked: ParsedOptions) -> Iterator[Problem]:
     expected = asked["expect"] or {}
     if expected and (asked.cross or asked.advanced):
         yield asked.problem("expect", "config", "only a join by keys can be guarded", "leave it out")
@@ -169,13 +171,13 @@ def _expect_problems(asked: Asked) -> Iterator[Problem]:
             yield asked.problem("expect", "config", message, "say it of the others")
 
 
-def driving(asked: Asked) -> str | None:
+def driving(asked: ParsedOptions) -> str | None:
     """Give the input with which ``expect`` compares: the first required one, else the first."""
     required = [stage for stage in asked.stages if stage in asked.required]
     return next(iter([*required, *asked.stages]), None)
 
 
-def _output_problems(asked: Asked, chosen: Columns | None) -> Iterator[Problem]:
+def _output_problems(asked: ParsedOptions, chosen: Columns | None) -> Iterator[Problem]:
     """Compare the declared schema with what comes out (joiner spec §5.5)."""
     if asked["output_schema"] is None:
         return
@@ -198,12 +200,12 @@ def _output_problems(asked: Asked, chosen: Columns | None) -> Iterator[Problem]:
             yield from _field_problems(asked, field, given)
 
 
-def _field_problems(asked: Asked, field: Field, given: Field) -> Iterator[Problem]:
+def _field_problems(asked: ParsedOptions, field: Field, given: Field) -> Iterator[Problem]:
     if given.type != field.type:
         yield _output_problem(asked, f"{field.name!r} is {field.type}, declared is {given.type}")
     if field.nullable and not given.nullable:
         yield _output_problem(asked, f"{field.name!r} must be nullable", "its input may lack it")
 
 
-def _output_problem(asked: Asked, message: str, hint: str = "declare what comes out") -> Problem:
+def _output_problem(asked: ParsedOptions, message: str, hint: str = "declare what comes out") -> Problem:
     return asked.problem("output_schema", "output_schema", message, hint)

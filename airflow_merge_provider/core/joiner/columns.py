@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_merge_provider.core.errors import Problem
-from airflow_merge_provider.core.joiner.asked import Asked
+from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 
 SELECTED, SELECT, DROP, RENAME = "selected_fields", "fields_to_select", "fields_to_drop", "fields_to_rename"
 _CATEGORY = "selected_field"
@@ -40,7 +40,7 @@ class Column:
 Columns = tuple[Column, ...]
 
 
-def columns(asked: Asked) -> tuple[Columns | None, list[Problem]]:
+def columns(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
     """Give the columns that come out; None where they are wrong or depend on schemas nobody knows."""
     lists = [field for field in _LISTS if asked[field]]
     if asked[SELECTED] and lists:
@@ -54,7 +54,7 @@ def columns(asked: Asked) -> tuple[Columns | None, list[Problem]]:
     return _by_lists(asked)
 
 
-def unused_renames(asked: Asked) -> list[str]:
+def unused_renames(asked: ParsedOptions) -> list[str]:
     """Give the renamed fields that are not among the selected: renaming them has no effect."""
     chosen = {(pick.stage, pick.field) for pick in _picks(asked, SELECT) if isinstance(pick, Column)}
     renamed = [pick for pick in _picks(asked, RENAME) if isinstance(pick, Column)]
@@ -75,14 +75,14 @@ def repeated(found: Sequence[Column], *, any_case: bool = False) -> dict[str, li
     return {group[-1].name: [column.source for column in group] for group in groups}
 
 
-def _both(asked: Asked, lists: Sequence[str]) -> Problem:
+def _both(asked: ParsedOptions, lists: Sequence[str]) -> Problem:
     names = " and ".join(asked.spelling(field) for field in lists)
     message = f"{asked.spelling(SELECTED)} cannot be given together with {names}"
     hint = f"{asked.spelling(SELECTED)} alone says all that the lists say"
     return asked.problem(SELECTED, "config", message, hint)
 
 
-def _selected(asked: Asked) -> tuple[Columns | None, list[Problem]]:
+def _selected(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
     found, problems = _checked(asked, SELECTED)
     if not found and not problems:
         message = f"{asked.spelling(SELECTED)} selects nothing"
@@ -91,7 +91,7 @@ def _selected(asked: Asked) -> tuple[Columns | None, list[Problem]]:
     return (None if problems else tuple(found)), problems
 
 
-def _by_lists(asked: Asked) -> tuple[Columns | None, list[Problem]]:
+def _by_lists(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
     """Drop or select first, rename last, all at once; without any list everything comes out (spec §5.2)."""
     chosen, problems = _checked(asked, SELECT)
     dropped, drop_problems = _checked(asked, DROP)
@@ -118,7 +118,7 @@ def _by_lists(asked: Asked) -> tuple[Columns | None, list[Problem]]:
     return (None if problems else tuple(chosen)), problems
 
 
-def _all_fields(asked: Asked) -> list[Column] | None:
+def _all_fields(asked: ParsedOptions) -> list[Column] | None:
     """Give every field of every input in declared order; None while a schema is missing."""
     found = []
     for stage in asked.stages:
@@ -129,7 +129,7 @@ def _all_fields(asked: Asked) -> list[Column] | None:
     return found
 
 
-def _checked(asked: Asked, field: str) -> tuple[list[Column], list[Problem]]:
+def _checked(asked: ParsedOptions, field: str) -> tuple[list[Column], list[Problem]]:
     """Give the elements of a list that name a field, and the faults of the others."""
     found, problems = [], []
     for pick in _picks(asked, field):
@@ -145,7 +145,7 @@ def _checked(asked: Asked, field: str) -> tuple[list[Column], list[Problem]]:
     return found, problems
 
 
-def _picks(asked: Asked, field: str) -> Iterator[Column | str]:
+def _picks(asked: ParsedOptions, field: str) -> Iterator[Column | str]:
     """Read the elements of a list; one that cannot be read is given as it is written."""
     for element in asked[field] or ():
         yield _pick(field, element) or str(element)
@@ -175,7 +175,7 @@ def _structured(field: str, element: Mapping[str, Any]) -> Column | None:
     return Column(stage, name, new)
 
 
-def _duplicates(asked: Asked, found: Sequence[Column], field: str) -> list[Problem]:
+def _duplicates(asked: ParsedOptions, found: Sequence[Column], field: str) -> list[Problem]:
     """Refuse names that come out twice, and those that a target cannot tell apart (spec §5.3)."""
     advice = "give one of them another name" if field == SELECTED else "drop or rename all but one"
     problems = [
@@ -194,7 +194,7 @@ def _duplicates(asked: Asked, found: Sequence[Column], field: str) -> list[Probl
     return problems
 
 
-def _repeats(asked: Asked, chosen: Iterable[Column]) -> list[Problem]:
+def _repeats(asked: ParsedOptions, chosen: Iterable[Column]) -> list[Problem]:
     sources = [column.source for column in chosen]
     return [
         asked.problem(
@@ -205,7 +205,7 @@ def _repeats(asked: Asked, chosen: Iterable[Column]) -> list[Problem]:
     ]
 
 
-def _renamed_twice(asked: Asked, renames: Iterable[Column]) -> list[Problem]:
+def _renamed_twice(asked: ParsedOptions, renames: Iterable[Column]) -> list[Problem]:
     names: dict[str, list[str]] = {}
     for column in renames:
         names.setdefault(column.source, []).append(column.name)
@@ -216,7 +216,9 @@ def _renamed_twice(asked: Asked, renames: Iterable[Column]) -> list[Problem]:
     ]
 
 
-def _dropped_and_renamed(asked: Asked, dropped: Iterable[Column], renames: Iterable[Column]) -> list[Problem]:
+def _dropped_and_renamed(
+    asked: ParsedOptions, dropped: Iterable[Column], renames: Iterable[Column]
+) -> list[Problem]:
     gone = {column.source for column in dropped}
     drop = asked.spelling(DROP)
     return [

@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from airflow_merge_provider.core.errors import Problem
-from airflow_merge_provider.core.joiner.asked import Asked
 from airflow_merge_provider.core.joiner.hints import IN_MEMORY
+from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 
 TYPE, EXPRESSION, ALIASES = "condition_type", "condition_expression", "input_aliases"
 _CATEGORY = "invalid_condition"
 _TWO = 2
 
 
-def aliases(asked: Asked) -> dict[str, str]:
+def aliases(asked: ParsedOptions) -> dict[str, str]:
     """Give the name of every input inside the expression."""
     given = dict(asked[ALIASES] or ())
     return {stage: given.get(stage, stage) for stage in asked.stages}
 
 
-def condition_problems(asked: Asked) -> Iterator[Problem]:
+def condition_problems(asked: ParsedOptions) -> Iterator[Problem]:
     """Tell what is wrong with an expression, as far as that shows without Spark."""
     yield from _alias_problems(asked)
     if not asked.advanced:
@@ -42,7 +42,7 @@ def condition_problems(asked: Asked) -> Iterator[Problem]:
         yield asked.problem(IN_MEMORY, "broadcast", message, "name the smaller input")
 
 
-def condition_warnings(asked: Asked) -> Iterator[str]:
+def condition_warnings(asked: ParsedOptions) -> Iterator[str]:
     """Say which properties an expression leaves unread, or which are unread without one."""
     if asked.advanced:
         unread = [name for name in ("join_keys", "num_partitions") if asked[name]]
@@ -55,7 +55,7 @@ def condition_warnings(asked: Asked) -> Iterator[str]:
     )
 
 
-def _alias_problems(asked: Asked) -> Iterator[Problem]:
+def _alias_problems(asked: ParsedOptions) -> Iterator[Problem]:
     pairs = asked[ALIASES] or ()
     for stage in dict.fromkeys(stage for stage, _ in pairs):
         if asked.stages and stage not in asked.stages:

@@ -1,10 +1,9 @@
-"""What is a join asked to do: the properties of both generations of the Joiner, and the operator's own.
-
-Source: joiner spec §3.
-"""
+"""Is this the join of the run before: equal signatures mean that equal inputs give equal rows."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -12,8 +11,8 @@ from pydantic import BeforeValidator, Field as Describe, ValidationError
 from pydantic_core import ErrorDetails
 
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
-from airflow_merge_provider.core.joiner import avro, checks, schema, written
-from airflow_merge_provider.core.joiner.asked import Asked, Spelling
+from airflow_merge_provider.core.joiner import avro, checks, option_parsing, schema
+from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions, Spelling
 from airflow_merge_provider.core.joiner.schema import Schemas
 from airflow_merge_provider.core.model import Config
 
@@ -30,12 +29,11 @@ Texts = str | list[str] | None
 Forms = str | list[str | dict[str, Any]] | dict[str, Any] | None
 Declared = str | list[list[Any] | dict[str, Any]] | dict[str, Any] | None
 Options = dict[str, str | int | float | bool] | None
-Names = Annotated[tuple[str, ...] | None, _read(written.names, Texts)]
-Elements = Annotated[tuple[Any, ...] | None, _read(written.elements, Forms)]
-Flag = Annotated[bool, _read(written.boolean, bool | str)]
-Positive = Annotated[int | None, _read(written.positive, int | str | None)]
-Number = Annotated[int | None, _read(written.integer, int | str | None)]
-
+Names = Annotated[tuple[str, ...] | None, _read(option_parsing.names, Texts)]
+Elements = Annotated[tuple[Any, ...] | None, _read(option_parsing.elements, Forms)]
+Flag = Annotated[bool, _read(option_parsing.boolean, bool | str)]
+Positive = Annotated[int | None, _read(option_parsing.positive, int | str | None)]
+Number = Annotated[int | None, _read(option_parsing.integer, int | str | None)]
 # What a fault of one property alone is called; everything else is "config" (joiner spec §7.2).
 _CATEGORIES = {
     "inputs": "input",
@@ -65,23 +63,23 @@ class JoinerConfig(Config):
 
     unknown_word: ClassVar[str] = "unknown property"
 
-    inputs: Annotated[dict[str, Any], _read(written.inputs, dict[str, Any] | list[str])] = Describe(
+    inputs: Annotated[dict[str, Any], _read(option_parsing.inputs, dict[str, Any] | list[str])] = Describe(
         description="What is joined: each input's name and its dataset, in the order of the output."
     )
     target: str | None = Describe(None, description="The dataset that the run writes.")
-    target_format: Annotated[Format, _read(written.word, str)] = Describe(
+    target_format: Annotated[Format, _read(option_parsing.word, str)] = Describe(
         "delta", description="How the target is stored: a Delta table, or a folder of files."
     )
-    target_options: Annotated[dict[str, str] | None, _read(written.options, Options)] = Describe(
+    target_options: Annotated[dict[str, str] | None, _read(option_parsing.options, Options)] = Describe(
         None, description="Spark's options of the files, for example `sep` of csv."
     )
     write_mode: Literal["overwrite", "append"] = Describe(
         "overwrite", description="Whether a run replaces the target's rows or adds to them."
     )
-    join_keys: Annotated[Any, _read(written.clauses, Forms)] = Describe(
+    join_keys: Annotated[Any, _read(option_parsing.clauses, Forms)] = Describe(
         None, description="The fields that are compared: `a.x = b.x & a.y = b.y`, every input once a clause."
     )
-    join_type: Annotated[JoinType | None, _read(written.join_type, str | None)] = Describe(
+    join_type: Annotated[JoinType | None, _read(option_parsing.join_type, str | None)] = Describe(
         None, description="The join's name; `outerjoin` or none leaves it to required_inputs."
     )
     num_of_inputs: Number = Describe(None, description="How many inputs there must be.")
@@ -98,14 +96,14 @@ class JoinerConfig(Config):
     in_memory_inputs: Names = Describe(
         None, description="The small inputs, of which every worker gets a copy."
     )
-    condition_type: Annotated[Literal["basic", "advanced"], _read(written.condition_type, str)] = Describe(
-        "basic", description="Whether keys are compared, or an expression decides."
+    condition_type: Annotated[Literal["basic", "advanced"], _read(option_parsing.condition_type, str)] = (
+        Describe("basic", description="Whether keys are compared, or an expression decides.")
     )
     condition_expression: str | None = Describe(
         None, description="The SQL expression over `<input>.<field>` that makes two rows match."
     )
-    input_aliases: Annotated[tuple[tuple[str, str], ...] | None, _read(written.aliases, Forms)] = Describe(
-        None, description="Names of the inputs inside the expression: `input=alias;other=alias`."
+    input_aliases: Annotated[tuple[tuple[str, str], ...] | None, _read(option_parsing.aliases, Forms)] = (
+        Describe(None, description="Names of the inputs inside the expression: `input=alias;other=alias`.")
     )
     distribution_enabled: Flag = Describe(
         default=False, description="Whether the rows of a skewed input are spread by a salt."
@@ -150,14 +148,14 @@ class JoinerConfig(Config):
         """Give a configuration under the names of the arguments, whichever names it has."""
         return Spelling(raw, cls.model_fields).fields(raw)
 
-    def asked(self, schemas: Schemas | None = None) -> Asked:
+    def asked(self, schemas: Schemas | None = None) -> ParsedOptions:
         """Give the configuration as the functions of this folder read it."""
-        return Asked(vars(self), Spelling({}, type(self).model_fields), schemas)
+        return ParsedOptions(vars(self), Spelling({}, type(self).model_fields), schemas)
 
     @classmethod
     def _examined(
         cls, raw: Mapping[str, Any], schemas: Schemas | None
-    ) -> tuple[Asked, Self | None, list[Problem]]:
+    ) -> tuple[ParsedOptions, Self | None, list[Problem]]:
         """Check every property by itself."""
         spelling = Spelling(raw, cls.model_fields)
         given = spelling.fields(raw)
@@ -171,8 +169,8 @@ class JoinerConfig(Config):
             details = error.errors(include_url=False)
             wrong = {str(detail["loc"][0]) for detail in details if detail["loc"]}
             found += [cls._spelled(detail, spelling) for detail in details]
-            return Asked(cls._known(given, wrong), spelling, schemas), None, found
-        return Asked(vars(config), spelling, schemas), config, found
+            return ParsedOptions(cls._known(given, wrong), spelling, schemas), None, found
+        return ParsedOptions(vars(config), spelling, schemas), config, found
 
     @classmethod
     def _spelled(cls, detail: ErrorDetails, spelling: Spelling) -> Problem:
@@ -213,3 +211,25 @@ def references(config: JoinerConfig) -> dict[str, Any]:
     inputs = {f"inputs.{stage}": ref for stage, ref in config.inputs.items()}
     written = {"target": config.target, "unmatched": config.unmatched}
     return {name: ref for name, ref in {**written, **inputs}.items() if ref is not None}
+
+
+# Hints, guards and the inputs' places (which the run compares by version) do not change the rows.
+_WITHOUT_EFFECT = frozenset({
+    "distribution_enabled",
+    "distribution_factor",
+    "distribution_stage_name",
+    "expect",
+    "in_memory_inputs",
+    "num_of_inputs",
+    "num_partitions",
+    "target",
+})  # fmt: skip
+
+
+def signature(config: JoinerConfig) -> str:
+    """Give a text that differs when the rows, the columns or the way they are written can."""
+    content = config.model_dump(mode="json", exclude=set(_WITHOUT_EFFECT))
+    # The order of the inputs is the order of the columns, which sorted keys would lose.
+    content["inputs"] = list(config.inputs.items())
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

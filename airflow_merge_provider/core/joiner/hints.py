@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from airflow_merge_provider.core.errors import Problem
-from airflow_merge_provider.core.joiner.asked import Asked
+from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 
 ENABLED, FACTOR, STAGE = "distribution_enabled", "distribution_factor", "distribution_stage_name"
 IN_MEMORY = "in_memory_inputs"
 _TWO = 2
 
 
-def hint_problems(asked: Asked) -> Iterator[Problem]:
+def hint_problems(asked: ParsedOptions) -> Iterator[Problem]:
     """Tell what is wrong with the hints."""
     for stage in dict.fromkeys(asked[IN_MEMORY] or ()):
         if asked.stages and stage not in asked.stages:
@@ -27,12 +27,12 @@ def hint_problems(asked: Asked) -> Iterator[Problem]:
         yield from _salting_problems(asked)
 
 
-def salted(asked: Asked) -> bool:
+def salted(asked: ParsedOptions) -> bool:
     """Tell whether the rows of one input get a salt: only where keys are compared."""
     return bool(asked[ENABLED]) and not asked.advanced and not asked.cross
 
 
-def hint_warnings(asked: Asked) -> Iterator[str]:
+def hint_warnings(asked: ParsedOptions) -> Iterator[str]:
     """Say which hints have no effect."""
     if asked[ENABLED] and not salted(asked):
         yield f"{asked.spelling(ENABLED)}: only joins by keys are salted"
@@ -49,7 +49,7 @@ def hint_warnings(asked: Asked) -> Iterator[str]:
         )
 
 
-def _salting_problems(asked: Asked) -> Iterator[Problem]:
+def _salting_problems(asked: ParsedOptions) -> Iterator[Problem]:
     factor, skewed = asked[FACTOR], asked[STAGE]
     if factor is None and FACTOR in asked.values:
         message = f"is required with {asked.spelling(ENABLED)}"

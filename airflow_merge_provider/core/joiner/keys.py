@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_merge_provider.core.errors import Problem
-from airflow_merge_provider.core.joiner.asked import Asked
+from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 from airflow_merge_provider.core.joiner.schema import comparable, same_key
 
 PROPERTY = "join_keys"
@@ -29,7 +29,7 @@ class _Fault:
     hint: str = _EXAMPLE
 
 
-def keys(asked: Asked) -> tuple[Keys | None, list[Problem]]:
+def keys(asked: ParsedOptions) -> tuple[Keys | None, list[Problem]]:
     """Give the key fields of every input, the i-th of all inputs being compared; None when they are wrong."""
     if asked.cross or asked.advanced:
         return {}, _uncalled(asked)
@@ -56,7 +56,7 @@ def keys(asked: Asked) -> tuple[Keys | None, list[Problem]]:
     return {stage: tuple(clause[stage] for clause in known) for stage in asked.stages}, []
 
 
-def _uncalled(asked: Asked) -> list[Problem]:
+def _uncalled(asked: ParsedOptions) -> list[Problem]:
     """Refuse keys where there is nothing to compare; an expression only leaves them unread."""
     if not asked.cross or not asked[PROPERTY]:
         return []
@@ -102,7 +102,7 @@ def _clause(parts: Iterable[str]) -> Iterator[Clause | _Fault]:
         yield tuple(found)
 
 
-def _clause_problems(asked: Asked, clauses: list[Clause]) -> Iterator[Problem]:
+def _clause_problems(asked: ParsedOptions, clauses: list[Clause]) -> Iterator[Problem]:
     """Tell what makes clauses unusable: every input has to stand in every clause exactly once."""
     if len({len(clause) for clause in clauses}) > 1:
         sizes = ", ".join(f"{len(clause)} in {_text(clause)}" for clause in clauses)
@@ -123,13 +123,13 @@ def _clause_problems(asked: Asked, clauses: list[Clause]) -> Iterator[Problem]:
                 yield asked.problem(PROPERTY, _CATEGORY, message, "once in every clause")
 
 
-def _by_stage(clause: Clause, asked: Asked) -> dict[str, str]:
+def _by_stage(clause: Clause, asked: ParsedOptions) -> dict[str, str]:
     """Give a clause's fields in the declared order of their inputs."""
     fields = dict(reversed(clause))
     return {stage: fields[stage] for stage in asked.stages if stage in fields}
 
 
-def _type_problems(asked: Asked, clause: Mapping[str, str]) -> Iterator[Problem]:
+def _type_problems(asked: ParsedOptions, clause: Mapping[str, str]) -> Iterator[Problem]:
     """Compare the type of the first input's field with that of each other."""
     typed = []
     for stage, field in clause.items():

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from airflow_merge_provider.core.joiner import checks
-from airflow_merge_provider.core.joiner.asked import Asked
 from airflow_merge_provider.core.joiner.columns import columns
 from airflow_merge_provider.core.joiner.conditions import EXPRESSION, aliases
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.hints import salted
 from airflow_merge_provider.core.joiner.keys import Keys, keys
+from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 from airflow_merge_provider.core.joiner.schema import Field, Schemas
 
 How = Literal["inner", "left", "full", "cross"]
@@ -155,7 +155,7 @@ def output_schema(planned: JoinPlan) -> tuple[Field, ...]:
     return (*fields, Field(planned.indicator, "array<string>", nullable=False))
 
 
-def _order(asked: Asked) -> tuple[str, ...]:
+def _order(asked: ParsedOptions) -> tuple[str, ...]:
     """Put the required inputs first, those in memory last among them: then only the others are shuffled."""
     in_memory = set(asked["in_memory_inputs"] or ())
     skewed = asked["distribution_stage_name"] if salted(asked) else None
@@ -166,7 +166,7 @@ def _order(asked: Asked) -> tuple[str, ...]:
     return tuple(sorted(asked.stages, key=rank))
 
 
-def _how(asked: Asked, stage: str) -> How:
+def _how(asked: ParsedOptions, stage: str) -> How:
     if asked.cross:
         return "cross"
     if stage in asked.required:
@@ -174,13 +174,13 @@ def _how(asked: Asked, stage: str) -> How:
     return "left" if asked.required else "full"
 
 
-def _null_keys(asked: Asked, stage: str, names: tuple[str, ...]) -> tuple[bool, ...]:
+def _null_keys(asked: ParsedOptions, stage: str, names: tuple[str, ...]) -> tuple[bool, ...]:
     """Tell of an input's key fields whether there may be a null that matches another."""
     nullable = {field.name: field.nullable for field in asked.schema(stage) or ()}
     return tuple(bool(asked["join_null_keys"]) and nullable[name] for name in names)
 
 
-def _outputs(asked: Asked) -> tuple[Output, ...]:
+def _outputs(asked: ParsedOptions) -> tuple[Output, ...]:
     """Pair the columns with their fields; a declared schema gives the order and may widen nullability."""
     chosen, fields = columns(asked)[0] or (), checks.output(asked) or ()
     found = {
@@ -193,7 +193,7 @@ def _outputs(asked: Asked) -> tuple[Output, ...]:
     return tuple(Output(found[field.name].stage, found[field.name].source, field) for field in declared)
 
 
-def _key_columns(asked: Asked, key_fields: Keys) -> tuple[Field, ...]:
+def _key_columns(asked: ParsedOptions, key_fields: Keys) -> tuple[Field, ...]:
     """Give the columns that show the key; it is null only where no input with such a row could have it."""
     found = []
     for place, name in enumerate(asked["key_columns"] or ()):
@@ -207,7 +207,7 @@ def _key_columns(asked: Asked, key_fields: Keys) -> tuple[Field, ...]:
     return tuple(found)
 
 
-def _unique(asked: Asked) -> tuple[str, ...]:
+def _unique(asked: ParsedOptions) -> tuple[str, ...]:
     """Give the inputs in which no key may repeat."""
     expected = asked["expect"] or {}
     first = checks.driving(asked)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.errors import ConfigError, Problem
-from airflow_merge_provider.core.joiner.asked import Asked
+from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 from airflow_merge_provider.core.joiner.schema import Field, Schema, parts
 
 FORMAT = "target_format"
@@ -22,7 +22,7 @@ _REFUSED = {
 }
 
 
-def place_problems(asked: Asked) -> Iterator[Problem]:
+def place_problems(asked: ParsedOptions) -> Iterator[Problem]:
     """Tell what is wrong with a target of files, as far as its name and its format show it."""
     kind, target = asked[FORMAT], asked["target"]
     if asked["target_options"] and kind == "delta":
@@ -39,7 +39,7 @@ def place_problems(asked: Asked) -> Iterator[Problem]:
         yield asked.problem("target", "config", message, "write a bare id or a location, or choose delta")
 
 
-def column_problems(asked: Asked, chosen: Schema) -> Iterator[Problem]:
+def column_problems(asked: ParsedOptions, chosen: Schema) -> Iterator[Problem]:
     """Tell which columns the target's format cannot hold; ``chosen`` are those of the inputs."""
     kind = asked[FORMAT]
     if not asked["target"] or kind in {None, "delta"}:
@@ -77,7 +77,7 @@ def _keyed(written: str) -> Iterator[tuple[str, str]]:
         yield from _keyed(each)
 
 
-def _said_by(asked: Asked) -> str:
+def _said_by(asked: ParsedOptions) -> str:
     """Name the property that chooses the columns."""
     lists = ("fields_to_select", "fields_to_drop", "fields_to_rename")
     return next((each for each in lists if asked[each]), "selected_fields")

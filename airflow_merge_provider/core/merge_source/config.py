@@ -12,13 +12,13 @@ from pydantic_core import ErrorDetails
 from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.merge_source import survivorship
+from airflow_merge_provider.core.merge_source.dtl.expressions import ExpressionError, calls
 from airflow_merge_provider.core.merge_source.equality import (
     aliases_of,
     repeated_rules,
     rules_of,
     side,
 )
-from airflow_merge_provider.core.merge_source.expressions import ExpressionError, calls
 from airflow_merge_provider.core.model import Config
 
 DEFAULT_MAX_MERGED = 50_000

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from airflow_merge_provider.core.merge_source.expressions import (
+from airflow_merge_provider.core.merge_source.dtl.expressions import (
     Expression,
     ExpressionError,
     foreign_words,

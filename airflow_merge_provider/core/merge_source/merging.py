@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from airflow_merge_provider.core.merge_source.dtl.values import as_list, distinct_values
 from airflow_merge_provider.core.merge_source.identity import Member, output_id
-from airflow_merge_provider.core.merge_source.values import as_list, distinct_values
 
 IDS, REPLACED, MERGED = "$ids", "$replaced", "$merged"
 Entity = Mapping[str, Any]

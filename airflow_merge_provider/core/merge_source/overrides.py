@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean
+from airflow_merge_provider.core.merge_source.dtl.expressions import Path
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
-from airflow_merge_provider.core.merge_source.expressions import Path
 from airflow_merge_provider.core.merge_source.identity import Member
 
 COLUMNS = ("kind", "left", "right", "reason", "author", "until")

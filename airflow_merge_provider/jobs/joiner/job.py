@@ -12,10 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
-from airflow_merge_provider.core.joiner.asked import Spelling
-from airflow_merge_provider.core.joiner.config import JoinerConfig, warnings
+from airflow_merge_provider.core.joiner.config import JoinerConfig, signature, warnings
 from airflow_merge_provider.core.joiner.counts import COUNTS
-from airflow_merge_provider.core.joiner.fingerprint import signature
+from airflow_merge_provider.core.joiner.parsed_options import Spelling
 from airflow_merge_provider.core.joiner.plan import JoinPlan, output_schema, plan
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts

@@ -22,8 +22,6 @@ COUNTED = f"{PREFIX}counted"
 WEIGHT = f"{PREFIX}weight"
 MARKS = (ACTION, COUNTED, WEIGHT)
 INSERT, UPDATE, DELETE, NOTHING = "insert", "update", "delete", "nothing"
-
-
 Remembers = Literal["never", "unchanged", "always"]
 
 
@@ -89,49 +87,51 @@ class Changes:
         ]
 
 
-def acting(rows: DataFrame, action: Column | str, counted: Column | str | None, weight: int = 1) -> DataFrame:
+def add_action(
+    rows: DataFrame, action: Column | str, counted: Column | str | None, weight: int = 1
+) -> DataFrame:
     """Give rows an action and what they count as."""
     return rows.select(
         "*",
-        _value(action).alias(ACTION),
-        _value(counted).cast("string").alias(COUNTED),
+        _to_column(action).alias(ACTION),
+        _to_column(counted).cast("string").alias(COUNTED),
         F.lit(weight).cast("bigint").alias(WEIGHT),
     )
 
 
-def completed(thin: DataFrame, stored: DataFrame, by: Sequence[str]) -> DataFrame:
+def complete_rows(thin: DataFrame, stored: DataFrame, by: Sequence[str]) -> DataFrame:
     """Give stored rows whole, with what ``thin`` says anew of those that it names."""
     said = [name for name in thin.columns if name not in by]
     return stored.drop(*said).join(thin, list(by))
 
 
-def mapped(words: Mapping[str, str], word: Column) -> Column:
+def map_values(words: Mapping[str, str], word: Column) -> Column:
     """Give the word that stands for another one."""
     return F.create_map(*[F.lit(each) for pair in words.items() for each in pair])[word]
 
 
-def counting(rows: DataFrame, counted: str) -> DataFrame:
+def count_only(rows: DataFrame, counted: str) -> DataFrame:
     """Give one row that changes nothing and says how many rows there are."""
     return rows.agg(F.count("*").alias(WEIGHT)).select(
         F.lit(NOTHING).alias(ACTION), F.lit(counted).alias(COUNTED), WEIGHT
     )
 
 
-def union(frames: Sequence[DataFrame]) -> DataFrame:
+def union_rows(frames: Sequence[DataFrame]) -> DataFrame:
     """Put rows together; a column that one of the frames does not have is NULL there."""
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
-def same(names: Sequence[str], one: str, other: str) -> Column:
+def is_same(names: Sequence[str], one: str, other: str) -> Column:
     """Compare columns of two aliased frames; NULL equals NULL."""
     pairs = zip(refer(names, one), refer(names, other), strict=True)
     return every(left.eqNullSafe(right) for left, right in pairs)
 
 
-def differing(fields: Sequence[StructField], one: str, other: str) -> Column:
+def is_differing(fields: Sequence[StructField], one: str, other: str) -> Column:
     """Tell whether two aliased frames differ in any of the columns."""
     return some(~comparable(field, one).eqNullSafe(comparable(field, other)) for field in fields)
 
 
-def _value(given: Column | str | None) -> Column:
+def _to_column(given: Column | str | None) -> Column:
     return given if isinstance(given, Column) else F.lit(given)

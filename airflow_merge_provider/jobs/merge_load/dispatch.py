@@ -16,28 +16,30 @@ from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, read_dataset
 from airflow_merge_provider.jobs.merge_load.columns import require
-from airflow_merge_provider.jobs.merge_load.intake import filtered
 from airflow_merge_provider.jobs.merge_load.report import build_details
+from airflow_merge_provider.jobs.merge_load.staging import filter_source
 from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from airflow_merge_provider.jobs.spark.sql import column
 
 # A column with more values than this was hardly meant to name tables.
-_MOST_TABLES = 200
+_VALUES_MAX = 200
 _TABLES_MAX = 20
 # Of several tables, the report names the mode that does most.
 _MODES: tuple[RunMode, ...] = ("full", "initial", "incremental", "noop")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*\Z")
 
 
-def parts(spark: SparkSession, pinned: PinnedDataset, config: AnyLoad, target: Dataset) -> dict[str, Dataset]:
+def find_parts(
+    spark: SparkSession, pinned: PinnedDataset, config: AnyLoad, target: Dataset
+) -> dict[str, Dataset]:
     """Give the target of each value, in the order of their names.
 
     :raises DataError: when a value cannot be the name of a table, or there are too many.
     """
     by, name = str(config.dispatch_by), f"the source {pinned.dataset.id}"
-    source = filtered(read_dataset(spark, pinned), config.source_filter)
+    source = filter_source(read_dataset(spark, pinned), config.source_filter)
     require(source, [by], name)
-    found = source.select(column(by).cast("string").alias("value")).distinct().limit(_MOST_TABLES + 1)
+    found = source.select(column(by).cast("string").alias("value")).distinct().limit(_VALUES_MAX + 1)
     values = [row["value"] for row in found.collect()]
     wrong = sorted(repr(value) for value in values if value is None or not _NAME.match(value))
     problems = []
@@ -45,8 +47,8 @@ def parts(spark: SparkSession, pinned: PinnedDataset, config: AnyLoad, target: D
         message = f"{name} has the value {wrong[0]} in {by!r}, which is no name of a table"
         hint = "names have letters, digits, _ and -; filter others out with source_filter"
         problems.append(Problem("dispatch_by", "value", message, hint))
-    if len(values) > _MOST_TABLES:
-        message = f"{name} has more than {_MOST_TABLES} values in {by!r}"
+    if len(values) > _VALUES_MAX:
+        message = f"{name} has more than {_VALUES_MAX} values in {by!r}"
         problems.append(Problem("dispatch_by", "many", message, "dispatch by a column with few values"))
     spelled: dict[str, str] = {}
     for value in sorted(value for value in values if value is not None):
@@ -56,7 +58,7 @@ def parts(spark: SparkSession, pinned: PinnedDataset, config: AnyLoad, target: D
             problems.append(Problem("dispatch_by", "value", message, "spell them alike upstream"))
     if problems:
         raise DataError.of(problems)
-    return {value: _inside(target, value) for value in sorted(values)}
+    return {value: _nest_dataset(target, value) for value in sorted(values)}
 
 
 def merge_reports(reports: Mapping[str, Mapping[str, Any]], reporter: RunReporter) -> dict[str, Any]:
@@ -91,7 +93,7 @@ def _add_up(parts: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:
     return sums
 
 
-def _inside(target: Dataset, name: str) -> Dataset:
+def _nest_dataset(target: Dataset, name: str) -> Dataset:
     path = None if target.path is None else f"{target.path}/{name}"
     table = None if target.table is None else f"{target.table}.{name}"
     return replace(target, id=f"{target.id}/{name}", path=path, table=table)

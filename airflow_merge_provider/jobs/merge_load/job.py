@@ -32,10 +32,7 @@ from airflow_merge_provider.core.run_mode import (
 )
 from airflow_merge_provider.core.source_offset import is_same_reads, write_offsets
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
-from airflow_merge_provider.jobs.merge_load import dispatch, invariants, nested
-from airflow_merge_provider.jobs.merge_load.history import LATE
-from airflow_merge_provider.jobs.merge_load.intake import SMALL, Intake, filtered, take_in
-from airflow_merge_provider.jobs.merge_load.memory import TIMES
+from airflow_merge_provider.jobs.merge_load import dispatch, nested
 from airflow_merge_provider.jobs.merge_load.nested import ListTables, Nested
 from airflow_merge_provider.jobs.merge_load.report import (
     add_elements,
@@ -43,10 +40,19 @@ from airflow_merge_provider.jobs.merge_load.report import (
     build_details,
     count_rows,
 )
-from airflow_merge_provider.jobs.merge_load.snapshot import ENDED, VALID
+from airflow_merge_provider.jobs.merge_load.scd2 import invariants
+from airflow_merge_provider.jobs.merge_load.scd2.history import LATE
+from airflow_merge_provider.jobs.merge_load.scd2.load_times import TIMES
+from airflow_merge_provider.jobs.merge_load.scd2.snapshot import ENDED, VALID
+from airflow_merge_provider.jobs.merge_load.staging import (
+    SMALL_LOAD_MAX_ROWS,
+    StagedLoad,
+    filter_source,
+    stage_load,
+)
 from airflow_merge_provider.jobs.merge_load.strategies import Strategy, require_shape, strategy_of
 from airflow_merge_provider.jobs.merge_load.target import DeltaTarget, Target
-from airflow_merge_provider.jobs.merge_load.writing import Weighed
+from airflow_merge_provider.jobs.merge_load.writing import CountedChanges
 from airflow_merge_provider.jobs.run.change_limit import check_change_limit
 from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun, RunCommit
 from airflow_merge_provider.jobs.run.progress import Progress
@@ -70,7 +76,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     config = load_config(request.config)
     target = resolve(config.target, request.warehouse, at="target")
     if isinstance(config, Scd2CheckConfig):
-        return invariants.run(spark, request, config, target, progress)
+        return invariants.run_check(spark, request, config, target, progress)
     source = resolve(config.source, request.warehouse, at="source")
     with progress.step("resolve inputs"):
         pinned = pin_dataset(spark, source)
@@ -115,7 +121,7 @@ def _load_parts(
 ) -> dict[str, Any]:
     """Run once for each table that the rows name, in the order of their names."""
     with progress.step("dispatch"):
-        parts = dispatch.parts(spark, pinned, config, target)
+        parts = dispatch.find_parts(spark, pinned, config, target)
     reporter = RunReporter(spark, request, progress, COUNTS, target, {pinned.dataset.id: pinned}, None)
     if not parts and request.until != "plan" and _skips(config, pinned.dataset):
         return reporter.build_noop(_NO_ROWS)
@@ -224,13 +230,13 @@ class _Load:
         schema = None if stored is None else stored.schema
         with ExitStack() as held:
             with self.reporter.progress.step("read"):
-                source = filtered(read_dataset(self.spark, self.pinned), config.source_filter)
+                source = filter_source(read_dataset(self.spark, self.pinned), config.source_filter)
                 if self.part is not None:
                     source = source.where(column(str(config.dispatch_by)).cast("string") == self.part)
                 lists = Nested.of(source, config) if config.nested == "tables" else None
                 rows = source if lists is None else lists.rows
                 name = self.pinned.dataset.id
-                taken = take_in(
+                taken = stage_load(
                     rows, name, config, strategy.wanted, stored=schema, added=strategy.added, held=held
                 )
             self.reporter.warn(taken.said)
@@ -250,13 +256,13 @@ class _Load:
                 return self.reporter.build(result, changed=True)
             return self._write(found, result, strategy, lists)
 
-    def _count_rows(self, found: Weighed) -> RowCounts:
+    def _count_rows(self, found: CountedChanges) -> RowCounts:
         before = self.reporter.rows_before
         if self.is_full:
             return RowCounts.overwrite(before=before, after=found.inserts)
         return RowCounts.change(before=before, **count_rows(found))
 
-    def _weigh(self, found: Weighed) -> Risk:
+    def _weigh(self, found: CountedChanges) -> Risk:
         """Weigh the run against the rows that the target holds."""
         if self.last is None:
             return Risk(0, 0)
@@ -266,13 +272,13 @@ class _Load:
         return Risk(found.inserts + found.others, before)
 
     @contextmanager
-    def _planning(self, taken: Intake) -> Iterator[None]:
+    def _planning(self, taken: StagedLoad) -> Iterator[None]:
         """Plan the joins of few rows once; those of a lazy strategy may be many, which it counts meanwhile.
 
         A plan that is made anew may leave out a side that turned out to be empty, and what was to be counted
         there with it: Spark would wait for the count.
         """
-        once = taken.wanted.lazy or taken.loaded < SMALL
+        once = taken.wanted.lazy or taken.loaded < SMALL_LOAD_MAX_ROWS
         conf = adaptive_execution_disabled(self.spark) if once and self.last is not None else {}
         left_out = self.spark.conf.get(_LEFT_OUT, None)
         conf[_LEFT_OUT] = f"{left_out},{_EMPTY_SIDES}" if left_out else _EMPTY_SIDES
@@ -289,7 +295,7 @@ class _Load:
         return stored
 
     def _write(
-        self, found: Weighed, result: RunResult, strategy: Strategy, lists: Nested | None
+        self, found: CountedChanges, result: RunResult, strategy: Strategy, lists: Nested | None
     ) -> dict[str, Any]:
         """Write the side tables first, then make the run's one commit if there is anything to write."""
         changed = not found.empty or self.is_full
@@ -348,7 +354,7 @@ def _skips(config: AnyLoad, source: Dataset) -> bool:
     return config.empty_load == "skip"
 
 
-def _require_in_time(found: Weighed, config: AnyLoad, boundary: datetime, target: Dataset) -> None:
+def _require_in_time(found: CountedChanges, config: AnyLoad, boundary: datetime, target: Dataset) -> None:
     """Refuse a load that is older than what it would change.
 
     :raises DataError: when it is.
@@ -362,7 +368,7 @@ def _require_in_time(found: Weighed, config: AnyLoad, boundary: datetime, target
         raise DataError.of([Problem("boundary_timestamp", "late", message, way_out)])
 
 
-def _require_few_endings(found: Weighed, config: AnyLoad) -> None:
+def _require_few_endings(found: CountedChanges, config: AnyLoad) -> None:
     """Refuse a snapshot that would end more than it may.
 
     :raises DataError: when it would.

@@ -9,34 +9,34 @@ from pyspark.sql.types import StructField
 
 from airflow_merge_provider.core.merge_load.keyed import UpsertConfig
 from airflow_merge_provider.core.merge_load.load import columns_of
-from airflow_merge_provider.jobs.merge_load.area import within
 from airflow_merge_provider.jobs.merge_load.changes import (
     DELETE,
     INSERT,
     PREFIX,
     UPDATE,
     Changes,
-    acting,
-    differing,
-    mapped,
-    same,
-    union,
+    add_action,
+    is_differing,
+    is_same,
+    map_values,
+    union_rows,
 )
 from airflow_merge_provider.jobs.merge_load.columns import refer
-from airflow_merge_provider.jobs.merge_load.intake import FLAGGED, Intake, Wanted
-from airflow_merge_provider.jobs.merge_load.writing import Weighed, all_new, of_load
+from airflow_merge_provider.jobs.merge_load.snapshot_scope import is_within_scope
+from airflow_merge_provider.jobs.merge_load.staging import FLAGGED, StagedLoad, StagingRequirements
+from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, count_load, insert_all
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 
 _FOUND = f"{PREFIX}found"
 _COUNTED_AS = {INSERT: "inserted", UPDATE: "updated", DELETE: "deleted"}
 
 
-def wanted(config: UpsertConfig) -> Wanted:
+def build_requirements(config: UpsertConfig) -> StagingRequirements:
     """Say what the load needs of its rows: each key once, and never NULL."""
     keys = config.primary_key or ()
     groups = config.merge_key if config.variant == "cdc" and config.destination_scope is None else None
     version = config.row_version_column_name if config.skip_unchanged_rows else None
-    return Wanted(
+    return StagingRequirements(
         required=columns_of(keys, groups, version),
         keys=columns_of(keys, groups),
         unique=keys,
@@ -45,14 +45,16 @@ def wanted(config: UpsertConfig) -> Wanted:
     )
 
 
-def found(taken: Intake, stored: DataFrame | None, config: UpsertConfig, held: ExitStack) -> Weighed:
+def find_changes(
+    taken: StagedLoad, stored: DataFrame | None, config: UpsertConfig, held: ExitStack
+) -> CountedChanges:
     """Compare the load with what is stored, and weigh what differs."""
     if stored is None:
-        return all_new(taken, taken.plain, taken.layout.names, "inserted", held)
-    return of_load(taken, changes(taken, stored, config), held)
+        return insert_all(taken, taken.plain, taken.layout.names, "inserted", held)
+    return count_load(taken, compare_rows(taken, stored, config), held)
 
 
-def changes(taken: Intake, stored: DataFrame, config: UpsertConfig) -> Changes:
+def compare_rows(taken: StagedLoad, stored: DataFrame, config: UpsertConfig) -> Changes:
     """Compare the load with what is stored. Source: merge_load spec §5, §9.6.
 
     A flagged row without a match is never inserted; insert-only never touches what is stored.
@@ -63,17 +65,17 @@ def changes(taken: Intake, stored: DataFrame, config: UpsertConfig) -> Changes:
     if config.variant == "insert-only":
         met = stored.join(taken.near(keys), list(keys), "left_semi").select(*refer(keys))
         new = taken.plain.join(met, list(keys), "left_anti")
-        return Changes(acting(new.select(*refer(names)), INSERT, "inserted"), address, names)
+        return Changes(add_action(new.select(*refer(names)), INSERT, "inserted"), address, names)
     rows = [_inserts_and_updates(taken, stored, config)]
     if config.variant == "cdc":
-        absent = within(stored, taken.every, config).join(taken.rows, list(keys), "left_anti")
-        rows.append(acting(absent.select(*refer(keys)), DELETE, "deleted"))
-    return Changes(union(rows), address, names)
+        absent = is_within_scope(stored, taken.every, config).join(taken.rows, list(keys), "left_anti")
+        rows.append(add_action(absent.select(*refer(keys)), DELETE, "deleted"))
+    return Changes(union_rows(rows), address, names)
 
 
-def _inserts_and_updates(taken: Intake, stored: DataFrame, config: UpsertConfig) -> DataFrame:
+def _inserts_and_updates(taken: StagedLoad, stored: DataFrame, config: UpsertConfig) -> DataFrame:
     keys = list(config.primary_key or ())
-    compared = _compared(taken, config)
+    compared = _pair_rows(taken, config)
     # The stored side is cut to the load's keys first: that join has a small right side, which is broadcast.
     met = stored.join(taken.near(keys), keys, "left_semi")
     needed = columns_of(keys, config.sequence_by, (field.name for field in compared))
@@ -81,9 +83,9 @@ def _inserts_and_updates(taken: Intake, stored: DataFrame, config: UpsertConfig)
     met = met.select(*refer(held)).withColumn(_FOUND, F.lit(True))
     for name in taken.layout.new:
         met = met.withColumn(name, cast_to(F.lit(None), taken.rows.schema[name].dataType))
-    pairs = taken.rows.alias("s").join(met.alias("t"), same(keys, "s", "t"), "left")
+    pairs = taken.rows.alias("s").join(met.alias("t"), is_same(keys, "s", "t"), "left")
     found, flagged = F.col(f"t.{_FOUND}").isNotNull(), F.col(f"s.{FLAGGED}")
-    changed = differing(compared, "s", "t") if config.skip_unchanged_rows else F.lit(True)
+    changed = is_differing(compared, "s", "t") if config.skip_unchanged_rows else F.lit(True)
     older = F.lit(False)
     if config.sequence_by is not None:
         # NULL is the lowest of all, on both sides.
@@ -97,11 +99,11 @@ def _inserts_and_updates(taken: Intake, stored: DataFrame, config: UpsertConfig)
     )
     pairs = pairs.select(*refer(taken.layout.names, "s"), action.alias(_FOUND))
     pairs = pairs.where(F.col(_FOUND).isNotNull())
-    rows = acting(pairs, F.col(_FOUND), mapped(_COUNTED_AS, F.col(_FOUND)))
+    rows = add_action(pairs, F.col(_FOUND), map_values(_COUNTED_AS, F.col(_FOUND)))
     return rows.drop(_FOUND)
 
 
-def _compared(taken: Intake, config: UpsertConfig) -> list[StructField]:
+def _pair_rows(taken: StagedLoad, config: UpsertConfig) -> list[StructField]:
     """Give the columns whose difference makes a row a changed one."""
     if config.row_version_column_name is not None and config.skip_unchanged_rows:
         return taken.layout.of([config.row_version_column_name])

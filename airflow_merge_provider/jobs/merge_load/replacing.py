@@ -8,7 +8,6 @@ from pyspark.sql import DataFrame, functions as F
 
 from airflow_merge_provider.core.merge_load.keyed import DeleteInsertConfig
 from airflow_merge_provider.core.merge_load.load import columns_of
-from airflow_merge_provider.jobs.merge_load.area import in_scope
 from airflow_merge_provider.jobs.merge_load.changes import (
     DELETE,
     INSERT,
@@ -16,70 +15,78 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     PREFIX,
     WEIGHT,
     Changes,
-    acting,
-    union,
+    add_action,
+    union_rows,
 )
 from airflow_merge_provider.jobs.merge_load.columns import content_hash, refer
-from airflow_merge_provider.jobs.merge_load.intake import CONTENT, SMALL, Intake, Wanted
-from airflow_merge_provider.jobs.merge_load.writing import Weighed, all_new, of_load
+from airflow_merge_provider.jobs.merge_load.snapshot_scope import filter_scope
+from airflow_merge_provider.jobs.merge_load.staging import (
+    CONTENT,
+    SMALL_LOAD_MAX_ROWS,
+    StagedLoad,
+    StagingRequirements,
+)
+from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, count_load, insert_all
 from airflow_merge_provider.jobs.spark.expressions import add_columns, cast_to
 from airflow_merge_provider.jobs.spark.sql import column
 
 _STORED, _LOADED = f"{PREFIX}stored", f"{PREFIX}loaded"
 
 
-def wanted(config: DeleteInsertConfig) -> Wanted:
+def build_requirements(config: DeleteInsertConfig) -> StagingRequirements:
     """Say what the load needs of its rows: keys without NULL, and the best row of each primary key."""
     groups = None if config.destination_scope is not None else config.merge_key
     keys = columns_of(config.primary_key, groups)
     unique = () if config.deduplicated or config.primary_key is None else config.primary_key
-    return Wanted(required=keys, keys=keys, unique=unique, ranked=bool(unique))
+    return StagingRequirements(required=keys, keys=keys, unique=unique, ranked=bool(unique))
 
 
-def found(taken: Intake, stored: DataFrame | None, config: DeleteInsertConfig, held: ExitStack) -> Weighed:
+def find_changes(
+    taken: StagedLoad, stored: DataFrame | None, config: DeleteInsertConfig, held: ExitStack
+) -> CountedChanges:
     """Compare what is to be replaced with the load, and weigh what differs."""
     if stored is None or config.appends:
-        return all_new(taken, taken.plain, taken.layout.names, "inserted", held)
-    return of_load(taken, changes(taken, stored, config), held)
+        return insert_all(taken, taken.plain, taken.layout.names, "inserted", held)
+    return count_load(taken, compare_rows(taken, stored, config), held)
 
 
-def changes(taken: Intake, stored: DataFrame, config: DeleteInsertConfig) -> Changes:
+def compare_rows(taken: StagedLoad, stored: DataFrame, config: DeleteInsertConfig) -> Changes:
     """Compare what is to be replaced with what replaces it. Source: merge_load spec §4.
 
     Rows that are on both sides, equally often, are left alone.
     """
-    gone = _replaced(_with_new_columns(stored, taken), taken, config)
+    gone = _replace_groups(_with_new_columns(stored, taken), taken, config)
     gone = gone.withColumn(CONTENT, content_hash(taken.layout.fields))
     if config.merge_key is None and config.destination_scope is None:
-        return _by_key(taken, gone, config)
-    return _by_content(taken, gone)
+        return _pair_by_key(taken, gone, config)
+    return _pair_by_content(taken, gone)
 
 
-def _with_new_columns(stored: DataFrame, taken: Intake) -> DataFrame:
+def _with_new_columns(stored: DataFrame, taken: StagedLoad) -> DataFrame:
     new = {name: cast_to(F.lit(None), taken.rows.schema[name].dataType) for name in taken.layout.new}
     return add_columns(stored, new)
 
 
-def _replaced(stored: DataFrame, taken: Intake, config: DeleteInsertConfig) -> DataFrame:
+def _replace_groups(stored: DataFrame, taken: StagedLoad, config: DeleteInsertConfig) -> DataFrame:
     """Give the stored rows in the load's scope, or with one of its keys; flagged rows count as loaded."""
     if config.destination_scope is not None:
-        return in_scope(stored, taken.every, config.destination_scope)
+        return filter_scope(stored, taken.every, config.destination_scope)
     found, rest = [], stored
     for keys in (config.primary_key, config.merge_key):
         if keys is not None:
             loaded = taken.every.select(*refer(keys))
             # Groups have many rows each, keys have one.
             loaded = loaded.distinct() if keys == config.merge_key else loaded
-            loaded = F.broadcast(loaded) if taken.loaded < SMALL else loaded
+            loaded = F.broadcast(loaded) if taken.loaded < SMALL_LOAD_MAX_ROWS else loaded
             found.append(rest.join(loaded, list(keys), "left_semi"))
             rest = rest.join(loaded, list(keys), "left_anti")
-    return union(found)
+    return union_rows(found)
 
 
-def _by_key(taken: Intake, gone: DataFrame, config: DeleteInsertConfig) -> Changes:
+def _pair_by_key(taken: StagedLoad, gone: DataFrame, config: DeleteInsertConfig) -> Changes:
     """Address stored rows by primary key: a key whose rows differ is deleted and inserted."""
     keys = list(config.primary_key or ())
-    sides = union(
+    sides = union_rows(
         [
             gone.select(*refer(keys), column(CONTENT).alias(_STORED)),
             taken.live.select(*refer(keys), column(CONTENT).alias(_LOADED)),
@@ -89,19 +96,19 @@ def _by_key(taken: Intake, gone: DataFrame, config: DeleteInsertConfig) -> Chang
     pairs = sides.groupBy(*refer(keys)).agg(*contents).where(column(_STORED) != column(_LOADED))
     pairs = pairs.select(*refer(keys), *[(F.size(side) > 0).alias(side) for side in (_STORED, _LOADED)])
     counted = F.when(~column(_LOADED), F.lit("deleted"))
-    deleted = acting(pairs.where(_STORED), DELETE, counted)
+    deleted = add_action(pairs.where(_STORED), DELETE, counted)
     replaced = F.when(column(_STORED), F.lit("updated")).otherwise(F.lit("inserted"))
-    few = F.broadcast(pairs) if taken.loaded < SMALL else pairs
-    inserted = acting(taken.live.join(few.where(_LOADED), keys), INSERT, replaced)
+    few = F.broadcast(pairs) if taken.loaded < SMALL_LOAD_MAX_ROWS else pairs
+    inserted = add_action(taken.live.join(few.where(_LOADED), keys), INSERT, replaced)
     inserted = inserted.select(*refer((*taken.layout.names, *MARKS)))
     deleted = deleted.select(*refer((*keys, *MARKS)))
-    return Changes(union([inserted, deleted]), taken.layout.of(keys), taken.layout.names)
+    return Changes(union_rows([inserted, deleted]), taken.layout.of(keys), taken.layout.names)
 
 
-def _by_content(taken: Intake, gone: DataFrame) -> Changes:
+def _pair_by_content(taken: StagedLoad, gone: DataFrame) -> Changes:
     """Address stored rows by all their columns: nothing else tells rows of a group apart."""
     names = taken.layout.names
-    sides = union(
+    sides = union_rows(
         [
             gone.select(CONTENT, F.lit(1).alias(_STORED), F.lit(0).alias(_LOADED)),
             taken.live.select(CONTENT, F.lit(0).alias(_STORED), F.lit(1).alias(_LOADED)),
@@ -110,7 +117,7 @@ def _by_content(taken: Intake, gone: DataFrame) -> Changes:
     counts = sides.groupBy(CONTENT).agg(F.sum(_STORED).alias(_STORED), F.sum(_LOADED).alias(_LOADED))
     counts = counts.where(column(_STORED) != column(_LOADED))
     deleted = gone.dropDuplicates([CONTENT]).join(counts.where(column(_STORED) > 0), CONTENT)
-    deleted = acting(deleted, DELETE, "deleted").withColumn(WEIGHT, column(_STORED))
-    inserted = acting(taken.live.join(counts.where(column(_LOADED) > 0), CONTENT), INSERT, "inserted")
-    rows = union([each.select(*refer((*names, *MARKS))) for each in (inserted, deleted)])
+    deleted = add_action(deleted, DELETE, "deleted").withColumn(WEIGHT, column(_STORED))
+    inserted = add_action(taken.live.join(counts.where(column(_LOADED) > 0), CONTENT), INSERT, "inserted")
+    rows = union_rows([each.select(*refer((*names, *MARKS))) for each in (inserted, deleted)])
     return Changes(rows, taken.layout.fields, names, nullable=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs.merge_load.writing import Weighed
+from airflow_merge_provider.jobs.merge_load.writing import CountedChanges
 from airflow_merge_provider.jobs.run.report import RunResult
 
 # What happens to rows of the target, by the kinds that strategies count.
@@ -19,13 +19,13 @@ _ROW_KINDS = {
 _VERSION_KINDS = ("opened", "closed", "reopened", "changed", "removed")
 
 
-def build_counts(found: Weighed) -> dict[str, int]:
+def build_counts(found: CountedChanges) -> dict[str, int]:
     """Return the counts of a load of one table."""
     versions = {kind: found.counts.get(kind, 0) for kind in _VERSION_KINDS}
     return {"loaded": found.loaded, "duplicates": found.duplicates, "tables": 1, **versions}
 
 
-def count_rows(found: Weighed) -> dict[str, int]:
+def count_rows(found: CountedChanges) -> dict[str, int]:
     """Return how many rows a load inserts, updates and deletes."""
     return {kind: sum(found.counts.get(each, 0) for each in kinds) for kind, kinds in _ROW_KINDS.items()}
 

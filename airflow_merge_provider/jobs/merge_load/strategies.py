@@ -14,21 +14,22 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.config import AnyLoad
 from airflow_merge_provider.core.merge_load.keyed import DeleteInsertConfig, UpsertConfig
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, shape
-from airflow_merge_provider.jobs.merge_load import history, keyed, replacing, versions
-from airflow_merge_provider.jobs.merge_load.history import History
-from airflow_merge_provider.jobs.merge_load.intake import Intake, Wanted
-from airflow_merge_provider.jobs.merge_load.memory import LoadTimes
-from airflow_merge_provider.jobs.merge_load.snapshot import Snapshot
-from airflow_merge_provider.jobs.merge_load.writing import Shape, Weighed, of_load, shape_of
+from airflow_merge_provider.jobs.merge_load import keyed, replacing
+from airflow_merge_provider.jobs.merge_load.scd2 import history, versions
+from airflow_merge_provider.jobs.merge_load.scd2.history import History
+from airflow_merge_provider.jobs.merge_load.scd2.load_times import LoadTimes
+from airflow_merge_provider.jobs.merge_load.scd2.snapshot import Snapshot
+from airflow_merge_provider.jobs.merge_load.staging import StagedLoad, StagingRequirements
+from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, Shape, count_load, read_shape
 
-Found = Callable[[Intake, DataFrame | None, ExitStack], Weighed]
+Found = Callable[[StagedLoad, DataFrame | None, ExitStack], CountedChanges]
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
     """What a run does with its rows."""
 
-    wanted: Wanted
+    wanted: StagingRequirements
     found: Found
     added: Sequence[str] = ()
     shape: Shape | None = None
@@ -41,29 +42,31 @@ def strategy_of(config: AnyLoad, boundary: datetime, memory: LoadTimes) -> Strat
     """
     if isinstance(config, DeleteInsertConfig):
 
-        def replaced(taken: Intake, stored: DataFrame | None, held: ExitStack) -> Weighed:
-            return replacing.found(taken, stored, config, held)
+        def replaced(taken: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
+            return replacing.find_changes(taken, stored, config, held)
 
-        return Strategy(replacing.wanted(config), replaced)
+        return Strategy(replacing.build_requirements(config), replaced)
     if isinstance(config, UpsertConfig):
 
-        def by_key(taken: Intake, stored: DataFrame | None, held: ExitStack) -> Weighed:
-            return keyed.found(taken, stored, config, held)
+        def by_key(taken: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
+            return keyed.find_changes(taken, stored, config, held)
 
-        return Strategy(keyed.wanted(config), by_key)
+        return Strategy(keyed.build_requirements(config), by_key)
     rests_on = Shape(HASH_COLUMN, shape(config))
     if config.natural_key is None:
 
-        def by_version(taken: Intake, stored: DataFrame | None, held: ExitStack) -> Weighed:
-            return versions.found(taken, stored, config, boundary, held)
+        def by_version(taken: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
+            return versions.find_changes(taken, stored, config, boundary, held)
 
-        return Strategy(versions.wanted(config), by_version, config.added_columns, rests_on)
+        return Strategy(versions.build_requirements(config), by_version, config.added_columns, rests_on)
 
-    def in_history(taken: Intake, stored: DataFrame | None, held: ExitStack) -> Weighed:
+    def in_history(taken: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
         into = History(taken, stored, config, boundary, memory, held)
-        return Snapshot(into).found() if config.mode == "snapshot" else of_load(taken, into.changes(), held)
+        return (
+            Snapshot(into).found() if config.mode == "snapshot" else count_load(taken, into.changes(), held)
+        )
 
-    return Strategy(history.wanted(config), in_history, config.added_columns, rests_on)
+    return Strategy(history.build_requirements(config), in_history, config.added_columns, rests_on)
 
 
 def require_shape(stored: StructType, strategy: Strategy, target: str) -> None:
@@ -71,7 +74,7 @@ def require_shape(stored: StructType, strategy: Strategy, target: str) -> None:
 
     :raises DataError: with every difference.
     """
-    found = shape_of(stored, HASH_COLUMN)
+    found = read_shape(stored, HASH_COLUMN)
     content = None if strategy.shape is None else dict(strategy.shape.content)
     if found == content:
         return

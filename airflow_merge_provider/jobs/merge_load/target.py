@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
-from airflow_merge_provider.jobs.merge_load.memory import LoadTimes, TimesTable
-from airflow_merge_provider.jobs.merge_load.writing import CAPABILITY, Shape, Weighed, write
+from airflow_merge_provider.jobs.merge_load.scd2.load_times import LoadTimes, TimesTable
+from airflow_merge_provider.jobs.merge_load.writing import CAPABILITY, CountedChanges, Shape, write_changes
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.run.target import TargetTable
 
@@ -30,7 +30,7 @@ class Target(Protocol):
         """Return how many rows the run found."""
 
     def write(
-        self, found: Weighed, state: Mapping[str, Any], *, full: bool, shape: Shape | None
+        self, found: CountedChanges, state: Mapping[str, Any], *, full: bool, shape: Shape | None
     ) -> CommitResult:
         """Write changes as the run's one commit; ``full`` says that the rows are the whole table.
 
@@ -46,10 +46,10 @@ class DeltaTarget(TargetTable):
         self.times: LoadTimes = TimesTable(spark, dataset, self.last)
 
     def write(
-        self, found: Weighed, state: Mapping[str, Any], *, full: bool, shape: Shape | None
+        self, found: CountedChanges, state: Mapping[str, Any], *, full: bool, shape: Shape | None
     ) -> CommitResult:
         """Write changes as the run's one commit; ``full`` says that the rows are the whole table.
 
         :raises ConflictError: if another run committed first; this one has written nothing then.
         """
-        return write(self._spark, self.dataset, self.last, found, state, anew=full, shape=shape)
+        return write_changes(self._spark, self.dataset, self.last, found, state, anew=full, shape=shape)

@@ -29,10 +29,10 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     NOTHING,
     WEIGHT,
     Changes,
-    acting,
+    add_action,
 )
 from airflow_merge_provider.jobs.merge_load.columns import refer
-from airflow_merge_provider.jobs.merge_load.intake import SMALL, Intake, keep
+from airflow_merge_provider.jobs.merge_load.staging import SMALL_LOAD_MAX_ROWS, StagedLoad, keep_rows
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.run.retry import commit_run
 from airflow_merge_provider.jobs.spark import sql
@@ -41,7 +41,7 @@ from airflow_merge_provider.jobs.spark.session import adaptive_execution_disable
 CAPABILITY = "merge_load"
 SHAPE = "merge.load"
 # How many rows of a small load come to one file.
-_PER_FILE = 50_000
+_FILE_MIN_ROWS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class CountedChanges:
     """Changes with how many of each kind there are, and how many rows were loaded for them.
 
     ``others`` are updates and deletions; ``gone`` are deletions of rows whose place nothing takes.
@@ -73,9 +73,9 @@ class Weighed:
         return self.inserts + self.others == 0
 
 
-def weighed(changes: Changes, held: ExitStack) -> Weighed:
+def count_changes(changes: Changes, held: ExitStack) -> CountedChanges:
     """Compute changes once, count them, and keep them until ``held`` lets them go."""
-    rows = keep(changes.rows, held)
+    rows = keep_rows(changes.rows, held)
     found = rows.groupBy(ACTION, COUNTED).agg(F.count("*").alias("n"), F.sum(WEIGHT).alias("w")).collect()
     counts: dict[str, int] = {}
     for row in found:
@@ -84,28 +84,30 @@ def weighed(changes: Changes, held: ExitStack) -> Weighed:
     inserts = sum(row["n"] for row in found if row[ACTION] == INSERT)
     others = sum(row["n"] for row in found if row[ACTION] not in {INSERT, NOTHING})
     gone = sum(row["n"] for row in found if row[ACTION] == DELETE and row[COUNTED] is not None)
-    return Weighed(replace(changes, rows=rows), counts, inserts, others, gone)
+    return CountedChanges(replace(changes, rows=rows), counts, inserts, others, gone)
 
 
-def of_load(taken: Intake, changes: Changes, held: ExitStack) -> Weighed:
+def count_load(taken: StagedLoad, changes: Changes, held: ExitStack) -> CountedChanges:
     """Weigh what a load that was checked changes."""
-    return replace(weighed(changes, held), loaded=taken.loaded, duplicates=taken.duplicates)
+    return replace(count_changes(changes, held), loaded=taken.loaded, duplicates=taken.duplicates)
 
 
-def all_new(taken: Intake, rows: DataFrame, names: Sequence[str], kind: str, held: ExitStack) -> Weighed:
+def insert_all(
+    taken: StagedLoad, rows: DataFrame, names: Sequence[str], kind: str, held: ExitStack
+) -> CountedChanges:
     """Give a load whose rows are all inserted; only where some do not count do they have to be computed."""
-    changes = Changes(acting(rows, INSERT, kind), (), names)
+    changes = Changes(add_action(rows, INSERT, kind), (), names)
     if taken.duplicates:
-        return of_load(taken, changes, held)
+        return count_load(taken, changes, held)
     new = taken.loaded - taken.flagged
-    return Weighed(changes, {kind: new}, inserts=new, loaded=taken.loaded)
+    return CountedChanges(changes, {kind: new}, inserts=new, loaded=taken.loaded)
 
 
-def write(
+def write_changes(
     spark: SparkSession,
     target: Dataset,
     last: PreviousRun | None,
-    found: Weighed,
+    found: CountedChanges,
     state: Mapping[str, Any],
     *,
     anew: bool,
@@ -117,12 +119,12 @@ def write(
     goes with the rows it is about.
     """
     changes = found.changes
-    few = found.inserts + found.others < SMALL
+    few = found.inserts + found.others < SMALL_LOAD_MAX_ROWS
     inserts = select_inserts(changes, shape if last is None or anew else None)
 
     def together(rows: DataFrame) -> DataFrame:
         """Put few rows into as few files; a shuffle, as what they are computed from may be large."""
-        return rows.repartition((found.inserts + found.others) // _PER_FILE + 1) if few else rows
+        return rows.repartition((found.inserts + found.others) // _FILE_MIN_ROWS + 1) if few else rows
 
     def one_statement() -> None:
         if last is None:
@@ -153,7 +155,7 @@ def select_inserts(changes: Changes, shape: Shape | None) -> DataFrame:
     return rows.withMetadata(shape.column, {SHAPE: json.dumps(shape.content, sort_keys=True)})
 
 
-def shape_of(schema: StructType, name: str) -> dict[str, Any] | None:
+def read_shape(schema: StructType, name: str) -> dict[str, Any] | None:
     """Read what a table says of itself on one of its columns; None when it says nothing."""
     if name not in schema.names:
         return None

@@ -12,11 +12,11 @@ from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.plan import Arrivals, Merge
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record import facts
-from airflow_merge_provider.jobs.merge_record.formats import session_settings
-from airflow_merge_provider.jobs.merge_record.listing import Queue
+from airflow_merge_provider.jobs.merge_record.files.listing import Queue
+from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.partitions import split
-from airflow_merge_provider.jobs.merge_record.records import Records
-from airflow_merge_provider.jobs.merge_record.storage import Storage
+from airflow_merge_provider.jobs.merge_record.readers.formats import session_settings
+from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.writing import Staged, stage
 
 Schemas = Mapping[str, Schema]

@@ -16,10 +16,12 @@ from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, flowfile_uuid
 from airflow_merge_provider.core.merge_record.plan import Arrivals
 from airflow_merge_provider.core.merge_record.schema import Schema
-from airflow_merge_provider.jobs.merge_record import containers, formats, gather
-from airflow_merge_provider.jobs.merge_record.containers import UnreadableError
-from airflow_merge_provider.jobs.merge_record.formats import FILE
-from airflow_merge_provider.jobs.merge_record.kinds import (
+from airflow_merge_provider.jobs.merge_record.files.listing import Queue, Waiting
+from airflow_merge_provider.jobs.merge_record.files.storage import Storage
+from airflow_merge_provider.jobs.merge_record.readers import containers, formats, gather
+from airflow_merge_provider.jobs.merge_record.readers.containers import UnreadableError
+from airflow_merge_provider.jobs.merge_record.readers.formats import FILE
+from airflow_merge_provider.jobs.merge_record.readers.kinds import (
     Columns,
     Fact,
     Footed,
@@ -29,10 +31,8 @@ from airflow_merge_provider.jobs.merge_record.kinds import (
     Known,
     Typed,
 )
-from airflow_merge_provider.jobs.merge_record.listing import Queue, Waiting
-from airflow_merge_provider.jobs.merge_record.records import Records
-from airflow_merge_provider.jobs.merge_record.scan import Group, looked_into
-from airflow_merge_provider.jobs.merge_record.storage import Storage
+from airflow_merge_provider.jobs.merge_record.readers.records import Records
+from airflow_merge_provider.jobs.merge_record.readers.scan import Group, inspect_files
 
 _COLON = "Hadoop cannot read names with a colon"
 _COUNT = "record.count"
@@ -95,7 +95,7 @@ def checked(
         else:
             kind = Typed(config.reader, schemas[key])
         groups.append(Group(kind, uris, records.spool.places(uris), sum(file.size for file in alike)))
-    facts = looked_into(records, groups, config)
+    facts = inspect_files(records, groups, config)
     broken = {}
     for file in files:
         fact = facts[file.uri]
@@ -141,7 +141,7 @@ def _facts(
             together = is_whole and len(now) == len(files)
             places = [records.spool.folder(source)] if together else records.spool.places(now)
             groups.append(Group(kind, now, places, sum(sizes[uri] for uri in now)))
-    facts |= looked_into(records, groups, config)
+    facts |= inspect_files(records, groups, config)
     facts |= {uri: _overfull(facts[uri], config) for uri in overfull}
     if config.size_basis != "uncompressed":
         return facts

@@ -29,8 +29,10 @@ from airflow_merge_provider.core.run_mode import FULL_REFRESH, RunMode
 from airflow_merge_provider.jobs.delta.table import PinnedDataset
 from airflow_merge_provider.jobs.merge_record import routing
 from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
-from airflow_merge_provider.jobs.merge_record.journal import Journal
-from airflow_merge_provider.jobs.merge_record.listing import queue
+from airflow_merge_provider.jobs.merge_record.files.journal import Journal
+from airflow_merge_provider.jobs.merge_record.files.listing import build_queue
+from airflow_merge_provider.jobs.merge_record.files.storage import Storage, find_storage_options, open_storage
+from airflow_merge_provider.jobs.merge_record.readers.spark_types import schema_of, spark_schema
 from airflow_merge_provider.jobs.merge_record.report import (
     build_details,
     build_result,
@@ -38,8 +40,6 @@ from airflow_merge_provider.jobs.merge_record.report import (
     list_warnings,
 )
 from airflow_merge_provider.jobs.merge_record.routing import Places
-from airflow_merge_provider.jobs.merge_record.spark_types import schema_of, spark_schema
-from airflow_merge_provider.jobs.merge_record.storage import Storage, storage, storage_options
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.run.report import RESULT, RunReporter, RunResult
 
@@ -127,7 +127,7 @@ class _Run:
         with self.progress.step("list"):
             found = self._listed(places, self.config)
             state, lost = self._held_against(state, found)
-            new = queue(places.source, found, found.fresh(state).values(), self.config)
+            new = build_queue(places.source, found, found.fresh(state).values(), self.config)
         with self.progress.step("count"):
             arrived = self.engine.arrivals(places.source, new, self.config, self.request.started_at)
             arrived = estimated(arrived, state, self.config)
@@ -342,4 +342,4 @@ def _raw(config: MergeRecordConfig) -> dict[str, Any]:
 
 
 def _opener(spark: SparkSession) -> Open:
-    return lambda location: storage(location, storage_options(spark, location))
+    return lambda location: open_storage(location, find_storage_options(spark, location))

@@ -17,9 +17,9 @@ from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, flowfile_uuid
 from airflow_merge_provider.core.merge_record.plan import Arrivals
 from airflow_merge_provider.core.merge_record.schema import Schema
-from airflow_merge_provider.jobs.merge_record.formats import BLOCK, FILE, POSITION
-from airflow_merge_provider.jobs.merge_record.records import Records
-from airflow_merge_provider.jobs.merge_record.spark_types import spark_schema
+from airflow_merge_provider.jobs.merge_record.readers.formats import BLOCK, FILE, POSITION
+from airflow_merge_provider.jobs.merge_record.readers.records import Records
+from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
 from airflow_merge_provider.jobs.spark.sql import column
 
 PART = "__merge_part"

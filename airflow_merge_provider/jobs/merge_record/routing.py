@@ -15,8 +15,8 @@ from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.core.merge_record.plan import Failure, Merge, Plan
-from airflow_merge_provider.jobs.merge_record.journal import Journal
-from airflow_merge_provider.jobs.merge_record.storage import Storage
+from airflow_merge_provider.jobs.merge_record.files.journal import Journal
+from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.writing import Staged
 
 _PREFIX = "merged"

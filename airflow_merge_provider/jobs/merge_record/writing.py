@@ -20,12 +20,12 @@ from airflow_merge_provider.core.merge_record.landing import Entry
 from airflow_merge_provider.core.merge_record.plan import Merge
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.spark_conf import cores
-from airflow_merge_provider.jobs.merge_record import formats
-from airflow_merge_provider.jobs.merge_record.formats import BLOCK, FILE, POSITION
+from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.partitions import PART, part_key
-from airflow_merge_provider.jobs.merge_record.records import Records
-from airflow_merge_provider.jobs.merge_record.spark_types import spark_schema, spark_type
-from airflow_merge_provider.jobs.merge_record.storage import Storage
+from airflow_merge_provider.jobs.merge_record.readers import formats
+from airflow_merge_provider.jobs.merge_record.readers.formats import BLOCK, FILE, POSITION
+from airflow_merge_provider.jobs.merge_record.readers.records import Records
+from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema, spark_type
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import column
 from airflow_merge_provider.jobs.spark.staging import create_dataframe

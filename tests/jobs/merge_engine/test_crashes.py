@@ -11,7 +11,7 @@ from airflow_merge_provider.core.errors import ConflictError
 from airflow_merge_provider.jobs.delta import side_table
 from airflow_merge_provider.jobs.delta.transaction import commit_once
 from airflow_merge_provider.jobs.delta.writer import replace_rows
-from airflow_merge_provider.jobs.merge_engine import writing
+from airflow_merge_provider.jobs.merge_engine import target
 from airflow_merge_provider.jobs.run import retry
 from tests.jobs.merge_engine.conftest import MakeStream
 from tests.jobs.merge_engine.stream import Stream
@@ -95,11 +95,11 @@ def test_the_second_of_two_runs_at_once_loses(stream: MakeStream, monkeypatch: p
     replace = replace_rows
 
     def overtaken(*given: Any) -> None:
-        monkeypatch.setattr(writing, "replace_rows", replace)
+        monkeypatch.setattr(target, "replace_rows", replace)
         made.run("first")
         replace(*given)
 
-    monkeypatch.setattr(writing, "replace_rows", overtaken)
+    monkeypatch.setattr(target, "replace_rows", overtaken)
 
     with pytest.raises(ConflictError) as lost:
         made.run("second")

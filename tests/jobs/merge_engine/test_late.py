@@ -9,7 +9,7 @@ import pytest
 
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.jobs.delta.writer import append_rows
-from airflow_merge_provider.jobs.merge_engine import writing
+from airflow_merge_provider.jobs.merge_engine import target
 from tests.jobs.merge_engine.conftest import MakeStream
 from tests.jobs.merge_engine.stream import Stream
 
@@ -125,7 +125,7 @@ def test_a_removal_that_did_not_get_through_is_not_remembered(
     made = removing(stream, tombstone_retention=7)
     made.write({"k": [3], "op": ["-D"], "s": [50], "v": pa.nulls(1, pa.string())}, "other")
     with monkeypatch.context() as broken:
-        broken.setattr(writing, "append_rows", _fails_for(made.folder / "state", append_rows))
+        broken.setattr(target, "append_rows", _fails_for(made.folder / "state", append_rows))
         with pytest.raises(OSError, match="lost"):
             made.run(source="other", started_at=3 * DAY)
     assert len(made.rows("state__removed")) == 3

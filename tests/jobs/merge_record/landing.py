@@ -15,9 +15,9 @@ from airflow_merge_provider.core.merge_record.plan import Arrivals, Merge
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
+from airflow_merge_provider.jobs.merge_record.files.listing import Queue, Waiting
+from airflow_merge_provider.jobs.merge_record.files.storage import Storage, open_storage
 from airflow_merge_provider.jobs.merge_record.job import _resolved, run_with
-from airflow_merge_provider.jobs.merge_record.listing import Queue, Waiting
-from airflow_merge_provider.jobs.merge_record.storage import Storage, storage
 from airflow_merge_provider.jobs.merge_record.writing import Staged
 from airflow_merge_provider.jobs.run.progress import Progress
 from tests.reports import check_report
@@ -86,7 +86,7 @@ class Landing:
         """Write a file of JSON lines."""
         return self.put(name, "".join(json.dumps(each) + "\n" for each in records), at=at, **attributes)
 
-    def run(self, *, at: float = 0, opened: Open = storage, **changes: Any) -> dict[str, Any]:
+    def run(self, *, at: float = 0, opened: Open = open_storage, **changes: Any) -> dict[str, Any]:
         """Make one run, as a task of its own, ``at`` seconds after the start."""
         self.runs += 1
         asked = {name: changes.pop(name) for name in ("until", "full_refresh", "run_id") if name in changes}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConflictError, DataError
-from airflow_merge_provider.jobs.merge_record.storage import LocalStorage, Storage
+from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage, Storage
 from tests.jobs.merge_record.landing import Landing
 
 

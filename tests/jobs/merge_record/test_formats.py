@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from airflow_merge_provider.jobs.merge_record import containers
+from airflow_merge_provider.jobs.merge_record.readers import containers
 from airflow_merge_provider.jobs.merge_record.writing import suffix_of
 from tests.jobs.merge_record.contents import ROWS, XML, content
 from tests.jobs.merge_record.landing import Landing

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_merge_provider.jobs.merge_record.gather import LINE, is_worth_it, objects
-from airflow_merge_provider.jobs.merge_record.listing import Waiting
-from airflow_merge_provider.jobs.merge_record.storage import LocalStorage
+from airflow_merge_provider.jobs.merge_record.files.listing import Waiting
+from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage
+from airflow_merge_provider.jobs.merge_record.readers.gather import LINE, is_worth_it, objects
 
 
 def gathered(tmp_path, contents):

@@ -8,8 +8,8 @@ import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.jobs.merge_record.files.listing import Queue
 from airflow_merge_provider.jobs.merge_record.job import _resolved
-from airflow_merge_provider.jobs.merge_record.listing import Queue
 from tests.jobs.merge_record.landing import Landing
 
 

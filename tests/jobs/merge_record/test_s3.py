@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from airflow_merge_provider.jobs.merge_record.storage import storage
+from airflow_merge_provider.jobs.merge_record.files.storage import open_storage
 from tests.jobs.merge_record.test_stores import merged, put, run
 
 s3fs = pytest.importorskip("s3fs", reason="s3fs wants an older python-dateutil than Airflow's constraints")
@@ -25,7 +25,7 @@ def bucket(monkeypatch):
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     # fsspec keeps clients, with the address of the server before.
     s3fs.S3FileSystem.clear_instance_cache()
-    place = storage(f"s3://bucket-{uuid.uuid4().hex}/lake")
+    place = open_storage(f"s3://bucket-{uuid.uuid4().hex}/lake")
     place.fs.mkdir(place.path("").split("/")[0])
     yield place.location
     running.stop()
@@ -33,7 +33,7 @@ def bucket(monkeypatch):
 
 def test_a_name_is_created_once_on_s3(bucket):
     """Lease, plan and manifests stand on it."""
-    state = storage(f"{bucket}/state")
+    state = open_storage(f"{bucket}/state")
 
     assert state.create("lease.json", b"first") is True
     assert state.create("lease.json", b"second") is False
@@ -45,7 +45,7 @@ def test_bins_of_several_runs_are_merged_on_s3(lean, bucket):
     """State, plan, manifest, ledger, lease, originals and failures: every record once."""
     put(bucket, "k=1/a b.json", {"id": 1}, {"id": 2})
     put(bucket, "k=2/b.json", {"id": 3})
-    storage(f"{bucket}/source").write("bad.json", b"no record\n")
+    open_storage(f"{bucket}/source").write("bad.json", b"no record\n")
     settings = {"min_records": 2, "correlation_attribute_name": "k"}
     first = run(lean, bucket, **settings)
     put(bucket, "k=2/c.json", {"id": 4})
@@ -54,7 +54,7 @@ def test_bins_of_several_runs_are_merged_on_s3(lean, bucket):
 
     assert (first["counts"]["merged"], first["counts"]["failed"], second["counts"]["merged"]) == (1, 1, 1)
     assert merged(bucket) == [[1, 2], [3, 4]]
-    assert storage(f"{bucket}/source").files() == []
-    assert storage(f"{bucket}/failure").exists("bad.json")
-    kept = {entry.name.split("/")[0] for entry in storage(f"{bucket}/state").files()}
+    assert open_storage(f"{bucket}/source").files() == []
+    assert open_storage(f"{bucket}/failure").exists("bad.json")
+    kept = {entry.name.split("/")[0] for entry in open_storage(f"{bucket}/state").files()}
     assert kept == {"state.json", "manifests", "ledger"}

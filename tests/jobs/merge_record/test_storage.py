@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.jobs.merge_record.storage import storage as opened
+from airflow_merge_provider.jobs.merge_record.files.storage import open_storage as opened
 
 
 @pytest.fixture(params=["local", "objects"])

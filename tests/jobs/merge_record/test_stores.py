@@ -9,11 +9,11 @@ import pytest
 
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs.merge_record import spool as spools
 from airflow_merge_provider.jobs.merge_record.engine import SparkEngine
+from airflow_merge_provider.jobs.merge_record.files import spool as spools
+from airflow_merge_provider.jobs.merge_record.files.spool import Spool
+from airflow_merge_provider.jobs.merge_record.files.storage import open_storage
 from airflow_merge_provider.jobs.merge_record.job import _resolved, run_with
-from airflow_merge_provider.jobs.merge_record.spool import Spool
-from airflow_merge_provider.jobs.merge_record.storage import storage
 from airflow_merge_provider.jobs.run.progress import Progress
 from tests.reports import check_report
 
@@ -33,17 +33,19 @@ def run(spark, bucket, number=1, **settings):
     request = JobRequest(job="merge_record", config=config, run=token, started_at=2**60)
     engine = SparkEngine(spark)
     try:
-        return check_report(run_with(engine, storage, _resolved(request), request, Progress(out=str)))
+        return check_report(run_with(engine, open_storage, _resolved(request), request, Progress(out=str)))
     finally:
         engine.close()
 
 
 def put(bucket, name, *records):
-    storage(f"{bucket}/source").write(name, "".join(json.dumps(each) + "\n" for each in records).encode())
+    open_storage(f"{bucket}/source").write(
+        name, "".join(json.dumps(each) + "\n" for each in records).encode()
+    )
 
 
 def merged(bucket):
-    found = storage(f"{bucket}/merged")
+    found = open_storage(f"{bucket}/merged")
     names = [entry.name for entry in found.files() if not entry.name.endswith(".attributes.json")]
     return sorted([json.loads(line)["id"] for line in found.read(name).splitlines()] for name in names)
 
@@ -60,12 +62,12 @@ def test_files_of_a_store_are_merged_there(lean, bucket):
 
     assert (first["counts"]["merged"], first["counts"]["open_files"]) == (1, 1)
     assert (second["counts"]["merged"], merged(bucket)) == (1, [[1, 2], [3, 4]])
-    names = {entry.name for entry in storage(f"{bucket}/original").files()}
+    names = {entry.name for entry in open_storage(f"{bucket}/original").files()}
     assert {"k=1/a b.json", "k=2/b.json", "k=2/c.json"} <= names
-    assert storage(f"{bucket}/source").files() == []
-    kept = {entry.name.split("/")[0] for entry in storage(f"{bucket}/state").files()}
+    assert open_storage(f"{bucket}/source").files() == []
+    kept = {entry.name.split("/")[0] for entry in open_storage(f"{bucket}/state").files()}
     assert kept == {"state.json", "manifests", "ledger"}
-    assert not [entry for entry in storage(f"{bucket}/merged").files() if "_staging" in entry.name]
+    assert not [entry for entry in open_storage(f"{bucket}/merged").files() if "_staging" in entry.name]
 
 
 def test_the_ledger_names_files_where_they_are(lean, bucket):
@@ -79,7 +81,7 @@ def test_the_ledger_names_files_where_they_are(lean, bucket):
 
 
 def _ledger(bucket):
-    state = storage(f"{bucket}/state")
+    state = open_storage(f"{bucket}/state")
     name = next(entry.name for entry in state.files() if entry.name.startswith("ledger/"))
     return [json.loads(line) for line in state.read(name).splitlines()]
 
@@ -87,12 +89,12 @@ def _ledger(bucket):
 def test_a_malformed_file_of_a_store_goes_to_its_failure(lean, bucket):
     """With its reason beside it."""
     put(bucket, "good.json", {"id": 1})
-    storage(f"{bucket}/source").write("bad.json", b"no record\n")
+    open_storage(f"{bucket}/source").write("bad.json", b"no record\n")
 
     report = run(lean, bucket)
 
     assert report["counts"]["failed_files"] == 1
-    assert storage(f"{bucket}/failure").exists("bad.json")
+    assert open_storage(f"{bucket}/failure").exists("bad.json")
     assert merged(bucket) == [[1]]
 
 
@@ -101,4 +103,4 @@ def test_a_spark_elsewhere_needs_the_jars_of_the_store(lean, bucket, monkeypatch
     monkeypatch.setattr(spools, "is_local", lambda spark: False)
 
     with pytest.raises(SetupError, match="Spark has no file system for memory"):
-        Spool(lean).bring(storage(bucket), [])
+        Spool(lean).bring(open_storage(bucket), [])

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from airflow_merge_provider.core.merge_source.dtl.expressions import Path
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
-from airflow_merge_provider.core.merge_source.expressions import Path
 from airflow_merge_provider.jobs.merge_source.cluster.components import connect_entities, count_sizes
 from airflow_merge_provider.jobs.merge_source.model import Entities, HashCollisionError
 from airflow_merge_provider.jobs.merge_source.scan.source_scan import read_entities

@@ -9,8 +9,8 @@ from itertools import product
 import pytest
 
 from airflow_merge_provider.core.errors import DataError
+from airflow_merge_provider.core.merge_source.dtl.expressions import Path
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
-from airflow_merge_provider.core.merge_source.expressions import Path
 from airflow_merge_provider.core.merge_source.identity import Member
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, Pair
 from airflow_merge_provider.jobs.merge_source.cluster.components import connect_entities

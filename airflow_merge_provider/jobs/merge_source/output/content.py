@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     StringType,
 )
 
-from airflow_merge_provider.core.merge_source import values
+from airflow_merge_provider.core.merge_source.dtl import values
 from airflow_merge_provider.core.merge_source.survivorship import Choice
 from airflow_merge_provider.jobs.merge_source.output.survivorship import RECENCY, Survivors
 from airflow_merge_provider.jobs.merge_source.scan.sources import (

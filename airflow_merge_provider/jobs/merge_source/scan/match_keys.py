@@ -30,9 +30,9 @@ from pyspark.sql.types import (
 )
 
 from airflow_merge_provider.core import errors
-from airflow_merge_provider.core.merge_source import expressions, functions, values
+from airflow_merge_provider.core.merge_source.dtl import expressions, functions, values
+from airflow_merge_provider.core.merge_source.dtl.expressions import Call, Expression, Path
 from airflow_merge_provider.core.merge_source.equality import Rule, Side
-from airflow_merge_provider.core.merge_source.expressions import Call, Expression, Path
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT, is_override
 from airflow_merge_provider.jobs.merge_source.scan import typed_rows
 from airflow_merge_provider.jobs.merge_source.scan.sources import CONTENT, DELETED, ID, TEXT, Source

@@ -9,8 +9,13 @@ import jsonschema
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.joiner.config import JoinerConfig, from_stage, references, warnings
-from airflow_merge_provider.core.joiner.fingerprint import signature
+from airflow_merge_provider.core.joiner.config import (
+    JoinerConfig,
+    from_stage,
+    references,
+    signature,
+    warnings,
+)
 from airflow_merge_provider.core.joiner.preview import preview
 
 NO_KEYS: dict[str, Any] = {"join_keys": None}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from airflow_merge_provider.core.merge_source.expressions import (
+from airflow_merge_provider.core.merge_source.dtl.expressions import (
     Call,
     Constant,
     Expression,
@@ -22,8 +22,8 @@ from airflow_merge_provider.core.merge_source.expressions import (
     source,
     text,
 )
-from airflow_merge_provider.core.merge_source.functions import FUNCTIONS, ITEM_FUNCTIONS
-from airflow_merge_provider.core.merge_source.values import typed_keys
+from airflow_merge_provider.core.merge_source.dtl.functions import FUNCTIONS, ITEM_FUNCTIONS
+from airflow_merge_provider.core.merge_source.dtl.values import typed_keys
 
 ELEMENTS = st.text(min_size=1, max_size=4) | st.sampled_from(["a.b", "'", "it's", "''", "$ids", "x y", "."])
 PATHS = st.builds(Path, st.just("a"), st.lists(ELEMENTS, min_size=1, max_size=3).map(tuple))

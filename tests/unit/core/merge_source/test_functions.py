@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider.core.merge_source.expressions import evaluate, parse
+from airflow_merge_provider.core.merge_source.dtl.expressions import evaluate, parse
 
 CASES: dict[str, list[tuple[list[Any], Any, Any]]] = {
     # the expression, the entity's x, what comes out

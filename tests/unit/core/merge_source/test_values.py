@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from airflow_merge_provider.core.merge_source.values import (
+from airflow_merge_provider.core.merge_source.dtl.values import (
     distinct_values,
     is_text,
     tagged,

@@ -10,11 +10,11 @@ import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, warnings
+from airflow_merge_provider.core.merge_source.dtl.expressions import evaluate, parse, source
+from airflow_merge_provider.core.merge_source.dtl.values import typed_keys
 from airflow_merge_provider.core.merge_source.equality import rules_of
-from airflow_merge_provider.core.merge_source.expressions import evaluate, parse, source
 from airflow_merge_provider.core.merge_source.population import populated
 from airflow_merge_provider.core.merge_source.signalling import signalling
-from airflow_merge_provider.core.merge_source.values import typed_keys
 from airflow_merge_provider.core.population import output_populated
 
 VECTORS = json.loads(

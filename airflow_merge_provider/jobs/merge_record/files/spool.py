@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.jobs.merge_record.storage import LocalStorage, Storage
+from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage, Storage
 from airflow_merge_provider.jobs.spark.session import is_local
 
 # What Hadoop says of a kind of location that it has no jar for.

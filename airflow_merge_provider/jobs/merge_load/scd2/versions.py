@@ -10,7 +10,6 @@ from pyspark.sql import Column, DataFrame, functions as F
 
 from airflow_merge_provider.core.merge_load.load import columns_of
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, Scd2Config
-from airflow_merge_provider.jobs.merge_load.area import INSIDE, marked
 from airflow_merge_provider.jobs.merge_load.changes import (
     ACTION,
     DELETE,
@@ -19,27 +18,35 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     PREFIX,
     UPDATE,
     Changes,
-    acting,
-    completed,
-    mapped,
-    union,
+    add_action,
+    complete_rows,
+    map_values,
+    union_rows,
 )
 from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer
-from airflow_merge_provider.jobs.merge_load.history import LATE
-from airflow_merge_provider.jobs.merge_load.intake import CONTENT, SMALL, TRACKED, Intake, Wanted, keep
-from airflow_merge_provider.jobs.merge_load.writing import Weighed, all_new, weighed
+from airflow_merge_provider.jobs.merge_load.scd2.history import LATE
+from airflow_merge_provider.jobs.merge_load.snapshot_scope import INSIDE, mark_scope
+from airflow_merge_provider.jobs.merge_load.staging import (
+    CONTENT,
+    SMALL_LOAD_MAX_ROWS,
+    TRACKED,
+    StagedLoad,
+    StagingRequirements,
+    keep_rows,
+)
+from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, count_changes, insert_all
 from airflow_merge_provider.jobs.spark.sql import column
 
 _ACTIONS = {"opened": INSERT, LATE: NOTHING, "removed": DELETE, "closed": UPDATE, "reopened": UPDATE}
 _LOADED, _MISSING = f"{PREFIX}loaded", f"{PREFIX}missing"
 
 
-def wanted(config: Scd2Config) -> Wanted:
+def build_requirements(config: Scd2Config) -> StagingRequirements:
     """Say what the load needs of its rows: each version once."""
     groups = None if config.destination_scope is not None else config.merge_key
     keys = columns_of(groups, config.row_version_column_name)
     version = config.row_version_column_name
-    return Wanted(
+    return StagingRequirements(
         required=keys,
         keys=keys,
         unique=columns_of(version or CONTENT),
@@ -48,9 +55,9 @@ def wanted(config: Scd2Config) -> Wanted:
     )
 
 
-def found(
-    taken: Intake, stored: DataFrame | None, config: Scd2Config, boundary: datetime, held: ExitStack
-) -> Weighed:
+def find_changes(
+    taken: StagedLoad, stored: DataFrame | None, config: Scd2Config, boundary: datetime, held: ExitStack
+) -> CountedChanges:
     """Close what the load does not have any more, and open what it has anew. Source: merge_load spec §6.
 
     What the same boundary had opened is removed instead of closed, and what it had closed is opened again:
@@ -60,11 +67,11 @@ def found(
     if stored is None:
         # A flagged row is one more version here.
         taken = replace(taken.checked(), flagged=0)
-        return all_new(taken, _opened(taken, config, boundary), names, "opened", held)
+        return insert_all(taken, _open_versions(taken, config, boundary), names, "opened", held)
     loaded = taken.rows.groupBy(column(TRACKED).alias(HASH_COLUMN)).agg(
         F.count(F.lit(1)).alias(_LOADED), F.count_if(taken.missing).alias(_MISSING)
     )
-    loaded = keep(loaded, held)
+    loaded = keep_rows(loaded, held)
     counted = loaded.agg(
         F.coalesce(F.sum(_LOADED), F.lit(0)).alias("rows"),
         F.count(F.lit(1)).alias("versions"),
@@ -72,27 +79,31 @@ def found(
     ).collect()[0]
     taken.require_keys(counted["missing"])
     thin = [*config.validity_column_names, HASH_COLUMN]
-    seen = marked(stored, taken.every, config).where(_matters(config, boundary)).select(*refer(thin), INSIDE)
+    seen = (
+        mark_scope(stored, taken.every, config)
+        .where(_is_relevant(config, boundary))
+        .select(*refer(thin), INSIDE)
+    )
     pairs = seen.join(loaded.drop(_MISSING), HASH_COLUMN, "full_outer")
-    actions = weighed(Changes(_actions(pairs, config, boundary), (), names), held)
+    actions = count_changes(Changes(_choose_actions(pairs, config, boundary), (), names), held)
     rows = actions.changes.rows
     there = replace(taken, rows=taken.rows.limit(0))
     if actions.inserts:
         new = rows.where(column(ACTION) == INSERT).select(column(HASH_COLUMN).alias(TRACKED))
-        there = replace(taken, rows=keep(taken.rows.join(new, TRACKED, "left_semi"), held)).checked()
-    opened = acting(_opened(there, config, boundary), INSERT, "opened")
+        there = replace(taken, rows=keep_rows(taken.rows.join(new, TRACKED, "left_semi"), held)).checked()
+    opened = add_action(_open_versions(there, config, boundary), INSERT, "opened")
     others = rows.where(column(ACTION) != INSERT)
     if actions.others and not actions.gone:
-        few = F.broadcast(others) if actions.others < SMALL else others
-        others = completed(few, stored, [HASH_COLUMN, config.valid_from])
+        few = F.broadcast(others) if actions.others < SMALL_LOAD_MAX_ROWS else others
+        others = complete_rows(few, stored, [HASH_COLUMN, config.valid_from])
     parts = [opened, others]
     address = [stored.schema[HASH_COLUMN], stored.schema[config.valid_from]]
-    changes = Changes(union(parts), address, names, updated=(config.valid_to,))
+    changes = Changes(union_rows(parts), address, names, updated=(config.valid_to,))
     duplicates = counted["rows"] - counted["versions"]
     return replace(actions, changes=changes, loaded=counted["rows"], duplicates=duplicates)
 
 
-def _opened(taken: Intake, config: Scd2Config, boundary: datetime) -> DataFrame:
+def _open_versions(taken: StagedLoad, config: Scd2Config, boundary: datetime) -> DataFrame:
     """Give the rows of the load as versions that begin now."""
     return taken.rows.select(
         *refer(taken.layout.names),
@@ -102,18 +113,18 @@ def _opened(taken: Intake, config: Scd2Config, boundary: datetime) -> DataFrame:
     )
 
 
-def _active(config: Scd2Config) -> Column:
+def _is_active(config: Scd2Config) -> Column:
     return column(config.valid_to).eqNullSafe(moment_column(config.active_record_timestamp))
 
 
-def _matters(config: Scd2Config, boundary: datetime) -> Column:
+def _is_relevant(config: Scd2Config, boundary: datetime) -> Column:
     """Leave out what was over before the boundary: most of the history."""
-    return _active(config) | (column(config.valid_to) >= moment_column(boundary))
+    return _is_active(config) | (column(config.valid_to) >= moment_column(boundary))
 
 
-def _actions(pairs: DataFrame, config: Scd2Config, boundary: datetime) -> DataFrame:
+def _choose_actions(pairs: DataFrame, config: Scd2Config, boundary: datetime) -> DataFrame:
     """Decide what happens to each stored version and to each loaded row without one."""
-    now, active = moment_column(boundary), _active(config)
+    now, active = moment_column(boundary), _is_active(config)
     stored, loaded = column(config.valid_from).isNotNull(), column(_LOADED).isNotNull()
     late = (column(config.valid_from) > now) | (~active & (column(config.valid_to) > now))
     ended = stored & ~loaded & active & column(INSIDE)
@@ -127,4 +138,4 @@ def _actions(pairs: DataFrame, config: Scd2Config, boundary: datetime) -> DataFr
     decided = pairs.withColumn(_LOADED, said).where(column(_LOADED).isNotNull())
     end = F.when(~active, moment_column(config.active_record_timestamp)).otherwise(now)
     rows = decided.select(HASH_COLUMN, *refer([config.valid_from]), end.alias(config.valid_to), _LOADED)
-    return acting(rows, mapped(_ACTIONS, column(_LOADED)), column(_LOADED)).drop(_LOADED)
+    return add_action(rows, map_values(_ACTIONS, column(_LOADED)), column(_LOADED)).drop(_LOADED)

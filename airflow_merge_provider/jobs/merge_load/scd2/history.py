@@ -16,15 +16,6 @@ from pyspark.sql.types import DateType, StructField, TimestampNTZType, Timestamp
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.load import columns_of
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, Scd2Config
-from airflow_merge_provider.jobs.merge_load.chain import (
-    IS_LATE,
-    TIME,
-    Naming,
-    chained,
-    loaded_events,
-    pins,
-    stored_events,
-)
 from airflow_merge_provider.jobs.merge_load.changes import (
     DELETE,
     INSERT,
@@ -32,14 +23,29 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     PREFIX,
     UPDATE,
     Changes,
-    acting,
-    differing,
-    mapped,
-    same,
+    add_action,
+    is_differing,
+    is_same,
+    map_values,
 )
 from airflow_merge_provider.jobs.merge_load.columns import content_hash, moment_column, refer
-from airflow_merge_provider.jobs.merge_load.intake import FLAGGED, TRACKED, Intake, Wanted, keep
-from airflow_merge_provider.jobs.merge_load.memory import LoadTimes
+from airflow_merge_provider.jobs.merge_load.scd2.intervals import (
+    IS_LATE,
+    TIME,
+    IntervalColumns,
+    build_intervals,
+    list_loaded_events,
+    list_pins,
+    list_stored_events,
+)
+from airflow_merge_provider.jobs.merge_load.scd2.load_times import LoadTimes
+from airflow_merge_provider.jobs.merge_load.staging import (
+    FLAGGED,
+    TRACKED,
+    StagedLoad,
+    StagingRequirements,
+    keep_rows,
+)
 from airflow_merge_provider.jobs.spark.expressions import add_columns, cast_to
 from airflow_merge_provider.jobs.spark.sql import column
 
@@ -55,23 +61,23 @@ _ACTIONS = {
 }
 
 
-def wanted(config: Scd2Config) -> Wanted:
+def build_requirements(config: Scd2Config) -> StagingRequirements:
     """Say what the load needs of its rows: one state per key and time."""
     keys = columns_of(config.natural_key, config.time_column)
     groups = config.scope if isinstance(config.scope, tuple) else None
     named = columns_of(config.track, config.overwrite, config.row_version_column_name)
-    return Wanted(
+    return StagingRequirements(
         required=columns_of(keys, groups, named),
         keys=columns_of(keys, groups),
         unique=keys,
         ranked=config.dedup_sort is not None,
         sequence=config.sequence_by or (),
-        tracked=lambda names: tracked(names, config),
+        tracked=lambda names: list_tracked(names, config),
         lazy=config.mode == "snapshot",
     )
 
 
-def tracked(names: Sequence[str], config: Scd2Config) -> tuple[str, ...]:
+def list_tracked(names: Sequence[str], config: Scd2Config) -> tuple[str, ...]:
     """Give the columns whose change begins a version."""
     chosen = columns_of(config.row_version_column_name or config.track)
     if chosen:
@@ -88,7 +94,7 @@ class History:
     ``boundary`` is when rows without a time of theirs hold; ``held`` lets go what is kept for the run.
     """
 
-    taken: Intake
+    taken: StagedLoad
     stored: DataFrame | None
     config: Scd2Config
     boundary: datetime
@@ -96,10 +102,10 @@ class History:
     held: ExitStack
 
     @property
-    def naming(self) -> Naming:
+    def naming(self) -> IntervalColumns:
         """Name the columns for the chain."""
         config = self.config
-        return Naming(
+        return IntervalColumns(
             keys=config.natural_key or (),
             valid_from=config.valid_from,
             valid_to=config.valid_to,
@@ -135,13 +141,13 @@ class History:
         met = None
         if self.stored is not None:
             keys = times.select(*refer(naming.keys)).distinct()
-            met = keep(self.versions().join(keys, list(naming.keys), "left_semi"), self.held)
-            events.append(stored_events(met, naming, self.active()))
+            met = keep_rows(self.versions().join(keys, list(naming.keys), "left_semi"), self.held)
+            events.append(list_stored_events(met, naming, self.active()))
         if config.on_late == "error":
             return self.difference(events, met)
         remembered = None if self.stored is None else self.memory.read_times()
         if remembered is not None:
-            events.append(pins(remembered.join(times, list(naming.keys), "left_semi"), naming))
+            events.append(list_pins(remembered.join(times, list(naming.keys), "left_semi"), naming))
             times = times.join(remembered, [*naming.keys, TIME], "left_anti")
         return replace(self.difference(events, met), times=times, remembers="always")
 
@@ -169,8 +175,8 @@ class History:
     def events(self, rows: DataFrame) -> DataFrame:
         """Give what loaded rows say; flagged ones say that there is nothing, unless that is ignored."""
         if self.config.on_delete == "ignore":
-            return loaded_events(rows.where(~column(FLAGGED)), self.naming, F.lit(False))
-        return loaded_events(rows, self.naming, column(FLAGGED))
+            return list_loaded_events(rows.where(~column(FLAGGED)), self.naming, F.lit(False))
+        return list_loaded_events(rows, self.naming, column(FLAGGED))
 
     def overwritten(self) -> list[StructField]:
         """Give the columns that have their newest value in the valid version."""
@@ -179,26 +185,26 @@ class History:
     def difference(self, events: Sequence[DataFrame], met: DataFrame | None) -> Changes:
         """Compare the versions that there should be with those that are stored."""
         naming, names = self.naming, self.names
-        new = chained(events, naming, self.until)
+        new = build_intervals(events, naming, self.until)
         if met is None:
-            return Changes(acting(self.completed(new).select(*refer(names)), INSERT, "opened"), (), names)
+            return Changes(add_action(self.completed(new).select(*refer(names)), INSERT, "opened"), (), names)
         by = [*naming.keys, naming.valid_from]
         compared = self.taken.layout.names if naming.mark else naming.overwritten
         old = met.select(*refer(columns_of(by, naming.valid_to, naming.hashed, compared)))
-        pairs = new.alias("n").join(old.alias("o"), same(by, "n", "o"), "full_outer")
+        pairs = new.alias("n").join(old.alias("o"), is_same(by, "n", "o"), "full_outer")
         said = pairs.withColumn(_SAID, self._said(naming)).where(column(_SAID).isNotNull())
         kept = [F.coalesce(*(refer([name], side)[0] for side in ("n", "o"))).alias(name) for name in by]
         marked = (naming.mark,) if naming.mark else ()
         rest = (*self.taken.layout.names, naming.valid_to, naming.hashed, *marked)
         rest = tuple(name for name in rest if name not in by)
-        rows = acting(
+        rows = add_action(
             self.completed(said.select(*kept, *refer(rest, "n"), _SAID)),
-            mapped(_ACTIONS, column(_SAID)),
+            map_values(_ACTIONS, column(_SAID)),
             column(_SAID),
         )
         return Changes(rows.drop(_SAID), self.address, names)
 
-    def _said(self, naming: Naming) -> Column:
+    def _said(self, naming: IntervalColumns) -> Column:
         """Say what becomes of a version."""
         at = self.until
         (end, was), (new, old) = (
@@ -206,10 +212,12 @@ class History:
         )
         differs = ~new.eqNullSafe(old) | ~end.eqNullSafe(was)
         if naming.overwritten:
-            differs = differs | differing(self.overwritten(), "n", "o")
+            differs = differs | is_differing(self.overwritten(), "n", "o")
         if naming.mark:
             # A deletion shows what there was before it, which a late load may change.
-            differs = differs | (refer([naming.mark], "n")[0] & differing(self.taken.layout.fields, "n", "o"))
+            differs = differs | (
+                refer([naming.mark], "n")[0] & is_differing(self.taken.layout.fields, "n", "o")
+            )
         is_late = F.coalesce(F.col(f"n.{IS_LATE}"), F.lit(False)) & F.lit(self.config.on_late == "error")
         return (
             F.when(is_late, LATE)

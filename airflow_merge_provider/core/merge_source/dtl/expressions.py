@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_merge_provider.core.errors import did_you_mean
-from airflow_merge_provider.core.merge_source.functions import FUNCTIONS, ITEM_FUNCTIONS, truth
-from airflow_merge_provider.core.merge_source.values import as_list
+from airflow_merge_provider.core.merge_source.dtl.functions import FUNCTIONS, ITEM_FUNCTIONS, truth
+from airflow_merge_provider.core.merge_source.dtl.values import as_list
 
 CURRENT = "_"
 _VARIABLES = ("_S", "_T", "_P", "_R", "_B", CURRENT)

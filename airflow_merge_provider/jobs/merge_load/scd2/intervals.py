@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from airflow_merge_provider.core.merge_load.scd2 import DELETED_HASH
-from airflow_merge_provider.jobs.merge_load.changes import PREFIX, union
+from airflow_merge_provider.jobs.merge_load.changes import PREFIX, union_rows
 from airflow_merge_provider.jobs.merge_load.columns import refer
 from airflow_merge_provider.jobs.spark.sql import column
 
@@ -30,7 +30,7 @@ IS_LATE = f"{PREFIX}is_late"
 
 
 @dataclass(frozen=True, slots=True)
-class Naming:
+class IntervalColumns:
     """Which columns say what: the key, the validity of stored versions, the state's hash and its columns.
 
     ``mark`` is the column that is true for versions that say that there is nothing; without it nothing is
@@ -52,44 +52,44 @@ class Naming:
         return F.struct(*refer((*self.columns, self.hashed)))
 
 
-def stored_events(versions: DataFrame, naming: Naming, active: Column) -> DataFrame:
+def list_stored_events(versions: DataFrame, naming: IntervalColumns, active: Column) -> DataFrame:
     """Take versions apart: a state where each begins, none where it ends."""
     keys = refer(naming.keys)
     state = naming.state if naming.mark is None else F.when(~column(naming.mark), naming.state)
     begins = versions.select(*keys, column(naming.valid_from).alias(TIME), state.alias(STATE))
     ends = versions.where(~active).select(*keys, column(naming.valid_to).alias(TIME))
-    return union([begins, ends]).withColumn(_SAYS, F.lit(_STORED))
+    return union_rows([begins, ends]).withColumn(_SAYS, F.lit(_STORED))
 
 
-def loaded_events(rows: DataFrame, naming: Naming, flagged: Column) -> DataFrame:
+def list_loaded_events(rows: DataFrame, naming: IntervalColumns, flagged: Column) -> DataFrame:
     """Give what the load says; a flagged row says that there is nothing from its time on."""
     state = F.when(~flagged, naming.state)
     return rows.select(*refer(naming.keys), TIME, state.alias(STATE), F.lit(_LOADED).alias(_SAYS))
 
 
-def absences(keys: DataFrame, naming: Naming, at: Column) -> DataFrame:
+def list_absences(keys: DataFrame, naming: IntervalColumns, at: Column) -> DataFrame:
     """Give the events of keys that the load does not have any more."""
     return keys.select(*refer(naming.keys), at.alias(TIME), F.lit(_LOADED).alias(_SAYS))
 
 
-def pins(times: DataFrame, naming: Naming) -> DataFrame:
+def list_pins(times: DataFrame, naming: IntervalColumns) -> DataFrame:
     """Give times at which a state was seen that left no trace: what is stored there stays."""
     return times.select(*refer(naming.keys), TIME, F.lit(None).cast("string").alias(_SAYS))
 
 
-def endings(times: DataFrame, naming: Naming) -> DataFrame:
+def list_endings(times: DataFrame, naming: IntervalColumns) -> DataFrame:
     """Give times at which a load saw that a key was not where the state before would have it."""
     return times.select(*refer(naming.keys), TIME, F.lit(_ENDED).alias(_SAYS))
 
 
-def chained(events: Sequence[DataFrame], naming: Naming, until: Column) -> DataFrame:
+def build_intervals(events: Sequence[DataFrame], naming: IntervalColumns, until: Column) -> DataFrame:
     """Chain events to versions: one row per state that lasts, with its columns and its validity.
 
     ``until`` is the end of a version that is valid now. ``IS_LATE`` is true on all rows of a key for which
     the load changes something that lies before something stored; such a key has one row at least, if need be
     one without a state, whose hash is NULL.
     """
-    seen = _with_states(_times(union(events), naming), naming)
+    seen = _add_states(_add_times(union_rows(events), naming), naming)
     keys = refer(naming.keys)
     by_key = Window.partitionBy(*keys)
     in_order = by_key.orderBy(TIME)
@@ -98,7 +98,7 @@ def chained(events: Sequence[DataFrame], naming: Naming, until: Column) -> DataF
         deleted = F.when(column(_LOADED) & column(STATE).isNull(), column(TIME))
         seen = seen.withColumn(_PURGED, F.max(deleted).over(by_key))
         seen = seen.where(column(_PURGED).isNull() | (column(TIME) > column(_PURGED)) | column(IS_LATE))
-    seen = _marked(seen, naming)
+    seen = _mark_latest(seen, naming)
     hashed = column(_HASHED)
     seen = seen.withColumn(_BEGINS, ~hashed.eqNullSafe(F.lag(hashed).over(in_order)))
     # A first row that begins nothing has no state: its time is no end of another one.
@@ -107,7 +107,7 @@ def chained(events: Sequence[DataFrame], naming: Naming, until: Column) -> DataF
     lasting = lasting.withColumn(_END, F.lead(TIME).over(in_order))
     told = lasting.where(column(_HASHED).isNotNull() | (column(IS_LATE) & column(_FIRST)))
     return told.select(
-        *[_current(name, naming).alias(name) for name in naming.columns],
+        *[_get_current(name, naming).alias(name) for name in naming.columns],
         column(_HASHED).alias(naming.hashed),
         column(TIME).alias(naming.valid_from),
         F.coalesce(column(_END), until).alias(naming.valid_to),
@@ -116,7 +116,7 @@ def chained(events: Sequence[DataFrame], naming: Naming, until: Column) -> DataF
     )
 
 
-def _marked(seen: DataFrame, naming: Naming) -> DataFrame:
+def _mark_latest(seen: DataFrame, naming: IntervalColumns) -> DataFrame:
     """Give each time the hash of its state; where deletions are marked, nothing is a state of its own."""
     if naming.mark is None:
         return seen.withColumn(_HASHED, column(STATE)[naming.hashed])
@@ -127,7 +127,7 @@ def _marked(seen: DataFrame, naming: Naming) -> DataFrame:
     return seen.withColumns({_HASHED: hashed, STATE: F.coalesce(column(STATE), column(_LATEST_LIVE))})
 
 
-def _times(events: DataFrame, naming: Naming) -> DataFrame:
+def _add_times(events: DataFrame, naming: IntervalColumns) -> DataFrame:
     """Give each known time of a key once, with what is stored and what is loaded there."""
     found = []
     for side in (_STORED, _LOADED):
@@ -138,7 +138,7 @@ def _times(events: DataFrame, naming: Naming) -> DataFrame:
     return events.groupBy(*refer(naming.keys), TIME).agg(*found)
 
 
-def _with_states(times: DataFrame, naming: Naming) -> DataFrame:
+def _add_states(times: DataFrame, naming: IntervalColumns) -> DataFrame:
     """Say for each time which state holds from there, and which one was stored last of all."""
     by_key = Window.partitionBy(*refer(naming.keys))
     in_order = by_key.orderBy(TIME)
@@ -157,7 +157,7 @@ def _with_states(times: DataFrame, naming: Naming) -> DataFrame:
     return seen.withColumns({STATE: state, IS_LATE: late, _LATEST: F.last(newest).over(whole)})
 
 
-def _current(name: str, naming: Naming) -> Column:
+def _get_current(name: str, naming: IntervalColumns) -> Column:
     """Give a column of a version; one that is overwritten has its newest value in the valid version."""
     own = column(STATE)[name]
     if name not in naming.overwritten:

@@ -14,9 +14,9 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from airflow_merge_provider.core.merge_record.schema import Schema
-from airflow_merge_provider.jobs.merge_record import formats
-from airflow_merge_provider.jobs.merge_record.formats import BAD, FILE, PLACE
-from airflow_merge_provider.jobs.merge_record.spark_types import inferred, spark_schema, spark_type
+from airflow_merge_provider.jobs.merge_record.readers import formats
+from airflow_merge_provider.jobs.merge_record.readers.formats import BAD, FILE, PLACE
+from airflow_merge_provider.jobs.merge_record.readers.spark_types import inferred, spark_schema, spark_type
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import column
 

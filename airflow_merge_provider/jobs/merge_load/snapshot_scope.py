@@ -18,7 +18,7 @@ _LOADED = "merge_load_staging"
 EVERYWHERE = ""
 
 
-class Limited(Protocol):
+class LimitedConfig(Protocol):
     """A configuration that may limit the area."""
 
     @property
@@ -29,17 +29,17 @@ class Limited(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Area:
+class ScopedTimes:
     """Groups, a scope, or neither."""
 
     merge_key: tuple[str, ...] | None
     destination_scope: str | None
 
 
-def marked(stored: DataFrame, loaded: DataFrame, config: Limited) -> DataFrame:
+def mark_scope(stored: DataFrame, loaded: DataFrame, config: LimitedConfig) -> DataFrame:
     """Say of each stored row whether it is ``INSIDE``; a scope comes before groups. Source: spec §6.1."""
     if config.destination_scope is not None:
-        return _marked_by(stored, loaded, config.destination_scope)
+        return _mark_by(stored, loaded, config.destination_scope)
     if config.merge_key is not None:
         groups = loaded.select(*refer(config.merge_key)).distinct().withColumn(INSIDE, F.lit(True))
         found = stored.join(groups, list(config.merge_key), "left")
@@ -47,37 +47,37 @@ def marked(stored: DataFrame, loaded: DataFrame, config: Limited) -> DataFrame:
     return stored.withColumn(INSIDE, F.lit(True))
 
 
-def named(rows: DataFrame, layout: Layout, config: Limited) -> DataFrame:
+def named(rows: DataFrame, layout: Layout, config: LimitedConfig) -> DataFrame:
     """Say in which ``AREA`` each row lies: the whole table, its group, the scope, or (NULL) none."""
     if config.destination_scope is not None:
         inside = F.when(column(INSIDE), F.lit(EVERYWHERE)).alias(AREA)
-        return _marked_by(rows, rows, config.destination_scope).select(*refer(rows.columns), inside)
+        return _mark_by(rows, rows, config.destination_scope).select(*refer(rows.columns), inside)
     area = F.lit(EVERYWHERE) if config.merge_key is None else content_hash(layout.of(config.merge_key))
     return rows.withColumn(AREA, area)
 
 
-def within(stored: DataFrame, loaded: DataFrame, config: Limited) -> DataFrame:
+def is_within_scope(stored: DataFrame, loaded: DataFrame, config: LimitedConfig) -> DataFrame:
     """Give the stored rows of the area."""
-    return marked(stored, loaded, config).where(column(INSIDE)).drop(INSIDE)
+    return mark_scope(stored, loaded, config).where(column(INSIDE)).drop(INSIDE)
 
 
-def in_scope(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFrame:
+def filter_scope(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFrame:
     """Give the stored rows that fulfil a condition of the user's."""
     loaded.createOrReplaceTempView(_LOADED)
-    return fulfilling(stored.alias(_TARGET), _text(condition), "destination_scope")
+    return fulfilling(stored.alias(_TARGET), _to_text(condition), "destination_scope")
 
 
-def _marked_by(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFrame:
+def _mark_by(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFrame:
     """Mark the rows that fulfil a condition; one that looks at the load too can only filter them."""
-    inside = in_scope(stored, loaded, condition)
+    inside = filter_scope(stored, loaded, condition)
     if "{staging_table}" not in condition:
-        holds = F.coalesce(F.expr(_text(condition)), F.lit(False))
+        holds = F.coalesce(F.expr(_to_text(condition)), F.lit(False))
         return stored.alias(_TARGET).withColumn(INSIDE, holds)
-    rest = in_scope(stored, loaded, f"NOT coalesce({condition}, false)")
+    rest = filter_scope(stored, loaded, f"NOT coalesce({condition}, false)")
     marks = ((inside, True), (rest, False))
     one, other = (rows.withColumn(INSIDE, F.lit(mark)) for rows, mark in marks)
     return one.unionByName(other)
 
 
-def _text(condition: str) -> str:
+def _to_text(condition: str) -> str:
     return filled(condition, table=_TARGET, staging_table=_LOADED)

@@ -44,7 +44,7 @@ class Spelling:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ParsedOptions:
     """The right parts of a configuration, the inputs' schemas as far as they are known, and the spelling."""
 
     values: Mapping[str, Any]

@@ -237,7 +237,7 @@ class RemoteStorage(Storage):
         return f"{self._root}/{name}"
 
 
-def storage(location: str, options: Mapping[str, Any] | None = None) -> Storage:
+def open_storage(location: str, options: Mapping[str, Any] | None = None) -> Storage:
     """Give the folder at a location.
 
     :raises SetupError: when no library for this kind of location is installed.
@@ -245,7 +245,7 @@ def storage(location: str, options: Mapping[str, Any] | None = None) -> Storage:
     return LocalStorage(location) if location.startswith("/") else RemoteStorage(location, options)
 
 
-def storage_options(spark: SparkSession, location: str) -> dict[str, Any]:
+def find_storage_options(spark: SparkSession, location: str) -> dict[str, Any]:
     """Give fsspec what Spark's settings say about an object store; its environment tells it the rest."""
     is_s3 = location.startswith(("s3://", "s3a://"))
     return {**build_storage_options(spark, location), **({"use_listings_cache": False} if is_s3 else {})}

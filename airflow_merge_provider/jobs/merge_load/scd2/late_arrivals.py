@@ -12,13 +12,18 @@ from pyspark.sql import Column, DataFrame, functions as F
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.moments import from_micros
-from airflow_merge_provider.jobs.merge_load.area import AREA, EVERYWHERE, Area, named
-from airflow_merge_provider.jobs.merge_load.chain import TIME, endings, loaded_events, pins
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX, Remembers
 from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer
-from airflow_merge_provider.jobs.merge_load.history import History
-from airflow_merge_provider.jobs.merge_load.intake import Intake
-from airflow_merge_provider.jobs.merge_load.writing import Weighed
+from airflow_merge_provider.jobs.merge_load.scd2.history import History
+from airflow_merge_provider.jobs.merge_load.scd2.intervals import (
+    TIME,
+    list_endings,
+    list_loaded_events,
+    list_pins,
+)
+from airflow_merge_provider.jobs.merge_load.snapshot_scope import AREA, EVERYWHERE, ScopedTimes, named
+from airflow_merge_provider.jobs.merge_load.staging import StagedLoad
+from airflow_merge_provider.jobs.merge_load.writing import CountedChanges
 from airflow_merge_provider.jobs.spark.sql import column
 
 _OWN, _OTHER, _NEXT, _ENDS = (f"{PREFIX}{each}" for each in ("own", "other", "next", "ends"))
@@ -26,16 +31,16 @@ _FAR = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Lateness:
+class LateArrivals:
     """The remembered times of a history, as a snapshot of its boundary sees them."""
 
     history: History
 
     @property
-    def area(self) -> Area:
+    def area(self) -> ScopedTimes:
         """Where the snapshot deletes absent keys."""
         scope = self.history.config.scope
-        return Area(scope, None) if isinstance(scope, tuple) else Area(None, scope)
+        return ScopedTimes(scope, None) if isinstance(scope, tuple) else ScopedTimes(None, scope)
 
     def later(self, rows: DataFrame) -> tuple[list[datetime], bool]:
         """Give the remembered times, from the snapshot's on, at which its area was seen.
@@ -47,10 +52,10 @@ class Lateness:
         found, is_followed = self._later(rows)
         newest = max(found, default=self.history.boundary)
         if newest > self.history.boundary and self.history.config.on_late == "error":
-            raise _late(self.history.boundary, newest)
+            raise _find_late(self.history.boundary, newest)
         return found, is_followed
 
-    def until_next(self, keys: DataFrame, there: Intake, met: DataFrame) -> list[DataFrame]:
+    def until_next(self, keys: DataFrame, there: StagedLoad, met: DataFrame) -> list[DataFrame]:
         """Say, as events, until when the snapshot holds for each key.
 
         It holds until a stored version begins, or until the area of the stored state was seen while that
@@ -73,12 +78,12 @@ class Lateness:
         lasting = lasting.select(*self._names, column(_ENDS).alias(TIME))
         again = there.live.drop(TIME).join(lasting, list(naming.keys))
         return [
-            pins(pinned.where(column(TIME).isNotNull()), naming),
-            endings(ended, naming),
-            loaded_events(again, naming, F.lit(False)),
+            list_pins(pinned.where(column(TIME).isNotNull()), naming),
+            list_endings(ended, naming),
+            list_loaded_events(again, naming, F.lit(False)),
         ]
 
-    def remembering(self, found: Weighed, rows: DataFrame, *, known: bool) -> Weighed:
+    def remembering(self, found: CountedChanges, rows: DataFrame, *, known: bool) -> CountedChanges:
         """Say what there is to remember of a snapshot: its time, unless it shows in the history anyway."""
         config = self.history.config
         remembers: Remembers = "always" if config.on_late == "repair" else "unchanged"
@@ -101,14 +106,14 @@ class Lateness:
         if remembered is None:
             return [], False
         seen = remembered.where(column(TIME) >= self._now)
-        found = _moments(seen)
+        found = _list_moments(seen)
         is_followed = any(each > history.boundary for each in found)
         if not found or not isinstance(history.config.scope, tuple):
             return found, is_followed
         areas = named(rows, history.taken.layout, self.area).select(AREA)
-        return _moments(seen.join(areas, AREA, "left_semi")), is_followed
+        return _list_moments(seen.join(areas, AREA, "left_semi")), is_followed
 
-    def _next_times(self, there: Intake, met: DataFrame) -> list[DataFrame]:
+    def _next_times(self, there: StagedLoad, met: DataFrame) -> list[DataFrame]:
         """Give for each key when a late and a stored state could have been missed, and when they give way.
 
         That is: when the area of either was seen next, when the stored state ends, and when the next begins.
@@ -143,12 +148,12 @@ class Lateness:
         return refer(self.history.naming.keys)
 
 
-def _moments(times: DataFrame) -> list[datetime]:
+def _list_moments(times: DataFrame) -> list[datetime]:
     rows = times.select(F.unix_micros(TIME).alias("at")).distinct().collect()
     return [from_micros(row["at"]) for row in rows]
 
 
-def _late(at: datetime, newest: datetime) -> DataError:
+def _find_late(at: datetime, newest: datetime) -> DataError:
     """Give the error of a snapshot that is older than another one."""
     message = f"the load of {at.isoformat()} is older than the one of {newest.isoformat()}"
     hint = "load in the order of time, or write the history anew with on_late='repair'"

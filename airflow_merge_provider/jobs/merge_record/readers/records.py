@@ -15,11 +15,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.merge_record.schema import Schema
-from airflow_merge_provider.jobs.merge_record import formats
-from airflow_merge_provider.jobs.merge_record.formats import FILE, PLACE
-from airflow_merge_provider.jobs.merge_record.gather import Lines
-from airflow_merge_provider.jobs.merge_record.spark_types import spark_schema
-from airflow_merge_provider.jobs.merge_record.spool import Spool
+from airflow_merge_provider.jobs.merge_record.files.spool import Spool
+from airflow_merge_provider.jobs.merge_record.readers import formats
+from airflow_merge_provider.jobs.merge_record.readers.formats import FILE, PLACE
+from airflow_merge_provider.jobs.merge_record.readers.gather import Lines
+from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
 from airflow_merge_provider.jobs.spark.sql import column
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 

@@ -15,7 +15,7 @@ from typing import Any
 from airflow_merge_provider.core.merge_record import attributes as rules
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.landing import SIDECAR, Entry, Listing
-from airflow_merge_provider.jobs.merge_record.storage import Storage
+from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 
 _MICROSECONDS = 1_000_000
 
@@ -38,7 +38,7 @@ class Queue:
     is_whole: bool
 
 
-def queue(source: Storage, found: Listing, fresh: Iterable[Entry], config: MergeRecordConfig) -> Queue:
+def build_queue(source: Storage, found: Listing, fresh: Iterable[Entry], config: MergeRecordConfig) -> Queue:
     """Give files their attributes and put them into queue order."""
     entries = list(fresh)
     told = _sidecars(source, entries, found.sidecars) if "sidecar" in config.attribute_sources else {}

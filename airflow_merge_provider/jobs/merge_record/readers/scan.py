@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.schema import Schema
-from airflow_merge_provider.jobs.merge_record import formats
-from airflow_merge_provider.jobs.merge_record.formats import FILE
-from airflow_merge_provider.jobs.merge_record.kinds import Fact, JsonLines, Kind, Lasting, Seen, Typed
-from airflow_merge_provider.jobs.merge_record.records import Records
+from airflow_merge_provider.jobs.merge_record.readers import formats
+from airflow_merge_provider.jobs.merge_record.readers.formats import FILE
+from airflow_merge_provider.jobs.merge_record.readers.kinds import Fact, JsonLines, Kind, Lasting, Seen, Typed
+from airflow_merge_provider.jobs.merge_record.readers.records import Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Group:
         return self.kind.raw(records.spark, self.places)
 
 
-def looked_into(records: Records, groups: Sequence[Group], config: MergeRecordConfig) -> dict[str, Fact]:
+def inspect_files(records: Records, groups: Sequence[Group], config: MergeRecordConfig) -> dict[str, Fact]:
     """Look into all groups in one job, and keep what was parsed.
 
     Once more without each file of which Spark says that it cannot read it.

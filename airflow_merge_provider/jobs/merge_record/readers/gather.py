@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_merge_provider.jobs.merge_record.containers import is_packed
-from airflow_merge_provider.jobs.merge_record.formats import BLOCK, FILE, POSITION
-from airflow_merge_provider.jobs.merge_record.listing import Waiting
-from airflow_merge_provider.jobs.merge_record.storage import Storage
+from airflow_merge_provider.jobs.merge_record.files.listing import Waiting
+from airflow_merge_provider.jobs.merge_record.files.storage import Storage
+from airflow_merge_provider.jobs.merge_record.readers.containers import is_packed
+from airflow_merge_provider.jobs.merge_record.readers.formats import BLOCK, FILE, POSITION
 
 LINE = "value"
 # Files up to this size on average are opened here, as long as together they are not too much for a driver:

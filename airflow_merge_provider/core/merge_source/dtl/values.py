@@ -24,7 +24,6 @@ _NOT_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)\Z", re.IGNORECASE)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _DATETIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z\Z")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
-
 # The kinds that ``tagged`` tells apart; the letter is also the prefix of the typed key.
 NULL, BOOLEAN, NUMBER, STRING, NI, URI, DATE, DATETIME, UUID, BYTES, LIST, DICT = "zbnsirdtuylo"
 

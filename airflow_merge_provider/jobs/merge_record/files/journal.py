@@ -18,7 +18,7 @@ from typing import Any
 from airflow_merge_provider.core.errors import ConflictError, DataError
 from airflow_merge_provider.core.merge_record.plan import Plan
 from airflow_merge_provider.core.merge_record.state import STATE_FILE, State, plan_file
-from airflow_merge_provider.jobs.merge_record.storage import Storage
+from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 
 _LEASE = "lease.json"
 _LEASE_SECONDS = 120.0

@@ -15,8 +15,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from airflow_merge_provider.core.merge_record.schema import Schema
-from airflow_merge_provider.jobs.merge_record.spark_types import schema_of
-from airflow_merge_provider.jobs.merge_record.storage import PACKED, Storage
+from airflow_merge_provider.jobs.merge_record.files.storage import PACKED, Storage
+from airflow_merge_provider.jobs.merge_record.readers.spark_types import schema_of
 
 _MAGIC = b"Obj\x01"
 _SYNC = 16

@@ -19,9 +19,9 @@ from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
 from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer, require
-from airflow_merge_provider.jobs.merge_load.intake import filtered
 from airflow_merge_provider.jobs.merge_load.report import build_details
-from airflow_merge_provider.jobs.merge_load.writing import shape_of
+from airflow_merge_provider.jobs.merge_load.staging import filter_source
+from airflow_merge_provider.jobs.merge_load.writing import read_shape
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
@@ -33,7 +33,7 @@ _CURRENT, _SURROGATE, _LAST_END, _LAST_HASH = (
 )
 
 
-def run(
+def run_check(
     spark: SparkSession, request: JobRequest, config: Scd2CheckConfig, target: Dataset, progress: Progress
 ) -> dict[str, Any]:
     """Check a history. Source: merge_load spec §9.5.
@@ -67,7 +67,7 @@ def check_history(
         history = _History.of(read_dataset(spark, pinned), target)
         counts = history.counts()
         if source is not None:
-            rows = filtered(read_dataset(spark, source), config.source_filter)
+            rows = filter_source(read_dataset(spark, source), config.source_filter)
             counts |= history.against(rows, f"the source {source.dataset.id}")
     problems = [
         Problem(target.id, name, f"has {counts[name]} {words}", "load it anew, or repair what wrote it")
@@ -92,7 +92,7 @@ class _History:
 
     @classmethod
     def of(cls, stored: DataFrame, target: Dataset) -> _History:
-        shape = shape_of(stored.schema, HASH_COLUMN)
+        shape = read_shape(stored.schema, HASH_COLUMN)
         if shape is None:
             message = "is no history of versions that this package wrote"
             raise DataError.of([Problem(target.id, "shape", message, "name the target of an SCD2 load")])
@@ -103,10 +103,10 @@ class _History:
             *([] if HASH_COLUMN in keys else refer([HASH_COLUMN])),
             column(begin).alias(_BEGIN),
             column(end).alias(_END),
-            _active(end, shape).alias(_ACTIVE),
-            _named(shape, "deleted_column", "boolean", _DELETED),
-            _named(shape, "current_column", "boolean", _CURRENT),
-            _named(shape, "surrogate_key_column", "string", _SURROGATE),
+            _is_active(end, shape).alias(_ACTIVE),
+            _get_named(shape, "deleted_column", "boolean", _DELETED),
+            _get_named(shape, "current_column", "boolean", _CURRENT),
+            _get_named(shape, "surrogate_key_column", "string", _SURROGATE),
         )
         return cls(thin, keys, bool(shape["natural_key"]))
 
@@ -155,13 +155,13 @@ class _History:
         }
 
 
-def _active(end: str, shape: Mapping[str, Any]) -> Column:
+def _is_active(end: str, shape: Mapping[str, Any]) -> Column:
     at = shape["active_record_timestamp"]
     if at is None:
         return column(end).isNull()
     return column(end).isNull() | (column(end) == moment_column(datetime.fromisoformat(at)))
 
 
-def _named(shape: Mapping[str, Any], option: str, kind: str, alias: str) -> Column:
+def _get_named(shape: Mapping[str, Any], option: str, kind: str, alias: str) -> Column:
     name = shape.get(option)
     return (F.lit(None).cast(kind) if name is None else column(name)).alias(alias)

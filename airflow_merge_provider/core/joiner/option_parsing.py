@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 _JOIN_TYPES = ("innerjoin", "outerjoin", "leftouterjoin", "rightouterjoin", "fullouterjoin", "crossjoin")
-
 _ALIASES = "must be a text 'input=alias;other=alias' or an object of input: alias"
 _INPUTS = "must be an object of name: dataset, or a list of '<dataset> <name>'"
 

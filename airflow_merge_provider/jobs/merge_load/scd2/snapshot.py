@@ -14,26 +14,23 @@ from pyspark.sql import Column, DataFrame, Observation, functions as F
 from airflow_merge_provider.core.merge_load.moments import micros
 from airflow_merge_provider.core.merge_load.scd2 import DELETED_HASH, HASH_COLUMN
 from airflow_merge_provider.jobs.delta.writer import OLD
-from airflow_merge_provider.jobs.merge_load.area import INSIDE, marked
-from airflow_merge_provider.jobs.merge_load.chain import (
-    absences,
-    stored_events,
-)
 from airflow_merge_provider.jobs.merge_load.changes import (
     DELETE,
     INSERT,
     PREFIX,
     UPDATE,
     Changes,
-    acting,
-    completed,
-    union,
+    add_action,
+    complete_rows,
+    union_rows,
 )
 from airflow_merge_provider.jobs.merge_load.columns import content_hash, moment_column, refer
-from airflow_merge_provider.jobs.merge_load.history import History
-from airflow_merge_provider.jobs.merge_load.intake import FLAGGED, SMALL, Intake, keep
-from airflow_merge_provider.jobs.merge_load.lateness import Lateness
-from airflow_merge_provider.jobs.merge_load.writing import Weighed, all_new, weighed
+from airflow_merge_provider.jobs.merge_load.scd2.history import History
+from airflow_merge_provider.jobs.merge_load.scd2.intervals import list_absences, list_stored_events
+from airflow_merge_provider.jobs.merge_load.scd2.late_arrivals import LateArrivals
+from airflow_merge_provider.jobs.merge_load.snapshot_scope import INSIDE, mark_scope
+from airflow_merge_provider.jobs.merge_load.staging import FLAGGED, SMALL_LOAD_MAX_ROWS, StagedLoad, keep_rows
+from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, count_changes, insert_all
 from airflow_merge_provider.jobs.spark.expressions import add_columns
 from airflow_merge_provider.jobs.spark.sql import column, name
 
@@ -64,7 +61,7 @@ class Snapshot:
 
     history: History
 
-    def found(self) -> Weighed:
+    def found(self) -> CountedChanges:
         """Give what the snapshot changes, and its time, if that has to be remembered.
 
         :raises DataError: when keys or duplicates are not as they must be, or the snapshot is late.
@@ -78,9 +75,9 @@ class Snapshot:
         history.taken.require_keys(compared.missing)
         there = self._there(rows, compared)
         if compared.empty:
-            found = Weighed(Changes(rows.limit(0), (), history.names))
+            found = CountedChanges(Changes(rows.limit(0), (), history.names))
         elif is_followed or not compared.in_order or there.duplicates or history.naming.overwritten:
-            found = weighed(self._chained(there, compared, is_followed=is_followed), history.held)
+            found = count_changes(self._chained(there, compared, is_followed=is_followed), history.held)
         else:
             found = self._in_order(there, compared)
         counts = {**found.counts, ENDED: compared.ended, VALID: compared.valid}
@@ -92,8 +89,8 @@ class Snapshot:
         return self._lateness.remembering(found, rows, known=history.boundary in later)
 
     @property
-    def _lateness(self) -> Lateness:
-        return Lateness(self.history)
+    def _lateness(self) -> LateArrivals:
+        return LateArrivals(self.history)
 
     @property
     def _now(self) -> Column:
@@ -103,11 +100,13 @@ class Snapshot:
     def _keys(self) -> list[str]:
         return list(self.history.naming.keys)
 
-    def _first(self) -> Weighed:
+    def _first(self) -> CountedChanges:
         """Give the versions of a first snapshot: its rows."""
         history = self.history
         taken = history.taken.checked()
-        return all_new(taken, self._opened(history.timed(taken.live)), history.names, "opened", history.held)
+        return insert_all(
+            taken, self._opened(history.timed(taken.live)), history.names, "opened", history.held
+        )
 
     def _compared(self, rows: DataFrame, *, is_late: bool) -> Compared:
         """Let each key of the snapshot meet the version that is stored for its time."""
@@ -134,7 +133,7 @@ class Snapshot:
         keys = pairs.where(~self._alike()).select(
             *refer(naming.keys), begins, _ACTIVE, live.alias(_LIVE), column(_CAME).isNotNull().alias(_CAME)
         )
-        keys = keep(keys, history.held)
+        keys = keep_rows(keys, history.held)
         told = keys.agg(
             F.count(F.lit(1)).alias("all"),
             F.count(begins).alias("stored"),
@@ -162,7 +161,7 @@ class Snapshot:
         """
         history, naming = self.history, self.history.naming
         begins, ends, active = column(naming.valid_from), column(naming.valid_to), history.active()
-        around = marked(history.versions(), history.taken.every, self._lateness.area).where(
+        around = mark_scope(history.versions(), history.taken.every, self._lateness.area).where(
             active | (ends >= self._now)
         )
         covers = (begins <= self._now) & (active | (ends > self._now))
@@ -191,16 +190,16 @@ class Snapshot:
         same = F.when(live, column(_STORED).eqNullSafe(column(_LOADED))).otherwise(stays)
         return F.coalesce(same, F.lit(False))
 
-    def _there(self, rows: DataFrame, compared: Compared) -> Intake:
+    def _there(self, rows: DataFrame, compared: Compared) -> StagedLoad:
         """Give the loaded rows of the keys that differ, one of each."""
         taken = self.history.taken
         if not compared.came:
             return replace(taken, rows=rows.limit(0))
         came = compared.keys.where(_CAME).select(*self._names).distinct()
-        there = keep(rows.join(came, self._keys, "left_semi"), self.history.held)
+        there = keep_rows(rows.join(came, self._keys, "left_semi"), self.history.held)
         return replace(taken, rows=there).checked()
 
-    def _in_order(self, there: Intake, compared: Compared) -> Weighed:
+    def _in_order(self, there: StagedLoad, compared: Compared) -> CountedChanges:
         """End the versions of keys that differ, and begin those of the snapshot."""
         history, naming = self.history, self.history.naming
         purges, marks = naming.purges and compared.ended > 0, naming.mark is not None and compared.ended > 0
@@ -213,25 +212,27 @@ class Snapshot:
         closed = add_columns(closed, {each: F.lit(False) for each in added})
         versions = history.versions()
         if not purges:
-            few = F.broadcast(closed) if compared.stored < SMALL else closed
-            closed = completed(few, versions, [*naming.keys, naming.valid_from]).select(*refer(history.names))
+            few = F.broadcast(closed) if compared.stored < SMALL_LOAD_MAX_ROWS else closed
+            closed = complete_rows(few, versions, [*naming.keys, naming.valid_from]).select(
+                *refer(history.names)
+            )
         parts = [
-            acting(self._opened(there.live), INSERT, "opened"),
-            acting(closed, UPDATE, "closed"),
+            add_action(self._opened(there.live), INSERT, "opened"),
+            add_action(closed, UPDATE, "closed"),
         ]
         if marks:
             last = versions.where(history.active()).join(gone, self._keys, "left_semi")
-            parts.append(acting(self._marked(last), INSERT, "opened"))
+            parts.append(add_action(self._marked(last), INSERT, "opened"))
         if purges:
             every = versions.select(*self._names, naming.valid_from).join(gone, self._keys, "left_semi")
-            parts.append(acting(every, DELETE, "removed"))
+            parts.append(add_action(every, DELETE, "removed"))
         only = None if purges else self._active_text()
-        rows = union(parts)
+        rows = union_rows(parts)
         changes = Changes(rows, history.address, history.names, (naming.valid_to, *added), only)
         if purges or marks:
-            return weighed(changes, history.held)
+            return count_changes(changes, history.held)
         counts = {"opened": there.loaded - there.flagged, "closed": compared.stored}
-        return Weighed(changes, counts, inserts=counts["opened"], others=counts["closed"])
+        return CountedChanges(changes, counts, inserts=counts["opened"], others=counts["closed"])
 
     def _opened(self, rows: DataFrame) -> DataFrame:
         """Give loaded rows as versions that begin now and are valid."""
@@ -252,7 +253,7 @@ class Snapshot:
         marked_so = "" if at is None else f" OR {end} = timestamp_micros({micros(at)})"
         return f"{end} IS NULL{marked_so}"
 
-    def _chained(self, there: Intake, compared: Compared, *, is_followed: bool) -> Changes:
+    def _chained(self, there: StagedLoad, compared: Compared, *, is_followed: bool) -> Changes:
         """Chain what the snapshot says with the stored versions of the keys that differ."""
         history, naming = self.history, self.history.naming
         keys = compared.keys.select(*self._names, _CAME).distinct()
@@ -261,11 +262,11 @@ class Snapshot:
         if not naming.purges and naming.mark is None:
             # A deletion that is marked shows what there was before it, however long ago.
             stored = stored.where(history.active() | (column(naming.valid_to) >= self._now))
-        met = keep(stored.join(keys, self._keys, "left_semi"), history.held)
+        met = keep_rows(stored.join(keys, self._keys, "left_semi"), history.held)
         events = [
             history.events(there.rows),
-            absences(absent, naming, self._now),
-            stored_events(met, naming, history.active()),
+            list_absences(absent, naming, self._now),
+            list_stored_events(met, naming, history.active()),
         ]
         if is_followed:
             events += self._lateness.until_next(keys, there, met)

@@ -31,12 +31,12 @@ FLAGGED = f"{PREFIX}flagged"
 ARRIVAL = f"{PREFIX}arrival"
 SOURCE = "staging_table"
 # As many rows are brought to every task instead of being shuffled with what is stored.
-SMALL = 200_000
+SMALL_LOAD_MAX_ROWS = 200_000
 _FILE_ORDER = ("file_modification_time", "file_path", "file_block_start")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class StagingRequirements:
     """What a strategy needs to know of its rows.
 
     ``required`` columns must be in the source; ``keys`` hold no NULL; ``unique`` are the columns of which
@@ -56,7 +56,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class StagedLoad:
     """The rows to load.
 
     ``rows`` are one of each key, ``every`` are all that passed the filter: a row that does not count still
@@ -67,7 +67,7 @@ class Intake:
     rows: DataFrame
     every: DataFrame
     layout: Layout
-    wanted: Wanted
+    wanted: StagingRequirements
     config: LoadConfig
     name: str
     loaded: int = 0
@@ -88,14 +88,14 @@ class Intake:
     def near(self, keys: Sequence[str]) -> DataFrame:
         """Give the keys of the rows, to be brought to what is stored where there are few."""
         found = self.rows.select(*map(column, keys))
-        return F.broadcast(found) if self.loaded < SMALL else found
+        return F.broadcast(found) if self.loaded < SMALL_LOAD_MAX_ROWS else found
 
     @property
     def missing(self) -> Column:
         """Tell whether a row has a NULL in a key."""
         return some(column(key).isNull() for key in self.wanted.keys)
 
-    def checked(self) -> Intake:
+    def checked(self) -> StagedLoad:
         """Count rows and keys in one job, and leave one row of each key.
 
         :raises DataError: when keys or duplicates are not as they must be.
@@ -162,16 +162,16 @@ class Intake:
         return self.rows.withColumn(name, place.over(by_key)).where(F.col(name) == 1).drop(name)
 
 
-def take_in(
+def stage_load(
     source: DataFrame,
     dataset: str,
     config: LoadConfig,
-    wanted: Wanted,
+    wanted: StagingRequirements,
     *,
     stored: StructType | None,
     added: Sequence[str],
     held: ExitStack,
-) -> Intake:
+) -> StagedLoad:
     """Read the source, once where its rows are needed at once; ``held`` lets them go.
 
     :raises DataError: when columns, keys or duplicates are not as they must be.
@@ -185,31 +185,31 @@ def take_in(
     columns = layout(source.schema, stored, added, config.schema_evolution, dataset)
     rows = source.select(
         *aligned(source, columns),
-        _flagged(source, config.hard_delete).alias(FLAGGED),
-        *([_arrival(source).alias(ARRIVAL)] if wanted.ranked else []),
+        _mark_deletions(source, config.hard_delete).alias(FLAGGED),
+        *([_get_arrival(source).alias(ARRIVAL)] if wanted.ranked else []),
     )
     hashes = {CONTENT: content_hash(columns.fields)}
     if wanted.tracked is not None:
         hashes[TRACKED] = content_hash(columns.of(wanted.tracked(columns.names)))
     rows = rows.withColumns(hashes)
-    found = Intake(rows, rows, columns, wanted, config, name, said=_said(source, config, name))
+    found = StagedLoad(rows, rows, columns, wanted, config, name, said=_list_warnings(source, config, name))
     if wanted.lazy:
         return found
     if stored is not None:
         # They are compared and written: a first load is only written.
-        rows = keep(rows, held)
+        rows = keep_rows(rows, held)
         found = replace(found, rows=rows, every=rows)
     return found.checked()
 
 
-def keep(rows: DataFrame, held: ExitStack) -> DataFrame:
+def keep_rows(rows: DataFrame, held: ExitStack) -> DataFrame:
     """Keep rows that are computed once and used more than once, until ``held`` lets them go."""
     kept = rows.persist()
     held.callback(kept.unpersist)
     return kept
 
 
-def filtered(source: DataFrame, condition: str | None) -> DataFrame:
+def filter_source(source: DataFrame, condition: str | None) -> DataFrame:
     """Give the rows of the source that count at all.
 
     :raises DataError: when the condition is none on its columns.
@@ -220,14 +220,14 @@ def filtered(source: DataFrame, condition: str | None) -> DataFrame:
     return fulfilling(source.alias(SOURCE), text, "source_filter")
 
 
-def _said(source: DataFrame, config: LoadConfig, name: str) -> tuple[str, ...]:
+def _list_warnings(source: DataFrame, config: LoadConfig, name: str) -> tuple[str, ...]:
     flag = config.hard_delete
     if flag is None or flag in source.columns:
         return ()
     return (f"hard_delete: {name} has no column {flag!r}, so no row is flagged",)
 
 
-def _flagged(source: DataFrame, flag: str | None) -> Column:
+def _mark_deletions(source: DataFrame, flag: str | None) -> Column:
     """Tell which rows delete; a flag that the source does not have is one that was never set."""
     if flag is None or flag not in source.columns:
         return F.lit(False)
@@ -236,7 +236,7 @@ def _flagged(source: DataFrame, flag: str | None) -> Column:
     return column(flag).isNotNull()
 
 
-def _arrival(source: DataFrame) -> Column:
+def _get_arrival(source: DataFrame) -> Column:
     """Say in which order rows came: files by their time, rows as they lie in their file.
 
     The number of a row depends on how Spark splits files into tasks, the order inside one block of one file

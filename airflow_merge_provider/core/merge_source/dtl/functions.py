@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any
 
-from airflow_merge_provider.core.merge_source.values import (
+from airflow_merge_provider.core.merge_source.dtl.values import (
     BOOLEAN,
     BYTES,
     DATE,
@@ -38,7 +38,6 @@ from airflow_merge_provider.core.merge_source.values import (
 
 # Evaluated once per item of their second argument; ``expressions`` does it, since it knows what ``_.`` means.
 ITEM_FUNCTIONS = ("filter", "map")
-
 _INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*\Z")
 _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+\Z")
 _EXACT = Context(prec=2000, traps=[])
