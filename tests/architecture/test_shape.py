@@ -15,6 +15,7 @@ MODULES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*
 MODULE_LINES = 400
 FUNCTION_LINES = 60
 DEPTH = 3
+FOLDER_MODULES = 14
 _NESTING = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try, ast.Match)
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -43,6 +44,29 @@ def findings(source: str) -> Iterator[str]:
             yield f"{node.name}: {length} lines, at most {FUNCTION_LINES}"
         if depth(node) > DEPTH:
             yield f"{node.name}: nested {depth(node)} deep, at most {DEPTH}"
+
+
+def test_folders_stay_small():
+    """No folder of the package has more modules than one looks over; beyond, they get rooms."""
+    folders = [path for path in PACKAGE.rglob("*") if path.is_dir() and path.name != "__pycache__"]
+    counts = {
+        str(folder.relative_to(ROOT)): sum(path.name != "__init__.py" for path in folder.glob("*.py"))
+        for folder in [PACKAGE, *folders]
+    }
+
+    assert {folder: count for folder, count in counts.items() if count > FOLDER_MODULES} == {}
+
+
+def test_nothing_is_asserted_that_types_can_say():
+    """A value that cannot be None has a type that says so."""
+    asserted = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Assert) or (isinstance(node, ast.Name) and node.id == "AssertionError")
+    ]
+
+    assert asserted == []
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))

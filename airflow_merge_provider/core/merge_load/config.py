@@ -15,9 +15,9 @@ from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.keyed import DeleteInsertConfig, UpsertConfig
 from airflow_merge_provider.core.merge_load.load import LoadConfig
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
-from airflow_merge_provider.core.model import Config
 
-STRATEGIES: dict[str, type[Config]] = {
+_Strategy = type[DeleteInsertConfig] | type[UpsertConfig] | type[Scd2Config] | type[Scd2CheckConfig]
+STRATEGIES: dict[str, _Strategy] = {
     "delete-insert": DeleteInsertConfig,
     "upsert": UpsertConfig,
     "scd2": Scd2Config,
@@ -48,9 +48,7 @@ def load_config(raw: Mapping[str, Any]) -> AnyConfig:
     if not isinstance(strategy, str) or strategy not in STRATEGIES:
         hint = did_you_mean(str(strategy), STRATEGIES) or f"known: {', '.join(STRATEGIES)}"
         raise ConfigError.of([Problem("strategy", "unknown", f"unknown strategy {strategy!r}", hint)])
-    config = STRATEGIES[strategy].parse(raw)
-    assert isinstance(config, AnyConfig)  # noqa: S101 - narrows the type
-    return config
+    return STRATEGIES[strategy].parse(raw)
 
 
 def references(config: AnyConfig) -> dict[str, Any]:

@@ -139,13 +139,14 @@ class History:
         events = [self.events(rows)]
         times = rows.select(*refer(naming.keys), TIME)
         met = None
-        if self.stored is not None:
+        versions = self.versions()
+        if versions is not None:
             keys = times.select(*refer(naming.keys)).distinct()
-            met = keep_rows(self.versions().join(keys, list(naming.keys), "left_semi"), self.held)
+            met = keep_rows(versions.join(keys, list(naming.keys), "left_semi"), self.held)
             events.append(list_stored_events(met, naming, self.active()))
         if config.on_late == "error":
             return self.difference(events, met)
-        remembered = None if self.stored is None else self.memory.read_times()
+        remembered = None if versions is None else self.memory.read_times()
         if remembered is not None:
             events.append(list_pins(remembered.join(times, list(naming.keys), "left_semi"), naming))
             times = times.join(remembered, [*naming.keys, TIME], "left_anti")
@@ -165,9 +166,10 @@ class History:
         at = self.config.active_record_timestamp
         return end.isNull() if at is None else end.isNull() | (end == moment_column(at))
 
-    def versions(self) -> DataFrame:
-        """Give the stored versions with the columns that the load brings anew."""
-        assert self.stored is not None  # noqa: S101 - callers have looked
+    def versions(self) -> DataFrame | None:
+        """Return the stored versions with the columns that the load adds; None if there is no history yet."""
+        if self.stored is None:
+            return None
         schema = self.taken.rows.schema
         new = {name: cast_to(F.lit(None), schema[name].dataType) for name in self.taken.layout.new}
         return add_columns(self.stored, new)

@@ -65,7 +65,10 @@ class LateArrivals:
         """
         naming = self.history.naming
         each = keys.select(*self._names)
-        for frame in self._next_times(there, met):
+        seen = self.history.memory.read_times()
+        if seen is None:
+            return []
+        for frame in self._next_times(there, met, seen):
             each = each.join(frame, list(naming.keys), "left")
         far = moment_column(_FAR)
         own, ends = F.coalesce(column(_OWN), far), F.coalesce(column(_ENDS), far)
@@ -113,14 +116,12 @@ class LateArrivals:
         areas = named(rows, history.taken.layout, self.area).select(AREA)
         return _list_moments(seen.join(areas, AREA, "left_semi")), is_followed
 
-    def _next_times(self, there: StagedLoad, met: DataFrame) -> list[DataFrame]:
+    def _next_times(self, there: StagedLoad, met: DataFrame, seen: DataFrame) -> list[DataFrame]:
         """Give for each key when a late and a stored state could have been missed, and when they give way.
 
         That is: when the area of either was seen next, when the stored state ends, and when the next begins.
         """
         history, naming, layout = self.history, self.history.naming, self.history.taken.layout
-        seen = history.memory.read_times()
-        assert seen is not None  # noqa: S101 - a remembered time has made the snapshot a late one
         seen = seen.where(column(TIME) > self._now).groupBy(AREA).agg(F.min(TIME).alias(_NEXT))
         begins, ends = column(naming.valid_from), column(naming.valid_to)
         covers = (begins <= self._now) & (history.active() | (ends > self._now))

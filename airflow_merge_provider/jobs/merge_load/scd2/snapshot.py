@@ -68,18 +68,21 @@ class Snapshot:
         """
         history = self.history
         rows = history.timed(history.taken.rows)
-        if history.stored is None:
+        versions = history.versions()
+        if versions is None:
             return self._lateness.remembering(self._first(), rows, known=False)
         later, is_followed = self._lateness.later(rows)
-        compared = self._compared(rows, is_late=any(time > history.boundary for time in later))
+        compared = self._compared(versions, rows, is_late=any(time > history.boundary for time in later))
         history.taken.require_keys(compared.missing)
         there = self._there(rows, compared)
         if compared.empty:
             found = CountedChanges(Changes(rows.limit(0), (), history.names))
         elif is_followed or not compared.in_order or there.duplicates or history.naming.overwritten:
-            found = count_changes(self._chained(there, compared, is_followed=is_followed), history.held)
+            found = count_changes(
+                self._chained(versions, there, compared, is_followed=is_followed), history.held
+            )
         else:
-            found = self._in_order(there, compared)
+            found = self._in_order(versions, there, compared)
         counts = {**found.counts, ENDED: compared.ended, VALID: compared.valid}
         duplicates = compared.duplicates
         if there.duplicates:
@@ -108,7 +111,7 @@ class Snapshot:
             taken, self._opened(history.timed(taken.live)), history.names, "opened", history.held
         )
 
-    def _compared(self, rows: DataFrame, *, is_late: bool) -> Compared:
+    def _compared(self, versions: DataFrame, rows: DataFrame, *, is_late: bool) -> Compared:
         """Let each key of the snapshot meet the version that is stored for its time."""
         history, naming = self.history, self.history.naming
         near, met = Observation(), Observation()
@@ -116,7 +119,7 @@ class Snapshot:
         if naming.overwritten and not is_late:
             # What is overwritten counts in the newest state only.
             content = F.concat(content, content_hash(history.overwritten()))
-        covering = self._covering(content, near)
+        covering = self._covering(versions, content, near)
         loaded = rows.select(
             *refer(naming.keys),
             F.when(~column(FLAGGED), content).alias(_LOADED),
@@ -154,14 +157,14 @@ class Snapshot:
             empty=not told["all"],
         )
 
-    def _covering(self, content: Column, near: Observation) -> DataFrame:
+    def _covering(self, versions: DataFrame, content: Column, near: Observation) -> DataFrame:
         """Give the stored version of each key for the snapshot's time, and see whether there are later ones.
 
         A version that is marked as deleted has no content.
         """
         history, naming = self.history, self.history.naming
         begins, ends, active = column(naming.valid_from), column(naming.valid_to), history.active()
-        around = mark_scope(history.versions(), history.taken.every, self._lateness.area).where(
+        around = mark_scope(versions, history.taken.every, self._lateness.area).where(
             active | (ends >= self._now)
         )
         covers = (begins <= self._now) & (active | (ends > self._now))
@@ -199,10 +202,10 @@ class Snapshot:
         there = keep_rows(rows.join(came, self._keys, "left_semi"), self.history.held)
         return replace(taken, rows=there).checked()
 
-    def _in_order(self, there: StagedLoad, compared: Compared) -> CountedChanges:
+    def _in_order(self, versions: DataFrame, there: StagedLoad, compared: Compared) -> CountedChanges:
         """End the versions of keys that differ, and begin those of the snapshot."""
         history, naming = self.history, self.history.naming
-        purges, marks = naming.purges and compared.ended > 0, naming.mark is not None and compared.ended > 0
+        purges = naming.purges and compared.ended > 0
         stored = compared.keys.where(column(_ACTIVE))
         gone = stored.where(~column(_LIVE)).select(*self._names)
         closed = (stored.where(_LIVE) if purges else stored).select(
@@ -210,7 +213,6 @@ class Snapshot:
         )
         added = [] if history.config.current_column is None else [history.config.current_column]
         closed = add_columns(closed, {each: F.lit(False) for each in added})
-        versions = history.versions()
         if not purges:
             few = F.broadcast(closed) if compared.stored < SMALL_LOAD_MAX_ROWS else closed
             closed = complete_rows(few, versions, [*naming.keys, naming.valid_from]).select(
@@ -220,16 +222,16 @@ class Snapshot:
             add_action(self._opened(there.live), INSERT, "opened"),
             add_action(closed, UPDATE, "closed"),
         ]
-        if marks:
+        if naming.mark is not None and compared.ended:
             last = versions.where(history.active()).join(gone, self._keys, "left_semi")
-            parts.append(add_action(self._marked(last), INSERT, "opened"))
+            parts.append(add_action(self._mark_deleted(last, naming.mark), INSERT, "opened"))
         if purges:
             every = versions.select(*self._names, naming.valid_from).join(gone, self._keys, "left_semi")
             parts.append(add_action(every, DELETE, "removed"))
         only = None if purges else self._active_text()
         rows = union_rows(parts)
         changes = Changes(rows, history.address, history.names, (naming.valid_to, *added), only)
-        if purges or marks:
+        if compared.ended and (naming.purges or naming.mark is not None):
             return count_changes(changes, history.held)
         counts = {"opened": there.loaded - there.flagged, "closed": compared.stored}
         return CountedChanges(changes, counts, inserts=counts["opened"], others=counts["closed"])
@@ -240,10 +242,8 @@ class Snapshot:
         validity = {config.valid_from: self._now, config.valid_to: history.until}
         return history.completed(rows.withColumns(validity)).select(*refer(history.names))
 
-    def _marked(self, last: DataFrame) -> DataFrame:
-        """Give the versions that say that keys are deleted, with the values that they had last."""
-        mark = self.history.naming.mark
-        assert mark is not None  # noqa: S101 - only called where deletions are marked
+    def _mark_deleted(self, last: DataFrame, mark: str) -> DataFrame:
+        """Return the versions that mark keys as deleted, with the values that they had last."""
         deleted = {mark: F.lit(True), HASH_COLUMN: F.lit(DELETED_HASH)}
         return self._opened(last.withColumns(deleted))
 
@@ -253,12 +253,14 @@ class Snapshot:
         marked_so = "" if at is None else f" OR {end} = timestamp_micros({micros(at)})"
         return f"{end} IS NULL{marked_so}"
 
-    def _chained(self, there: StagedLoad, compared: Compared, *, is_followed: bool) -> Changes:
+    def _chained(
+        self, versions: DataFrame, there: StagedLoad, compared: Compared, *, is_followed: bool
+    ) -> Changes:
         """Chain what the snapshot says with the stored versions of the keys that differ."""
         history, naming = self.history, self.history.naming
         keys = compared.keys.select(*self._names, _CAME).distinct()
         absent = keys.where(~column(_CAME))
-        stored = history.versions()
+        stored = versions
         if not naming.purges and naming.mark is None:
             # A deletion that is marked shows what there was before it, however long ago.
             stored = stored.where(history.active() | (column(naming.valid_to) >= self._now))
