@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -96,6 +97,40 @@ def append_rows(target: Dataset, rows: DataFrame, *, new_columns: bool = False) 
 def restore_table(spark: SparkSession, target: Dataset, version: int) -> None:
     """Give the target the rows that it had at a version, in a commit of its own."""
     spark.sql(f"RESTORE TABLE {sql.table(target)} TO VERSION AS OF {version}").collect()
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """Rows that change in a table, as each statement that can write them needs them.
+
+    ``changes`` are what the ``clauses`` of a MERGE read, which calls the sides OLD and NEW and finds pairs by
+    ``condition``. ``inserted`` are the rows if all of them are new, else None. ``replacing`` are the whole
+    rows that come, alone or in the place of those that they meet by ``matching``; None if rows are deleted
+    whose place nothing takes. ``new_columns`` says that the table may lack columns.
+    """
+
+    changes: DataFrame
+    condition: str
+    clauses: Sequence[str]
+    inserted: DataFrame | None = None
+    replacing: DataFrame | None = None
+    matching: str = ""
+    new_columns: bool = False
+
+
+def upsert_rows(spark: SparkSession, target: Dataset, upsert: Upsert) -> None:
+    """Write changed rows in one commit, by the statement that costs least.
+
+    New rows alone are appended, so that the table is not read. Whole rows replace those that they meet, if
+    the table allows it. All else is a MERGE.
+    """
+    if upsert.inserted is not None:
+        append_rows(target, upsert.inserted, new_columns=upsert.new_columns)
+    elif upsert.replacing is not None and can_replace_rows(spark, target):
+        replace_rows(target, upsert.replacing, upsert.matching, new_columns=upsert.new_columns)
+    else:
+        changes, condition, clauses = upsert.changes, upsert.condition, upsert.clauses
+        merge_rows(spark, target, changes, condition, clauses, new_columns=upsert.new_columns)
 
 
 def merge_rows(

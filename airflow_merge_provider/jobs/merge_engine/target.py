@@ -16,12 +16,10 @@ from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import (
     NEW,
     OLD,
-    append_rows,
-    can_replace_rows,
+    Upsert,
     create_table,
-    merge_rows,
     overwrite_table,
-    replace_rows,
+    upsert_rows,
 )
 from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges
 from airflow_merge_provider.jobs.merge_engine.side_tables import (
@@ -36,58 +34,13 @@ from airflow_merge_provider.jobs.run.target import TargetTable
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 
+CAPABILITY = "merge_engine"
 BROADCAST_MAX_BYTES = 64 << 20
 # Fewer jobs for a batch that is small beside its table, and a source that is kept already.
 _MERGE_CONF = {
     "spark.databricks.delta.merge.materializeSource": "none",
     "spark.databricks.delta.insertReplaceOnOrUsing.materializeSource": "none",
 }
-
-
-def write_changes(
-    spark: SparkSession,
-    target: Dataset,
-    rows: DataFrame,
-    plan: Plan,
-    counted: CountedChanges,
-) -> None:
-    """Write changed rows into a target that exists, in one statement.
-
-    :param rows: the columns of the target and ``CHANGE``.
-    """
-    if not counted.rows["updated"] and not counted.rows["deleted"]:
-        # The target is not read for new rows alone, nor for none and removals of unknown keys.
-        append_rows(target, rows.drop(CHANGE))
-        return
-    # Delta joins the target with these rows more than once: a broadcast saves a shuffle each time.
-    if counted.size is not None and counted.size <= BROADCAST_MAX_BYTES:
-        rows = F.broadcast(rows)
-    with override_settings(spark, {**_MERGE_CONF, **adaptive_execution_disabled(spark)}):
-        if not counted.rows["deleted"] and can_replace_rows(spark, target):
-            replace_rows(target, rows.drop(CHANGE), _match_keys(plan))
-        else:
-            merge_rows(spark, target, rows, _match_keys(plan), list(_build_clauses(plan, counted.rows)))
-
-
-def _match_keys(plan: Plan) -> str:
-    equal = "<=>" if plan.options.nullable_key else "="
-    return " AND ".join(f"{sql.name(OLD, name)} {equal} {sql.name(NEW, name)}" for name in plan.key)
-
-
-def _build_clauses(plan: Plan, kinds: Mapping[str, int]) -> Iterator[str]:
-    """Yield the clauses that are needed."""
-    change = sql.name(NEW, CHANGE)
-    if kinds["deleted"]:
-        yield f"WHEN MATCHED AND {change} = '-D' THEN DELETE"
-    if kinds["updated"]:
-        sets = ", ".join(f"{sql.name(OLD, name)} = {sql.name(NEW, name)}" for name in plan.values)
-        yield f"WHEN MATCHED AND {change} = '+U' THEN UPDATE SET {sets}"
-    if kinds["inserted"]:
-        values = ", ".join(sql.name(NEW, name) for name in plan.names)
-        yield f"WHEN NOT MATCHED AND {change} = '+I' THEN INSERT ({sql.names(plan.names)}) VALUES ({values})"
-
-
-CAPABILITY = "merge_engine"
 
 
 class Target(Protocol):
@@ -158,3 +111,48 @@ class DeltaTarget(TargetTable):
     def purge(self, committed: CommitResult, state: Mapping[str, Any]) -> int:
         """Rewrite the files that hold deleted rows, and return the version after that."""
         return purge_target(self._spark, self.dataset, CAPABILITY, committed.number, state)
+
+
+def write_changes(
+    spark: SparkSession, target: Dataset, rows: DataFrame, plan: Plan, counted: CountedChanges
+) -> None:
+    """Write changed rows into a target that exists, in one statement.
+
+    :param rows: the columns of the target and ``CHANGE``.
+    """
+    has_deletes, has_updates = counted.rows["deleted"] > 0, counted.rows["updated"] > 0
+    # Delta joins the target with these rows more than once: a broadcast saves a shuffle each time.
+    is_small = counted.size is not None and counted.size <= BROADCAST_MAX_BYTES
+    changes = F.broadcast(rows) if is_small else rows
+    matching = _match_keys(plan)
+    upsert = Upsert(
+        changes,
+        matching,
+        list(_build_clauses(plan, counted.rows)),
+        # The target is not read for new rows alone, nor for none and removals of unknown keys.
+        inserted=None if has_updates or has_deletes else rows.drop(CHANGE),
+        replacing=None if has_deletes else changes.drop(CHANGE),
+        matching=matching,
+    )
+    is_append = upsert.inserted is not None
+    settings = {} if is_append else {**_MERGE_CONF, **adaptive_execution_disabled(spark)}
+    with override_settings(spark, settings):
+        upsert_rows(spark, target, upsert)
+
+
+def _match_keys(plan: Plan) -> str:
+    equal = "<=>" if plan.options.nullable_key else "="
+    return " AND ".join(f"{sql.name(OLD, name)} {equal} {sql.name(NEW, name)}" for name in plan.key)
+
+
+def _build_clauses(plan: Plan, kinds: Mapping[str, int]) -> Iterator[str]:
+    """Yield the clauses that are needed."""
+    change = sql.name(NEW, CHANGE)
+    if kinds["deleted"]:
+        yield f"WHEN MATCHED AND {change} = '-D' THEN DELETE"
+    if kinds["updated"]:
+        sets = ", ".join(f"{sql.name(OLD, name)} = {sql.name(NEW, name)}" for name in plan.values)
+        yield f"WHEN MATCHED AND {change} = '+U' THEN UPDATE SET {sets}"
+    if kinds["inserted"]:
+        values = ", ".join(sql.name(NEW, name) for name in plan.names)
+        yield f"WHEN NOT MATCHED AND {change} = '+I' THEN INSERT ({sql.names(plan.names)}) VALUES ({values})"

@@ -14,12 +14,10 @@ from pyspark.sql.types import StructType
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import (
-    append_rows,
-    can_replace_rows,
+    Upsert,
     create_table,
-    merge_rows,
     overwrite_table,
-    replace_rows,
+    upsert_rows,
 )
 from airflow_merge_provider.jobs.merge_load.changes import (
     ACTION,
@@ -131,19 +129,21 @@ def write_changes(
             create_table(target, inserts, CAPABILITY)
         elif anew:
             overwrite_table(target, inserts)
-        elif not found.others:
-            append_rows(target, together(inserts), new_columns=True)
-        elif not found.gone and can_replace_rows(spark, target):
-            # Brought to the target's rows; Spark knows the size of rows that are kept, not of others.
-            rows = together(changes.replacing)
-            rows = F.broadcast(rows) if few else rows
-            replace_rows(target, rows, changes.meeting, new_columns=True)
         else:
-            merge_rows(spark, target, changes.rows, changes.condition, changes.clauses)
+            # Brought to the target's rows; Spark knows the size of rows that are kept, not of others.
+            replacing = F.broadcast(together(changes.replacing)) if few else changes.replacing
+            upsert = Upsert(
+                changes.rows,
+                changes.condition,
+                changes.clauses,
+                inserted=None if found.others else together(inserts),
+                replacing=None if found.gone else replacing,
+                matching=changes.meeting,
+                new_columns=True,
+            )
+            upsert_rows(spark, target, upsert)
 
-    settings = {"spark.databricks.delta.schema.autoMerge.enabled": "true"}
-    settings |= adaptive_execution_disabled(spark) if few else {}
-    with override_settings(spark, settings):
+    with override_settings(spark, adaptive_execution_disabled(spark) if few else {}):
         return commit_run(spark, target, CAPABILITY, last, state, one_statement)
 
 

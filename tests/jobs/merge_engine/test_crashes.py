@@ -10,7 +10,7 @@ import pytest
 from airflow_merge_provider.core.errors import ConflictError
 from airflow_merge_provider.jobs.delta import side_table
 from airflow_merge_provider.jobs.delta.transaction import commit_once
-from airflow_merge_provider.jobs.delta.writer import replace_rows
+from airflow_merge_provider.jobs.delta.writer import upsert_rows
 from airflow_merge_provider.jobs.merge_engine import target
 from airflow_merge_provider.jobs.run import retry
 from tests.jobs.merge_engine.conftest import MakeStream
@@ -92,14 +92,14 @@ def test_the_second_of_two_runs_at_once_loses(stream: MakeStream, monkeypatch: p
     made.write({"k": [1], "v": [1]})
     made.run()
     made.write({"k": [1], "v": [5]})
-    replace = replace_rows
+    write = upsert_rows
 
     def overtaken(*given: Any) -> None:
-        monkeypatch.setattr(target, "replace_rows", replace)
+        monkeypatch.setattr(target, "upsert_rows", write)
         made.run("first")
-        replace(*given)
+        write(*given)
 
-    monkeypatch.setattr(target, "replace_rows", overtaken)
+    monkeypatch.setattr(target, "upsert_rows", overtaken)
 
     with pytest.raises(ConflictError) as lost:
         made.run("second")

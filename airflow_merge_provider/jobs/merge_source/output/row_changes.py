@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import DataType
 
 from airflow_merge_provider.core.dataset import Dataset
-from airflow_merge_provider.jobs.delta.writer import NEW, OLD, can_replace_rows, merge_rows, replace_rows
+from airflow_merge_provider.jobs.delta.writer import NEW, OLD, Upsert, upsert_rows
 from airflow_merge_provider.jobs.merge_source.diff import difference as of
 from airflow_merge_provider.jobs.merge_source.diff.id_lineage import BY
 from airflow_merge_provider.jobs.merge_source.model import Difference, FullScanRequired
@@ -125,10 +125,6 @@ def compare_rows(
 def write_changes(spark: SparkSession, target: Dataset, found: RowChanges, *, new_columns: bool) -> None:
     """Put the changes in the place of what the target said of their outputs; they may bring new columns."""
     same = f"{OLD}.{sql.name(ID)} = {NEW}.{sql.name(ID)}"
-    if can_replace_rows(spark, target):
-        rows = F.broadcast(found.rows) if found.count < _BROADCAST_MAX_ROWS else found.rows
-        replace_rows(target, rows, same, new_columns=new_columns)
-        return
     every = [sql.name(each) for each in found.rows.columns]
     # Without the side in front: only so may a column be one that the target does not have yet.
     assigned = ", ".join(f"{each} = {NEW}.{each}" for each in every)
@@ -137,7 +133,9 @@ def write_changes(spark: SparkSession, target: Dataset, found: RowChanges, *, ne
         f"WHEN MATCHED THEN UPDATE SET {assigned}",
         f"WHEN NOT MATCHED THEN INSERT ({', '.join(every)}) VALUES ({given})",
     ]
-    merge_rows(spark, target, found.rows, same, clauses, new_columns=new_columns)
+    replacing = F.broadcast(found.rows) if found.count < _BROADCAST_MAX_ROWS else found.rows
+    upsert = Upsert(found.rows, same, clauses, replacing=replacing, matching=same, new_columns=new_columns)
+    upsert_rows(spark, target, upsert)
 
 
 def _select_stored(target: DataFrame) -> DataFrame:
