@@ -255,7 +255,7 @@ def test_a_run_that_is_killed_before_its_commit_spoils_no_history(
     made.load(FIRST, **on(1))
     third = [{"nk": 1, "c": "z", "u": 1}]
     with monkeypatch.context() as patched:
-        patched.setattr(target, "write", killed)
+        patched.setattr(target, "write_changes", killed)
         with pytest.raises(Killed):
             made.load(third, **on(3))
 

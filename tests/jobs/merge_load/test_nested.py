@@ -77,7 +77,7 @@ def test_a_killed_run_leaves_no_element_without_its_row(
 
     with monkeypatch.context() as patched:
         if step == "before the commit":
-            patched.setattr(target, "write", killed)
+            patched.setattr(target, "write_changes", killed)
         else:
             patched.setattr(ListTables, "clear_elements", killed)
         with pytest.raises(Killed):

@@ -106,7 +106,7 @@ def test_a_load_that_was_loaded_is_not_read_again(
     made = loads(strategy, **settings)
     loaded = made.load([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
     with monkeypatch.context() as patched:
-        patched.setattr(job, "take_in", killed)
+        patched.setattr(job, "stage_load", killed)
         again = made.load()
         planned = made.load(until="transform")
         with pytest.raises(Killed):
@@ -152,7 +152,7 @@ def test_a_load_that_may_say_something_else_is_read_again(
     made.load([{"id": day, "v": day}])
 
     assert made.load()["changed"] is changes
-    monkeypatch.setattr(job, "take_in", killed)
+    monkeypatch.setattr(job, "stage_load", killed)
     with pytest.raises(Killed):
         made.load()
 

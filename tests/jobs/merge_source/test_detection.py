@@ -48,13 +48,13 @@ def merging(pipe: MakePipe, **settings: Any) -> Pipe:
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """Give the ids that each read of a dataset gave."""
     found: list[set[str]] = []
-    read = source_scan.entities_of
+    read = source_scan.read_entities
 
     def seen(thin: pa.Table, sides: Any) -> Any:
         found.append(set(thin.column("id").to_pylist()))
         return read(thin, sides)
 
-    monkeypatch.setattr(source_scan, "entities_of", seen)
+    monkeypatch.setattr(source_scan, "read_entities", seen)
     return found
 
 

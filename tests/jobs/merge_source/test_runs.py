@@ -227,13 +227,13 @@ def test_colliding_hashes_are_noticed_and_drawn_anew(
     made = pipe("AB", **RULE)
     made.write("A", table({"_id": ["a1", "a2"], "x": [1, 2]}))
     made.write("B", table({"_id": ["b1", "b3"], "x": [1, 3]}))
-    read = source_scan.entities_of
+    read = source_scan.read_entities
 
     def collide(*args: Any) -> Entities:
         again = any("hashing anew" in line for line in made.said)
         return read(*args) if again else spoil(read(*args))
 
-    monkeypatch.setattr(source_scan, "entities_of", collide)
+    monkeypatch.setattr(source_scan, "read_entities", collide)
 
     made.run()
 
@@ -245,8 +245,8 @@ def test_hashes_that_always_collide_end_the_run(pipe: MakePipe, monkeypatch: pyt
     """After a few seeds the run gives up instead of merging what is not the same."""
     made = pipe("A")
     made.write("A", table({"_id": ["a1", "a2"]}))
-    read = source_scan.entities_of
-    monkeypatch.setattr(source_scan, "entities_of", lambda *args: one_id_hash(read(*args)))
+    read = source_scan.read_entities
+    monkeypatch.setattr(source_scan, "read_entities", lambda *args: one_id_hash(read(*args)))
 
     with pytest.raises(JobError, match="hashes collided"):
         made.run()
