@@ -145,6 +145,7 @@ def resolve_entities(
     if config.change_detection == "change_feed":
         require_feeds(spark, pinned)
     whole = before is None or before.everything
+    collisions: list[str] = []
     for seed in _SEEDS:
         try:
             readings = [
@@ -153,9 +154,11 @@ def resolve_entities(
             ]
             if whole and _can_distribute(config, overrides) and _has_many_keys(spark, sources, pinned, rules):
                 readings = [replace(each, keyed=False) for each in readings]
-            return _scan_and_cluster(spark, readings, rules, config, progress, before, overrides=overrides)
+            found = _scan_and_cluster(spark, readings, rules, config, progress, before, overrides=overrides)
+            return replace(found, warnings=[*collisions, *found.warnings])
         except HashCollisionError:
-            progress.say("two values have one hash: hashing anew")
+            collisions.append(f"two values have one hash with seed {seed}: all were hashed again")
+            progress.say(collisions[-1])
     raise JobError(f"hashes collided with {len(_SEEDS)} seeds in a row: report this with the datasets")
 
 
