@@ -9,7 +9,7 @@ from airflow_merge_provider.core.source_offset import SourceOffset, find_offset,
 
 RunMode = Literal["initial", "full", "incremental", "noop"]
 
-NO_TARGET = "the target does not exist yet"
+NO_TARGET = "the target did not exist before this run"
 FULL_REFRESH = "full_refresh is set"
 CONFIG_CHANGED = "the configuration has changed since the previous run"
 STATE_EXPIRED = "the commit of the previous run is not in the target's history any more"

@@ -139,11 +139,12 @@ def resolve_entities(
     def see(rows: DataFrame, offset: int) -> Source:
         return mark_overrides(open_source(rows, offset, config), overrides, names)
 
-    sources = [see(read_dataset(spark, each), offsets[each.dataset.id]) for each in pinned]
-    if config.change_detection == "sequence":
-        _check_places(sources)
-    if config.change_detection == "change_feed":
-        require_feeds(spark, pinned)
+    with progress.step("open sources"):
+        sources = [see(read_dataset(spark, each), offsets[each.dataset.id]) for each in pinned]
+        if config.change_detection == "sequence":
+            _check_places(sources)
+        if config.change_detection == "change_feed":
+            require_feeds(spark, pinned)
     whole = before is None or before.everything
     collisions: list[str] = []
     for seed in _SEEDS:

@@ -50,7 +50,8 @@ def answered(
     """Run one request in this process's session; every error becomes a failure, never an exception."""
     spark = None
     try:
-        run = jobs[request.job] if jobs else _job(request.job)
+        with progress.step("import"):
+            run = jobs[request.job] if jobs else _job(request.job)
         with progress.step("session"):
             spark = _session(conf)
         from airflow_merge_provider.jobs.run.population import run_with_population  # noqa: PLC0415 - needs pyspark

@@ -50,8 +50,9 @@ def run_with_population(
     if wish is None or request.until != "commit":
         return run(spark, request, progress)
     flag = _Flag(spark, wish, resolve(wish.target, request.warehouse, at="target"))
-    was = before = flag.is_set()
-    ready = not _needs_source(wish, was=was) or _source_populated(spark, wish, request.warehouse)
+    with progress.step("check population"):
+        was = before = flag.is_set()
+        ready = not _needs_source(wish, was=was) or _source_populated(spark, wish, request.warehouse)
     if wish.required and not ready:
         raise _not_yet(wish)
     if not was and output_populated(wish.set_initial_offset, source_populated=ready, run="started"):

@@ -79,15 +79,22 @@ function facts(value) {
     el("tr", {}, el("td", { class: "quiet nowrap" }, words(name)), el("td", {}, lines(each))))));
 }
 
+/** Tell whether a value has anything to show. */
+function says(value) {
+  if (Array.isArray(value)) return value.length > 0;
+  if (isObject(value)) return Object.values(value).some(says);
+  return Boolean(value);
+}
+
 /** Show a part that only some jobs report, by its form: numbers as bars, rows as a table, the rest as facts. */
 function more(name, value) {
+  if (!says(value)) return null;
   const entries = isObject(value) ? Object.entries(value) : [];
   if (entries.length) {
     const allNumbers = entries.every(([, each]) => typeof each === "number");
     return card(words(name), allNumbers ? bars(value) : facts(value));
   }
   if (Array.isArray(value) && value.length && value.every(isObject)) return card(words(name), table(value), true);
-  if (Array.isArray(value) ? !value.length : isObject(value) || value === null || value === "") return null;
   return card(words(name), el("code", {}, Array.isArray(value) ? value.map(plain).join(", ") : plain(value)));
 }
 

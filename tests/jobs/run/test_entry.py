@@ -54,7 +54,7 @@ def test_a_report_comes_back(answer):
 
     assert code == 0
     assert {**told.report, "seconds": {}} == {**REPORT, "approved_by": "r1", "seconds": {}}
-    assert list(told.report["seconds"]) == ["launch", "session", "other"]
+    assert list(told.report["seconds"]) == ["launch", "import", "session", "other"]
 
 
 def test_an_error_of_ours_keeps_its_problems_and_needs_no_trace(answer):
