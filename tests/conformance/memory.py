@@ -21,6 +21,7 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun, RunCommit
+from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 
 class MemoryTable:
@@ -49,7 +50,7 @@ class MemoryTable:
         """Return the rows at their version, as a run pins a dataset."""
         if self._rows is None:
             return PinnedDataset(self._dataset, None)
-        frame = spark.createDataFrame(self._rows)
+        frame = create_dataframe(spark, self._rows)
         return PinnedDataset(self._dataset, self._version, self._dataset.id, frame)
 
 

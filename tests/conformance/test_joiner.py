@@ -16,6 +16,7 @@ from airflow_merge_provider.core.joiner.plan import output_schema, plan
 from airflow_merge_provider.core.joiner.schema import fields
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
 from airflow_merge_provider.jobs.joiner.transform import joined
+from airflow_merge_provider.jobs.spark.staging import create_dataframe
 from tests.conformance import __main__ as runner, joiner
 from tests.conformance.outcomes import Outcomes, run_selected
 
@@ -51,7 +52,7 @@ def in_memory(spark: SparkSession, id_: str) -> Any:
     """Join without tables."""
     vector = VECTORS[id_]
     inputs = {
-        stage: spark.createDataFrame(joiner.content(given["rows"], fields(given["schema"])))
+        stage: create_dataframe(spark, joiner.content(given["rows"], fields(given["schema"])))
         for stage, given in vector["inputs"].items()
     }
     schemas = {stage: schema_of(frame) for stage, frame in inputs.items()}
