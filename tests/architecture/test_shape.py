@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,3 +104,14 @@ def test_columns_are_not_chained():
     jobs = (PACKAGE / "jobs").rglob("*.py")
 
     assert [path.name for path in jobs if "reduce(Column." in path.read_text(encoding="utf-8")] == []
+
+
+def test_every_test_is_in_a_suite():
+    """`make test` leaves out what is marked e2e, `make test-e2e` runs one folder: no other has the mark."""
+    marked = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "tests").rglob("*.py")
+        if path.parent.name != "e2e" and re.search(r"mark[.]e2e\b", path.read_text(encoding="utf-8"))
+    ]
+
+    assert marked == []

@@ -7,17 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.jobs.merge_record.landing import Landing
 from tests.jobs.merge_record.test_crash import landing
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 # Runs in a process of its own, and ends it at the change that is asked for; -1 is never.
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from airflow_merge_provider.jobs.merge_record.storage import LocalStorage
+from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage
 from tests.jobs.merge_record.landing import Landing
 
 left = int(sys.argv[2])
@@ -53,7 +51,6 @@ def child(root: Path, change: int) -> int:
     return ended.returncode
 
 
-@pytest.mark.e2e
 def test_a_process_that_is_killed_is_finished_by_the_next(tmp_path):
     """Plan, staging, output, manifest, moves, ledger, state: the same files with the same bytes."""
     whole = landing(tmp_path / "whole")
