@@ -194,7 +194,9 @@ class MergeRecordOperator(SparkJobOperator):
 
     def _merged(self, context: Context) -> dict[str, Any]:
         report = super().execute(context)
-        context["ti"].xcom_push(key=NEXT_EXPIRY, value=report["details"].get(NEXT_EXPIRY))
+        # Of the whole report: what is returned may have been truncated.
+        details = (self._report or report)["details"]
+        context["ti"].xcom_push(key=NEXT_EXPIRY, value=details.get(NEXT_EXPIRY))
         return report
 
     def _trigger(self, context: Context) -> LandingTrigger | None:

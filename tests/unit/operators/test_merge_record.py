@@ -113,7 +113,8 @@ def test_properties_of_nifi_become_an_operator():
 
 def test_the_next_expiry_is_pushed_by_its_name(monkeypatch):
     """A DAG that schedules itself reads it without the report."""
-    report = {**REPORT, "details": {"next_expiry": "2026-01-01T00:00:00+00:00"}}
+    details = {"next_expiry": "2026-01-01T00:00:00+00:00", "merged": ["a file" * 100] * 20}
+    report = {**REPORT, "details": details, "target": {**REPORT["target"], "uri": "/m" * 1800}}
     monkeypatch.setattr(_spark_job, "SparkJobHook", FakeSparkJobHook.answering(JobResult(report=report)))
     pushed = {}
     operator = merge()
