@@ -30,6 +30,7 @@ from airflow_merge_provider.core.merge_source.explanation import told
 from airflow_merge_provider.core.pipe.config import PipeConfig
 from airflow_merge_provider.core.population import DEFAULT_OFFSET, Population, population
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
+from airflow_merge_provider.core.report import truncate_report
 from airflow_merge_provider.core.report_schema import build_report_schema
 from airflow_merge_provider.delta_target import owner
 from airflow_merge_provider.explain import explain, explain_between
@@ -79,8 +80,18 @@ def _run(options: argparse.Namespace) -> int:
         if answer.trace:
             print(answer.trace, file=sys.stderr)
         raise answer.error()
-    print(json.dumps(answer.report, indent=2, ensure_ascii=False))
+    print(json.dumps(_shorten(answer.report, request), indent=2, ensure_ascii=False))
     return 0
+
+
+def _shorten(report: dict[str, Any], request: JobRequest) -> dict[str, Any]:
+    """Return the report as Airflow would store it; one of a plan is there to be read, and stays whole."""
+    if request.until == "plan":
+        return report
+    short = truncate_report(report)
+    if short.get("truncated"):
+        print(f"the report is too long; in full: {json.dumps(report)}", file=sys.stderr)
+    return short
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -172,6 +172,8 @@ def truncate_report(report: Mapping[str, Any], limit: int = REPORT_MAX_BYTES) ->
     >>> short["details"], short["truncated"]
     ({}, ['details.sizes'])
     """
+    if _count_bytes(report) <= limit:
+        return dict(report)
     short = dict(report)
     short["details"] = details = dict(short.get("details") or {})
     truncated = list(short.get("truncated") or [])

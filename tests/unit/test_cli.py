@@ -48,6 +48,21 @@ def asked(monkeypatch):
     return seen
 
 
+def test_a_long_report_is_printed_short(file, asked, capsys):
+    """As short as in Airflow; the whole one goes to the error stream, and a plan stays whole."""
+    long = {**REPORT, "details": {"columns": [{"name": "x" * 200}] * 40}}
+    asked["answer"] = JobResult(report=long)
+
+    assert cli.main(["run", file(PIPE), "--warehouse", "/lake"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {**long, "details": {}, "truncated": ["details.columns"]}
+    (whole,) = [line for line in said.err.splitlines() if line.startswith("the report is too long")]
+    assert json.loads(whole.partition("in full: ")[2]) == long
+
+    assert cli.main(["plan", file(PIPE), "--warehouse", "/lake"]) == 0
+    assert json.loads(capsys.readouterr().out) == long
+
+
 def test_a_pipe_runs_and_its_report_is_printed(file, asked, capsys):
     """Progress goes to the error stream, so that the report can be piped on."""
     code = cli.main(["run", file(PIPE), "--warehouse", "/lake", "--conf", "spark.x=1=2", "--dry-run"])

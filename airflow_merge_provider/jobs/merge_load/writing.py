@@ -35,6 +35,7 @@ from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.run.retry import commit_run
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
+from airflow_merge_provider.jobs.spark.staging import shorten_plan
 
 CAPABILITY = "merge_load"
 SHAPE = "merge.load"
@@ -82,7 +83,8 @@ def count_changes(changes: Changes, held: ExitStack) -> CountedChanges:
     inserts = sum(row["n"] for row in found if row[ACTION] == INSERT)
     others = sum(row["n"] for row in found if row[ACTION] not in {INSERT, NOTHING})
     gone = sum(row["n"] for row in found if row[ACTION] == DELETE and row[COUNTED] is not None)
-    return CountedChanges(replace(changes, rows=rows), counts, inserts, others, gone)
+    changes = replace(changes, rows=shorten_plan(rows, held))
+    return CountedChanges(changes, counts, inserts, others, gone)
 
 
 def count_load(taken: StagedLoad, changes: Changes, held: ExitStack) -> CountedChanges:

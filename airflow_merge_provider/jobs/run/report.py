@@ -108,8 +108,11 @@ class RunReporter:
         return {RESULT: replace(result, version_before=self.version_before).to_state()}
 
     def warn(self, texts: Iterable[str]) -> None:
-        """Add warnings; each is shown once."""
-        self.warnings += [text for text in texts if text not in self.warnings]
+        """Add warnings and print them; each is shown once."""
+        for text in texts:
+            if text not in self.warnings:
+                self.warnings.append(text)
+                self.progress.say(f"warning: {text}")
 
     def build(
         self, result: RunResult, *, version: int | None = None, changed: bool = False
@@ -133,7 +136,7 @@ class RunReporter:
             counts=fill_counts(self.measures, result.counts),
             details=dict(result.details),
             seconds=self.progress.list_seconds(),
-            warnings=self.warnings[:_WARNINGS_MAX],
+            warnings=self._select_warnings(),
         )
         return report.model_dump()
 
@@ -157,6 +160,14 @@ class RunReporter:
         counts = clear_run_counts(self.measures, last.counts)
         rows = RowCounts.none(unchanged=self.rows_before)
         return self.build(RunResult("noop", reason, rows, counts, last.details))
+
+    def _select_warnings(self) -> list[str]:
+        """Return the first warnings, and how many more there are."""
+        more = len(self.warnings) - _WARNINGS_MAX
+        return [
+            *self.warnings[:_WARNINGS_MAX],
+            *([f"{more} more warnings are in the log"] if more > 0 else []),
+        ]
 
     def _describe_sources(self) -> dict[str, SourceReport]:
         return {

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import tempfile
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.utils import is_remote
 
 from airflow_merge_provider.jobs.spark.session import is_local
 from airflow_merge_provider.jobs.spark.sql import name
@@ -35,6 +37,20 @@ def create_dataframe(spark: SparkSession, rows: pa.Table) -> DataFrame:
     if rows.num_rows:
         return spark.createDataFrame(rows)
     return spark.createDataFrame([], from_arrow_schema(rows.schema))
+
+
+def shorten_plan(rows: DataFrame, held: ExitStack) -> DataFrame:
+    """Return rows by a plan of one step, for as long as ``held`` holds.
+
+    Spark Connect sends a whole plan with every request and limits how deep it nests. Metrics that the plan
+    observes have to be asked for before.
+    """
+    if not is_remote():
+        return rows
+    view = f"merge_{uuid.uuid4().hex}"
+    rows.createOrReplaceTempView(view)
+    held.callback(rows.sparkSession.catalog.dropTempView, view)
+    return rows.sparkSession.table(view)
 
 
 def _schema(rows: pa.Table) -> str:

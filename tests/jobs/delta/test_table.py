@@ -9,9 +9,16 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve
 from airflow_merge_provider.core.errors import DataError
-from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
+from airflow_merge_provider.jobs.delta.table import (
+    PinnedDataset,
+    count_live_rows,
+    count_records,
+    pin_dataset,
+    read_dataset,
+)
 from airflow_merge_provider.jobs.delta.writer import create_table
 from airflow_merge_provider.jobs.run.previous_run import load_previous_run
+from airflow_merge_provider.jobs.spark import sql
 
 ODD_NAMES = [
     "a blank",
@@ -161,3 +168,18 @@ def test_a_target_folder_of_other_files_is_refused(spark, tmp_path):
 
     with pytest.raises(DataError, match="is not a Delta table"):
         load_previous_run(spark, Dataset(id="t", path=str(tmp_path / "t")), "merge_source")
+
+
+def test_rows_that_are_marked_as_deleted_are_counted_from_the_log(spark, tmp_path):
+    """Deletion vectors say how many; at each version, without reading a row."""
+    target = Dataset(id="t", path=str(tmp_path / "t"))
+    create_table(target, _numbers(spark, 100).coalesce(2), "merge_source")
+    spark.sql(f"DELETE FROM {sql.table(target)} WHERE id % 10 = 3")
+    spark.sql(f"DELETE FROM {sql.table(target)} WHERE id BETWEEN 40 AND 44")
+
+    at = [PinnedDataset(target, version) for version in range(3)]
+
+    assert "deletionVector" in (tmp_path / "t/_delta_log/00000000000000000002.json").read_text()
+    assert [count_records(spark, each, live=True) for each in at] == [100, 90, 86]
+    assert [count_records(spark, each) for each in at] == [100, 100, 100]
+    assert [count_live_rows(spark, each) for each in at] == [100, 90, 86]

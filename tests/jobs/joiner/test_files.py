@@ -172,12 +172,13 @@ def test_a_run_whose_staged_files_are_taken_away_says_who_was_first(lake: MakeLa
     """Spark's own error would be about a missing file; one that nobody caused stays as it is."""
     join = lake()
     mine = target(join)
-    monkeypatch.setattr("pyspark.sql.DataFrameWriter.save", failing)
+    writer = type(join.spark.range(1).write)
+    monkeypatch.setattr(writer, "save", failing)
     with pytest.raises(JobError, match="the disk is full"):
         mine.write(join.spark, join.spark.range(1), state("mine"))
     monkeypatch.undo()
     target(join).write(join.spark, join.spark.range(1), state("other"))
-    monkeypatch.setattr("pyspark.sql.DataFrameWriter.save", failing)
+    monkeypatch.setattr(writer, "save", failing)
 
     with pytest.raises(ConflictError, match="run 1 is taken"):
         mine.write(join.spark, join.spark.range(1), state("mine"))

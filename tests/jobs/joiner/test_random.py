@@ -24,6 +24,7 @@ from airflow_merge_provider.core.joiner.plan import plan
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
 from airflow_merge_provider.jobs.joiner.transform import joined
 from airflow_merge_provider.jobs.joiner.unmatched import unmatched
+from airflow_merge_provider.jobs.spark.staging import create_dataframe
 from tests.conformance.lean import lean_session
 from tests.conformance.oracles import joiner as oracle
 
@@ -71,7 +72,7 @@ class Workload:
             ]
             schema = pa.schema([*keys, pa.field("value", pa.string(), nullable=False)])
             content = pa.Table.from_pylist(self.rows[stage], schema)
-            found[stage] = spark.createDataFrame(content)
+            found[stage] = create_dataframe(spark, content)
         return found
 
     def expected(self) -> tuple[Counter[Any], Counter[Any] | None]:
