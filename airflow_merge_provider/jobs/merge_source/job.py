@@ -148,7 +148,7 @@ def _check_missing(pinned: Sequence[PinnedDataset], config: MergeSourceConfig) -
                 for each in absent
             ]
         )
-    return [f"dataset {each.id!r} does not exist at {each.uri}: resolution as empty" for each in absent]
+    return [f"dataset {each.id!r} does not exist at {each.uri}: taken as empty" for each in absent]
 
 
 def _read_overrides(spark: SparkSession, config: MergeSourceConfig, request: JobRequest) -> Overrides:

@@ -42,7 +42,10 @@ def test_a_missing_dataset_is_empty(pipe: MakePipe) -> None:
     report = made.run()
 
     assert [row["_id"] for row in made.rows()] == ["0|a1|2|c1"]
-    assert any("dataset 'B' does not exist" in said for said in report["warnings"])
+    assert any(
+        said.startswith("dataset 'B' does not exist") and said.endswith("taken as empty")
+        for said in report["warnings"]
+    )
     assert report["sources"]["B"]["version"] is None
 
 
