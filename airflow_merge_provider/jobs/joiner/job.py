@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from pyspark.errors import AnalysisException
@@ -45,7 +46,7 @@ from airflow_merge_provider.jobs.joiner.table_target import TableTarget
 from airflow_merge_provider.jobs.joiner.target import Target
 from airflow_merge_provider.jobs.joiner.transform import Frames, joined
 from airflow_merge_provider.jobs.joiner.unmatched import UNMATCHED, unmatched
-from airflow_merge_provider.jobs.run.change_limit import check_change_limit
+from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun, RunCommit
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.run.report import RESULT, RunReporter, RunResult
@@ -112,47 +113,9 @@ def _run(
     last = None if target.last is None else _complete_state(target.last)
     reporter = RunReporter(spark, request, progress, COUNTS, target.dataset, pinned, last)
     reporter.warn([*warnings(config), *_list_inferred(pinned)])
-    state = {
-        "token": request.run.model_dump(),
-        "fingerprint": signature(config),
-        **write_offsets(each.offset for each in pinned.values()),
-    }
     if target.is_changed:
         reporter.warn([TARGET_CHANGED])
-    done = target.find_own_commit()
-    if done is not None:
-        return reporter.build_retry(_complete_state(done), **build_details(None))
-    run_mode, reason = _choose_run_mode(target, request, state, pinned)
-    if run_mode == "noop":
-        return reporter.build_noop(reason)
-    with progress.step("plan"):
-        join = prepared(spark, request.config, pinned)
-        target.check(spark, output_schema(join.plan))
-    if request.until == "plan":
-        return reporter.build_plan(run_mode, reason, **build_details(join.plan))
-    with progress.step("count inputs"):
-        check_unique(join.frames, join.plan)
-        reporter.source_rows = records_in(spark, join.frames, pinned)
-    result = RunResult(run_mode, reason, counts={"records_in": sum(reporter.source_rows.values())})
-    return _Join(spark, reporter, join, target, unmatched_table).finish(result, state)
-
-
-def _choose_run_mode(
-    target: Target, request: JobRequest, state: Mapping[str, Any], pinned: Mapping[str, PinnedDataset]
-) -> tuple[RunMode, str]:
-    """Return how much is joined, and why: all rows, or none if the target holds their join."""
-    if not target.state:
-        return "initial", NO_TARGET if target.last is None else STATE_EXPIRED
-    if request.full_refresh:
-        return "full", FULL_REFRESH
-    offsets = {stage: each.offset for stage, each in pinned.items()}
-    if target.is_up_to_date(state["fingerprint"], list(offsets.values())):
-        return "noop", NOTHING_CHANGED
-    if target.state.get("fingerprint") != state["fingerprint"]:
-        return "full", CONFIG_CHANGED
-    if not is_same_reads(target.state, offsets.values()):
-        return "full", describe_changed_sources(target.state, offsets)
-    return "full", TARGET_CHANGED
+    return _Join(spark, config, target, unmatched_table, pinned, reporter).finish()
 
 
 Stated = TypeVar("Stated", PreviousRun, RunCommit)
@@ -168,27 +131,73 @@ def _complete_state(run: Stated) -> Stated:
 
 
 @dataclass(frozen=True)
-class _Join:
-    """A join on its way to its target."""
+class _Join(JobRun):
+    """One run from its pinned inputs to its target."""
 
     spark: SparkSession
-    reporter: RunReporter
-    join: Join
+    config: JoinerConfig
     target: Target
     unmatched_table: SideTable | None
+    pinned: Mapping[str, PinnedDataset]
+    reporter: RunReporter
 
-    def finish(self, result: RunResult, state: dict[str, Any]) -> dict[str, Any]:
+    @cached_property
+    def join(self) -> Join:
+        """The join, checked against the schemas of its inputs and the columns of the target."""
+        with self.reporter.progress.step("plan"):
+            join = prepared(self.spark, self.request.config, self.pinned)
+            self.target.check(self.spark, output_schema(join.plan))
+            return join
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the same rows may be written again; appended rows may not."""
+        return not self.target.append
+
+    def report_retry(self, commit: RunCommit) -> dict[str, Any]:
+        """Return the report of a run whose earlier attempt has committed; it is not planned again."""
+        return self.reporter.build_retry(_complete_state(commit), **build_details(None))
+
+    def choose_run_mode(self) -> tuple[RunMode, str]:
+        """Return how much is joined, and why: all rows, or none if the target holds their join."""
+        target, fingerprint = self.target, signature(self.config)
+        if not target.state:
+            return "initial", NO_TARGET if target.last is None else STATE_EXPIRED
+        if self.request.full_refresh:
+            return "full", FULL_REFRESH
+        offsets = {stage: each.offset for stage, each in self.pinned.items()}
+        if target.is_up_to_date(fingerprint, list(offsets.values())):
+            return "noop", NOTHING_CHANGED
+        if target.state.get("fingerprint") != fingerprint:
+            return "full", CONFIG_CHANGED
+        if not is_same_reads(target.state, offsets.values()):
+            return "full", describe_changed_sources(target.state, offsets)
+        return "full", TARGET_CHANGED
+
+    def describe_plan(self) -> dict[str, Any]:
+        """Return the columns, keys and steps of the join."""
+        return build_details(self.join.plan)
+
+    def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Count or write what is joined, and return the report."""
-        details = build_details(self.join.plan)
-        if self.reporter.is_dry_run:
+        join, reporter = self.join, self.reporter
+        with reporter.progress.step("count inputs"):
+            check_unique(join.frames, join.plan)
+            reporter.source_rows = records_in(self.spark, join.frames, self.pinned)
+        result = RunResult(run_mode, reason, counts={"records_in": sum(reporter.source_rows.values())})
+        if reporter.is_dry_run or self.request.max_change_ratio is not None:
+            # Nobody knows before how many rows come out: where there is a limit, they are joined once more.
             outputs, unmatched_rows = self._count()
-            done = self._build_result(result, outputs, unmatched_rows, details)
-            self._check_change_limit(done, outputs)
-            return self.reporter.build(done, changed=True)
-        if self.reporter.request.max_change_ratio is not None:
-            with self.reporter.progress.step("count outputs"):
-                outputs = self.join.rows.count()
-            self._check_change_limit(self._build_result(result, outputs, 0, details), outputs)
+            counted = self._build_result(result, outputs, unmatched_rows, self.describe_plan())
+            return self.conclude(counted, partial(self._weigh, outputs), partial(self._write, result))
+        return self._write(result)
+
+    def _write(self, result: RunResult) -> dict[str, Any]:
+        state: dict[str, Any] = {
+            "token": self.request.run.model_dump(),
+            "fingerprint": signature(self.config),
+            **write_offsets(each.offset for each in self.pinned.values()),
+        }
         unmatched_rows = self._write_unmatched(state)
         # The details are those of the configuration: a commit need not carry them.
         stored = self._build_result(result, None, unmatched_rows, {})
@@ -196,7 +205,7 @@ class _Join:
             written = self.target.write(
                 self.spark, self.join.rows, {**state, **self.reporter.build_state(stored)}
             )
-        done = self._build_result(result, written.outputs, unmatched_rows, details)
+        done = self._build_result(result, written.outputs, unmatched_rows, self.describe_plan())
         return self.reporter.build(done, version=written.version, changed=True)
 
     def _build_result(
@@ -217,24 +226,17 @@ class _Join:
             return self.reporter.rows_before
         return None if self.target.append else self.target.last.rows
 
-    def _check_change_limit(self, result: RunResult, outputs: int) -> None:
-        """Stop a run that changes too much.
-
-        :raises RiskError: if there are too many rows, or too few.
-        """
-
-        def weigh() -> Risk:
-            before = self.target.count_rows(self.spark)
-            return Risk(outputs, before) if self.target.append else Risk.anew(outputs, before)
-
-        check_change_limit(self.reporter, weigh, result)
+    def _weigh(self, outputs: int) -> Risk:
+        before = self.target.count_rows(self.spark)
+        return Risk(outputs, before) if self.target.append else Risk.anew(outputs, before)
 
     def _count(self) -> tuple[int, int]:
-        """Join for nothing but the numbers of joined and of unmatched rows."""
-        with self.reporter.progress.step("join"):
-            table = self.unmatched_table
-            left_out = 0 if table is None else unmatched(self.join.frames, self.join.plan).count()
-            return self.join.rows.count(), left_out
+        """Join for nothing but the numbers of joined rows and, in a dry run, of unmatched ones."""
+        with self.reporter.progress.step("count outputs"):
+            outputs = self.join.rows.count()
+            if self.unmatched_table is None or not self.reporter.is_dry_run:
+                return outputs, 0
+            return outputs, unmatched(self.join.frames, self.join.plan).count()
 
     def _write_unmatched(self, state: dict[str, Any]) -> int:
         """Write the rows without a match first: the commit of the target names their version."""

@@ -13,7 +13,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.joiner.schema import Schema
 from airflow_merge_provider.core.source_offset import SourceOffset, is_same_reads
-from airflow_merge_provider.jobs.run.previous_run import PreviousRun, RunCommit
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 
 CAPABILITY = "joiner"
 
@@ -43,15 +43,6 @@ class Target(ABC):
     def is_changed(self) -> bool:
         """Whether another writer has changed rows since the previous run."""
         return self.last is not None and self.last.changed_by is not None
-
-    def find_own_commit(self) -> RunCommit | None:
-        """Return the commit of an earlier attempt of this run.
-
-        A run that appends does so also after it was cleared, so that its rows are not appended twice.
-        """
-        if self.last is None:
-            return None
-        return self.last.own_commit or (self.last.cleared_commit if self.append else None)
 
     def is_up_to_date(self, fingerprint: str, offsets: Sequence[SourceOffset]) -> bool:
         """Tell whether the target holds the join of these versions of the inputs."""

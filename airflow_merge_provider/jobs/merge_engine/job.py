@@ -42,8 +42,8 @@ from airflow_merge_provider.jobs.merge_engine.report import build_details
 from airflow_merge_provider.jobs.merge_engine.resumption import require_continuity
 from airflow_merge_provider.jobs.merge_engine.source import Gained, gained, still_there
 from airflow_merge_provider.jobs.merge_engine.target import DeltaTarget, Target
-from airflow_merge_provider.jobs.run.change_limit import check_change_limit
-from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun, RunCommit
+from airflow_merge_provider.jobs.run.job_run import JobRun
+from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from airflow_merge_provider.jobs.spark.errors import first_line
@@ -85,34 +85,23 @@ def fold_source(
         spark, request, progress, COUNTS, target.dataset, {source.dataset.id: source}, target.last
     )
     reporter.warn(warnings(config))
-    return _Fold(spark, request, config, target, source, reporter).finish()
+    return _Fold(spark, config, target, source, reporter).finish()
 
 
 @dataclass(frozen=True)
-class _Fold:
+class _Fold(JobRun):
     """One run over a pinned source and the target that it found."""
 
     spark: SparkSession
-    request: JobRequest
     config: MergeEngineConfig
     target: Target
     source: PinnedDataset
     reporter: RunReporter
 
     @property
-    def last(self) -> PreviousRun | None:
-        """The previous run of the target."""
-        return self.target.last
-
-    @property
     def state(self) -> Mapping[str, Any]:
         """The state of the previous run, empty if there was none."""
         return self.last.state if self.last else {}
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the run writes all rows of the target."""
-        return self.last is None or self.request.full_refresh
 
     @property
     def batch(self) -> str | None:
@@ -139,46 +128,26 @@ class _Fold:
         kept = self.config.tombstone_retention or timedelta()
         return self.request.started_at - kept // timedelta(microseconds=1)
 
-    def finish(self) -> dict[str, Any]:
-        """Run unless this very run, or its batch, has been folded before."""
-        if (own := self._find_own_commit()) is not None:
-            return self.reporter.build_retry(own)
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the same records may be folded again; a snapshot without offsets may not."""
+        return self.config.incremental
+
+    def choose_run_mode(self) -> tuple[RunMode, str]:
+        """Return how much of the source is folded, and why.
+
+        :raises ConfigError: if options have changed on which the stored rows depend.
+        :raises DataError: if the source does not continue from where it was read.
+        """
         if self.batch in self.state.get("batches", ()) and not self.request.full_refresh:
             reason = f"batch {self.batch!r} has been folded before"
             self.reporter.warn([f"{reason}: nothing was done"])
-            return self.reporter.build_noop(reason)
+            return "noop", reason
         require_continuity(
             self.spark, self.config, self.target.dataset, self.source, self.last,
             full_refresh=self.request.full_refresh,
         )  # fmt: skip
         self.reporter.warn(self.last.warnings if self.last else [])
-        with self.reporter.progress.step("read"):
-            read = gained(self.spark, self.config, self.source, self.since)
-        if read is None:
-            return self.reporter.build_noop(NOTHING_CHANGED)
-        run_mode, reason = self._choose_run_mode()
-        plan, stored = self._plan(read)
-        if self.request.until == "plan":
-            return self.reporter.build_plan(run_mode, reason, **build_details(plan))
-        with self.reporter.progress.step("aggregate"), still_there(self.source, self.since):
-            rows = self._fold(plan, read, stored)
-            counted = count_changes(plan, rows)
-        storage = compaction.count_storage(_find_storage(self.state), counted.rows, full=self.is_full)
-        details = build_details(plan, read=read.how, storage=storage)
-        found = RunResult(run_mode, reason, self._count_rows(counted), counted.counts, details)
-        return self._write(plan, rows, counted, found)
-
-    def _find_own_commit(self) -> RunCommit | None:
-        """Return the commit of an earlier attempt of this run.
-
-        A snapshot without offsets is not folded again, also after the run was cleared.
-        """
-        if self.last is None:
-            return None
-        return self.last.own_commit or (None if self.config.incremental else self.last.cleared_commit)
-
-    def _choose_run_mode(self) -> tuple[RunMode, str]:
-        """Return how much of the source is folded, and why."""
         if self.last is None:
             return "initial", NO_TARGET
         if self.request.full_refresh:
@@ -187,8 +156,39 @@ class _Fold:
             return "full", "incremental is off: the whole source is one batch"
         if self.since is None:
             return "full", "the source is read for the first time"
+        if self.since == self.source.version:
+            return "noop", NOTHING_CHANGED
         sources = {self.source.dataset.id: self.source.offset}
         return "incremental", describe_changed_sources(self.state, sources)
+
+    def describe_plan(self) -> dict[str, Any]:
+        """Return what happens to every column."""
+        read = self._read()
+        return build_details(None if read is None else self._plan(read)[0])
+
+    def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
+        """Fold what the source gained, if it gained anything."""
+        read = self._read()
+        if read is None:
+            return self.report_noop(NOTHING_CHANGED)
+        plan, stored = self._plan(read)
+        with self.reporter.progress.step("aggregate"), still_there(self.source, self.since):
+            rows = self._fold(plan, read, stored)
+            counted = count_changes(plan, rows)
+        storage = compaction.count_storage(_find_storage(self.state), counted.rows, full=self.is_full)
+        details = build_details(plan, read=read.how, storage=storage)
+        found = RunResult(run_mode, reason, self._count_rows(counted), counted.counts, details)
+        return self.conclude(
+            found,
+            lambda: self._weigh(counted),
+            lambda: self._write(plan, rows, counted, found),
+            # An empty first run makes the table all the same: it says how far the source was folded.
+            is_needed=counted.is_needed or self.is_full,
+        )
+
+    def _read(self) -> Gained | None:
+        with self.reporter.progress.step("read"):
+            return gained(self.spark, self.config, self.source, self.since)
 
     def _plan(self, read: Gained) -> tuple[Plan, DataFrame | None]:
         """Plan for the target's columns, or for the source's where all rows are written."""
@@ -213,13 +213,6 @@ class _Fold:
     def _write(
         self, plan: Plan, rows: DataFrame, counted: CountedChanges, found: RunResult
     ) -> dict[str, Any]:
-        # An empty first run makes the table all the same: it says how far the source was folded.
-        is_needed = counted.is_needed or self.is_full
-        check_change_limit(self.reporter, lambda: self._weigh(counted), found)
-        if not is_needed and not self.reporter.is_dry_run:
-            return self.reporter.build(found)
-        if self.reporter.is_dry_run:
-            return self.reporter.build(found, changed=is_needed)
         state = {**self._build_state(), **self.reporter.build_state(found)}
         state[SIDE_TABLE_VERSIONS] |= self._write_side_tables(plan, rows, counted)
         with self.reporter.progress.step("merge"):
@@ -256,7 +249,7 @@ class _Fold:
 
     def _write_side_tables(self, plan: Plan, rows: DataFrame, counted: CountedChanges) -> dict[str, int]:
         """Write the tables beside the target, and return the versions that its commit names."""
-        number = self.last.number + 1 if self.last else 1
+        number = self.next_number
         written: dict[str, SideTable] = {}
         changelog, removals = self.target.changelog, self.target.removals
         if changelog is not None:

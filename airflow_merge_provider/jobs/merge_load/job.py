@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -53,8 +54,8 @@ from airflow_merge_provider.jobs.merge_load.staging import (
 from airflow_merge_provider.jobs.merge_load.strategies import Strategy, require_shape, strategy_of
 from airflow_merge_provider.jobs.merge_load.target import DeltaTarget, Target
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges
-from airflow_merge_provider.jobs.run.change_limit import check_change_limit
-from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun, RunCommit
+from airflow_merge_provider.jobs.run.job_run import JobRun
+from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, RunCommit
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
@@ -134,7 +135,7 @@ def _load_parts(
 
 
 @dataclass(frozen=True)
-class _Load:
+class _Load(JobRun):
     """One run: what is asked for, and what it found before it read anything.
 
     ``part`` is the value of the rows that are dispatched to this target.
@@ -146,21 +147,6 @@ class _Load:
     pinned: PinnedDataset
     reporter: RunReporter
     part: str | None = None
-
-    @property
-    def request(self) -> JobRequest:
-        """What the run was asked for."""
-        return self.reporter.request
-
-    @property
-    def last(self) -> PreviousRun | None:
-        """The last run that committed to the target."""
-        return self.target.last
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the run writes all rows of the target."""
-        return self.last is None or self.request.full_refresh
 
     @property
     def state(self) -> dict[str, Any]:
@@ -177,34 +163,28 @@ class _Load:
         given = self.config.time_given if isinstance(self.config, Scd2Config) else None
         return given or from_micros(self.request.started_at)
 
-    def finish(self) -> dict[str, Any]:
-        """Run unless this very run has committed in a try before, or nothing is new."""
-        last = self.last
-        if last is not None and (done := self._find_own_commit(last)) is not None:
-            return self._report_commit(done)
-        run_mode, reason = self._choose_run_mode()
-        if run_mode == "noop":
-            if self.request.until == "commit":
-                self._list_tables().restore()
-            return self.reporter.build_noop(reason)
-        if self.request.until == "plan":
-            return self.reporter.build_plan(run_mode, reason, **build_details())
-        return self._load(run_mode, reason)
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the same rows may be loaded again; appended rows may not."""
+        return self.config.is_idempotent
 
-    def _find_own_commit(self, last: PreviousRun) -> RunCommit | None:
-        """Return the commit of an earlier attempt of this run.
-
-        Rows that were appended are not appended again, also after the run was cleared.
-        """
-        return last.own_commit or (None if self.config.is_idempotent else last.cleared_commit)
-
-    def _report_commit(self, done: RunCommit) -> dict[str, Any]:
+    def report_retry(self, commit: RunCommit) -> dict[str, Any]:
         """Report the commit of an earlier attempt, which may have left elements of rows that are gone."""
         if self.config.nested == "tables" and self.request.until == "commit":
-            self._list_tables().clear_elements(int(done.state["number"]))
-        return self.reporter.build_retry(done)
+            self._list_tables().clear_elements(int(commit.state["number"]))
+        return self.reporter.build_retry(commit)
 
-    def _choose_run_mode(self) -> tuple[RunMode, str]:
+    def report_noop(self, reason: str) -> dict[str, Any]:
+        """Report that nothing is new, after the tables of lists are as the target's commit names them."""
+        if self.request.until == "commit":
+            self._list_tables().restore()
+        return self.reporter.build_noop(reason)
+
+    def describe_plan(self) -> dict[str, Any]:
+        """Return the details of a load that reads no rows."""
+        return build_details()
+
+    def choose_run_mode(self) -> tuple[RunMode, str]:
         """Return how much is loaded, and why; nothing if source and target are as the last run left them."""
         last = self.last
         if last is None:
@@ -222,7 +202,7 @@ class _Load:
         sources = {self.pinned.dataset.id: self.pinned.offset}
         return "incremental", describe_changed_sources(last.state, sources)
 
-    def _load(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
+    def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Read, compare, write."""
         config = self.config
         strategy = strategy_of(config, self.boundary, self.target.times)
@@ -251,10 +231,8 @@ class _Load:
             result = RunResult(
                 run_mode, reason, self._count_rows(found), build_counts(found), build_details()
             )
-            check_change_limit(self.reporter, lambda: self._weigh(found), result)
-            if self.reporter.is_dry_run:
-                return self.reporter.build(result, changed=True)
-            return self._write(found, result, strategy, lists)
+            weigh = partial(self._weigh, found)
+            return self.conclude(result, weigh, partial(self._write, found, result, strategy, lists))
 
     def _count_rows(self, found: CountedChanges) -> RowCounts:
         before = self.reporter.rows_before

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.risk import Risk
 from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.core.source_offset import normalize_uri, read_offsets, write_offsets
+from airflow_merge_provider.core.source_offset import SourceOffset, normalize_uri, read_offsets, write_offsets
 from airflow_merge_provider.jobs.delta.side_table import SideTable, append_once
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
@@ -59,7 +59,7 @@ from airflow_merge_provider.jobs.merge_source.resolution import (
 )
 from airflow_merge_provider.jobs.merge_source.scan.incremental_scan import PreviousScan
 from airflow_merge_provider.jobs.merge_source.scan.overrides import read_overrides
-from airflow_merge_provider.jobs.run.change_limit import check_change_limit
+from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
@@ -104,37 +104,7 @@ def merge_datasets(
     sources = {each.dataset.id: each for each in pinned}
     reporter = RunReporter(spark, request, progress, COUNTS, target.dataset, sources, last)
     reporter.warn([*warnings(config), *_check_missing(pinned, config)])
-    if last is not None and last.own_commit is not None:
-        return reporter.build_retry(last.own_commit)
-    overrides = _read_overrides(spark, config, request)
-    offsets = {name: each.offset for name, each in sources.items()}
-    reporter.warn(last.warnings if last else [])
-    run_mode, reason = choose_run_mode(
-        config,
-        last.state if last else None,
-        offsets,
-        full_refresh=request.full_refresh,
-        overrides_hash=overrides.mark,
-        is_target_changed=last is not None and last.changed_by is not None,
-    )
-    if run_mode == "noop":
-        return reporter.build_noop(reason)
-    if request.until == "plan":
-        return reporter.build_plan(run_mode, reason, **build_details(None))
-    state = {
-        "token": request.run.model_dump(),
-        "fingerprint": signature(config),
-        "datasets": list(config.dataset_ids),
-        OVERRIDES_HASH: overrides.mark,
-        **write_offsets(offsets.values()),
-    }
-    merge = _Merge(spark, config, target, pinned, reporter, state, overrides)
-    if last is None or config.reset:
-        return merge.overwrite(run_mode, reason)
-    try:
-        return merge.update(last, run_mode, reason)
-    except FullScanRequired as required:
-        return merge.update(last, "full", required.reason)
+    return _Merge(spark, config, target, pinned, reporter).finish()
 
 
 def _check_missing(pinned: Sequence[PinnedDataset], config: MergeSourceConfig) -> list[str]:
@@ -151,16 +121,8 @@ def _check_missing(pinned: Sequence[PinnedDataset], config: MergeSourceConfig) -
     return [f"dataset {each.id!r} does not exist at {each.uri}: taken as empty" for each in absent]
 
 
-def _read_overrides(spark: SparkSession, config: MergeSourceConfig, request: JobRequest) -> Overrides:
-    """Read the overrides, where the configuration names a dataset of them."""
-    if config.overrides is None or request.until == "plan":
-        return NO_OVERRIDES
-    pinned = pin_dataset(spark, resolve(config.overrides, request.warehouse, at="overrides"))
-    return read_overrides(spark, pinned, config.dataset_ids, request.started_at)
-
-
 @dataclass(frozen=True)
-class _Merge:
+class _Merge(JobRun):
     """One run from what it reads to its commit."""
 
     spark: SparkSession
@@ -168,25 +130,57 @@ class _Merge:
     target: Target
     pinned: Sequence[PinnedDataset]
     reporter: RunReporter
-    state: Mapping[str, Any]
-    overrides: Overrides
+
+    @cached_property
+    def overrides(self) -> Overrides:
+        """The overrides that hold now; none where the configuration names no dataset of them."""
+        if self.config.overrides is None or self.request.until == "plan":
+            return NO_OVERRIDES
+        place = resolve(self.config.overrides, self.request.warehouse, at="overrides")
+        pinned = pin_dataset(self.spark, place)
+        return read_overrides(self.spark, pinned, self.config.dataset_ids, self.request.started_at)
 
     @property
-    def request(self) -> JobRequest:
-        """What the run was asked for."""
-        return self.reporter.request
+    def offsets(self) -> dict[str, SourceOffset]:
+        """How far every dataset is read."""
+        return {each.dataset.id: each.offset for each in self.pinned}
 
-    @property
-    def number(self) -> int:
-        """The number that the run's commit will have."""
-        return self.target.last.number + 1 if self.target.last else 1
+    def choose_run_mode(self) -> tuple[RunMode, str]:
+        """Return how much is evaluated, and why.
+
+        :raises ConfigError: if version 1 would have to move a dataset.
+        :raises DataError: if the configuration has changed and ``on_config_change`` is ``fail``.
+        """
+        last = self.last
+        self.reporter.warn(last.warnings if last else [])
+        return choose_run_mode(
+            self.config,
+            last.state if last else None,
+            self.offsets,
+            full_refresh=self.request.full_refresh,
+            overrides_hash=self.overrides.mark,
+            is_target_changed=last is not None and last.changed_by is not None,
+        )
+
+    def describe_plan(self) -> dict[str, Any]:
+        """Return the details of a run that reads no rows."""
+        return build_details(None)
+
+    def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
+        """Write all rows, or those that differ; in full mode if the changes alone do not tell the result."""
+        if self.last is None or self.config.reset:
+            return self.overwrite(run_mode, reason)
+        try:
+            return self.update(self.last, run_mode, reason)
+        except FullScanRequired as required:
+            return self.update(self.last, "full", required.reason)
 
     def overwrite(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Write all rows of the target."""
         resolution = resolve_entities(*self._inputs, None, self.overrides)
         self._check_sources(resolution, everything=True)
         totals = count_totals(resolution.assignment)
-        before = find_totals(self.target.last.state) if self.target.last else None
+        before = find_totals(self.last.state) if self.last else None
         rows = RowCounts.overwrite(
             before=before["live_rows"] if before else self.reporter.rows_before, after=totals["live_rows"]
         )
@@ -229,7 +223,7 @@ class _Merge:
         """Return what the run compares itself with."""
         state = last.state
         # Rows that another writer changed may not be what their members say: all are rendered.
-        same_rules = last.changed_by is None and state.get("fingerprint") == self.state["fingerprint"]
+        same_rules = last.changed_by is None and state.get("fingerprint") == signature(self.config)
         return PreviousScan(
             self.target.read_rows(),
             self.target.count_rows(),
@@ -270,21 +264,20 @@ class _Merge:
         })  # fmt: skip
         result = RunResult(*why, rows, counts, build_details(resolution))
         emitted = found.emitted + found.replaced + found.removed
-        check_change_limit(self.reporter, lambda: Risk(emitted, self._count_live_rows(live_before)), result)
-        changed = bool(emitted) or (last.changed_by is not None and found.any)
-        if self.reporter.is_dry_run:
-            return self.reporter.build(result, changed=changed)
-        if not found.any:
-            return self.reporter.build(result)
         clustering = resolution.clustering
         state = {
             **self._build_state(resolution, totals, start + emitted),
             "next_stable": clustering.next_stable,
-            "changed": changed,
+            "changed": bool(emitted) or (last.changed_by is not None and found.any),
         }
         write = partial(self.target.apply, found, new_columns=new_columns)
         scope = ALL if clustering.replaced is None else EVALUATED
-        return self._commit(resolution, result, state, write, scope=scope, events=clustering.events)
+        return self.conclude(
+            result,
+            lambda: Risk(emitted, self._count_live_rows(live_before)),
+            lambda: self._commit(resolution, result, state, write, scope=scope, events=clustering.events),
+            is_needed=found.any,
+        )
 
     def _count_live_rows(self, known: int | None) -> int:
         """Return how many live rows the target has; the rows are read only if no run has counted them."""
@@ -324,14 +317,18 @@ class _Merge:
         """Return what the next run compares itself with."""
         suppressed = resolution.assignment.graph.count - resolution.assignment.outputs
         return {
-            **self.state,
+            "token": self.request.run.model_dump(),
+            "fingerprint": signature(self.config),
+            "datasets": list(self.config.dataset_ids),
+            OVERRIDES_HASH: self.overrides.mark,
+            **write_offsets(self.offsets.values()),
             "positions": dict(resolution.positions),
             "evaluated": list(resolution.evaluated),
             "suppressed": suppressed,
             "quarantined": len(resolution.clustering.quarantined),
             "cut": len(resolution.clustering.cut),
             "next_stable": None,
-            SIDE_TABLE_VERSIONS: dict(self.target.last.side_table_versions) if self.target.last else {},
+            SIDE_TABLE_VERSIONS: dict(self.last.side_table_versions) if self.last else {},
             "next": number,
             "changed": True,
             TOTALS: totals,
@@ -357,31 +354,31 @@ class _Merge:
         if events:
             written[LINEAGE] = self._open_side_table(LINEAGE, named)
             written[LINEAGE].append_rows(
-                create_dataframe(self.spark, build_lineage_rows(self.number, events))
+                create_dataframe(self.spark, build_lineage_rows(self.next_number, events))
             )
         if self.config.metrics is not None:
             place = resolve(self.config.metrics, self.request.warehouse, at="metrics")
             rows = create_dataframe(self.spark, self._build_metrics(resolution, state[TOTALS], scope))
             writer = normalize_uri(self.target.dataset.uri)
-            append_once(self.spark, place, CAPABILITY, writer, self.number, rows)
+            append_once(self.spark, place, CAPABILITY, writer, self.next_number, rows)
         versions = {name: table.version for name, table in written.items()}
         state = {**state, **self.reporter.build_state(result), SIDE_TABLE_VERSIONS: {**named, **versions}}
         done = self.target.commit(state, write)
         return self.reporter.build(result, version=done.version, changed=state["changed"])
 
     def _open_side_table(self, name: str, versions: Mapping[str, int]) -> SideTable:
-        last = self.target.last
+        last = self.last
         return SideTable(
             self.spark,
             self.target.dataset.with_suffix(f"__{name}"),
             CAPABILITY,
             versions.get(name),
             run_number=last.run_number if last else 0,
-            next_number=self.number,
+            next_number=self.next_number,
         )
 
     def _build_metrics(
         self, resolution: Resolution[ClusteringResult], totals: Totals | None, scope: str
     ) -> pa.Table:
-        of = MetricsRun(self.target.dataset.uri, self.number, self.request.started_at, scope)
+        of = MetricsRun(self.target.dataset.uri, self.next_number, self.request.started_at, scope)
         return build_metrics_row(of, totals or {}, resolution.clustering, self.config.identity)

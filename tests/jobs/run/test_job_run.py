@@ -1,0 +1,161 @@
+"""The order of a run: what is recognised, what is left out, what is stopped; without Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.core.errors import RiskError
+from airflow_merge_provider.core.merge_source.counts import COUNTS
+from airflow_merge_provider.core.report import RowCounts
+from airflow_merge_provider.core.risk import Risk
+from airflow_merge_provider.jobs.run.job_run import JobRun
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun, RunCommit
+from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
+from tests.jobs import probe
+from tests.reports import check_report
+
+DONE = RunResult("incremental", "changed since the previous run: a", RowCounts.none(), {"live_rows": 7})
+COMMIT = RunCommit(4, {"result": {**DONE.to_state(), "version_before": 3}, "changed": True})
+
+
+class Counting(JobRun):
+    """A run that counts how often it evaluates and writes."""
+
+    def __init__(
+        self,
+        previous: PreviousRun | None,
+        *,
+        mode: Any = "incremental",
+        repeatable: bool = True,
+        **asked: Any,
+    ) -> None:
+        request = probe.request("s", "t").model_copy(update=asked)
+        target = Dataset(id="t", path="/nowhere/t")
+        self.said: list[str] = []
+        self.reporter = RunReporter(None, request, Progress(self.said.append), COUNTS, target, {}, previous)
+        self._mode, self._repeatable = mode, repeatable
+        self.evaluated = self.written = 0
+
+    @property
+    def is_repeatable(self) -> bool:
+        return self._repeatable
+
+    def choose_run_mode(self) -> Any:
+        return self._mode, "because"
+
+    def describe_plan(self) -> dict[str, Any]:
+        return {"rules": ["a plan"]}
+
+    def execute(self, run_mode: Any, reason: str) -> dict[str, Any]:
+        self.evaluated += 1
+        rows = RowCounts.change(before=10, inserted=0, updated=5, deleted=0)
+        result = RunResult(run_mode, reason, rows)
+
+        def write() -> dict[str, Any]:
+            self.written += 1
+            return self.reporter.build(result, version=5, changed=True)
+
+        return self.conclude(result, lambda: Risk(5, 10), write)
+
+
+def previous(**more: Any) -> PreviousRun:
+    return PreviousRun(4, 4, 4, COMMIT.state, **more)
+
+
+def steps(run: Counting) -> tuple[int, int]:
+    return run.evaluated, run.written
+
+
+def test_a_run_evaluates_and_writes() -> None:
+    """The report has the version before and the one that was committed."""
+    run = Counting(previous())
+
+    report = check_report(run.finish())
+
+    assert steps(run) == (1, 1)
+    assert (report["target"]["version_before"], report["target"]["version"]) == (4, 5)
+    assert report["rows"]["unchanged"] == 5
+
+
+def test_an_earlier_attempt_is_reported_instead() -> None:
+    """Whatever the run would have found: mode, rows, counts and versions are those of the commit."""
+    run = Counting(previous(own_commit=COMMIT), mode="noop")
+
+    report = check_report(run.finish())
+
+    assert steps(run) == (0, 0)
+    assert report["run_mode_reason"].endswith("an earlier attempt of this run committed version 4")
+    assert (report["run_mode"], report["changed"], report["counts"]["live_rows"]) == ("incremental", True, 7)
+    assert (report["target"]["version_before"], report["target"]["version"]) == (3, 4)
+
+
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_a_cleared_run_is_repeated_unless_it_may_not(repeatable: bool) -> None:
+    """Rows that were appended are not appended again."""
+    run = Counting(previous(cleared_commit=COMMIT), repeatable=repeatable)
+
+    run.finish()
+
+    assert steps(run) == ((1, 1) if repeatable else (0, 0))
+
+
+def test_a_run_without_work_says_what_the_target_holds() -> None:
+    """Counts of the run are 0, counts of the target are those that the previous run left."""
+    run = Counting(previous(), mode="noop")
+
+    report = check_report(run.finish())
+
+    assert steps(run) == (0, 0)
+    assert (report["run_mode"], report["changed"], report["counts"]["live_rows"]) == ("noop", False, 7)
+    assert report["counts"]["rows_written"] == 0
+
+
+def test_a_plan_evaluates_nothing() -> None:
+    """Rows and counts are unknown, the details are there."""
+    run = Counting(previous(), until="plan")
+
+    report = check_report(run.finish())
+
+    assert steps(run) == (0, 0)
+    assert set(report["counts"].values()) == {None}
+    assert report["details"] == {"rules": ["a plan"]}
+
+
+def test_a_dry_run_does_not_write() -> None:
+    """It says what would change, and warns where another run would be stopped."""
+    run = Counting(previous(), until="transform", max_change_ratio=0.1)
+
+    report = check_report(run.finish())
+
+    assert steps(run) == (1, 0)
+    assert (report["dry_run"], report["changed"], report["rows"]["updated"]) == (True, False, 5)
+    assert report["warnings"][0].startswith("max_change_ratio: the run would write 5")
+
+
+def test_too_much_change_stops_before_the_write() -> None:
+    """The error carries the report that a person judges by."""
+    run = Counting(previous(), max_change_ratio=0.1)
+
+    with pytest.raises(RiskError) as stopped:
+        run.finish()
+
+    assert steps(run) == (1, 0)
+    assert (stopped.value.report["rows"]["updated"], stopped.value.report["change_ratio"]) == (5, 0.5)
+
+
+def test_warnings_are_printed_and_the_first_are_reported() -> None:
+    """No warning is lost: the log has all of them."""
+    run = Counting(None, mode="noop")
+    run.reporter.warn(f"warning {number}" for number in [*range(8), 3])
+
+    report = run.finish()
+
+    assert report["warnings"] == [
+        *(f"warning {number}" for number in range(5)),
+        "3 more warnings are in the log",
+    ]
+    assert sum("warning: warning" in line for line in run.said) == 8
