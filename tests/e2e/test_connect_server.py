@@ -55,9 +55,9 @@ def test_the_same_job_commits_through_a_server(spark, server, tmp_path):
     first, again, second = through("r1"), through("r1"), through("r2")
     broken, distrusted = through("r3", broken=True), through("r3", fail=True)
 
-    assert (first.report["changed"], first.report["version"]) == (True, 0)
-    assert (again.report["changed"], again.report["version"]) == (False, 0)
-    assert (second.report["changed"], second.report["version"]) == (True, 1)
+    assert (first.report["changed"], first.report["target"]["version"]) == (True, 0)
+    assert (again.report["changed"], again.report["target"]["version"]) == (False, 0)
+    assert (second.report["changed"], second.report["target"]["version"]) == (True, 1)
     assert [each["txn"][1] for each in commits(Path(target))] == [1, 2]
     assert (broken.code, broken.message.split("]")[0]) == ("data", "[USER_RAISED_EXCEPTION")
     assert (distrusted.code, distrusted.message) == ("data", "the source is not to be trusted")

@@ -34,4 +34,5 @@ def test_the_example_gives_the_table_that_its_source_prints(run_dag, tmp_path, m
         for join in ("customers_purchases", "customers_purchases_transactions"):
             report = run.get_task_instance(join).xcom_pull(task_ids=join, key="merge_report")
             assert report["changed"] is changed
-            assert report["counts"] == {"records_in": 6, "outputs": 3, "unmatched": 0}
+            assert report["counts"] == {"records_in": 6 if changed else 0, "outputs": 3, "unmatched": 0}
+            assert sum(source["rows"] for source in report["sources"].values()) == 6

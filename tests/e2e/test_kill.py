@@ -122,7 +122,7 @@ def test_the_next_run_gives_what_one_clean_run_gives(spark, places, first, momen
     total = sum(row % 7 for row in range(ROWS)) * runs
     assert _sum(spark, target) == (ROWS, total, runs)
     assert report["changed"] is (moment != "after")
-    assert report["version"] == version
+    assert report["target"]["version"] == version
 
 
 def test_a_killed_launcher_takes_spark_and_its_driver_with_it(places):
@@ -174,7 +174,7 @@ def test_a_run_says_little_and_answers(places):
     outcome = running.ended()
 
     assert isinstance(outcome, JobResult)
-    assert outcome.report["version"] == 0
+    assert outcome.report["target"]["version"] == 0
     assert len(running.lines) <= 20
     assert all(line.startswith("[merge +") for line in running.lines), running.lines
 

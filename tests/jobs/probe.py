@@ -16,6 +16,7 @@ from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.delta.table import pin_dataset, read_dataset
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD, create_table, merge_rows
 from airflow_merge_provider.jobs.run.previous_run import load_previous_run
+from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from airflow_merge_provider.jobs.run.retry import commit_run
 
 CAPABILITY = "probe"
@@ -41,8 +42,10 @@ def run(spark, request, progress) -> dict[str, Any]:
     token = request.run.model_dump()
     with progress.step("look"):
         last = load_previous_run(spark, target, CAPABILITY, request)
+    reporter = RunReporter(spark, request, progress, (), target, {}, last)
     if last is not None and last.own_commit is not None:
-        return {"changed": False, "version": last.own_commit.version}
+        done = RunResult("noop", "an earlier attempt has committed")
+        return reporter.build(done, version=last.own_commit.version)
     pinned = pin_dataset(spark, Dataset(id="source", path=request.config["source"]))
     rows = read_dataset(spark, pinned)
     if request.config.get("slow"):
@@ -71,7 +74,7 @@ def run(spark, request, progress) -> dict[str, Any]:
     with progress.step("write"):
         done = commit_run(spark, target, CAPABILITY, last, {"token": token}, write)
     _wait(request, progress, "after")
-    return {"changed": True, "version": done.version, "seconds": progress.seconds}
+    return reporter.build(RunResult("full", "a probe reads all"), version=done.version, changed=True)
 
 
 def _wait(request, progress, moment: str) -> None:
