@@ -1,4 +1,4 @@
-"""The merge source's run: pin, read keys, connect, render, commit once."""
+"""The merge source's run: pin, scan, cluster, compare, render, commit once."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from airflow_merge_provider.core.merge_source.counts import COUNTS
 from airflow_merge_provider.core.merge_source.refusals import Hub
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
 from airflow_merge_provider.jobs.merge_source.cluster.components import count_sizes
@@ -14,7 +15,7 @@ from airflow_merge_provider.jobs.merge_source.resolution import Resolution
 _SIZES_MAX = 20
 _CLUSTERS_MAX = 5
 _MEMBERS_MAX = 10
-_TOTALS = ("entities", "deleted_entities", "live_rows", "merged_rows", "outputs")
+_TOTALS = tuple(each.name for each in COUNTS if each.scope == "target")
 
 
 def build_counts(
