@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset, resolve
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun, RunCommit
@@ -81,6 +82,30 @@ class MemoryTables:
 
     def _table(self, name: str) -> MemoryTable:
         return self._tables.setdefault(name, MemoryTable(name, self._folder))
+
+
+class MemorySideTable(SideTable):
+    """Rows beside a target."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.dataset, self.owner = Dataset("memory", path="memory"), "memory"
+        self.version: int | None = None
+        self._rows: DataFrame | None = None
+
+    def read_rows(self) -> DataFrame | None:
+        """Return the rows; None before the first write."""
+        return self._rows
+
+    def replace_rows(self, rows: DataFrame) -> CommitResult:
+        """Replace all rows."""
+        self._rows = self._spark.createDataFrame(rows.toArrow(), rows.schema)
+        self.version = 0 if self.version is None else self.version + 1
+        return CommitResult(self.version, self.version + 1)
+
+    def append_rows(self, rows: DataFrame, *, new_columns: bool = False) -> CommitResult:
+        """Add rows."""
+        return self.replace_rows(rows if self._rows is None else self._rows.unionByName(rows))
 
 
 class MemoryTarget:

@@ -1,15 +1,15 @@
-"""How a merge engine vector is run: each commit is folded into the rows so far by the job's own functions.
+"""How a merge engine vector is run: each commit becomes rows of the source, and one run folds them.
 
-The configuration is parsed and planned as for the operator, and the fold runs on Spark; the rows between two
-commits are kept here instead of in a table. ``outcome_on_delta`` runs the whole job over Delta tables.
+``outcome`` has source and target on Delta and runs the job, ``outcome_in_memory`` folds without storage.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,165 +17,250 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - its name everywhere
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, MergeError
-from airflow_merge_provider.core.merge_engine import refusals
 from airflow_merge_provider.core.merge_engine.checks import plan
 from airflow_merge_provider.core.merge_engine.columns import columns_of
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs.merge_engine.counting import AFTER, BEFORE, CHANGE, REMOVED
-from airflow_merge_provider.jobs.merge_engine.job import run
-from airflow_merge_provider.jobs.merge_engine.outcome import outcome as folded
-from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, KIND, PROBLEM
+from airflow_merge_provider.jobs.delta.side_table import SideTable
+from airflow_merge_provider.jobs.delta.table import PinnedDataset
+from airflow_merge_provider.jobs.delta.transaction import CommitResult
+from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges
+from airflow_merge_provider.jobs.merge_engine.job import fold_source, run
+from airflow_merge_provider.jobs.merge_engine.side_tables import KIND, RUN
+from airflow_merge_provider.jobs.merge_engine.source import Gained, select_records
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import convert_error
+from airflow_merge_provider.jobs.spark.expressions import every
+from tests.conformance import memory
 from tests.conformance.flink_types import column
+from tests.conformance.memory import MemorySideTable
 
-Rows = list[dict[str, Any]]
+SOURCE, TARGET, CHANGELOG = "changes", "state", "log"
 _KIND = "row_kind"
+_COMMIT, _ROW = "#commit", "#row"
 
 
-def outcome(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
+class MemorySource:
+    """The commits of a source in memory."""
+
+    def __init__(self, spark: SparkSession, config: MergeEngineConfig, schema: StructType) -> None:
+        self._spark, self._config = spark, config
+        # Commits hold NULL where a target may not.
+        fields = [StructField(field.name, field.dataType, metadata=field.metadata) for field in schema]
+        if config.row_kind_column is not None:
+            fields.append(StructField(_KIND, StringType()))
+        self._names = [field.name for field in fields]
+        self._schema = StructType([*fields, *(StructField(name, LongType()) for name in (_COMMIT, _ROW))])
+        self._commits: list[pa.Table] = []
+
+    @property
+    def pinned(self) -> PinnedDataset:
+        """The source at its newest commit."""
+        return PinnedDataset(Dataset(SOURCE, path=SOURCE), len(self._commits) - 1, SOURCE)
+
+    def append(self, rows: pa.Table) -> None:
+        """Add rows as one commit."""
+        places = {_COMMIT: [len(self._commits)] * len(rows), _ROW: range(len(rows))}
+        for name, numbers in places.items():
+            rows = rows.append_column(name, pa.array(numbers, pa.int64()))
+        self._commits.append(rows)
+
+    def read_gained(self, since: int | None) -> Gained | None:
+        """Return the rows of the commits after ``since``."""
+        gained = self._commits[0 if since is None else since + 1 :]
+        if not gained:
+            return None
+        rows = self._spark.createDataFrame(pa.concat_tables(gained), self._schema)
+        arrival = (F.col(_COMMIT), F.lit(""), F.col(_ROW))
+        return Gained(select_records(self._config, rows, self._names, arrival), "appends")
+
+
+class MemoryTarget(memory.MemoryTarget):
+    """Folded rows in memory, with the tables beside them.
+
+    It exists before the first run if a column is declared as NOT NULL, which no run would do.
+    """
+
+    def __init__(
+        self, spark: SparkSession, folder: Path, config: MergeEngineConfig, schema: StructType
+    ) -> None:
+        super().__init__(TARGET, folder)
+        self._spark, self._schema = spark, schema
+        if not all(field.nullable for field in schema):
+            self.rows = spark.createDataFrame([], schema)
+            self.last = PreviousRun(0, 0, None, {})
+        self.changelog: SideTable | None = MemorySideTable(spark)
+        self.removals = None if config.tombstone_retention is None else MemorySideTable(spark)
+
+    def store(self, rows: DataFrame) -> None:
+        """Keep rows with the columns as they were declared."""
+        self.rows = self._spark.createDataFrame(rows.toArrow(), self._schema)
+
+    def write(
+        self, plan: Plan, rows: DataFrame, counted: CountedChanges, state: Mapping[str, Any], *, full: bool
+    ) -> CommitResult:
+        """Put changed rows in the place of those with the same keys, and add the others."""
+        written = rows.where(sql.column(CHANGE) != "-D").drop(CHANGE)
+        if not full and self.last is not None:
+            stored, changed = self.read_rows(), F.broadcast(rows.select(*map(sql.column, plan.key)))
+            pairs = [stored[sql.name(name)].eqNullSafe(changed[sql.name(name)]) for name in plan.key]
+            written = stored.join(changed, every(pairs), "left_anti").unionByName(written)
+        return self.commit(state, partial(self.store, written))
+
+    def purge(self, committed: CommitResult, state: Mapping[str, Any]) -> int:
+        """Do nothing: there are no files."""
+        return committed.version
+
+
+class DeltaLake:
+    """Source and target of a vector as Delta tables; runs are those of the operator."""
+
+    def __init__(
+        self, spark: SparkSession, folder: Path, config: MergeEngineConfig, schema: StructType
+    ) -> None:
+        self._spark, self._folder = spark, folder
+
+    def append(self, rows: pa.Table) -> None:
+        """Add rows to the source."""
+        write_deltalake(str(self._folder / SOURCE), rows, mode="append")
+
+    def run(self, request: JobRequest) -> dict[str, Any]:
+        """Run the job, and return its report."""
+        return run(self._spark, request, Progress(out=str))
+
+    def read(self, name: str) -> pa.Table:
+        """Return the rows of the target or of its change log."""
+        return self._spark.read.format("delta").load(str(self._folder / name)).toArrow()
+
+
+class MemoryLake:
+    """The same in memory."""
+
+    def __init__(
+        self, spark: SparkSession, folder: Path, config: MergeEngineConfig, schema: StructType
+    ) -> None:
+        self._spark = spark
+        self._source, self._target = (
+            MemorySource(spark, config, schema),
+            MemoryTarget(spark, folder, config, schema),
+        )
+
+    def append(self, rows: pa.Table) -> None:
+        """Add rows to the source."""
+        self._source.append(rows)
+
+    def run(self, request: JobRequest) -> dict[str, Any]:
+        """Fold what the source gained, and return the report."""
+        self._target.open(request)
+        config, progress = MergeEngineConfig.parse(request.config), Progress(out=str)
+        return fold_source(self._spark, request, progress, config, self._target, self._source)
+
+    def read(self, name: str) -> pa.Table:
+        """Return the rows of the target or of its change log."""
+        rows = self._target.read_rows() if name == TARGET else self._target.changelog.read_rows()
+        return rows.toArrow()
+
+
+Lake = DeltaLake | MemoryLake
+
+
+def outcome(
+    spark: SparkSession,
+    vector: Mapping[str, Any],
+    warehouse: Path,
+    lake: Callable[[SparkSession, Path, MergeEngineConfig, StructType], Lake] = DeltaLake,
+) -> dict[str, Any]:
     """Run one vector: its last rows and the changes of each commit, or the error that ends it."""
     fields = [column(name, text) for name, text in vector["schema"].items()]
+    settings = _settings(vector)
     try:
-        planned = plan(_config(vector), columns_of(fields))
+        config = MergeEngineConfig.parse(settings)
+        plan(config, columns_of(fields))
     except ConfigError as error:
         return {"id": vector["id"], "error": {"stage": "create", "message": str(error)}}
-    table = Table(spark, planned, fields)
+    tables = lake(spark, warehouse, config, StructType.fromJson({"type": "struct", "fields": fields}))
+    numbers: list[int] = []
     try:
-        changes = [table.commit(commit) for commit in vector["commits"]]
+        for number, commit in enumerate(vector["commits"]):
+            tables.append(_content(fields, commit, config.row_kind_column))
+            report = tables.run(_request(vector, settings, number, warehouse))
+            # A run that changes nothing has no number.
+            numbers.append(max(numbers, default=0) + 1 if report["changed"] else 0)
     except Exception as error:
         known = convert_error(error)
         if not isinstance(known, MergeError):
             raise
         return {"id": vector["id"], "error": {"stage": "write", "message": str(known)}}
-    return {"id": vector["id"], "rows": table.written(), "changes": changes}
+    rows, changes = tables.read(TARGET).to_pylist(), tables.read(CHANGELOG).to_pylist()
+    return {
+        "id": vector["id"],
+        "rows": [_values(row, fields) for row in rows],
+        "changes": [
+            [[row[KIND], *_values(row, fields)] for row in changes if row[RUN] == number]
+            for number in numbers
+        ],
+    }
 
 
-def outcome_on_delta(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
-    """Append every commit to a Delta table, run the job after each, and return the target's rows."""
-    fields = [column(name, text) for name, text in vector["schema"].items()]
-    schema = StructType.fromJson({"type": "struct", "fields": fields})
-    names = [*vector["schema"], _KIND]
-    for number, commit in enumerate(vector["commits"]):
-        read = _records(fields, commit)
-        content = pa.Table.from_pylist(read, to_arrow_schema(schema))
-        content = content.append_column(_KIND, pa.array([record[0] for record in commit], pa.string()))
-        write_deltalake(str(warehouse / "changes"), content.select(names), mode="append")
-        request = JobRequest(
-            job="merge_engine",
-            config={**_settings(vector), "source": "changes", "target": "state", "row_kind_column": _KIND},
-            run=RunToken(dag_id="conformance", run_id=str(number), task_id=vector["id"]),
-            warehouse=str(warehouse),
-            started_at=number,
-        )
-        run(spark, request, Progress(out=str))
-    found = spark.read.format("delta").load(str(warehouse / "state")).toArrow().to_pylist()
-    return {"rows": [[written(row[field["name"]], field["type"]) for field in fields] for row in found]}
-
-
-def _config(vector: Mapping[str, Any]) -> MergeEngineConfig:
-    return MergeEngineConfig.parse(_settings(vector))
+def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
+    """Run one vector without storage."""
+    return outcome(spark, vector, warehouse, MemoryLake)
 
 
 def _settings(vector: Mapping[str, Any]) -> dict[str, Any]:
+    kind_is_inside = "rowkind.field" in vector["options"]
     return {
         "merge_engine": vector["engine"],
         "primary_key": vector["primary_key"],
         "partition_by": vector.get("partition_by", []),
         "options": vector["options"],
         "tombstone_retention": vector.get("tombstone_retention"),
+        "row_kind_column": None if kind_is_inside else _KIND,
+        "source": SOURCE,
+        "target": TARGET,
+        "changelog": CHANGELOG,
     }
 
 
-def _records(fields: Sequence[Mapping[str, Any]], commit: Sequence[Sequence[Any]]) -> Rows:
-    """Return the records of a commit without their kinds."""
-    return [
+def _request(
+    vector: Mapping[str, Any], settings: Mapping[str, Any], number: int, warehouse: Path
+) -> JobRequest:
+    return JobRequest(
+        job="merge_engine",
+        config=dict(settings),
+        run=RunToken(dag_id="conformance", run_id=str(number), task_id=vector["id"]),
+        warehouse=str(warehouse),
+        started_at=number,
+    )
+
+
+def _content(
+    fields: Sequence[Mapping[str, Any]], commit: Sequence[Sequence[Any]], kind_column: str | None
+) -> pa.Table:
+    """Return the records of a commit, each of which is its kind and its values."""
+    rows = [
         {field["name"]: native(value, field["type"]) for field, value in zip(fields, values, strict=True)}
         for _, *values in commit
     ]
+    nullable = [{**field, "nullable": True} for field in fields]
+    content = pa.Table.from_pylist(
+        rows, to_arrow_schema(StructType.fromJson({"type": "struct", "fields": nullable}))
+    )
+    if kind_column is None:
+        return content
+    return content.append_column(kind_column, pa.array([record[0] for record in commit], pa.string()))
 
 
-class Table:
-    """A table in memory that commits are folded into by Spark."""
-
-    def __init__(self, spark: SparkSession, planned: Plan, fields: Sequence[Mapping[str, Any]]) -> None:
-        self._spark, self._plan, self._fields = spark, planned, fields
-        self._schema = StructType.fromJson(
-            {"type": "struct", "fields": [{**field, "nullable": True, "metadata": {}} for field in fields]}
-        )
-        self._arrow = to_arrow_schema(self._schema)
-        self._rows: dict[Any, dict[str, Any]] = {}
-        self._removed: Rows = []
-
-    def commit(self, records: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        """Fold one commit in and give its net changes; each record is its kind and its values."""
-        batch = self._frame(_records(self._fields, records), [record[0] for record in records])
-        stored = self._frame(list(self._rows.values())) if self._rows else None
-        removed = None
-        if self._removed:
-            columns = (*self._plan.key, *self._plan.remembered)
-            removed = self._frame(self._removed).select(*map(sql.column, columns))
-        found = self._flat(folded(self._plan, batch, stored, removed)).toArrow().to_pylist()
-        self._refuse(found)
-        for row in found:
-            if row.get(REMOVED):
-                self._removed.append({name: row[name] for name in self._plan.key} | row[REMOVED])
-        return [change for row in found if row[CHANGE] for change in self._take(row)]
-
-    def written(self) -> list[list[Any]]:
-        """Give the rows as vectors write them."""
-        return [self._values(row) for row in self._rows.values()]
-
-    def _frame(self, rows: Rows, kinds: list[str] | None = None) -> DataFrame:
-        content, schema = pa.Table.from_pylist(rows, self._arrow), self._schema
-        if kinds is None:
-            return self._spark.createDataFrame(content, schema)
-        content = content.append_column(KIND, pa.array(kinds, pa.string()))
-        content = content.append_column("#n", pa.array(range(len(kinds)), pa.int32()))
-        schema = StructType(
-            [*schema.fields, StructField(KIND, StringType()), StructField("#n", IntegerType())]
-        )
-        frame = self._spark.createDataFrame(content, schema)
-        return frame.withColumn(ARRIVAL, F.struct("#n")).drop("#n")
-
-    def _flat(self, found: DataFrame) -> DataFrame:
-        """Take the rows before and after apart, each of their columns with the name of its image."""
-        images = [
-            sql.column(image)[name].alias(f"{image}.{name}")
-            for image in (BEFORE, AFTER)
-            for name in self._plan.values
-        ]
-        kept = (*self._plan.key, CHANGE, PROBLEM, *([REMOVED] if self._plan.remembers else []))
-        return found.select(*map(sql.column, kept), *images)
-
-    def _refuse(self, found: Rows) -> None:
-        texts = sorted({row[PROBLEM] for row in found if row[PROBLEM]})
-        if texts:
-            raise refusals.refused([(text, 1, "") for text in texts])
-
-    def _take(self, row: Mapping[str, Any]) -> list[list[Any]]:
-        key = tuple(row[name] for name in self._plan.key)
-        before, after = self._image(row, BEFORE), self._image(row, AFTER)
-        change = row[CHANGE]
-        if change == "-D":
-            del self._rows[key]
-            return [["-D", *self._values(before)]]
-        self._rows[key] = after
-        images = [("-U", before), ("+U", after)] if change == "+U" else [("+I", after)]
-        return [[kind, *self._values(image)] for kind, image in images]
-
-    def _image(self, row: Mapping[str, Any], image: str) -> dict[str, Any]:
-        key = {name: row[name] for name in self._plan.key}
-        return {**key, **{name: row[f"{image}.{name}"] for name in self._plan.values}}
-
-    def _values(self, row: Mapping[str, Any]) -> list[Any]:
-        return [written(row[field["name"]], field["type"]) for field in self._fields]
+def _values(row: Mapping[str, Any], fields: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return the values of a row as vectors write them."""
+    return [written(row[field["name"]], field["type"]) for field in fields]
 
 
 def native(value: Any, kind: Any) -> Any:

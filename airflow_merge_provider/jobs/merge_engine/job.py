@@ -34,13 +34,13 @@ from airflow_merge_provider.core.source_offset import (
     write_offsets,
 )
 from airflow_merge_provider.jobs.delta.side_table import SideTable
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset
+from airflow_merge_provider.jobs.delta.table import pin_dataset
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.merge_engine import intake, outcome, side_tables
 from airflow_merge_provider.jobs.merge_engine.counting import CountedChanges, count_changes
 from airflow_merge_provider.jobs.merge_engine.report import build_details
 from airflow_merge_provider.jobs.merge_engine.resumption import require_continuity
-from airflow_merge_provider.jobs.merge_engine.source import Gained, gained, still_there
+from airflow_merge_provider.jobs.merge_engine.source import DatasetSource, Gained, Source, still_there
 from airflow_merge_provider.jobs.merge_engine.target import DeltaTarget, Target
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS
@@ -64,7 +64,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
         target = DeltaTarget(spark, place, request, config)
         source = resolve(_require("source", config.source), request.warehouse, at="source")
         pinned = pin_dataset(spark, source)
-    return fold_source(spark, request, progress, config, target, pinned)
+    return fold_source(spark, request, progress, config, target, DatasetSource(spark, config, pinned))
 
 
 def fold_source(
@@ -73,29 +73,28 @@ def fold_source(
     progress: Progress,
     config: MergeEngineConfig,
     target: Target,
-    source: PinnedDataset,
+    source: Source,
 ) -> dict[str, Any]:
-    """Fold what a pinned source gained into a target, wherever both are, and return the report.
+    """Fold what a source gained into a target, wherever both are, and return the report.
 
     :raises ConfigError: if the configuration does not suit the columns.
     :raises DataError: if the source, the target or a record is wrong; nothing is written then.
     :raises ConflictError: if another run committed first; nothing is written then.
     """
-    reporter = RunReporter(
-        spark, request, progress, COUNTS, target.dataset, {source.dataset.id: source}, target.last
-    )
+    sources = {source.pinned.dataset.id: source.pinned}
+    reporter = RunReporter(spark, request, progress, COUNTS, target.dataset, sources, target.last)
     reporter.warn(warnings(config))
     return _Fold(spark, config, target, source, reporter).finish()
 
 
 @dataclass(frozen=True)
 class _Fold(JobRun):
-    """One run over a pinned source and the target that it found."""
+    """One run over a source and a target as they were found."""
 
     spark: SparkSession
     config: MergeEngineConfig
     target: Target
-    source: PinnedDataset
+    source: Source
     reporter: RunReporter
 
     @property
@@ -114,7 +113,7 @@ class _Fold(JobRun):
     @property
     def offset(self) -> SourceOffset | None:
         """How far the source was folded, wherever it was then."""
-        return find_offset(read_offsets(self.state), self.source.offset)
+        return find_offset(read_offsets(self.state), self.source.pinned.offset)
 
     @property
     def since(self) -> int | None:
@@ -144,7 +143,7 @@ class _Fold(JobRun):
             self.reporter.warn([f"{reason}: nothing was done"])
             return "noop", reason
         require_continuity(
-            self.spark, self.config, self.target.dataset, self.source, self.last,
+            self.spark, self.config, self.target.dataset, self.source.pinned, self.last,
             full_refresh=self.request.full_refresh,
         )  # fmt: skip
         self.reporter.warn(self.last.warnings if self.last else [])
@@ -156,9 +155,9 @@ class _Fold(JobRun):
             return "full", "incremental is off: the whole source is one batch"
         if self.since is None:
             return "full", "the source is read for the first time"
-        if self.since == self.source.version:
+        if self.since == self.source.pinned.version:
             return "noop", NOTHING_CHANGED
-        sources = {self.source.dataset.id: self.source.offset}
+        sources = {self.source.pinned.dataset.id: self.source.pinned.offset}
         return "incremental", describe_changed_sources(self.state, sources)
 
     def describe_plan(self) -> dict[str, Any]:
@@ -172,7 +171,7 @@ class _Fold(JobRun):
         if read is None:
             return self.report_noop(NOTHING_CHANGED)
         plan, stored = self._plan(read)
-        with self.reporter.progress.step("aggregate"), still_there(self.source, self.since):
+        with self.reporter.progress.step("aggregate"), still_there(self.source.pinned, self.since):
             rows = self._fold(plan, read, stored)
             counted = count_changes(plan, rows)
         storage = compaction.count_storage(_find_storage(self.state), counted.rows, full=self.is_full)
@@ -188,7 +187,7 @@ class _Fold(JobRun):
 
     def _read(self) -> Gained | None:
         with self.reporter.progress.step("read"):
-            return gained(self.spark, self.config, self.source, self.since)
+            return self.source.read_gained(self.since)
 
     def _plan(self, read: Gained) -> tuple[Plan, DataFrame | None]:
         """Plan for the target's columns, or for the source's where all rows are written."""
@@ -283,8 +282,8 @@ class _Fold(JobRun):
         return {
             "token": self.request.run.model_dump(),
             "fixed": continuity.fixed(self.config),
-            **write_offsets([*others, self.source.offset]),
-            "configs": {**configs, self.source.dataset.uri: self.request.config},
+            **write_offsets([*others, self.source.pinned.offset]),
+            "configs": {**configs, self.source.pinned.dataset.uri: self.request.config},
             "batches": batches[-_BATCHES_MAX:],
             SIDE_TABLE_VERSIONS: self._list_side_table_versions(),
         }

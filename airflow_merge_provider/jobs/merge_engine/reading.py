@@ -20,7 +20,7 @@ from airflow_merge_provider.jobs.merge_engine import intake, side_tables
 from airflow_merge_provider.jobs.merge_engine.counting import AFTER
 from airflow_merge_provider.jobs.merge_engine.outcome import outcome
 from airflow_merge_provider.jobs.merge_engine.records import PROBLEM
-from airflow_merge_provider.jobs.merge_engine.source import gained
+from airflow_merge_provider.jobs.merge_engine.source import DatasetSource
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun, load_previous_run
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import every
@@ -56,7 +56,7 @@ def _folded(
     """Fold into rows what one source has gained."""
     named = uri.removeprefix("table:")
     source = Dataset(named, table=named) if named != uri else Dataset(named, path=uri)
-    taken = gained(spark, config, pin_dataset(spark, source), last.state["sources"][uri])
+    taken = DatasetSource(spark, config, pin_dataset(spark, source)).read_gained(last.state["sources"][uri])
     if taken is None:
         return rows
     plan = intake.planned_for(config, taken, rows.schema)

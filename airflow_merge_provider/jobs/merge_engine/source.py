@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, functions as F
@@ -45,13 +45,33 @@ class Gained:
     with_kinds: bool = False
 
 
-def gained(
+class Source(Protocol):
+    """What a fold asks of its source; a dataset, or rows in memory where no table is needed."""
+
+    pinned: PinnedDataset
+
+    def read_gained(self, since: int | None) -> Gained | None:
+        """Return what was gained after version ``since``, all of it if that is None; None for nothing."""
+
+
+class DatasetSource:
+    """A dataset at the version that the run found."""
+
+    def __init__(self, spark: SparkSession, config: MergeEngineConfig, pinned: PinnedDataset) -> None:
+        self.pinned = pinned
+        self._spark, self._config = spark, config
+
+    def read_gained(self, since: int | None) -> Gained | None:
+        """Return what was gained after version ``since``, all of it if that is None; None for nothing.
+
+        :raises DataError: if the source does not exist, or what it gained cannot be told.
+        """
+        return _read_gained(self._spark, self._config, self.pinned, since)
+
+
+def _read_gained(
     spark: SparkSession, config: MergeEngineConfig, pinned: PinnedDataset, since: int | None
 ) -> Gained | None:
-    """Read what the source gained after version ``since``, all of it when that is None; None for nothing.
-
-    :raises DataError: when the source does not exist, or what it gained cannot be told.
-    """
     if since is None or not config.incremental:
         rows = read_dataset(spark, pinned)
         _check_names(config, rows.columns)
@@ -99,10 +119,22 @@ def _check_names(config: MergeEngineConfig, known: Sequence[str]) -> None:
         raise DataError.of(problems)
 
 
-def _arrival(config: MergeEngineConfig, version: Column, file: Column, row: Column) -> Column:
-    """Order rows by the columns that say so, then by commit, file and place in the file."""
-    asked = [sql.column(name).alias(f"by{place}") for place, name in enumerate(config.order_by)]
-    return F.struct(*asked, version.alias("version"), file.alias("file"), row.alias("row")).alias(ARRIVAL)
+def select_records(
+    config: MergeEngineConfig,
+    rows: DataFrame,
+    columns: Sequence[str],
+    arrival: tuple[Column, Column, Column],
+    *beside: Column,
+) -> DataFrame:
+    """Select the columns of records, and what orders them and says something about them.
+
+    Records are ordered by the columns that say so, then by ``arrival``: commit, file and row. ``beside`` are
+    further columns.
+    """
+    order = [sql.column(name).alias(f"by{place}") for place, name in enumerate(config.order_by)]
+    order += [part.alias(name) for part, name in zip(arrival, ("version", "file", "row"), strict=True)]
+    selected = rows.select(*map(sql.column, columns), F.struct(*order).alias(ARRIVAL), *beside)
+    return _renamed(config, selected)
 
 
 def _snapshot(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
@@ -112,8 +144,8 @@ def _snapshot(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
     # order counts, and it is the same in every try.
     place = F.monotonically_increasing_id()  # noqa: TID251 - compared inside a block only, see above
     file = F.concat(meta["file_path"], F.format_string("#%020d", meta["file_block_start"]))
-    arrival = _arrival(config, F.unix_micros(meta["file_modification_time"]), file, place)
-    return _renamed(config, rows.select("*", arrival))
+    version = F.unix_micros(meta["file_modification_time"])
+    return select_records(config, rows, rows.columns, (version, file, place))
 
 
 def _renamed(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
@@ -142,8 +174,8 @@ def _appended(
             rows = table.where(F.col("_metadata.file_name").isin(*names))
             place = F.monotonically_increasing_id()  # noqa: TID251 - as for a snapshot
             version = F.lit(commit.version).cast("bigint")
-            arrival = _arrival(config, version, F.col("_metadata.file_path"), place)
-            yield _renamed(config, rows.select(*map(sql.column, table.columns), arrival))
+            arrival = (version, F.col("_metadata.file_path"), place)
+            yield select_records(config, rows, table.columns, arrival)
         return
     # Files that were added before and after the table was partitioned anew hold different columns.
     alike: dict[frozenset[str], list[File]] = {}
@@ -151,8 +183,8 @@ def _appended(
         alike.setdefault(frozenset(file.values), []).append(file)
     for partitions, files in alike.items():
         rows = _held(spark, log.schema, partitions, files)
-        arrival = _arrival(config, F.col(_VERSION), F.col(_PATH), F.col(_ROW))
-        yield _renamed(config, rows.select(*map(sql.column, log.schema.names), arrival))
+        arrival = (F.col(_VERSION), F.col(_PATH), F.col(_ROW))
+        yield select_records(config, rows, log.schema.names, arrival)
 
 
 def _held(
@@ -191,10 +223,10 @@ def _changed(
     feed = read_change_feed(spark, dataset, versions[0], versions[-1])
     kinds: list[Any] = [F.lit(word) for pair in _FEED_KINDS.items() for word in pair]
     kind = F.create_map(*kinds)[F.col("_change_type")].alias(KIND)
-    arrival = _arrival(config, F.col("_commit_version"), F.lit(""), F.lit(0).cast("bigint"))
+    arrival = (F.col("_commit_version"), F.lit(""), F.lit(0).cast("bigint"))
     columns = [name for name in feed.columns if name not in _FEED_COLUMNS]
     chosen = feed.where(F.col("_commit_version").isin(*versions))
-    return _renamed(config, chosen.select(*map(sql.column, columns), kind, arrival))
+    return select_records(config, chosen, columns, arrival, kind)
 
 
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
