@@ -1,10 +1,14 @@
-"""How a joiner vector is run: its inputs become Delta tables, one run joins them into another."""
+"""How a joiner vector is run: its inputs become tables, one run joins them into another.
+
+``outcome`` has the tables on Delta and runs the whole job, ``outcome_in_memory`` joins without storage.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,12 +24,14 @@ from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.preview import preview
 from airflow_merge_provider.core.joiner.schema import Schema, Schemas, fields, parts, type_of
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs.delta.table import pin_dataset
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset
 from airflow_merge_provider.jobs.joiner.counting import records_in
-from airflow_merge_provider.jobs.joiner.job import prepared, run
+from airflow_merge_provider.jobs.joiner.job import join_inputs, prepared, run
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
+from airflow_merge_provider.jobs.joiner.target import Target, Written
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark.session import override_settings
+from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 TARGET = "conformance_target"
 _ATOMS = {
@@ -42,6 +48,50 @@ _ATOMS = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
+
+
+@dataclass(frozen=True)
+class MemoryTarget(Target):
+    """Joined rows in memory."""
+
+    written: list[DataFrame] = field(default_factory=list)
+
+    def check(self, spark: SparkSession, fields: Schema) -> None:
+        """Take every column."""
+
+    def count_rows(self, spark: SparkSession) -> int:
+        """Return how many rows there are."""
+        return 0
+
+    def write(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> Written:
+        """Keep the rows; they are computed when they are read."""
+        self.written.append(rows)
+        return Written(0, None)
+
+
+def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
+    """Run one vector without storage; ``frame`` is the schema that Spark gives the rows."""
+    pinned = {
+        stage: PinnedDataset(
+            Dataset(stage, path=f"t{place}"), 0, stage,
+            create_dataframe(spark, content(given["rows"], fields(given["schema"]))),
+        )
+        for place, (stage, given) in enumerate(vector["inputs"].items())
+    }  # fmt: skip
+    config = {**vector["config"], "inputs": {stage: each.dataset.path for stage, each in pinned.items()}}
+    shown = preview(config, {stage: given["schema"] for stage, given in vector["inputs"].items()})
+    request = _request(config, warehouse)
+    target = MemoryTarget(Dataset(TARGET, path=TARGET), append=False, last=None)
+    parsed = JoinerConfig.parse(request.config)
+    report = join_inputs(spark, request, Progress(out=str), parsed, target, pinned)
+    (rows,) = target.written
+    return {
+        "id": vector["id"],
+        "schema": shown["output"],
+        "frame": [field.as_list() for field in schema_of(rows)],
+        "rows": rows_of(rows),
+        "records_in": {name: each["rows"] for name, each in report["sources"].items()},
+    }
 
 
 def outcome(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
@@ -76,13 +126,7 @@ def _joined(
 
     No Delta table holds names that differ in case only; such a result is taken where it would be written.
     """
-    request = JobRequest(
-        job="joiner",
-        config={**config, "target": TARGET},
-        run=RunToken(dag_id="conformance", run_id="1", task_id="join"),
-        warehouse=str(warehouse),
-        started_at=0,
-    )
+    request = _request(config, warehouse)
     try:
         JoinerConfig.parse(request.config, schemas)
     except ConfigError:
@@ -96,6 +140,16 @@ def _joined(
     rows = spark.read.format("delta").load(str(warehouse / TARGET))
     records = {name: each["rows"] for name, each in report["sources"].items()}
     return rows, {"records_in": records, "outputs": report["counts"]["outputs"]}
+
+
+def _request(config: Mapping[str, Any], warehouse: Path) -> JobRequest:
+    return JobRequest(
+        job="joiner",
+        config={**config, "target": TARGET},
+        run=RunToken(dag_id="conformance", run_id="1", task_id="join"),
+        warehouse=str(warehouse),
+        started_at=0,
+    )
 
 
 def _write(place: Path, rows: list[list[Any]], schema: Schema) -> dict[str, str]:

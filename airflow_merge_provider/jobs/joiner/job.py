@@ -110,6 +110,25 @@ def _run(
 ) -> dict[str, Any]:
     with progress.step("resolve inputs"):
         target, unmatched_table, pinned = _resolve_inputs(spark, config, request)
+    return join_inputs(spark, request, progress, config, target, pinned, unmatched_table=unmatched_table)
+
+
+def join_inputs(
+    spark: SparkSession,
+    request: JobRequest,
+    progress: Progress,
+    config: JoinerConfig,
+    target: Target,
+    pinned: Mapping[str, PinnedDataset],
+    *,
+    unmatched_table: SideTable | None = None,
+) -> dict[str, Any]:
+    """Join pinned inputs into a target, wherever both are, and return the report.
+
+    :raises ConfigError: if the configuration does not suit the inputs.
+    :raises DataError: if an input or the target is wrong; nothing is written then.
+    :raises ConflictError: if another run committed first; nothing is written then.
+    """
     last = None if target.last is None else _complete_state(target.last)
     reporter = RunReporter(spark, request, progress, COUNTS, target.dataset, pinned, last)
     reporter.warn([*warnings(config), *_list_inferred(pinned)])
