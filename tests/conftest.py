@@ -36,7 +36,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the folders in order; inside a folder the order stays random."""
+    """Put the folders in order; inside a folder the order stays random.
+
+    Tests about a Spark inside the process run only where tests use one.
+    """
+    classic = os.environ.get("TESTS_SPARK", "connect") != "connect"
+    items[:] = [item for item in items if classic or "classic" not in item.keywords]
     items.sort(key=lambda item: _ORDER.index(_folder(item)) if _folder(item) in _ORDER else len(_ORDER))
 
 
@@ -69,13 +74,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def _forgetful(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let Delta forget tables now and then: it remembers each for an hour, and a thousand fill the heap.
-
-    So do the plans of DataFrames in cycles that Python has not collected yet.
-    """
+    """Let Delta forget tables now and then, and Python the plans of DataFrames in cycles."""
     yield
     if "spark" in request.fixturenames and next(_turns) % _FORGET_AFTER == 0:
+        from tests.conformance.lean import forget_tables
+
         gc.collect()
-        session: SparkSession = request.getfixturevalue("spark")
-        if "SPARK_REMOTE" not in os.environ:
-            session.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        forget_tables(request.getfixturevalue("spark"))

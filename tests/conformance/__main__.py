@@ -20,7 +20,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tests.conformance.lean import lean_session, start_session
+from tests.conformance.lean import forget_tables, lean_session, start_session
 
 _FORGET_AFTER = 50
 CAPABILITIES = ("joiner", "merge_engine", "merge_load", "merge_record", "merge_source")
@@ -54,8 +54,7 @@ def lines(
         if not hasattr(mine, "session"):
             mine.session = lean_session(spark)
         if next(turns) % _FORGET_AFTER == 0:
-            # Delta remembers each table for an hour, and a thousand of them fill the heap.
-            spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+            forget_tables(spark)
         return line_of(capability, mine.session, vectors[number], folder / str(number))
 
     with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:

@@ -1,4 +1,7 @@
-"""Spark sessions for runs on a handful of rows: their settings change the cost, never the result."""
+"""Spark sessions for runs on a handful of rows: their settings change the cost, never the result.
+
+Tests use Spark through Spark Connect; with ``TESTS_SPARK=classic`` it is in their own process.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.jobs.spark.session import local_session
+from airflow_merge_provider.jobs.spark.session import get_session, local_session
 from airflow_merge_provider.launch import submit_conf
 
 # Whether the tests use Spark through Spark Connect.
-OVER_CONNECT = os.environ.get("TESTS_SPARK") == "connect"
+OVER_CONNECT = os.environ.get("TESTS_SPARK", "connect") == "connect"
 
 # A suite keeps its JVM for minutes, so both compilers pay (the JVM of one job, which ends soon, has one), and
 # most objects die young. What Spark keeps for its pages is never looked at.
@@ -77,7 +80,7 @@ def _start_server(conf: Mapping[str, str]) -> SparkSession:
     found = re.search(r"sc://\S+", server.stdout.readline() if server.stdout else "")
     assert found is not None
     os.environ["SPARK_REMOTE"] = found[0]
-    return SparkSession.builder.getOrCreate()
+    return get_session()
 
 
 def _find_free_port() -> int:
@@ -94,14 +97,20 @@ def new_session(spark: SparkSession) -> SparkSession:
 
 
 def lean_session(spark: SparkSession) -> SparkSession:
-    """Return a session beside the given one, for tiny inputs; over Spark Connect it is the given one.
+    """Return a session for tiny inputs; over Spark Connect it is the one of the calling thread.
 
-    A Connect client looks for checkpoints in its first session, whichever made them.
+    A Connect client looks for checkpoints in the session of the thread, whichever made them.
     """
-    session = spark if OVER_CONNECT else spark.newSession()
+    session = (SparkSession.getActiveSession() if OVER_CONNECT else None) or new_session(spark)
     for name, value in _SETTINGS.items():
         session.conf.set(name, value)
     return awake(session)
+
+
+def forget_tables(spark: SparkSession) -> None:
+    """Let Delta forget tables: it remembers each for an hour, and a thousand fill the heap."""
+    if not OVER_CONNECT:
+        spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 def awake(session: SparkSession) -> SparkSession:

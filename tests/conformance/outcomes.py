@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.conformance.lean import OVER_CONNECT, lean_session
+from tests.conformance.lean import lean_session
 
 # By the name of the test and its parameter.
 Outcomes = dict[tuple[str, Any], Future[Any]]
@@ -40,8 +40,7 @@ def run_selected(
                 mine.session.conf.set(name, value)
         return runs[test](mine.session, case)
 
-    # Over Spark Connect they share one session, and two writers at once need settings of their own.
-    pool = ThreadPoolExecutor(max_workers=1 if OVER_CONNECT else 2)
+    pool = ThreadPoolExecutor(max_workers=2)
     try:
         yield {case: pool.submit(run, *case) for case in selected}
     finally:

@@ -20,6 +20,7 @@ from airflow_merge_provider.jobs.merge_source.cluster.components_distributed imp
     connect_distributed,
 )
 from airflow_merge_provider.jobs.merge_source.resolution import KEYS_ON_DRIVER
+from airflow_merge_provider.jobs.spark.staging import create_dataframe
 from tests.jobs.merge_source.pipe import JSON, Pipe
 from tests.jobs.merge_source.test_components import Workload, random_workload, side
 
@@ -59,7 +60,9 @@ def in_spark(spark: SparkSession, workload: Workload) -> tuple[list[int], list[i
             rows[CHECK] += checks.tolist()
             rows[ENTITY] += source.hashes[places].tolist()
     kinds = {SIDE: pa.int32(), KEY: pa.int64(), CHECK: pa.int64(), ENTITY: pa.int64()}
-    keys = spark.createDataFrame(pa.table({name: pa.array(rows[name], kind) for name, kind in kinds.items()}))
+    keys = create_dataframe(
+        spark, pa.table({name: pa.array(rows[name], kind) for name, kind in kinds.items()})
+    )
     graph = connect_distributed(spark, sources, keys, workload.rules, numbers, EDGES)
     return connect_entities(sources, workload.rules).clusters.tolist(), graph.clusters.tolist()
 

@@ -69,6 +69,7 @@ def test_a_process_that_is_told_to_end_does_not_wait(spark: SparkSession) -> Non
     assert done.wait(30)
 
 
+@pytest.mark.classic
 def test_calls_belong_to_the_callers_job_group(spark: SparkSession) -> None:
     """Whoever cancels or counts the jobs of a group finds those of all calls."""
     context = spark.sparkContext

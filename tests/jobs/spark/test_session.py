@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 
+@pytest.mark.classic
 def test_a_local_session_is_lean_and_strict(spark):
     """UTC, ANSI, few partitions, no UI."""
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
@@ -13,6 +14,7 @@ def test_a_local_session_is_lean_and_strict(spark):
     assert spark.sparkContext.uiWebUrl is None
 
 
+@pytest.mark.classic
 def test_a_session_finds_the_classes_of_its_last_run(spark):
     """Of the hundred that Spark keeps unless it is told otherwise, a run of more leaves none for the next."""
     jvm = spark._jvm

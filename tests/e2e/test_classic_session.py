@@ -1,0 +1,40 @@
+"""Every capability with Spark inside the process, without Spark Connect: first and later runs on tables."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# More than 20 seconds each: a Spark and some dozens of runs.
+SUITES = {
+    "merge_source": ("test_recovery.py", "-k", "caught_up or retry or changed_are"),
+    "merge_engine": ("test_recovery.py", "-k", "caught_up or retry or removed or deleted"),
+    "merge_load": ("test_recovery.py", "-k", "again or retry or lists or times"),
+    "joiner": ("test_recovery.py", "-k", "again or retry"),
+    "merge_record": ("test_formats.py", "-k", "json or union or split"),
+    "spark": (".", "-m", "classic"),
+}
+
+
+@pytest.mark.parametrize("folder", SUITES)
+def test_a_capability_runs_in_a_classic_session(folder: str) -> None:
+    """The tests of its runs pass with ``TESTS_SPARK=classic``, in a process of its own."""
+    file, *chosen = SUITES[folder]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    options = ["-q", "-p", "no:cacheprovider", "--tb=short"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *chosen, f"tests/jobs/{folder}/{file}"],
+        cwd=ROOT,
+        env={**environment, "TESTS_SPARK": "classic"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert " passed" in done.stdout
