@@ -81,7 +81,7 @@ class RowCounts(_Part):
         return cls(inserted=after, updated=0, deleted=before, unchanged=0)
 
     @classmethod
-    def change(cls, *, before: int | None, inserted: int, updated: int, deleted: int) -> Self:
+    def change(cls, *, before: int | None, inserted: int | None, updated: int, deleted: int) -> Self:
         """Return the counts of a run that changes some rows of ``before``."""
         unchanged = None if before is None else max(before - updated - deleted, 0)
         return cls(inserted=inserted, updated=updated, deleted=deleted, unchanged=unchanged)

@@ -18,8 +18,6 @@ from airflow_merge_provider.core.joiner.counts import COUNTS
 from airflow_merge_provider.core.joiner.parsed_options import Spelling
 from airflow_merge_provider.core.joiner.plan import JoinPlan, output_schema, plan
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.report import RowCounts
-from airflow_merge_provider.core.risk import Risk
 from airflow_merge_provider.core.run_mode import (
     CONFIG_CHANGED,
     FULL_REFRESH,
@@ -30,7 +28,7 @@ from airflow_merge_provider.core.run_mode import (
     RunMode,
     describe_changed_sources,
 )
-from airflow_merge_provider.core.source_offset import is_same_reads, normalize_uri, write_offsets
+from airflow_merge_provider.core.source_offset import is_same_reads, normalize_uri
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import (
     PinnedDataset,
@@ -173,6 +171,22 @@ class _Join(JobRun):
         """Whether the same rows may be written again; appended rows may not."""
         return not self.target.append
 
+    @property
+    def is_overwrite(self) -> bool:
+        """Whether the run's commit replaces all rows of the target."""
+        return not self.target.append
+
+    @property
+    def rows_before(self) -> int | None:
+        """How many rows the target has; None if only a scan could tell."""
+        if self.target.last is None or self.target.dataset.format == "delta":
+            return self.reporter.rows_before
+        return None if self.target.append else self.target.last.rows
+
+    def count_live_rows(self) -> int:
+        """Return how many rows the run found in the target."""
+        return self.target.count_rows(self.spark)
+
     def report_retry(self, commit: RunCommit) -> dict[str, Any]:
         """Return the report of a run whose earlier attempt has committed; it is not planned again."""
         return self.reporter.build_retry(_complete_state(commit), **build_details(None))
@@ -208,15 +222,11 @@ class _Join(JobRun):
             # Nobody knows before how many rows come out: where there is a limit, they are joined once more.
             outputs, unmatched_rows = self._count()
             counted = self._build_result(result, outputs, unmatched_rows, self.describe_plan())
-            return self.conclude(counted, partial(self._weigh, outputs), partial(self._write, result))
+            return self.conclude(counted, partial(self._write, result))
         return self._write(result)
 
     def _write(self, result: RunResult) -> dict[str, Any]:
-        state: dict[str, Any] = {
-            "token": self.request.run.model_dump(),
-            "fingerprint": signature(self.config),
-            **write_offsets(each.offset for each in self.pinned.values()),
-        }
+        state: dict[str, Any] = {"fingerprint": signature(self.config)}
         unmatched_rows = self._write_unmatched(state)
         # The details are those of the configuration: a commit need not carry them.
         stored = self._build_result(result, None, unmatched_rows, {})
@@ -230,24 +240,8 @@ class _Join(JobRun):
     def _build_result(
         self, result: RunResult, outputs: int | None, unmatched_rows: int, details: Mapping[str, Any]
     ) -> RunResult:
-        before = self.rows_before
-        if self.target.append:
-            rows = RowCounts(inserted=outputs, updated=0, deleted=0, unchanged=before)
-        else:
-            rows = RowCounts.overwrite(before=before, after=outputs)
         counts = {**result.counts, "outputs": outputs, "unmatched": unmatched_rows}
-        return replace(result, rows=rows, counts=counts, details=details)
-
-    @property
-    def rows_before(self) -> int | None:
-        """How many rows the target has; None if only a scan could tell."""
-        if self.target.last is None or self.target.dataset.format == "delta":
-            return self.reporter.rows_before
-        return None if self.target.append else self.target.last.rows
-
-    def _weigh(self, outputs: int) -> Risk:
-        before = self.target.count_rows(self.spark)
-        return Risk(outputs, before) if self.target.append else Risk.anew(outputs, before)
+        return replace(result, rows=self.count_rows(outputs), counts=counts, details=details)
 
     def _count(self) -> tuple[int, int]:
         """Join for nothing but the numbers of joined rows and, in a dry run, of unmatched ones."""

@@ -18,8 +18,6 @@ from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.counts import COUNTS
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.report import RowCounts
-from airflow_merge_provider.core.risk import Risk
 from airflow_merge_provider.core.run_mode import (
     FULL_REFRESH,
     NO_TARGET,
@@ -98,11 +96,6 @@ class _Fold(JobRun):
     reporter: RunReporter
 
     @property
-    def state(self) -> Mapping[str, Any]:
-        """The state of the previous run, empty if there was none."""
-        return self.last.state if self.last else {}
-
-    @property
     def batch(self) -> str | None:
         """The name of the batch: the given one, else the run where no offset says what was folded before."""
         if self.config.batch_id is not None or self.config.incremental:
@@ -176,10 +169,9 @@ class _Fold(JobRun):
             counted = count_changes(plan, rows)
         storage = compaction.count_storage(_find_storage(self.state), counted.rows, full=self.is_full)
         details = build_details(plan, read=read.how, storage=storage)
-        found = RunResult(run_mode, reason, self._count_rows(counted), counted.counts, details)
+        found = RunResult(run_mode, reason, self.count_rows(**counted.rows), counted.counts, details)
         return self.conclude(
             found,
-            lambda: self._weigh(counted),
             lambda: self._write(plan, rows, counted, found),
             # An empty first run makes the table all the same: it says how far the source was folded.
             is_needed=counted.is_needed or self.is_full,
@@ -203,16 +195,14 @@ class _Fold(JobRun):
             removed = side_tables.read_removals(self.target.removals, plan, self.removals_since)
         return outcome.outcome(plan, batch, stored, removed).localCheckpoint(eager=False)
 
-    def _count_rows(self, counted: CountedChanges) -> RowCounts:
-        before = self.reporter.rows_before
-        if self.is_full:
-            return RowCounts.overwrite(before=before, after=counted.rows["inserted"])
-        return RowCounts.change(before=before, **counted.rows)
+    def count_live_rows(self) -> int:
+        """Return how many rows the run found in the target."""
+        return self.target.count_live_rows()
 
     def _write(
         self, plan: Plan, rows: DataFrame, counted: CountedChanges, found: RunResult
     ) -> dict[str, Any]:
-        state = {**self._build_state(), **self.reporter.build_state(found)}
+        state = self._build_state(found)
         state[SIDE_TABLE_VERSIONS] |= self._write_side_tables(plan, rows, counted)
         with self.reporter.progress.step("merge"):
             committed = self.target.write(
@@ -224,23 +214,15 @@ class _Fold(JobRun):
                 version, found = self._compact(committed, state, found)
         return self.reporter.build(found, version=version, changed=True)
 
-    def _weigh(self, counted: CountedChanges) -> Risk:
-        """Weigh the run against the rows that the target holds."""
-        if self.last is None:
-            return Risk(0, 0)
-        before = self.target.count_live_rows()
-        if self.request.full_refresh:
-            return Risk.anew(counted.rows["inserted"], before)
-        return Risk(sum(counted.rows.values()), before)
-
     def _compact(
         self, committed: CommitResult, state: Mapping[str, Any], found: RunResult
     ) -> tuple[int, RunResult]:
         """Compact the target; what goes wrong there takes nothing back, and the next run tries again."""
         storage = {**found.details["storage"], "outdated": 0}
+        named = {SIDE_TABLE_VERSIONS: state[SIDE_TABLE_VERSIONS]}
         compact = replace(found, details={**found.details, "storage": storage})
         try:
-            version = self.target.purge(committed, {**state, **self.reporter.build_state(compact)})
+            version = self.target.purge(committed, {**self._build_state(compact), **named})
         except PySparkException as error:
             self.reporter.warn([f"compact_ratio: not compacted this time ({first_line(error)})"])
             return committed.version, found
@@ -272,7 +254,7 @@ class _Fold(JobRun):
         owners = {table.dataset.uri: table.owner for table in tables if table is not None}
         return {owners.get(key, key): version for key, version in self.last.side_table_versions.items()}
 
-    def _build_state(self) -> dict[str, Any]:
+    def _build_state(self, found: RunResult) -> dict[str, Any]:
         """Return what the next run finds: whose run it was, how far it read, and what it may not change."""
         before = {} if self.request.full_refresh else self.state
         others = [each for each in read_offsets(before) if each != self.offset]
@@ -280,7 +262,7 @@ class _Fold(JobRun):
         configs = {uri: config for uri, config in before.get("configs", {}).items() if uri in kept}
         batches = [*before.get("batches", []), *([self.batch] if self.batch else [])]
         return {
-            "token": self.request.run.model_dump(),
+            **self.reporter.build_state(found),
             "fixed": continuity.fixed(self.config),
             **write_offsets([*others, self.source.pinned.offset]),
             "configs": {**configs, self.source.pinned.dataset.uri: self.request.config},

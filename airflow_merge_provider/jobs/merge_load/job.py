@@ -19,8 +19,6 @@ from airflow_merge_provider.core.merge_load.counts import COUNTS
 from airflow_merge_provider.core.merge_load.moments import from_micros
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.report import RowCounts
-from airflow_merge_provider.core.risk import Risk
 from airflow_merge_provider.core.run_mode import (
     CONFIG_CHANGED,
     FULL_REFRESH,
@@ -31,7 +29,7 @@ from airflow_merge_provider.core.run_mode import (
     RunMode,
     describe_changed_sources,
 )
-from airflow_merge_provider.core.source_offset import is_same_reads, write_offsets
+from airflow_merge_provider.core.source_offset import is_same_reads
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.merge_load import dispatch, nested
 from airflow_merge_provider.jobs.merge_load.nested import ListTables, Nested
@@ -149,15 +147,6 @@ class _Load(JobRun):
     part: str | None = None
 
     @property
-    def state(self) -> dict[str, Any]:
-        """What a retry of this run finds on its commit."""
-        return {
-            "token": self.request.run.model_dump(),
-            "fingerprint": signature(self.config),
-            **write_offsets([self.pinned.offset]),
-        }
-
-    @property
     def boundary(self) -> datetime:
         """When a load without a time of its own holds."""
         given = self.config.time_given if isinstance(self.config, Scd2Config) else None
@@ -193,7 +182,7 @@ class _Load(JobRun):
             return "full", FULL_REFRESH
         if last.changed_by is not None:
             return "incremental", TARGET_CHANGED
-        if last.state.get("fingerprint") != self.state["fingerprint"]:
+        if last.state.get("fingerprint") != signature(self.config):
             return "incremental", CONFIG_CHANGED if last.state else STATE_EXPIRED
         if is_same_reads(last.state, [self.pinned.offset]):
             if self.config.is_idempotent:
@@ -228,26 +217,15 @@ class _Load(JobRun):
                 return self.reporter.build_noop(_NO_ROWS)
             _require_in_time(found, config, self.boundary, self.target.dataset)
             _require_few_endings(found, config)
+            kinds = {"inserted": found.inserts} if self.is_full else count_rows(found)
             result = RunResult(
-                run_mode, reason, self._count_rows(found), build_counts(found), build_details()
+                run_mode, reason, self.count_rows(**kinds), build_counts(found), build_details()
             )
-            weigh = partial(self._weigh, found)
-            return self.conclude(result, weigh, partial(self._write, found, result, strategy, lists))
+            return self.conclude(result, partial(self._write, found, result, strategy, lists))
 
-    def _count_rows(self, found: CountedChanges) -> RowCounts:
-        before = self.reporter.rows_before
-        if self.is_full:
-            return RowCounts.overwrite(before=before, after=found.inserts)
-        return RowCounts.change(before=before, **count_rows(found))
-
-    def _weigh(self, found: CountedChanges) -> Risk:
-        """Weigh the run against the rows that the target holds."""
-        if self.last is None:
-            return Risk(0, 0)
-        before = self.target.count_live_rows()
-        if self.request.full_refresh:
-            return Risk.anew(found.inserts, before)
-        return Risk(found.inserts + found.others, before)
+    def count_live_rows(self) -> int:
+        """Return how many rows the run found in the target."""
+        return self.target.count_live_rows()
 
     @contextmanager
     def _planning(self, taken: StagedLoad) -> Iterator[None]:
@@ -291,7 +269,11 @@ class _Load(JobRun):
                     added = tables.add_elements(lists, found.changes.written, self.config.schema_evolution)
                 result = add_elements(result, self.target.dataset, added, {})
                 versions = self._side_table_versions(tables, has_times=times is not None)
-                state = {**self.state, **self.reporter.build_state(result), SIDE_TABLE_VERSIONS: versions}
+                state = {
+                    **self.reporter.build_state(result),
+                    "fingerprint": signature(self.config),
+                    SIDE_TABLE_VERSIONS: versions,
+                }
                 if tables.tails:
                     state["nested"] = tables.tails
                 version = self.target.write(found, state, full=self.is_full, shape=strategy.shape).version

@@ -201,7 +201,7 @@ class _Run:
         self.plans.append(made)
         if made.is_idle:
             done = self._build_result(before, arrived)
-            self.journal.save(before, made.state, {"token": token, **self.reporter.build_state(done)})
+            self.journal.save(before, made.state, self.reporter.build_state(done))
             return done
         if self.journal.unfinished(before) is None:
             self.journal.decide(made, {"token": token, "config": _raw(config)})
@@ -214,8 +214,7 @@ class _Run:
             place = self.journal.record(made.state.generation, routing.ledger(made, self.uris, config))
         done = self._build_result(before, arrived, ledger=place)
         written = (sum(manifest[name] for manifest in manifests.values()) for name in ("records", "bytes"))
-        told = {"token": token, **self.reporter.build_state(done)}
-        self.journal.save(before, taught(made.state, config, *written), told)
+        self.journal.save(before, taught(made.state, config, *written), self.reporter.build_state(done))
         return done
 
     def _build_result(self, before: State, arrived: int, ledger: str | None = None) -> RunResult:

@@ -20,10 +20,8 @@ from airflow_merge_provider.core.merge_source.fingerprint import signature
 from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.core.merge_source.run_mode import OVERRIDES_HASH, choose_run_mode
 from airflow_merge_provider.core.protocol import JobRequest
-from airflow_merge_provider.core.report import RowCounts
-from airflow_merge_provider.core.risk import Risk
 from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.core.source_offset import SourceOffset, normalize_uri, read_offsets, write_offsets
+from airflow_merge_provider.core.source_offset import SourceOffset, normalize_uri, read_offsets
 from airflow_merge_provider.jobs.delta.side_table import SideTable, append_once
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
@@ -168,7 +166,7 @@ class _Merge(JobRun):
 
     def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Write all rows, or those that differ; in full mode if the changes alone do not tell the result."""
-        if self.last is None or self.config.reset:
+        if self.last is None or self.is_overwrite:
             return self.overwrite(run_mode, reason)
         try:
             return self.update(self.last, run_mode, reason)
@@ -180,12 +178,9 @@ class _Merge(JobRun):
         resolution = resolve_entities(*self._inputs, None, self.overrides)
         self._check_sources(resolution, everything=True)
         totals = count_totals(resolution.assignment)
-        before = find_totals(self.last.state) if self.last else None
-        rows = RowCounts.overwrite(
-            before=before["live_rows"] if before else self.reporter.rows_before, after=totals["live_rows"]
-        )
         everything = {"entities_changed": totals["entities"], "rows_written": totals["outputs"]}
         counts = build_counts(resolution, totals, everything)
+        rows = self.count_rows(totals["live_rows"])
         result = RunResult(run_mode, reason, rows, counts, build_details(resolution))
         if self.reporter.is_dry_run:
             return self.reporter.build(result, changed=True)
@@ -252,16 +247,13 @@ class _Merge(JobRun):
         """Write changed rows into the target, unless they are too many or there are none."""
         before = find_totals(last.state)
         totals = continue_totals(before, resolution.clustering.replaced, count_totals(resolution.assignment))
-        live_before = before["live_rows"] if before else None
-        rows = RowCounts.change(
-            before=live_before, inserted=found.inserted, updated=found.updated, deleted=found.deleted
-        )
         counts = build_counts(resolution, totals, {
             "entities_changed": resolution.clustering.difference.changed,
             "rows_written": found.emitted,
             "ids_replaced": found.replaced,
             "ids_removed": found.removed,
         })  # fmt: skip
+        rows = self.count_rows(found.inserted, found.updated, found.deleted)
         result = RunResult(*why, rows, counts, build_details(resolution))
         emitted = found.emitted + found.replaced + found.removed
         clustering = resolution.clustering
@@ -274,15 +266,25 @@ class _Merge(JobRun):
         scope = ALL if clustering.replaced is None else EVALUATED
         return self.conclude(
             result,
-            lambda: Risk(emitted, self._count_live_rows(live_before)),
             lambda: self._commit(resolution, result, state, write, scope=scope, events=clustering.events),
             is_needed=found.any,
         )
 
-    def _count_live_rows(self, known: int | None) -> int:
-        """Return how many live rows the target has; the rows are read only if no run has counted them."""
-        if known is not None:
-            return known
+    @property
+    def is_overwrite(self) -> bool:
+        """Whether the run's commit replaces all rows of the target."""
+        return self.last is None or self.config.reset
+
+    @property
+    def rows_before(self) -> int | None:
+        """How many live rows the previous run left; None if it has not counted them."""
+        totals = find_totals(self.state)
+        return totals["live_rows"] if totals else (0 if self.last is None else None)
+
+    def count_live_rows(self) -> int:
+        """Return how many live rows the run found; they are read only if no run has counted them."""
+        if self.rows_before is not None:
+            return self.rows_before
         return self.target.read_rows().where("NOT coalesce(_deleted, false)").count()
 
     def _stage_stable_ids(
@@ -317,11 +319,9 @@ class _Merge(JobRun):
         """Return what the next run compares itself with."""
         suppressed = resolution.assignment.graph.count - resolution.assignment.outputs
         return {
-            "token": self.request.run.model_dump(),
             "fingerprint": signature(self.config),
             "datasets": list(self.config.dataset_ids),
             OVERRIDES_HASH: self.overrides.mark,
-            **write_offsets(self.offsets.values()),
             "positions": dict(resolution.positions),
             "evaluated": list(resolution.evaluated),
             "suppressed": suppressed,

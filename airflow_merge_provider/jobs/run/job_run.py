@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow_merge_provider.core.protocol import JobRequest
+from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.risk import Risk
 from airflow_merge_provider.core.run_mode import RunMode
-from airflow_merge_provider.jobs.run.change_limit import check_change_limit
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 
@@ -35,9 +35,24 @@ class JobRun(ABC):
         return self.reporter.previous
 
     @property
+    def state(self) -> Mapping[str, Any]:
+        """The state that the previous run left; empty if there was none, or if it has aged out."""
+        return self.last.state if self.last else {}
+
+    @property
     def is_full(self) -> bool:
-        """Whether the run writes all rows of the target."""
+        """Whether the run reads nothing of the target and writes all of its rows."""
         return self.last is None or self.request.full_refresh
+
+    @property
+    def is_overwrite(self) -> bool:
+        """Whether the run's commit replaces all rows of the target."""
+        return self.is_full
+
+    @property
+    def rows_before(self) -> int | None:
+        """How many rows the run found in the target; None if only a scan could tell."""
+        return self.reporter.rows_before
 
     @property
     def next_number(self) -> int:
@@ -91,17 +106,42 @@ class JobRun(ABC):
     def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Evaluate, write and return the report."""
 
+    @abstractmethod
+    def count_live_rows(self) -> int:
+        """Return how many rows the run found in the target, by a scan if nothing else can tell."""
+
+    def count_rows(self, inserted: int | None, updated: int = 0, deleted: int = 0) -> RowCounts:
+        """Return what the commit does to the rows of the target, given those that it writes."""
+        before = self.rows_before
+        if self.is_overwrite:
+            return RowCounts.overwrite(before=before, after=inserted)
+        return RowCounts.change(before=before, inserted=inserted, updated=updated, deleted=deleted)
+
     def conclude(
-        self,
-        result: RunResult,
-        weigh: Callable[[], Risk],
-        write: Callable[[], dict[str, Any]],
-        *,
-        is_needed: bool = True,
+        self, result: RunResult, write: Callable[[], dict[str, Any]], *, is_needed: bool = True
     ) -> dict[str, Any]:
         """Write what was evaluated, unless the run may not or need not, and return the report.
 
         :raises RiskError: if the run would change too much.
         """
-        check_change_limit(self.reporter, weigh, result)
+        self._check_change_limit(result)
         return write() if is_needed and not self.reporter.is_dry_run else self.reporter.build(result)
+
+    def _check_change_limit(self, result: RunResult) -> None:
+        """Compare the rows that the run would write with the limit that it was given.
+
+        A dry run gets a warning. The report that stops another run says what it would do: a person who is
+        asked reads it.
+        """
+        limit = self.request.max_change_ratio
+        if limit is None or self.last is None:
+            return
+        before, rows = self.count_live_rows(), result.rows
+        if self.is_overwrite:
+            risk = Risk.anew(rows.inserted or 0, before)
+        else:
+            risk = Risk((rows.inserted or 0) + (rows.updated or 0) + (rows.deleted or 0), before)
+        if self.reporter.is_dry_run:
+            self.reporter.warn(risk.warnings(limit))
+        elif risk.exceeds(limit):
+            risk.check(limit, self.reporter.build(result))

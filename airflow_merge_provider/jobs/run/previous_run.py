@@ -27,7 +27,7 @@ from airflow_merge_provider.jobs.delta.transaction import (
 
 # Clocks of writers may differ by so much, in milliseconds.
 _CLOCK_SKEW = 3_600_000
-_CAPABILITY, _TOKEN = "capability", "token"
+_CAPABILITY, TOKEN = "capability", "token"
 SIDE_TABLE_VERSIONS = "side_table_versions"
 # States of earlier releases.
 _FORMER_SIDE_TABLE_VERSIONS = "beside"
@@ -108,14 +108,14 @@ def load_previous_run(
             require_owner(spark, target, capability)
         lineage = trace_lineage(history, partial(find_restored_version, spark, target))
         runs = _list_runs(lineage.entries, capability)
-        own = [run for run in runs if request and request.run.is_same_run(run.state.get(_TOKEN))]
+        own = [run for run in runs if request and request.run.is_same_run(run.state.get(TOKEN))]
         is_found = bool(own) or request is None or _reaches(history, run_after)
         if len(history) != limit or (runs and is_found):
             break
     found = _build_previous_run(spark, target, capability, history, lineage)
     if request is None or not own:
         return found
-    attempts = [run for run in own if request.run.is_same_attempt(run.state.get(_TOKEN))]
+    attempts = [run for run in own if request.run.is_same_attempt(run.state.get(TOKEN))]
     return replace(found, own_commit=next(iter(attempts), None), cleared_commit=own[0])
 
 

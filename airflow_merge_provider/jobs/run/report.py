@@ -21,8 +21,9 @@ from airflow_merge_provider.core.report import (
     fill_counts,
 )
 from airflow_merge_provider.core.run_mode import RunMode
+from airflow_merge_provider.core.source_offset import write_offsets
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, count_records
-from airflow_merge_provider.jobs.run.previous_run import PreviousRun, RunCommit
+from airflow_merge_provider.jobs.run.previous_run import TOKEN, PreviousRun, RunCommit
 from airflow_merge_provider.jobs.run.progress import Progress
 
 RESULT = "result"
@@ -104,8 +105,12 @@ class RunReporter:
         return None if self.previous is None else self.previous.version
 
     def build_state(self, result: RunResult) -> dict[str, Any]:
-        """Return the part of a commit's state from which a later run reads the result."""
-        return {RESULT: replace(result, version_before=self.version_before).to_state()}
+        """Return what every commit's state says: whose run it was, what it read, and what it did."""
+        return {
+            TOKEN: self.request.run.model_dump(),
+            **write_offsets(each.offset for each in self.sources.values()),
+            RESULT: replace(result, version_before=self.version_before).to_state(),
+        }
 
     def warn(self, texts: Iterable[str]) -> None:
         """Add warnings and print them; each is shown once."""
