@@ -17,8 +17,8 @@ from airflow_merge_provider.jars import java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Files for a scheduler of its own: they put a stand-in where operators reach Spark as soon as they are read.
-collect_ignore = ["e2e/signalling_dags"]
+# DAGs for a scheduler of its own; some put a stand-in where operators reach Spark as soon as they are read.
+collect_ignore = ["e2e/approval_dags", "e2e/signalling_dags"]
 
 _TESTS = Path(__file__).parent
 _FORGET_AFTER = 10

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NoReturn
 
-from airflow.providers.common.compat.sdk import AirflowSkipException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowSkipException
 from airflow.sdk import Context
 
 from airflow_merge_provider.core.errors import RiskError
@@ -34,9 +34,22 @@ def ask(context: Context, target: str, risk: RiskError, *, within: timedelta | N
         body=body(risk.report),
         defaults=[REJECT],
         multiple=False,
+        # The server refuses a question without them.
+        params={},
     )
     reviewed = {"ratio": risk.report["change_ratio"]}
     raise TaskAwaitingInput(method_name=method, kwargs={"reviewed": reviewed}, timeout=within)
+
+
+def ask_in_next_try(target: str, risk: RiskError, *, approved: float) -> NoReturn:
+    """Fail a try whose change has grown since it was approved: Airflow keeps one question of each try.
+
+    :raises AirflowException: always; the next try asks with the figures of its own run.
+    """
+    raise AirflowException(
+        f"{target}: the change has grown since it was approved, from {approved:g} to"
+        f" {risk.report['change_ratio']:g} of the rows; nothing was written, and the next try asks again"
+    )
 
 
 def approver(event: Mapping[str, Any]) -> str:
@@ -64,6 +77,5 @@ def body(report: Mapping[str, Any]) -> str:
         ]
     sizes = report["details"].get(_SIZES) or {}
     lines += [f"| clusters of {size} entities | {count} |" for size, count in sizes.items()]
-    return "\n".join(
-        [*lines, "", "Apply lets the run write as much as this and no more; else it asks again."]
-    )
+    note = "Apply lets the run write as much as this; should it be more, the next try asks again."
+    return "\n".join([*lines, "", note])

@@ -133,6 +133,8 @@ class SparkJobOperator(BaseOperator):
         except MergeError as error:
             if isinstance(error, RiskError) and self.on_risk == "ask":
                 place = error.report.get("target", {}).get("dataset", self.task_id)
+                if allowed is not None:
+                    _review.ask_in_next_try(place, error, approved=allowed)
                 method = self.after_review.__name__
                 _review.ask(context, place, error, within=self.execution_timeout, method=method)
             kind = AirflowException if error.retryable else AirflowFailException

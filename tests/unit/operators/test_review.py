@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from airflow.api_fastapi.execution_api.datamodels.hitl import HITLDetailRequest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.sdk.exceptions import TaskAwaitingInput
-from airflow.sdk.execution_time import hitl
+from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_merge_provider.core.errors import ConfigError, RiskError
@@ -43,7 +45,12 @@ def answering(monkeypatch):
         fake = FakeSparkJobHook.answering(answer)
         monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
         task = SimpleNamespace(
-            id="ti", dag_id="d", run_id="r", task_id="merge", map_index=-1, xcom_push=lambda key, value: None
+            id=UUID(int=1),
+            dag_id="d",
+            run_id="r",
+            task_id="merge",
+            map_index=-1,
+            xcom_push=lambda key, value: None,
         )
         return fake, {"ti": task, "run_id": "r", "outlet_events": OutletEventAccessors()}
 
@@ -63,17 +70,24 @@ def test_a_risky_run_fails_by_default(answering):
 def test_a_person_is_asked_with_the_figures(answering, monkeypatch):
     """The task waits without a process; no answer in time is a no."""
     _, context = answering(risky())
-    asked = {}
-    monkeypatch.setattr(hitl, "upsert_hitl_detail", asked.update)
+    sent = []
+
+    def send(msg):
+        sent.append(msg)
+
+    supervisor = SimpleNamespace(send=send)
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", supervisor, raising=False)
     task = merge(max_change_ratio=0.2, on_risk="ask", execution_timeout=timedelta(hours=1))
 
     with pytest.raises(TaskAwaitingInput) as waiting:
         task.execute(context)
 
-    assert asked["options"] == ["Apply", "Reject"]
-    assert asked["defaults"] == ["Reject"]
-    assert asked["subject"].startswith("golden: the run would write 30 rows")
-    assert "| rows: inserted | 30 |" in asked["body"]
+    # As the server reads it.
+    asked = HITLDetailRequest.model_validate_json(sent[0].model_dump_json())
+    assert asked.options == ["Apply", "Reject"]
+    assert asked.defaults == ["Reject"]
+    assert asked.subject.startswith("golden: the run would write 30 rows")
+    assert "| rows: inserted | 30 |" in asked.body
     assert waiting.value.method_name == "after_review"
     assert waiting.value.kwargs == {"reviewed": {"ratio": 0.3}}
     assert waiting.value.timeout == timedelta(hours=1)
@@ -89,12 +103,11 @@ def test_a_yes_lets_the_run_write_what_was_seen(answering):
     assert report["approved_by"] == "ada"
 
 
-def test_a_run_that_has_grown_meanwhile_is_asked_about_again(answering, monkeypatch):
-    """A yes is no leave for more than was shown."""
+def test_a_run_that_has_grown_meanwhile_fails_its_try(answering):
+    """A yes is no leave for more than was shown, and the question of a try cannot be changed."""
     _, context = answering(risky())
-    monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **_: None)
 
-    with pytest.raises(TaskAwaitingInput):
+    with pytest.raises(AirflowException, match=r"golden: the change has grown .* from 0.25 to 0.3"):
         merge(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, {"ratio": 0.25})
 
 

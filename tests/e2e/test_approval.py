@@ -1,0 +1,129 @@
+"""A person approves or rejects a run through the API of Airflow's pages; server, scheduler, Spark are real.
+
+Each test takes more than 20 seconds: it starts Spark for the run that asks and for the one that was approved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from demo.local_airflow import LocalAirflow
+
+from tests.e2e.conftest import MakeHome
+
+DAGS = Path(__file__).parent / "approval_dags"
+ROWS = 10
+PATIENCE = 180.0
+_OVER = ("success", "failed", "skipped", "upstream_failed")
+
+
+class Orders:
+    """A source, the target of its loads, and the questions that they ask."""
+
+    def __init__(self, airflow: LocalAirflow, warehouse: Path) -> None:
+        self.airflow, self._warehouse = airflow, warehouse
+        self.values = ["a"] * ROWS
+
+    def change(self, count: int, value: str) -> None:
+        """Give some orders another value."""
+        self.values[:count] = [value] * count
+        rows = pa.table({"id": range(ROWS), "value": self.values})
+        write_deltalake(self._warehouse / "orders", rows, mode="overwrite")
+
+    def loaded(self) -> list[str]:
+        """Return the values that the target holds."""
+        rows = DeltaTable(self._warehouse / "loaded").to_pyarrow_table().sort_by("id")
+        return list(rows["value"].to_pylist())
+
+    def start(self) -> str:
+        """Start a run, and return its id."""
+        return self.airflow.trigger("approval")
+
+    def wait(self, run: str, *states: str, after: int = 0) -> dict[str, Any]:
+        """Wait until the task is in one of some states, in a try after a given one."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            task = self.airflow.get(f"/dags/approval/dagRuns/{run}/taskInstances/load")
+            if task["state"] in states and task["try_number"] > after:
+                return task
+            assert task["state"] not in _OVER, self.airflow.reason("approval", run)
+            assert time.monotonic() < end, f"the task is {task['state']}"
+            time.sleep(0.5)
+
+    def question(self, run: str) -> dict[str, Any]:
+        """Return what a person is asked."""
+        return self.airflow.get(f"/dags/approval/dagRuns/{run}/taskInstances/load/-1/hitlDetails")
+
+    def answer(self, run: str, option: str) -> None:
+        """Answer as the page of the task does."""
+        place = f"/dags/approval/dagRuns/{run}/taskInstances/load/-1/hitlDetails"
+        self.airflow.send("PATCH", place, {"chosen_options": [option], "params_input": {}})
+
+
+@pytest.fixture(scope="module")
+def orders(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -> Iterator[Orders]:
+    """Return orders that have been loaded once, in an Airflow for all tests of this file."""
+    home = tmp_path_factory.mktemp("approval")
+    warehouse = home / "warehouse"
+    warehouse.mkdir()
+    with LocalAirflow(airflow_home(home), warehouse, dags=DAGS) as airflow:
+        airflow.wait_until_ready(("approval",))
+        made = Orders(airflow, warehouse)
+        made.change(0, "a")
+        made.wait(made.start(), "success")
+        yield made
+
+
+def test_an_approved_run_writes(orders):
+    """The task waits without a process; the report names who approved."""
+    orders.change(5, "approved")
+    run = orders.start()
+    orders.wait(run, "awaiting_input")
+    before = orders.loaded()
+    asked = orders.question(run)
+
+    orders.answer(run, "Apply")
+
+    orders.wait(run, "success")
+    assert asked["subject"].startswith("loaded: the run would write 5 rows where 10 stood")
+    assert "| rows: updated | 5 |" in asked["body"]
+    assert asked["options"] == ["Apply", "Reject"]
+    assert "approved" not in before
+    assert orders.loaded() == orders.values
+    report = orders.airflow.xcom("approval", run, "load", "merge_report")
+    assert (report["rows"]["updated"], bool(report["approved_by"])) == (5, True)
+
+
+def test_a_rejected_run_writes_nothing(orders):
+    """The task is skipped."""
+    orders.change(4, "rejected")
+    run = orders.start()
+    orders.wait(run, "awaiting_input")
+
+    orders.answer(run, "Reject")
+
+    orders.wait(run, "skipped")
+    assert "rejected" not in orders.loaded()
+
+
+def test_a_run_that_has_grown_meanwhile_asks_again(orders):
+    """What was approved is not what would be written: the next try shows the figures of now."""
+    orders.change(3, "grown")
+    run = orders.start()
+    first = orders.wait(run, "awaiting_input")["try_number"]
+    orders.change(7, "grown")
+
+    orders.answer(run, "Apply")
+
+    orders.wait(run, "awaiting_input", after=first)
+    assert "grown" not in orders.loaded()
+    assert "the run would write 7 rows" in orders.question(run)["subject"]
+    orders.answer(run, "Apply")
+    orders.wait(run, "success")
+    assert orders.loaded() == orders.values
