@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
 
-_EXPRESSION = re.compile(r"\$\{\s*([^{}]+?)\s*\}")
+_EXPRESSION = re.compile(r"\$\{([^{}]+)\}")
 # The name since 2.7, the older one, and our argument.
 _PROPERTIES = (
     ("Merge Strategy", "merge-strategy", "merge_strategy"),
@@ -67,5 +67,5 @@ def _value(argument: str, value: Any, environment: Mapping[str, str]) -> Any:
     if not isinstance(value, str):
         return value
     if argument in _WITH_EXPRESSIONS:
-        return _EXPRESSION.sub(lambda found: environment[found[1]], value)
+        return _EXPRESSION.sub(lambda found: environment[found[1].strip()], value)
     return value.strip().lower() if argument in _WORDS else value

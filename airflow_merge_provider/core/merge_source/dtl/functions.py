@@ -35,6 +35,7 @@ from airflow_merge_provider.core.merge_source.dtl.values import (
     tagged,
     typed_key,
 )
+from airflow_merge_provider.core.merge_source.dtl.wildcard import matches_wildcard
 
 # Evaluated once per item of their second argument; ``expressions`` does it, since it knows what ``_.`` means.
 ITEM_FUNCTIONS = ("filter", "map")
@@ -304,19 +305,7 @@ def _matches(pattern: Any, values: Any) -> bool:
     items = as_list(values)
     if wildcard is None or not items:
         return False
-    compiled = _wildcard(wildcard)
-    return all(is_text(item) and compiled.match(item) is not None for item in items)
-
-
-def _wildcard(text: str) -> re.Pattern[str]:
-    """Compile a pattern in which only ``*`` and ``?`` are special; ``re`` remembers it."""
-    parts = (".*" if part == "*" else "." if part == "?" else re.escape(part) for part in _pieces(text))
-    return re.compile("".join(parts) + r"\Z", re.DOTALL)
-
-
-def _pieces(text: str) -> list[str]:
-    # "**" asks for no more than "*", and would cost a regular expression dearly.
-    return re.split(r"([*?])", re.sub(r"\*+", "*", text))
+    return all(is_text(item) and matches_wildcard(wildcard, item) for item in items)
 
 
 def _is_null(value: Any) -> bool:

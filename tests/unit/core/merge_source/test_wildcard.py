@@ -1,0 +1,29 @@
+"""Patterns of ``*`` and ``?``: what they match, and that no text takes them long."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given, strategies as st
+
+from airflow_merge_provider.core.merge_source.dtl.wildcard import matches_wildcard
+
+
+@given(st.text("ab*?.\n", max_size=8), st.text("ab*?.\n", max_size=12))
+def test_patterns_match_as_a_regular_expression_does(pattern: str, text: str) -> None:
+    """The other way to say it: ``.*`` for ``*``, ``.`` for ``?``."""
+    words = {"*": ".*", "?": "."}
+    expected = re.compile("".join(words.get(each, re.escape(each)) for each in pattern), re.DOTALL)
+
+    assert matches_wildcard(pattern, text) is (expected.fullmatch(text) is not None)
+
+
+@pytest.mark.parametrize("pattern", ["*a*a*a*a*b", "*?a" * 20 + "b", "*" * 500 + "b", "a?" * 200 + "*b"])
+def test_no_text_takes_long(pattern: str) -> None:
+    """A hundred thousand characters that nearly match."""
+    began = time.process_time()
+
+    assert matches_wildcard(pattern, "a" * 100_000) is False
+    assert time.process_time() - began < 2
