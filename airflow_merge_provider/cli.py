@@ -32,6 +32,7 @@ from airflow_merge_provider.core.population import DEFAULT_OFFSET, Population, p
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.core.report import truncate_report
 from airflow_merge_provider.core.report_schema import build_report_schema
+from airflow_merge_provider.core.spark_conf import find_misplaced
 from airflow_merge_provider.delta_target import owner
 from airflow_merge_provider.explain import explain, explain_between
 from airflow_merge_provider.launch import LOCAL, make_archive, run_job, serve
@@ -281,7 +282,10 @@ def _settings(pairs: Sequence[str]) -> dict[str, str]:
     wrong = [pair for pair in pairs if "=" not in pair]
     if wrong:
         raise ConfigError(f"--conf {wrong[0]}: write NAME=VALUE")
-    return dict(pair.split("=", 1) for pair in pairs)
+    settings = dict(pair.split("=", 1) for pair in pairs)
+    if problems := find_misplaced(settings, "--conf"):
+        raise ConfigError.of(problems)
+    return settings
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+from airflow_merge_provider.core.errors import Problem
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 
@@ -45,6 +47,23 @@ _OF_THE_SESSION = (
     "spark.sql.constraintPropagation.enabled",
     "spark.databricks.delta.snapshotPartitions",
 )
+
+
+# Settings that spark-submit and a Connect client ignore, because something else says so; and what that is.
+_MISPLACED = {
+    "spark.master": "the connection says where Spark runs, or --master on the command line",
+    "spark.remote": "a connection of type spark_connect names the server, or --remote on the command line",
+    "spark.submit.deployMode": "jobs run in client mode: their answer could not be read otherwise",
+}
+
+
+def find_misplaced(names: Iterable[str], path: str) -> list[Problem]:
+    """Return a problem for every setting that would have no effect; ``path`` is where the settings stand."""
+    return [
+        Problem(f"{path}[{name!r}]", "misplaced", "has no effect among the settings", _MISPLACED[name])
+        for name in names
+        if name in _MISPLACED
+    ]
 
 
 def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -> dict[str, str]:

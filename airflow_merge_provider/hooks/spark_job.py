@@ -26,8 +26,8 @@ class Process(Protocol):
 class SparkJobHook(BaseHook):
     """Run jobs where a connection says: spark-submit, a Spark Connect server, or this machine.
 
-    :param conn_id: a connection of type ``spark`` or ``spark_connect``; when there is none of this name,
-        Spark runs on this machine (the stock hook would turn to YARN).
+    :param conn_id: a connection of type ``spark`` or ``spark_connect``. The default one may be missing: Spark
+        runs on this machine then (the stock hook would turn to YARN).
     :param conf: Spark settings, over those of this package.
     """
 
@@ -80,7 +80,12 @@ class SparkJobHook(BaseHook):
         try:
             return self.get_connection(self.conn_id)
         except AirflowNotFoundException:
-            return None
+            if self.conn_id == self.default_conn_name:
+                return None
+            raise SetupError(
+                f"there is no connection {self.conn_id!r}: create it, or leave spark_conn_id out to run Spark"
+                " on this machine"
+            ) from None
 
     def _say(self, line: str) -> None:
         self.log.info("%s", line)

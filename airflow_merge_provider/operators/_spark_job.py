@@ -22,6 +22,7 @@ from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.population import DEFAULT_OFFSET, OFFSETS, Population, population
 from airflow_merge_provider.core.protocol import Job, JobFailure, JobRequest, RunToken
 from airflow_merge_provider.core.report import truncate_report
+from airflow_merge_provider.core.spark_conf import find_misplaced
 from airflow_merge_provider.hooks._marks import marked_among, note
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.hooks.warehouse import find_warehouse
@@ -47,8 +48,8 @@ class SparkJobOperator(BaseOperator):
 
     :param warehouse: where datasets named by a bare id live; by default the ``merge_store_default``
         connection says it, then ``[merge] warehouse``. (templated)
-    :param spark_conn_id: a connection of type ``spark`` or ``spark_connect``; when there is none of this
-        name, Spark runs on this machine.
+    :param spark_conn_id: a connection of type ``spark`` or ``spark_connect``; left out, Spark runs on this
+        machine if there is no connection ``spark_default``.
     :param conf: Spark settings, over those of this package. (templated)
     :param dry_run: do everything but the commit and report what would change. (templated)
     :param full_refresh: evaluate everything, whatever the last run has seen. (templated)
@@ -271,6 +272,8 @@ class SparkJobOperator(BaseOperator):
         conf: Any = self.conf
         if conf is not None and not isinstance(conf, Mapping):
             problems.append(Problem("conf", "value", "must be an object of Spark settings"))
+        elif conf is not None:
+            problems += find_misplaced(conf, "conf")
         if self.set_initial_offset not in OFFSETS and is_literal(self.set_initial_offset):
             known = ", ".join(map(repr, OFFSETS))
             problems.append(Problem("set_initial_offset", "value", f"must be one of {known}"))

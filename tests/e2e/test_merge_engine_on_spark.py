@@ -29,7 +29,6 @@ def folding(dag_id, lake):
             options={"fields.amount.aggregate-function": "sum"},
             row_kind_column="op",
             warehouse=lake,
-            spark_conn_id="no_such_connection",
         )
     return dag
 

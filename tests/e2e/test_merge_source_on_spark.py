@@ -42,7 +42,6 @@ def merging(dag_id, lake, **kwargs):
             datasets=["A a", "B b", "C c"],
             equality=[["eq", "a.f1", "b.f1"], ["eq", "b.f2", ["lower", "c.f3"]]],
             warehouse=lake,
-            spark_conn_id="no_such_connection",
             **kwargs,
         )
         merge >> after()

@@ -77,6 +77,15 @@ def test_a_pipe_runs_and_its_report_is_printed(file, asked, capsys):
     assert asked["conf"] == {"spark.x": "1=2"}
 
 
+def test_a_setting_without_effect_is_refused(file, asked, capsys):
+    """The line says where it belongs."""
+    code = cli.main(["run", file(PIPE), "--warehouse", "/lake", "--conf", "spark.remote=sc://here"])
+
+    assert code == 2
+    assert "--conf['spark.remote']: has no effect among the settings" in capsys.readouterr().err
+    assert "request" not in asked
+
+
 def test_a_plan_reads_nothing(file, asked, capsys):
     """The job stops at the plan, which is the report; what was joined before does not stop it earlier."""
     config = {"job": "joiner", "inputs": ["a", "b"], "joinKeys": "a.x=b.x", "target": "t"}

@@ -67,10 +67,16 @@ def connect(monkeypatch, name="CLUSTER", **connection):
 
 def test_without_a_connection_spark_runs_on_this_machine(request_):
     """The stock hook would turn to YARN."""
-    process = SparkJobHook("nowhere")._chosen(request_)
+    process = SparkJobHook()._chosen(request_)
 
     assert isinstance(process, JobProcess)
     assert (process._master, process._remote) == ("local[*]", None)
+
+
+def test_a_connection_that_is_named_has_to_exist(request_):
+    """A run that was meant for a cluster is not done on this machine in silence."""
+    with pytest.raises(SetupError, match="there is no connection 'nowhere': create it, or leave spark_conn"):
+        SparkJobHook("nowhere").submit(request_)
 
 
 def test_a_connect_connection_names_the_server(monkeypatch, request_):

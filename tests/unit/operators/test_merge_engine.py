@@ -41,6 +41,12 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time():
     }
 
 
+def test_a_setting_without_effect_is_refused():
+    """Where Spark runs is said by the connection: among the settings it would be ignored in silence."""
+    with pytest.raises(ConfigError, match=r"conf\['spark.master'\]: has no effect .*the connection says"):
+        fold(conf={"spark.master": "yarn", "spark.sql.shuffle.partitions": 8})
+
+
 def test_datasets_become_assets():
     """The source is an inlet, the target an outlet; assets and names mean the same."""
     task = fold(source=Asset(uri="file:///lake/changes"), target="/lake/state")
