@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,8 @@ from airflow_merge_provider.core.errors import (
     Problem,
     RiskError,
     SetupError,
-    did_you_mean,
 )
 from airflow_merge_provider.core.merge_source.explanation import told
-from airflow_merge_provider.core.pipe.config import PipeConfig
-from airflow_merge_provider.core.population import DEFAULT_OFFSET, Population, population
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.core.report import truncate_report
 from airflow_merge_provider.core.report_schema import build_report_schema
@@ -37,11 +35,20 @@ from airflow_merge_provider.delta_target import owner
 from airflow_merge_provider.explain import explain, explain_between
 from airflow_merge_provider.launch import LOCAL, make_archive, run_job, serve
 from airflow_merge_provider.replay import explain_key
+from airflow_merge_provider.run_file import (
+    STDIN,
+    WAREHOUSE,
+    RunFile,
+    absolute_dataset,
+    find_warehouse,
+    read_run_file,
+)
 
 _EXIT = {
     error.code: code
     for error, code in ((ConfigError, 2), (DataError, 3), (RiskError, 3), (SetupError, 4), (ConflictError, 5))
 }
+_WHERE = f"where datasets named by a bare id live (${WAREHOUSE})"
 _EXITS = """exit codes:
   0  done
   1  the Spark process failed for a reason of its own; trying again may help
@@ -63,13 +70,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        # Whoever read the output has had enough of it. Python would say so once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        if options.verbose:
+            raise
+        print(f"error: {type(error).__name__}: {error} (--verbose shows where)", file=sys.stderr)
+        return 1
 
 
 def _run(options: argparse.Namespace) -> int:
-    raw = _unpacked(_object(options.file))
-    request = _request(options, raw)
-    _checked(request.job, request.config, request.warehouse, needs_target=True)
-    request = request.model_copy(update={"population": _population(request, raw)})
+    file = read_run_file(options.file, options.warehouse)
+    file.check(needs_target=True)
+    request = _build_request(options, file)
     answer = run_job(
         request,
         master=options.master,
@@ -78,7 +93,7 @@ def _run(options: argparse.Namespace) -> int:
         on_line=lambda line: print(line, file=sys.stderr, flush=True),
     )
     if isinstance(answer, JobFailure):
-        if answer.trace:
+        if answer.trace and options.verbose:
             print(answer.trace, file=sys.stderr)
         raise answer.error()
     print(json.dumps(_shorten(answer.report, request), indent=2, ensure_ascii=False))
@@ -96,11 +111,10 @@ def _shorten(report: dict[str, Any], request: JobRequest) -> dict[str, Any]:
 
 
 def _check(options: argparse.Namespace) -> int:
-    raw = _unpacked(_object(options.file))
-    job = _job_of(raw)
-    for warning in _checked(job, _config_of(job, raw), options.warehouse or raw.get("warehouse")):
+    file = read_run_file(options.file, options.warehouse)
+    for warning in file.check(needs_target=False):
         print(f"warning: {warning}", file=sys.stderr)
-    print(f"{options.file}: a valid {job}")
+    print(f"{options.file}: a valid {file.job}")
     return 0
 
 
@@ -146,7 +160,7 @@ def _history(options: argparse.Namespace) -> int:
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
-    target = resolve(options.target, options.warehouse, at="target")
+    target = resolve(absolute_dataset(options.target), find_warehouse(options.warehouse), at="target")
     if target.path is None:
         problem = Problem("target", "dataset", "a catalog table has no location here", "name the location")
         raise ConfigError.of([problem])
@@ -167,115 +181,40 @@ def _history(options: argparse.Namespace) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    where = {"warehouse": options.warehouse, "version": options.version}
+    where = {"warehouse": find_warehouse(options.warehouse), "version": options.version}
+    target = absolute_dataset(options.target)
     if options.between:
-        found = explain_between(options.target, options.id, *options.between, **where)
+        found = explain_between(target, options.id, *options.between, **where)
         answer: Any = [{"rule": link.rule, "key": link.value, "reached": link.reached} for link in found]
         lines = list(told(found))
     else:
-        of_a_row = owner(options.target, options.warehouse) == "merge_engine"
+        of_a_row = owner(target, where["warehouse"]) == "merge_engine"
         asked = explain_key if of_a_row else explain
-        explanation = asked(options.target, options.id, **where)
+        explanation = asked(target, options.id, **where)
         answer, lines = explanation.as_object(), list(explanation.lines())
     print(json.dumps(answer, indent=2, ensure_ascii=False) if options.json else "\n".join(lines))
     return 0
 
 
-def _request(options: argparse.Namespace, raw: Mapping[str, Any]) -> JobRequest:
-    """Make a request of a file that holds one, a configuration or a pipe; options win over the file."""
-    job = _job_of(raw)
-    given: Mapping[str, Any] = raw if "config" in raw and "run" in raw else {}
-    name = "stdin" if options.file == "-" else Path(options.file).stem
+def _build_request(options: argparse.Namespace, file: RunFile) -> JobRequest:
+    """Make the request of a file; options win over it."""
+    given = file.request
+    name = "stdin" if options.file == STDIN else Path(options.file).stem
     now = time.time_ns() // 1000
     token = RunToken(dag_id="cli", run_id=options.run_id or f"{name}-{now}", task_id=name)
-    started_at = int(given.get("started_at", now))
     return JobRequest.model_validate(
         {
-            "job": job,
-            "config": _config_of(job, raw),
+            "job": file.job,
+            "config": file.config,
             "run": given.get("run") or token,
-            "warehouse": options.warehouse or raw.get("warehouse"),
-            "started_at": started_at,
+            "warehouse": file.warehouse,
+            "started_at": given.get("started_at", now),
             "until": options.until or ("transform" if options.dry_run else given.get("until", "commit")),
             "full_refresh": options.full_refresh or bool(given.get("full_refresh")),
-            "population": given.get("population"),
+            "population": file.find_population(),
             "max_change_ratio": given.get("max_change_ratio"),
         }
     )
-
-
-def _population(request: JobRequest, raw: Mapping[str, Any]) -> Population | None:
-    """Say what the flag of the target depends on."""
-    if "run" in raw:  # a whole request runs as it stands
-        return request.population
-    capability = CAPABILITIES[request.job]
-    offset = raw.get("set_initial_offset", DEFAULT_OFFSET)
-    config = capability.config.parse(request.config)
-    return population(config, capability.references(config), set_initial_offset=offset)
-
-
-def _unpacked(raw: dict[str, Any]) -> dict[str, Any]:
-    """Take a pipe apart: its job, its configuration, what its sink says; leave everything else as it is."""
-    if "_id" not in raw or not isinstance(raw.get("source"), Mapping):
-        return raw
-    beside = {name: raw[name] for name in ("warehouse",) if name in raw}
-    pipe = PipeConfig.parse({name: value for name, value in raw.items() if name not in {"job", *beside}})
-    job, config = pipe.job()
-    return {**beside, "job": job, "config": config, "set_initial_offset": pipe.sink.set_initial_offset}
-
-
-def _object(file: str) -> dict[str, Any]:
-    try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        raw = json.loads(text)
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise ConfigError(f"{file}: is not JSON ({error})") from None
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{file}: must hold one JSON object (a pipe, a configuration or a request)")
-    return raw
-
-
-def _job_of(raw: Mapping[str, Any]) -> str:
-    job = raw.get("job", "merge_source")
-    if job not in CAPABILITIES:
-        known = ", ".join(CAPABILITIES)
-        hint = did_you_mean(str(job), CAPABILITIES) or f"known: {known}"
-        raise ConfigError.of([Problem("job", "unknown", f"unknown job {job!r}", hint)])
-    return str(job)
-
-
-def _config_of(job: str, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Take the configuration out of a request, or out of a file that is little more than it."""
-    if "config" in raw:
-        return dict(raw["config"])
-    inside = {name: value for name, value in raw.items() if name not in {"job", "warehouse"}}
-    return CAPABILITIES[job].unpack(inside)
-
-
-def _checked(
-    job: str, raw: Mapping[str, Any], warehouse: str | None, *, needs_target: bool = False
-) -> list[str]:
-    """Check a configuration and the datasets it names; give the warnings.
-
-    :raises ConfigError: with every problem.
-    """
-    capability = CAPABILITIES[job]
-    config = capability.config.parse(raw)
-    references = capability.references(config)
-    problems: list[Problem] = []
-    if needs_target and "target" not in references:
-        problems.append(Problem("target", "missing", "is required", "name the dataset to write"))
-    for path, ref in references.items():
-        try:
-            # A check without a warehouse is about the names alone.
-            resolve(ref, warehouse if needs_target else warehouse or "/", at=path)
-        except ConfigError as error:
-            problems += error.problems
-    if problems:
-        raise ConfigError.of(problems)
-    return capability.warnings(config)
 
 
 def _settings(pairs: Sequence[str]) -> dict[str, str]:
@@ -295,6 +234,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXITS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--verbose", action="store_true", help="show where an unexpected error comes from")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -333,7 +273,7 @@ def _parser() -> argparse.ArgumentParser:
     command("prepare", _prepare, "fetch the jars, and archive the JVM's classes so that runs start faster")
     history = command("history", _history, "print the newest commits of a target and the runs they come from")
     history.add_argument("target", metavar="TARGET", help="a dataset: a bare id or a location")
-    history.add_argument("--warehouse", metavar="PLACE", help="where datasets named by a bare id live")
+    history.add_argument("--warehouse", metavar="PLACE", help=_WHERE)
     history.add_argument("--limit", type=int, default=20, help="how many commits (%(default)s)")
     _add_explain(command("explain", _explain, "say why an output is one, or how a row came to be"))
     return parser
@@ -349,12 +289,12 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--between", nargs=2, metavar="DATASET/ID", help=between)
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
     parser.add_argument("--version", type=int, metavar="N", help="the target as it was at a version")
-    parser.add_argument("--warehouse", metavar="PLACE", help="where datasets named by a bare id live")
+    parser.add_argument("--warehouse", metavar="PLACE", help=_WHERE)
 
 
 def _add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="a JSON file; - reads standard input")
-    parser.add_argument("--warehouse", metavar="PLACE", help="where datasets named by a bare id live")
+    parser.add_argument("file", metavar="FILE", help="a JSON or YAML file; - reads standard input")
+    parser.add_argument("--warehouse", metavar="PLACE", help=_WHERE)
 
 
 def _add_spark(parser: argparse.ArgumentParser) -> None:

@@ -8,35 +8,39 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import logging
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import yaml
-from airflow.providers.common.compat.sdk import conf
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, conf
 from airflow.sdk import (
     DAG,
     Asset,
     AssetAny,
     AssetOrTimeSchedule,
+    BaseOperator,
+    Context,
     CronTriggerTimetable,
     DeltaTriggerTimetable,
 )
 
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
-from airflow_merge_provider.core.pipe.config import PipeConfig
-from airflow_merge_provider.core.pipe.files import SUFFIXES, pipes_in
+from airflow_merge_provider.core.pipe.config import PipeConfig, is_dag_id
+from airflow_merge_provider.core.pipe.files import SUFFIXES, read_pipes
 from airflow_merge_provider.core.pipe.schedule import Schedule, schedule
 from airflow_merge_provider.core.population import DEFAULT_OFFSET
 from airflow_merge_provider.operators._arguments import own_parameters
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
 from airflow_merge_provider.operators.merge_source import MergeSourceOperator
 from airflow_merge_provider.sensors.dataset_populated import DatasetPopulatedSensor
+from airflow_merge_provider.yaml_text import parse_yaml
 
 _OF_EVERY_SOURCE = ("type", "comment", "supports_signalling")
-_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LOG = logging.getLogger(__name__)
 
 
 def pipe_dag(
@@ -82,46 +86,107 @@ def pipe_dag(
     return dag
 
 
-def load_pipes(folder: str | Path, **pipe_args: Any) -> dict[str, DAG]:
+def load_pipes(folder: str | Path, *, strict: bool = False, **pipe_args: Any) -> dict[str, DAG]:
     """Make the DAGs of every pipe in a folder, by their ids; ``pipe_args`` are those of ``pipe_dag``.
 
-    :raises ConfigError: with every problem of every file; Airflow shows it as the import error of the DAG
-        file that calls this.
+    A pipe that is wrong does not stop the others: it becomes a DAG without a schedule, tagged ``broken``,
+    which says what is wrong and fails when it is started. Its id is that of the pipe, or the file's name.
+
+    :param strict: raise instead; Airflow shows the error at the DAG file that calls this, and no pipe runs.
+    :raises ConfigError: if the folder does not exist; if ``strict``, with every problem of every file.
     """
     place = Path(folder)
     if not place.is_dir():
         raise ConfigError.of([Problem(str(place), "folder", "is no folder", "name the folder of the pipes")])
-    dags: dict[str, DAG] = {}
-    origin: dict[str, str] = {}
-    problems: list[Problem] = []
+    made = _Made({}, {}, [])
     for file in sorted(each for each in place.iterdir() if each.suffix in SUFFIXES):
         try:
-            found = pipes_in(file, _read_yaml)
+            found = read_pipes(file, parse_yaml)
         except ConfigError as error:
-            problems += _in_file(file, "", error.problems)
+            made.add_broken(file, "", None, error.problems)
             continue
         for path, pipe in found:
-            name = str(pipe.get("_id"))
-            if name in origin:
-                twice = Problem(
-                    "_id", "twice", f"{name!r} is in {origin[name]} already", "rename one of them"
-                )
-                problems += _in_file(file, path, [twice])
-                continue
-            origin[name] = file.name
-            try:
-                dags[name] = pipe_dag(pipe, **pipe_args)
-            except ConfigError as error:
-                problems += _in_file(file, path, error.problems)
-    if problems:
-        raise ConfigError.of(problems)
-    return dags
+            made.add(file, path, pipe, pipe_args)
+    if strict and made.problems:
+        raise ConfigError.of(made.problems)
+    return made.dags
+
+
+@dataclass(frozen=True)
+class _Made:
+    """The DAGs of the pipes so far, the files that they come from, and what was wrong."""
+
+    dags: dict[str, DAG]
+    origin: dict[str, str]
+    problems: list[Problem]
+
+    def add(self, file: Path, path: str, pipe: Mapping[str, Any], pipe_args: Mapping[str, Any]) -> None:
+        """Make the DAG of a pipe."""
+        name = str(pipe.get("_id"))
+        if name in self.origin:
+            twice = Problem(
+                "_id", "twice", f"{name!r} is in {self.origin[name]} already", "rename one of them"
+            )
+            self.add_broken(file, path, None, [twice])
+            return
+        self.origin[name] = file.name
+        try:
+            self.dags[name] = pipe_dag(pipe, **pipe_args)
+        except ConfigError as error:
+            self.add_broken(file, path, name, error.problems)
+
+    def add_broken(self, file: Path, path: str, name: str | None, problems: Iterable[Problem]) -> None:
+        """Make the DAG that says what is wrong with a pipe or a file."""
+        found = _in_file(file, path, problems)
+        self.problems.extend(found)
+        error = ConfigError.of(found)
+        _LOG.error("%s", error)
+        fitting = name if name is not None and is_dag_id(name) else _name_dag(file, path)
+        while fitting in self.dags:
+            fitting = f"{fitting}_"
+        self.dags[fitting] = _make_broken_dag(fitting, str(error))
+
+
+class BrokenPipeOperator(BaseOperator):
+    """The only task of a pipe that is wrong: it fails, and says why."""
+
+    def __init__(self, *, reason: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.reason = reason
+
+    def execute(self, context: Context) -> None:
+        """Fail.
+
+        :raises AirflowFailException: always.
+        """
+        raise AirflowFailException(self.reason)
+
+
+def _make_broken_dag(name: str, reason: str) -> DAG:
+    # Indented, so that nothing in it is taken for Markdown.
+    lines = "\n".join(f"    {line}" for line in reason.splitlines())
+    with DAG(
+        name,
+        schedule=None,
+        catchup=False,
+        description=f"broken: {reason.splitlines()[0]}",
+        doc_md=f"This pipe is wrong, and does not run:\n\n{lines}",
+        tags=["pipe", "broken"],
+    ) as dag:
+        BrokenPipeOperator(task_id="broken", reason=reason)
+    return dag
+
+
+def _name_dag(file: Path, path: str) -> str:
+    """Return an id for the DAG of a file that does not tell one."""
+    return re.sub(r"[^A-Za-z0-9_.\-]", "_", f"{file.stem}{path}")[:200] or "pipe"
 
 
 def airflow_schedule(planned: Schedule, inputs: Iterable[Asset]) -> Any:
     """Write a plan as Airflow's: any change of an input is enough, so the assets are alternatives."""
     timetable: Any = None
     if planned.cron is not None:
+        _check_cron(planned.cron)
         timetable = CronTriggerTimetable(planned.cron, timezone="UTC")
     elif planned.interval is not None:
         timetable = DeltaTriggerTimetable(timedelta(seconds=planned.interval))
@@ -130,6 +195,24 @@ def airflow_schedule(planned: Schedule, inputs: Iterable[Asset]) -> Any:
         return timetable
     any_of = AssetAny(*assets)
     return any_of if timetable is None else AssetOrTimeSchedule(timetable=timetable, assets=any_of)
+
+
+def _check_cron(expression: str) -> None:
+    """Refuse what the scheduler would refuse only when it looks for the next run.
+
+    :raises ConfigError: if it is no cron expression.
+    """
+    try:
+        from airflow.timetables.trigger import CronTriggerTimetable as Timetable  # noqa: PLC0415 - cost
+    except ImportError:
+        # A worker that has the task SDK alone: what parses DAGs for the scheduler has looked.
+        return
+    try:
+        Timetable(expression, timezone="UTC").validate()
+    except (AirflowException, ValueError) as error:
+        message = f"{expression!r} is no cron expression: {error}"
+        hint = 'write five fields, as "0 * * * *"'
+        raise ConfigError.of([Problem("pump.cron_expression", "value", message, hint)]) from None
 
 
 def _checked(pipe: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[PipeConfig, SparkJobOperator]:
@@ -245,10 +328,3 @@ def _in_file(file: Path, path: str, problems: Iterable[Problem]) -> list[Problem
         Problem(f"{where}: {each.path}" if each.path else where, each.code, each.message, each.hint)
         for each in problems
     ]
-
-
-def _read_yaml(text: str) -> Any:
-    try:
-        return yaml.load(text, Loader=_YAML)  # noqa: S506 - a safe loader
-    except yaml.YAMLError as error:
-        raise ValueError(str(error).replace("\n", " ")) from None

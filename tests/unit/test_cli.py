@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -172,7 +174,17 @@ def test_check_of_a_right_file_says_so_with_its_warnings(file, capsys):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{", "is not JSON"), ("[]", "must hold one JSON object"), ('{"job": "merge_sorce"}', "merge_source")],
+    [
+        ("{", "is not JSON"),
+        ("[]", "must hold one object"),
+        ('{"job": "merge_sorce"}', "merge_source"),
+        ('{"job": ["upsert"]}', "unknown job"),
+        ('{"job": "upsert", "config": 3}', "config: must be an object"),
+        ('{"job": "upsert", "job": "scd2"}', "'job' comes twice"),
+        ("[" * 5000, "nested more than 100 deep"),
+        ('{"a": NaN}', "NaN is not JSON"),
+        ('{"a": "\\ud800"}', "half a character"),
+    ],
 )
 def test_a_file_that_is_something_else_is_refused(file, capsys, content, message):
     """The first line says what it should be."""
@@ -183,7 +195,7 @@ def test_a_file_that_is_something_else_is_refused(file, capsys, content, message
 def test_a_file_that_is_not_there_is_refused(capsys):
     """With the reason of the system."""
     assert cli.main(["check", "/nowhere.json"]) == 2
-    assert "cannot be read (No such file" in capsys.readouterr().err
+    assert "/nowhere.json: does not exist" in capsys.readouterr().err
 
 
 def test_standard_input_is_a_file(monkeypatch, capsys):
@@ -284,3 +296,56 @@ def test_pipes_of_every_kind_are_checked_and_run(file, asked, capsys):
 
     assert cli.main(["check", file(json.dumps({**pipe, "pump": {"schedule_interval": 0}}))]) == 2
     assert "pump.schedule_interval: must be a number of seconds above 0" in capsys.readouterr().err
+
+
+def test_yaml_is_read_where_json_is(tmp_path, asked, monkeypatch, capsys):
+    """In files by their names; standard input says by its first character what it is."""
+    text = "job: upsert\nsource: s\ntarget: t\nprimary_key: id\nwarehouse: /lake\n"
+    (tmp_path / "load.yaml").write_text(text)
+
+    assert cli.main(["run", str(tmp_path / "load.yaml")]) == 0
+    assert (asked["request"].job, asked["request"].config["strategy"]) == ("merge_load", "upsert")
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert cli.main(["check", "-"]) == 0
+    assert capsys.readouterr().out.endswith("-: a valid merge_load\n")
+
+
+def test_the_warehouse_comes_from_the_option_the_file_or_the_environment(file, asked, monkeypatch, tmp_path):
+    """In this order; relative paths start where the command does."""
+    monkeypatch.setenv("AIRFLOW__MERGE__WAREHOUSE", "/configured")
+    monkeypatch.chdir(tmp_path)
+    load = {"job": "upsert", "source": "./new/../orders", "target": "t", "primary_key": "id"}
+
+    def warehouse(content, *options):
+        assert cli.main(["run", file(content), *options]) == 0
+        return asked["request"].warehouse
+
+    assert warehouse(load) == "/configured"
+    assert asked["request"].config["source"] == str(tmp_path / "orders")
+    assert warehouse({**load, "warehouse": "/of/the/file"}) == "/of/the/file"
+    assert warehouse({**load, "warehouse": "/of/the/file"}, "--warehouse", "lake") == str(tmp_path / "lake")
+
+
+def test_an_unexpected_error_is_one_line(file, monkeypatch, capsys):
+    """Where it comes from is shown on request."""
+
+    def fail(*_, **__):
+        raise RuntimeError("of its own")
+
+    monkeypatch.setattr(cli, "run_job", fail)
+
+    assert cli.main(["run", file(PIPE), "--warehouse", "/lake"]) == 1
+    assert capsys.readouterr().err == "error: RuntimeError: of its own (--verbose shows where)\n"
+    with pytest.raises(RuntimeError):
+        cli.main(["--verbose", "run", file(PIPE), "--warehouse", "/lake"])
+
+
+def test_a_reader_that_has_had_enough_ends_the_output_in_silence():
+    """As with every other command whose output is piped on."""
+    command = (
+        f"{sys.executable} -m airflow_merge_provider schema merge_record | head -c 1; echo ${{PIPESTATUS[0]}}"
+    )
+
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+
+    assert (done.stdout, done.stderr) in {("{0\n", ""), ("{141\n", "")}

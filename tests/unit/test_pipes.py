@@ -7,6 +7,8 @@ import re
 from datetime import timedelta
 
 import pytest
+import yaml
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import AssetAny, AssetOrTimeSchedule, CronTriggerTimetable, DeltaTriggerTimetable
 
 from airflow_merge_provider.core.errors import ConfigError
@@ -183,7 +185,7 @@ def test_a_broken_folder_names_every_file_path_and_remedy(tmp_path):
     (tmp_path / "words.json").write_text('"people"')
 
     with pytest.raises(ConfigError) as refused:
-        load_pipes(tmp_path)
+        load_pipes(tmp_path, strict=True)
 
     found = [str(problem).removeprefix(f"{tmp_path}/") for problem in refused.value.problems]
     assert re.match(r"comma.json: line 1: is not JSON: .*comma before the closing bracket", found[0])
@@ -197,3 +199,40 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
     """A wrong name is no empty folder."""
     with pytest.raises(ConfigError, match="is no folder"):
         load_pipes(tmp_path / "nothing")
+
+
+def test_a_wrong_pipe_does_not_stop_the_others(tmp_path, caplog):
+    """It becomes a DAG that says what is wrong, by the pipe's own id or the file's, and fails."""
+    (tmp_path / "good.json").write_text(json.dumps([pipe("one"), pipe("two", transform=[])]))
+    (tmp_path / "not json.json").write_text("{")
+    (tmp_path / "twice.yaml").write_text(yaml.safe_dump(pipe("one")))
+    (tmp_path / "folder.json").mkdir()
+
+    dags = load_pipes(tmp_path)
+
+    assert sorted(dags) == ["folder", "not_json", "one", "twice", "two"]
+    assert {name for name, dag in dags.items() if "broken" in dag.tags} == set(dags) - {"one"}
+    assert dags["two"].schedule is None
+    assert "has no transform" in dags["two"].description
+    assert "is no file" in dags["folder"].doc_md
+    assert sum(record.levelname == "ERROR" for record in caplog.records) == 4
+    with pytest.raises(AirflowFailException, match=r"'one' is in good\.json already"):
+        dags["twice"].get_task("broken").execute({})
+
+
+def test_dates_of_yaml_are_their_texts(tmp_path):
+    """A pipe says the same in both forms, whatever the reader of YAML takes for a date."""
+    source = "source: {type: scd2, source: s, boundary_timestamp: 2024-01-01}"
+    (tmp_path / "dated.yaml").write_text(f"_id: dated\n{source}\ndescription: 2024-01-01 10:00:00+02:00\n")
+
+    (dag,) = load_pipes(tmp_path, strict=True).values()
+
+    assert dag.description == "2024-01-01T10:00:00+02:00"
+    assert dag.get_task("merge").boundary_timestamp == "2024-01-01"
+
+
+@pytest.mark.parametrize("cron", ["99 * * * *", "a b c d e", "@never", "* * * *"])
+def test_a_cron_expression_is_checked(cron):
+    """The scheduler would notice only when it looks for the next run."""
+    with pytest.raises(ConfigError, match=r"pump\.cron_expression"):
+        pipe_dag(pipe("p", pump={"cron_expression": cron}))

@@ -23,22 +23,29 @@ SOURCES = {
     "joiner": "joiner",
 }
 
-_LOADS = {"scd2": "scd2", "delete_insert": "delete-insert", "upsert": "upsert"}
+LOADS = {"scd2": "scd2", "delete_insert": "delete-insert", "upsert": "upsert"}
 _OF_THE_PIPE = ("type", "comment", "supports_signalling")
 _ID = re.compile(r"[A-Za-z0-9_.\-]{1,250}\Z")
 _TEMPLATE_WORDS = ("{{", "{%")
 _CRON_FIELDS = 5
+_INTERVAL_MAX = 10 * 366 * 86_400
+
+
+def is_dag_id(name: str) -> bool:
+    """Tell whether a name can be that of a DAG."""
+    return bool(_ID.match(name))
 
 
 def _id(value: Any) -> Any:
-    if isinstance(value, str) and not _ID.match(value):
+    if isinstance(value, str) and not is_dag_id(value):
         raise ValueError("must be letters, digits, _, - and . only, at most 250: it names a DAG")
     return value
 
 
 def _interval(value: Any) -> Any:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
-        raise ValueError("must be a number of seconds above 0")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is not None and not (is_number and 0 < value <= _INTERVAL_MAX):
+        raise ValueError("must be a number of seconds above 0, at most ten years")
     return value
 
 
@@ -106,8 +113,8 @@ class PipeConfig(Config):
         output = "merged" if self.kind == "merge_record" else "target"
         given = {name: value for name, value in self.source.items() if name not in _OF_THE_PIPE}
         config = {**given, output: self.target}
-        if self.kind in _LOADS:
-            return "merge_load", {**config, "strategy": _LOADS[self.kind]}
+        if self.kind in LOADS:
+            return "merge_load", {**config, "strategy": LOADS[self.kind]}
         return self.kind, config
 
     @classmethod

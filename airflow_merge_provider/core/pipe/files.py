@@ -1,29 +1,29 @@
-"""Which pipes does a file hold, and what is wrong with it as a file."""
+"""Read the pipes of a file, and say what is wrong with it as a file.
+
+People and programs write these files, so what they hold is bounded before anything walks through it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from airflow_merge_provider.core.errors import ConfigError, Problem
 
 SUFFIXES = (".json", ".yaml", ".yml")
+BYTES_MAX = 10 << 20
+DEPTH_MAX = 100
+VALUES_MAX = 100_000
 
 
-def pipes_in(file: Path, read_yaml: Callable[[str], Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Give the pipes of a file, each with its path in it: one object, or a list of them.
+def read_pipes(file: Path, parse_yaml: Callable[[str], Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the pipes of a file, each with its path in it: one object, or a list of them.
 
-    :raises ConfigError: when the file cannot be read, or holds something else.
+    :raises ConfigError: if the file cannot be read, or holds something else.
     """
-    try:
-        text = file.read_text(encoding="utf-8")
-        content = json.loads(text) if file.suffix == ".json" else read_yaml(text)
-    except json.JSONDecodeError as error:
-        raise _wrong(f"line {error.lineno}", f"is not JSON: {error.msg}", _remedy(error)) from None
-    except (OSError, ValueError) as error:
-        raise _wrong("", f"cannot be read: {error}", "") from None
+    content = read_content(file, parse_yaml)
     found = content if isinstance(content, list) else [content]
     paths = [f"[{place}]" for place in range(len(found))] if isinstance(content, list) else [""]
     problems = [
@@ -34,6 +34,80 @@ def pipes_in(file: Path, read_yaml: Callable[[str], Any]) -> list[tuple[str, Map
     if problems:
         raise ConfigError.of(problems)
     return list(zip(paths, found, strict=True))
+
+
+def read_content(file: Path, parse_yaml: Callable[[str], Any]) -> Any:
+    """Return what a JSON or YAML file holds.
+
+    :raises ConfigError: if it cannot be read.
+    """
+    try:
+        # A pipe or a device would never end.
+        if not file.is_file():
+            raise _wrong("", "is no file" if file.exists() else "does not exist", "")
+        if file.stat().st_size > BYTES_MAX:
+            raise _wrong("", f"has more than {BYTES_MAX >> 20} MiB", "write fewer pipes into one file")
+        text = file.read_text(encoding="utf-8-sig")
+        return parse_json(text) if file.suffix == ".json" else parse_yaml(text)
+    except json.JSONDecodeError as error:
+        raise _wrong(f"line {error.lineno}", f"is not JSON: {error.msg}", _remedy(error)) from None
+    except OSError as error:
+        raise _wrong("", f"cannot be read: {error.strerror}", "") from None
+    except ValueError as error:
+        raise _wrong("", f"cannot be read: {error}", "") from None
+
+
+def parse_json(text: str) -> Any:
+    """Return what a JSON text says.
+
+    :raises ValueError: if it is not JSON, names a key twice, or is not bounded.
+    """
+    try:
+        content = json.loads(text, object_pairs_hook=build_object, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError(f"it is nested more than {DEPTH_MAX} deep") from None
+    require_bounded(content)
+    return content
+
+
+def build_object(pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+    """Return an object of its keys and values.
+
+    :raises ValueError: if a key is no text, or comes twice: one of its values would be lost in silence.
+    """
+    built: dict[str, Any] = {}
+    for name, value in pairs:
+        if not isinstance(name, str):
+            raise ValueError(f"the key {name!r} is no text: put it in quotes")  # noqa: TRY004 - what users read
+        if name in built:
+            raise ValueError(f"the key {name!r} comes twice in one object: keep one of them")
+        built[name] = value
+    return built
+
+
+def require_bounded(content: Any) -> None:
+    """Refuse what would take a program that walks through it too long, or cannot be written down.
+
+    :raises ValueError: if it is nested too deeply, has too many values, or holds half a character.
+    """
+    waiting, seen = [(content, 0)], 0
+    while waiting:
+        value, depth = waiting.pop()
+        seen += 1
+        if depth > DEPTH_MAX:
+            raise ValueError(f"it is nested more than {DEPTH_MAX} deep")
+        if seen > VALUES_MAX:
+            raise ValueError(f"it has more than {VALUES_MAX} values, those of aliases included")
+        if isinstance(value, Mapping):
+            waiting += ((each, depth + 1) for pair in value.items() for each in pair)
+        elif isinstance(value, list):
+            waiting += ((each, depth + 1) for each in value)
+        elif isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+            raise ValueError(f"it holds half a character: {value[:40]!a}")
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
 
 
 def _remedy(error: json.JSONDecodeError) -> str:

@@ -1,0 +1,153 @@
+"""Read what a file on the command line asks for: a pipe, a configuration or a whole request."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from airflow_merge_provider.capabilities import CAPABILITIES, Capability
+from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
+from airflow_merge_provider.core.pipe.config import LOADS, SOURCES, PipeConfig
+from airflow_merge_provider.core.pipe.files import parse_json, read_content
+from airflow_merge_provider.core.population import DEFAULT_OFFSET, Population, population
+from airflow_merge_provider.yaml_text import parse_yaml
+
+STDIN = "-"
+# As Airflow names its own setting.
+WAREHOUSE = "AIRFLOW__MERGE__WAREHOUSE"
+_RELATIVE = ("./", "../")
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """One job and its configuration; ``request`` is the rest of a whole request, empty for another file."""
+
+    job: str
+    config: dict[str, Any]
+    warehouse: str | None
+    set_initial_offset: Any = DEFAULT_OFFSET
+    request: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def capability(self) -> Capability:
+        """What runs the job."""
+        return CAPABILITIES[self.job]
+
+    def check(self, *, needs_target: bool) -> list[str]:
+        """Check the configuration and the datasets that it names; return the warnings.
+
+        :param needs_target: for a run, which needs places too; without it only names are checked.
+        :raises ConfigError: with every problem.
+        """
+        config = self.capability.config.parse(self.config)
+        references = self.capability.references(config)
+        problems: list[Problem] = []
+        if needs_target and "target" not in references:
+            problems.append(Problem("target", "missing", "is required", "name the dataset to write"))
+        for path, ref in references.items():
+            try:
+                resolve(ref, self.warehouse if needs_target else self.warehouse or "/", at=path)
+            except ConfigError as error:
+                problems += error.problems
+        if problems:
+            raise ConfigError.of(problems)
+        return self.capability.warnings(config)
+
+    def find_population(self) -> Population | None:
+        """Return what the flag of the target depends on."""
+        if self.request:
+            given = self.request.get("population")
+            return None if given is None else Population.model_validate(given)
+        config = self.capability.config.parse(self.config)
+        references = self.capability.references(config)
+        return population(config, references, set_initial_offset=self.set_initial_offset)
+
+
+def read_run_file(file: str, warehouse: str | None = None) -> RunFile:
+    """Read a JSON or YAML file, or standard input; ``warehouse`` is over the one of the file.
+
+    :raises ConfigError: if it cannot be read, or holds something else.
+    """
+    raw = _read_object(file)
+    found = _find_pipe(raw) or raw
+    job, config = _find_job(found)
+    place = find_warehouse(warehouse or found.get("warehouse"))
+    is_request = "config" in raw and "run" in raw
+    offset = found.get("set_initial_offset", DEFAULT_OFFSET)
+    return RunFile(job, _make_absolute(config), place, offset, raw if is_request else {})
+
+
+def find_warehouse(given: Any = None) -> Any:
+    """Return where bare ids lie: as given, else by the environment; a relative path starts here."""
+    place = given or os.environ.get(WAREHOUSE)
+    if not isinstance(place, str) or place.startswith("/") or ":/" in place:
+        return place
+    return str(Path(place).absolute())
+
+
+def absolute_dataset(ref: Any) -> Any:
+    """Return a dataset; a path that begins with a dot starts from the folder of the command."""
+    is_relative = isinstance(ref, str) and ref.startswith(_RELATIVE)
+    return os.path.normpath(Path(ref).absolute()) if is_relative else ref
+
+
+def _read_object(file: str) -> Mapping[str, Any]:
+    try:
+        if file == STDIN:
+            text = sys.stdin.read()
+            content = parse_json(text) if text.lstrip().startswith(("{", "[")) else parse_yaml(text)
+        else:
+            content = read_content(Path(file), parse_yaml)
+    except ConfigError as error:
+        problem = error.problems[0]
+        where = f"{file}: {problem.path}" if problem.path else file
+        raise ConfigError.of([Problem(where, "file", problem.message, problem.hint)]) from None
+    except ValueError as error:
+        raise ConfigError(f"{file}: is neither JSON nor YAML ({error})") from None
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{file}: must hold one object (a pipe, a configuration or a request)")
+    return content
+
+
+def _find_pipe(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Take a pipe apart: its job, its configuration and what its sink says; None for another file."""
+    if "_id" not in raw or not isinstance(raw.get("source"), Mapping):
+        return None
+    beside = {name: raw[name] for name in ("warehouse",) if name in raw}
+    pipe = PipeConfig.parse({name: value for name, value in raw.items() if name not in {"job", *beside}})
+    job, config = pipe.job()
+    return {**beside, "job": job, "config": config, "set_initial_offset": pipe.sink.set_initial_offset}
+
+
+def _find_job(raw: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the job, by its own name or as pipes call it, and its configuration.
+
+    :raises ConfigError: if there is no such job, or the configuration is no object.
+    """
+    word = raw.get("job", "merge_source")
+    known = {**{name: name for name in CAPABILITIES}, **SOURCES}
+    if not isinstance(word, str) or word not in known:
+        hint = did_you_mean(str(word), known) or f"known: {', '.join(known)}"
+        raise ConfigError.of([Problem("job", "unknown", f"unknown job {word!r}", hint)])
+    kind = known[word]
+    job = "merge_load" if kind in LOADS else kind
+    if "config" in raw:
+        if not isinstance(raw["config"], Mapping):
+            raise ConfigError.of([Problem("config", "value", "must be an object")])
+        config = dict(raw["config"])
+    else:
+        inside = {name: value for name, value in raw.items() if name not in {"job", "warehouse"}}
+        config = CAPABILITIES[job].unpack(inside)
+    return job, {**config, "strategy": LOADS[kind]} if kind in LOADS else config
+
+
+def _make_absolute(config: dict[str, Any]) -> dict[str, Any]:
+    changed = {name: absolute_dataset(value) for name, value in config.items()}
+    if isinstance(config.get("inputs"), Mapping):
+        changed["inputs"] = {name: absolute_dataset(value) for name, value in config["inputs"].items()}
+    return changed

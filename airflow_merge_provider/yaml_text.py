@@ -1,0 +1,76 @@
+"""Read YAML as what JSON could say: dates are their ISO texts, keys are texts and come once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from airflow_merge_provider.core.pipe.files import DEPTH_MAX, build_object, require_bounded
+
+_ALIASES_MAX = 100
+# Objects that JSON does not have.
+_FOREIGN = ("binary", "set", "omap", "pairs")
+_PREFIX = "tag:yaml.org,2002:"
+
+
+def parse_yaml(text: str) -> Any:
+    """Return what a YAML text says.
+
+    :raises ValueError: if it is not YAML, says what JSON cannot, names a key twice, or is not bounded.
+    """
+    try:
+        _require_shallow(text)
+        content = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
+    require_bounded(content)
+    return content
+
+
+def _require_shallow(text: str) -> None:
+    """Count levels and aliases before objects are built, which takes a level of the stack for each."""
+    depth = aliases = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        aliases += isinstance(event, yaml.AliasEvent)
+        if depth > DEPTH_MAX:
+            raise ValueError(f"it is nested more than {DEPTH_MAX} deep")
+        if aliases > _ALIASES_MAX:
+            raise ValueError(f"it has more than {_ALIASES_MAX} aliases")
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """A safe loader with the constructors below."""
+
+
+def _build_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
+    given = [(key, value) for key, value in node.value if key.tag != f"{_PREFIX}merge"]
+    built = build_object(
+        (loader.construct_object(key, deep=True), loader.construct_object(value, deep=True))
+        for key, value in given
+    )
+    if len(given) == len(node.value):
+        return built
+    # What a merge key brings is only for keys that are not given.
+    loader.flatten_mapping(node)
+    merged: dict[str, Any] = loader.construct_mapping(node, deep=True)
+    return {**merged, **built}
+
+
+def _build_date(loader: _Loader, node: yaml.ScalarNode) -> str:
+    try:
+        return str(loader.construct_yaml_timestamp(node).isoformat())
+    except ValueError as error:
+        raise ValueError(f"{node.value!r} is no date: {error}") from None
+
+
+def _refuse(_: _Loader, node: yaml.Node) -> Any:
+    kind = node.tag.removeprefix(_PREFIX)
+    raise ValueError(f"line {node.start_mark.line + 1}: a value of type {kind!r} has no meaning here")
+
+
+_Loader.add_constructor(f"{_PREFIX}map", _build_mapping)
+_Loader.add_constructor(f"{_PREFIX}timestamp", _build_date)
+for _name in _FOREIGN:
+    _Loader.add_constructor(f"{_PREFIX}{_name}", _refuse)
