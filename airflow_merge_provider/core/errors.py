@@ -7,6 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+_PROBLEMS_MAX = 20
+_TEXT_MAX = 2000
+# A remedy stands at the end of a text.
+_END = 500
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -36,12 +41,12 @@ class MergeError(Exception):
 
     @classmethod
     def of(cls, problems: Sequence[Problem], found: int | None = None) -> Self:
-        """Make one error of all problems; its first line says the first of them.
+        """Make one error of all problems; its first line says the first of them, the others are bounded.
 
         ``found`` is how many there are, where these are only the first of them.
         """
-        lines = [str(problem) for problem in problems]
-        found = found or len(lines)
+        lines = [_shorten(str(problem)) for problem in problems[:_PROBLEMS_MAX]]
+        found = found or len(problems)
         if found > 1:
             shown = "" if found == len(lines) else f", the first {len(lines)} here"
             lines = [f"{lines[0]} [1 of {found} problems{shown}]", *(f"- {line}" for line in lines[1:])]
@@ -95,6 +100,10 @@ class JobError(MergeError):
 
     code = "job"
     retryable = True
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - _END]} … {text[-_END:]}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

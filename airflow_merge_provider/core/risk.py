@@ -68,8 +68,9 @@ def problems(limit: Any, on_risk: Any) -> list[Problem]:
     """Refuse a limit that is no share, and a word that is no way to go on."""
     found = []
     is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
-    if limit is not None and not (is_number and limit >= 0):
-        found.append(Problem(LIMIT, "value", "must be a number >= 0", "0.2 allows a fifth of the rows"))
+    if limit is not None and not (is_number and 0 <= limit <= 1):
+        hint = "0.2 allows a fifth of the rows"
+        found.append(Problem(LIMIT, "value", "must be a number from 0 to 1", hint))
     if on_risk not in ("fail", "ask"):
         found.append(Problem(ON_RISK, "value", "must be 'fail' or 'ask'"))
     elif on_risk == "ask" and limit is None:

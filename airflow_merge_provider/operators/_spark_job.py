@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 from abc import abstractmethod
@@ -17,7 +18,13 @@ from airflow_merge_provider import lineage
 from airflow_merge_provider.assets import dataset_asset
 from airflow_merge_provider.core import risk
 from airflow_merge_provider.core.dataset import resolve
-from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem, RiskError
+from airflow_merge_provider.core.errors import (
+    ConfigError,
+    MergeError,
+    Problem,
+    RiskError,
+    did_you_mean,
+)
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.population import DEFAULT_OFFSET, OFFSETS, Population, population
 from airflow_merge_provider.core.protocol import Job, JobFailure, JobRequest, RunToken
@@ -28,7 +35,13 @@ from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.hooks.warehouse import find_warehouse
 from airflow_merge_provider.links.merge_report import MergeReportLink
 from airflow_merge_provider.operators import _review
-from airflow_merge_provider.operators._arguments import as_text, assets_in, is_literal, native
+from airflow_merge_provider.operators._arguments import (
+    as_text,
+    assets_in,
+    is_literal,
+    native,
+    own_parameters,
+)
 from airflow_merge_provider.operators._report import REPORT_KEY, event_extra
 
 if TYPE_CHECKING:
@@ -93,6 +106,7 @@ class SparkJobOperator(BaseOperator):
         set_initial_offset: str = DEFAULT_OFFSET,
         **kwargs: Any,
     ) -> None:
+        self._refuse_unknown(kwargs)
         super().__init__(**kwargs)
         self.warehouse = warehouse
         self.spark_conn_id = spark_conn_id
@@ -181,6 +195,22 @@ class SparkJobOperator(BaseOperator):
         offset: Any = self.set_initial_offset
         return population(config, self.references(config), set_initial_offset=offset, marked=marked)
 
+    def _refuse_unknown(self, given: Mapping[str, Any]) -> None:
+        """Refuse arguments that no class has; Airflow's own error names them without a remedy.
+
+        :raises RefusedArgumentsError: with every one of them.
+        """
+        known = own_parameters(type(self), BaseOperator)
+        of_airflow = inspect.signature(BaseOperator.__init__).parameters
+        problems = [
+            Problem(name, "unknown", "there is no such argument", did_you_mean(name, [*known, *of_airflow]))
+            for name in given
+            if name not in of_airflow and not name.startswith("_")
+        ]
+        if problems:
+            message = f"task {given.get('task_id')!r}: {ConfigError.of(problems).message}"
+            raise RefusedArgumentsError(message, problems)
+
     def _declare(self, target: Any, sources: Sequence[Any]) -> None:
         """Check what is literal and name the assets: the last line of a subclass's constructor.
 
@@ -193,7 +223,8 @@ class SparkJobOperator(BaseOperator):
             try:
                 self._checked()
             except ConfigError as error:
-                raise RefusedArgumentsError(error.message, error.problems) from None
+                message = f"task {self.task_id!r}: {error.message}"
+                raise RefusedArgumentsError(message, error.problems) from None
         self.add_inlets([asset for asset in map(self._asset, sources) if asset])
         if self.emit_asset and (asset := self._asset(target)):
             self._target_asset = asset

@@ -50,3 +50,14 @@ def test_only_what_may_pass_is_retried(kind: type[MergeError], retryable: bool) 
 def test_a_near_word_is_hinted_at(word: str, hint: str) -> None:
     """A hint names the nearest known word, and is empty when none is near."""
     assert did_you_mean(word, ["target", "datasets"]) == hint
+
+
+def test_an_error_is_bounded():
+    """Twenty problems of two thousand characters, with the remedy of each."""
+    error = ConfigError.of([Problem("here", "value", "x" * 10_000, "this helps")] * 30)
+
+    lines = error.message.splitlines()
+    assert len(lines) == 20
+    assert lines[0].endswith("(this helps) [1 of 30 problems, the first 20 here]")
+    assert max(map(len, lines)) < 2100
+    assert len(error.problems) == 30

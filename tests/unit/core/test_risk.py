@@ -69,6 +69,8 @@ def test_the_error_crosses_the_process_with_its_report():
     ("limit", "on_risk", "paths"),
     [
         (-0.1, "fail", ["max_change_ratio"]),
+        (20, "fail", ["max_change_ratio"]),
+        (float("nan"), "fail", ["max_change_ratio"]),
         (True, "fail", ["max_change_ratio"]),
         ("much", "stop", ["max_change_ratio", "on_risk"]),
         (None, "ask", ["on_risk"]),

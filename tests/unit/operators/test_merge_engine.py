@@ -41,6 +41,18 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time():
     }
 
 
+def test_an_error_names_the_task_and_the_argument_that_was_meant():
+    """An import error shows a file with many tasks: this is the line that its author reads."""
+    with pytest.raises(ConfigError, match=r"\Atask 'fold': merge_engin: .*did you mean 'merge_engine'\?\)\Z"):
+        fold(merge_engin="aggregation")
+    with pytest.raises(
+        ConfigError, match=r"\Atask 'fold': retrys: there is no .*\(did you mean 'retries'\?\)"
+    ):
+        fold(retrys=3)
+    with pytest.raises(ConfigError, match=r"\Atask 'fold': incremental: "):
+        fold(incremental="maybe")
+
+
 def test_a_setting_without_effect_is_refused():
     """Where Spark runs is said by the connection: among the settings it would be ignored in silence."""
     with pytest.raises(ConfigError, match=r"conf\['spark.master'\]: has no effect .*the connection says"):

@@ -66,7 +66,7 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time():
 @pytest.mark.parametrize("name", ["preserve_null_values", "equality_set"])
 def test_an_argument_that_does_not_exist_is_refused(name):
     """An argument without effect would be a promise not kept."""
-    with pytest.raises(TypeError, match=name):
+    with pytest.raises(ConfigError, match=f"{name}: there is no such argument"):
         merge(**{name: True})
 
 
