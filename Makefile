@@ -3,7 +3,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo ui test test-e2e quick lint docs fix bench clean
+.PHONY: help install demo ui test test-e2e quick lint docs fix bench campaign clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13,$(shell $(name) -c \
 	'import sys; 0x30b <= sys.hexversion >> 16 < 0x30e and print("$(name)")' 2>/dev/null)))
@@ -12,6 +12,7 @@ STAMP := .venv/installed
 ARGS ?=
 WORKERS ?= 2
 BENCH ?= merge_source_first_run
+MINUTES ?= 5
 # A file's tests stay in one process, which may have one Spark; files that take long come first.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -69,6 +70,9 @@ fix: $(STAMP)  ## Mend what can be mended by a program
 
 bench: $(STAMP)  ## Measure a job against another solution of its task (BENCH=merge_source_first_run)
 	$(BIN)/python -m benchmarks.$(BENCH) $(ARGS)
+
+campaign: $(STAMP)  ## Try what nobody would write, for some minutes (MINUTES=5); seeds of failures are printed
+	$(BIN)/python -m tests.campaigns --minutes $(MINUTES) $(ARGS)
 
 clean:  ## Remove what make demo made, so that it starts afresh
 	rm -rf .demo

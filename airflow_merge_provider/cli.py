@@ -31,10 +31,10 @@ from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResu
 from airflow_merge_provider.core.report import truncate_report
 from airflow_merge_provider.core.report_schema import build_report_schema
 from airflow_merge_provider.core.spark_conf import find_misplaced
-from airflow_merge_provider.delta_target import owner
-from airflow_merge_provider.explain import explain, explain_between
+from airflow_merge_provider.explain.merge_engine import explain_key
+from airflow_merge_provider.explain.merge_source import explain, explain_between
+from airflow_merge_provider.explain.target import owner
 from airflow_merge_provider.launch import LOCAL, make_archive, run_job, serve
-from airflow_merge_provider.replay import explain_key
 from airflow_merge_provider.run_file import (
     STDIN,
     WAREHOUSE,

@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from airflow_merge_provider.core.pipe.files import DEPTH_MAX, build_object, require_bounded
+from airflow_merge_provider.core.model import DEPTH_MAX, require_plain
+from airflow_merge_provider.core.pipe.files import build_object
 
 _ALIASES_MAX = 100
 # Objects that JSON does not have.
@@ -17,14 +18,15 @@ _PREFIX = "tag:yaml.org,2002:"
 def parse_yaml(text: str) -> Any:
     """Return what a YAML text says.
 
-    :raises ValueError: if it is not YAML, says what JSON cannot, names a key twice, or is not bounded.
+    :raises ValueError: if it is not YAML, says what JSON cannot, or names a key twice.
+    :raises ConfigError: if it is not bounded.
     """
     try:
         _require_shallow(text)
         content = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from None
-    require_bounded(content)
+    require_plain(content)
     return content
 
 

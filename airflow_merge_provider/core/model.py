@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import datetime as dt
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -12,6 +15,10 @@ from pydantic_core import ErrorDetails
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
 
 _STRICT = ConfigDict(strict=True)
+# Programs write configurations too: what they hold is bounded before anything walks through it.
+DEPTH_MAX = 100
+VALUES_MAX = 100_000
+_PLAIN = (bool, int, float, str, Decimal, dt.date, dt.time, dt.timedelta)
 
 # pydantic's voice, in our words; every other type of error keeps pydantic's message.
 _WORDS = {
@@ -45,6 +52,7 @@ class Config(BaseModel):
 
         :raises ConfigError: with every problem of the fields and of the rules between them.
         """
+        require_plain(raw)
         try:
             config = cls.model_validate(raw)
         except ValidationError as error:
@@ -84,6 +92,50 @@ class Config(BaseModel):
         if kind == "literal_error":
             return Problem(path, "value", f"must be {detail['ctx']['expected']}")
         return Problem(path, "value", _WORDS.get(kind, detail["msg"]))
+
+
+def require_plain(content: Any) -> None:
+    """Refuse what is no text, number, boolean, date, list or object, and what is not bounded.
+
+    :raises ConfigError: if there is such a value, at its path.
+    """
+    waiting: list[tuple[Any, tuple[int | str, ...]]] = [(content, ())]
+    seen = 0
+    while waiting:
+        value, loc = waiting.pop()
+        seen += 1
+        if seen > VALUES_MAX:
+            raise _refused((), f"there are more than {VALUES_MAX} values, those of aliases included")
+        if len(loc) > DEPTH_MAX:
+            raise _refused(loc[:1], f"is nested more than {DEPTH_MAX} deep")
+        if isinstance(value, Mapping):
+            odd = [name for name in value if not isinstance(name, str) or _is_cut(name)]
+            if odd:
+                raise _refused(loc, f"the key {odd[0]!a} is no text")
+            waiting += [(each, (*loc, name)) for name, each in value.items()]
+        elif isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+            waiting += [(each, (*loc, place)) for place, each in enumerate(value)]
+        else:
+            _require_scalar(value, loc)
+
+
+def _require_scalar(value: Any, loc: tuple[int | str, ...]) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _refused(loc, f"{value} is no number that can be written down")
+    if isinstance(value, str) and _is_cut(value):
+        raise _refused(loc, f"holds half a character: {value[:40]!a}")
+    if value is not None and not isinstance(value, _PLAIN):
+        hint = "write a text, a number, a boolean, a list or an object"
+        raise _refused(loc, f"a value of type {type(value).__name__!r} has no meaning here", hint)
+
+
+def _is_cut(text: str) -> bool:
+    """Tell whether a text has half of a character of two halves, which cannot be written down."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _refused(loc: tuple[int | str, ...], message: str, hint: str = "") -> ConfigError:
+    return ConfigError.of([Problem(path_of(loc), "value", message, hint)])
 
 
 def path_of(loc: tuple[int | str, ...]) -> str:

@@ -61,6 +61,9 @@ def output(asked: ParsedOptions) -> Schema | None:
     chosen, _ = columns(asked)
     if chosen is None or any(asked.schema(stage) is None for stage in asked.stages):
         return None
+    if any(column.stage not in asked.stages for column in chosen):
+        # The inputs themselves are wrong, which is said elsewhere.
+        return None
     inputs = {(stage, field.name): field for stage in asked.stages for field in asked.schema(stage) or ()}
     found = []
     for column in chosen:

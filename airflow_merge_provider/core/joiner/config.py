@@ -14,7 +14,7 @@ from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mea
 from airflow_merge_provider.core.joiner import avro, checks, option_parsing, schema
 from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions, Spelling
 from airflow_merge_provider.core.joiner.schema import Schemas
-from airflow_merge_provider.core.model import Config
+from airflow_merge_provider.core.model import Config, require_plain
 
 
 def _read(reader: Callable[[Any], Any], written_as: Any) -> BeforeValidator:
@@ -157,6 +157,7 @@ class JoinerConfig(Config):
         cls, raw: Mapping[str, Any], schemas: Schemas | None
     ) -> tuple[ParsedOptions, Self | None, list[Problem]]:
         """Check every property by itself."""
+        require_plain(raw)
         spelling = Spelling(raw, cls.model_fields)
         given = spelling.fields(raw)
         found = [

@@ -80,11 +80,14 @@ def _span(value: Any) -> timedelta | None:
     """Read a span of time: a number of days, or a text such as ``12 hours``; 0 is none."""
     if value is None or isinstance(value, timedelta):
         return value or None
-    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-        return timedelta(days=value) or None
-    found = _SPAN.match(value.strip().lower()) if isinstance(value, str) else None
-    if found is not None:
-        return timedelta(**{f"{found[2]}s": float(found[1])}) or None
+    number, unit = value, "day"
+    if isinstance(value, str) and (found := _SPAN.match(value.strip().lower())):
+        number, unit = float(found[1]), found[2]
+    if isinstance(number, int | float) and not isinstance(number, bool) and number >= 0:
+        try:
+            return timedelta(**{f"{unit}s": number}) or None
+        except OverflowError:
+            raise ValueError(f"{value!r} is longer than a calendar") from None
     if isinstance(value, str) and value.strip() == "0":
         return None
     raise ValueError(f"must be a number of days, or a text such as '12 hours', not {value!r}")

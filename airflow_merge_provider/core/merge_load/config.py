@@ -15,6 +15,7 @@ from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.keyed import DeleteInsertConfig, UpsertConfig
 from airflow_merge_provider.core.merge_load.load import LoadConfig
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
+from airflow_merge_provider.core.model import require_plain
 
 _Strategy = type[DeleteInsertConfig] | type[UpsertConfig] | type[Scd2Config] | type[Scd2CheckConfig]
 STRATEGIES: dict[str, _Strategy] = {
@@ -44,6 +45,7 @@ def load_config(raw: Mapping[str, Any]) -> AnyConfig:
 
     :raises ConfigError: with every problem.
     """
+    require_plain(raw)
     strategy = raw.get("strategy", "delete-insert")
     if not isinstance(strategy, str) or strategy not in STRATEGIES:
         hint = did_you_mean(str(strategy), STRATEGIES) or f"known: {', '.join(STRATEGIES)}"

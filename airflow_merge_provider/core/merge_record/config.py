@@ -90,7 +90,7 @@ def _schema(value: Any) -> Any:
 
 
 def _attribute_sources(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not set(value) <= set(_SOURCES):
+    if not isinstance(value, list | tuple) or not all(each in _SOURCES for each in value):
         raise ValueError(f"must be a list of {', '.join(_SOURCES)}")
     return tuple(value)
 
@@ -107,7 +107,7 @@ def _names(value: Any) -> dict[str, str] | None:
 
 
 def _arrival_order(value: Any) -> str:
-    if value in {"modified", "path"} or (
+    if value in ("modified", "path") or (
         isinstance(value, str) and value.removeprefix("attribute:") not in {"", value}
     ):
         return str(value)

@@ -120,7 +120,7 @@ class PipeConfig(Config):
     @classmethod
     def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
         kind = known.get("source", {}).get("type", "merge")
-        if kind not in SOURCES:
+        if not isinstance(kind, str) or kind not in SOURCES:
             hint = did_you_mean(str(kind), SOURCES) or f"known: {', '.join(SOURCES)}"
             yield Problem("source.type", "unknown", f"unknown source {kind!r}", hint)
         pump = known.get("pump")

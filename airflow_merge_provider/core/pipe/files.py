@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from airflow_merge_provider.core.errors import ConfigError, Problem
+from airflow_merge_provider.core.model import DEPTH_MAX, require_plain
 
 SUFFIXES = (".json", ".yaml", ".yml")
 BYTES_MAX = 10 << 20
-DEPTH_MAX = 100
-VALUES_MAX = 100_000
 
 
 def read_pipes(file: Path, parse_yaml: Callable[[str], Any]) -> list[tuple[str, Mapping[str, Any]]]:
@@ -60,13 +59,14 @@ def read_content(file: Path, parse_yaml: Callable[[str], Any]) -> Any:
 def parse_json(text: str) -> Any:
     """Return what a JSON text says.
 
-    :raises ValueError: if it is not JSON, names a key twice, or is not bounded.
+    :raises ValueError: if it is not JSON, or names a key twice.
+    :raises ConfigError: if it is not bounded.
     """
     try:
         content = json.loads(text, object_pairs_hook=build_object, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError(f"it is nested more than {DEPTH_MAX} deep") from None
-    require_bounded(content)
+    require_plain(content)
     return content
 
 
@@ -83,27 +83,6 @@ def build_object(pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
             raise ValueError(f"the key {name!r} comes twice in one object: keep one of them")
         built[name] = value
     return built
-
-
-def require_bounded(content: Any) -> None:
-    """Refuse what would take a program that walks through it too long, or cannot be written down.
-
-    :raises ValueError: if it is nested too deeply, has too many values, or holds half a character.
-    """
-    waiting, seen = [(content, 0)], 0
-    while waiting:
-        value, depth = waiting.pop()
-        seen += 1
-        if depth > DEPTH_MAX:
-            raise ValueError(f"it is nested more than {DEPTH_MAX} deep")
-        if seen > VALUES_MAX:
-            raise ValueError(f"it has more than {VALUES_MAX} values, those of aliases included")
-        if isinstance(value, Mapping):
-            waiting += ((each, depth + 1) for pair in value.items() for each in pair)
-        elif isinstance(value, list):
-            waiting += ((each, depth + 1) for each in value)
-        elif isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
-            raise ValueError(f"it holds half a character: {value[:40]!a}")
 
 
 def _refuse_constant(word: str) -> NoReturn:

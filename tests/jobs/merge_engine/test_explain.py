@@ -9,7 +9,7 @@ import pytest
 
 from airflow_merge_provider.cli import main
 from airflow_merge_provider.core.errors import ConfigError, DataError
-from airflow_merge_provider.replay import explain_key
+from airflow_merge_provider.explain.merge_engine import explain_key
 from tests.jobs.merge_engine.conftest import MakeStream
 
 

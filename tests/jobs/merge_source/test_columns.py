@@ -12,7 +12,7 @@ import pytest
 from deltalake import write_deltalake
 
 from airflow_merge_provider.core.errors import DataError
-from airflow_merge_provider.explain import explain
+from airflow_merge_provider.explain.merge_source import explain
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import Pipe, table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_merge_provider.explain import links as links_on_disk
+from airflow_merge_provider.explain.merge_source import links as links_on_disk
 from airflow_merge_provider.jobs.merge_source.links import links
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import table

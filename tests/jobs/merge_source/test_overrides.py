@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_merge_provider.core.errors import DataError
-from airflow_merge_provider.explain import explain
+from airflow_merge_provider.explain.merge_source import explain
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import Pipe, table
 from tests.jobs.merge_source.test_changes import said

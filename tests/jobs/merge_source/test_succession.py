@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from deltalake import write_deltalake
 
-from airflow_merge_provider.explain import explain
+from airflow_merge_provider.explain.merge_source import explain
 from tests.jobs.delta_log import commits
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import Pipe, table

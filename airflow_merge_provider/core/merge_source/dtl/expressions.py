@@ -136,6 +136,11 @@ def _parse(raw: Any, aliases: Collection[str], *, in_items: bool) -> Expression:
         return _parse_text(raw, aliases, in_items=in_items)
     if isinstance(raw, list | tuple):
         return _parse_call(list(raw), aliases, in_items=in_items)
+    try:
+        json.dumps(raw)
+    except TypeError as error:
+        hint = "write a date as '~t2024-01-31', another value as a text"
+        raise ExpressionError(f"{raw!r} cannot stand in a rule: {error}", hint) from None
     return Constant(raw)
 
 

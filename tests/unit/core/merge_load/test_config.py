@@ -115,7 +115,7 @@ def test_a_check_needs_no_more_than_the_history():
     assert "source_filter" in problems({"strategy": "scd2-check", "target": "t", "source_filter": "a = 1"})
 
 
-@pytest.mark.parametrize("form", ["", "soon", "12:30", True, [], "P1D", float("inf")])
+@pytest.mark.parametrize("form", ["", "soon", "12:30", True, [], "P1D", 10**30])
 def test_what_is_no_moment_is_refused(form):
     """A time of day alone would be another one tomorrow."""
     assert "is no moment" in problems({**SCD2, "boundary_timestamp": form})["boundary_timestamp"].message

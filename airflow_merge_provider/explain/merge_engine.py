@@ -22,7 +22,7 @@ from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.merge_engine.trace import Trace, traced
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
 from airflow_merge_provider.core.table_history import HistoryEntry, trace_lineage
-from airflow_merge_provider.delta_target import opened
+from airflow_merge_provider.explain.target import opened
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -15,7 +15,7 @@ from airflow_merge_provider.core.merge_source.explanation import (
     linked,
     unknown_output,
 )
-from airflow_merge_provider.delta_target import opened
+from airflow_merge_provider.explain.target import opened
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -11,7 +11,7 @@ from deltalake import write_deltalake
 from airflow_merge_provider import cli
 from airflow_merge_provider.core.errors import ConfigError, DataError
 from airflow_merge_provider.core.merge_source.chain import Link, Named
-from airflow_merge_provider.explain import explain, explain_between, links
+from airflow_merge_provider.explain.merge_source import explain, explain_between, links
 
 KEY = pa.struct({"rule": pa.string(), "side": pa.string(), "value": pa.string()})
 MEMBER = pa.struct({"dataset": pa.string(), "id": pa.string(), "hash": pa.int64(), "keys": pa.list_(KEY)})

@@ -1,0 +1,48 @@
+"""Run campaigns for some minutes: ``python -m tests.campaigns --minutes 5 [--seed N]``.
+
+Each round has a seed of its own, which is printed with what failed. The exit code is 1 if anything did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from airflow_merge_provider.capabilities import CAPABILITIES
+from tests.campaigns.configurations import Tally, try_configurations
+from tests.campaigns.pipe_files import NAME, try_pipe_files
+
+_ROUND = 500
+
+
+def main() -> int:
+    """Run the campaigns, and print what they found."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=5, help="how long (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of the first round (%(default)s)")
+    options = parser.parse_args()
+    end, seed, tally = time.monotonic() + 60 * options.minutes, options.seed, Tally()
+    logging.disable()
+    while time.monotonic() < end:
+        for capability in CAPABILITIES:
+            try_configurations(capability, seed, _ROUND, tally)
+        with TemporaryDirectory() as folder:
+            try_pipe_files(Path(folder) / "pipes", seed, _ROUND, tally)
+        seed += 1
+    print(f"seeds {options.seed} to {seed - 1}:")
+    for name in (*CAPABILITIES, NAME):
+        print(f"  {name}: {tally.accepted[name]} accepted, {tally.refused[name]} refused")
+    print(f"  {len(tally.failed)} failed")
+    for line in tally.failed[:20]:
+        print(f"    {line[:2000]}")
+    return 1 if tally.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""Short campaigns over what people and programs write; ``make campaign`` runs long ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_merge_provider.capabilities import CAPABILITIES
+from tests.campaigns.configurations import Tally, try_configurations
+from tests.campaigns.pipe_files import NAME, try_pipe_files
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_no_configuration_ends_in_a_traceback(capability: str) -> None:
+    """Some are accepted, most are refused, none fails."""
+    tally = Tally()
+
+    try_configurations(capability, 1, 600, tally)
+
+    assert tally.failed == []
+    assert tally.accepted[capability] > 30
+    assert tally.refused[capability] > 100
+
+
+def test_no_pipe_file_stops_a_folder(tmp_path: Path) -> None:
+    """Each becomes DAGs, of the pipe or of what is wrong with it."""
+    tally = Tally()
+
+    try_pipe_files(tmp_path / "pipes", 1, 300, tally)
+
+    assert tally.failed == []
+    assert tally.accepted[NAME] > 50
+    assert tally.refused[NAME] > 50
