@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import shutil
 import sys
@@ -31,6 +32,7 @@ GOALS = {
     "scd2": {"ours / DuckDB": 1.25, "ours / textbook": 0.25, "ours, changes / ours": 0.4},
     "by key": {"ours / delta-rs": 1.5, "delete-insert / delta-rs": 1.5, "insert-only / ours": 0.6},
 }
+_RUNS = itertools.count(1)
 _DAYS = ("2024-01-01", "2024-01-02", "2024-01-03")
 
 
@@ -148,7 +150,8 @@ def _load(spark: SparkSession, folder: Path, config: Mapping[str, Any]) -> Mappi
     request = JobRequest(
         job="merge_load",
         config=dict(config),
-        run=RunToken(dag_id="benchmark", run_id="1", task_id="load"),
+        # A load with the name of another would be taken for a retry of it, which the copied table tells.
+        run=RunToken(dag_id="benchmark", run_id=str(next(_RUNS)), task_id="load"),
         warehouse=str(folder),
         started_at=0,
     )
