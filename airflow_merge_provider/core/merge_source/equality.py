@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from airflow_merge_provider.core.errors import Problem, did_you_mean
 from airflow_merge_provider.core.merge_source.dtl.expressions import (
     Expression,
     ExpressionError,
     foreign_words,
+    list_properties,
     parse,
     references,
     source,
     text,
 )
+
+_COLUMNS_MAX = 20
 
 
 class RuleSettings(Protocol):
@@ -107,6 +111,27 @@ def repeated_rules(rules: Sequence[Rule]) -> Iterator[Rule]:
         if order in seen:
             yield rule
         seen.add(order)
+
+
+def find_unknown_columns(
+    rules: Sequence[Rule], columns: Mapping[int, Collection[str]], names: Sequence[str]
+) -> Iterator[Problem]:
+    """Yield a problem for every column of a rule that its dataset does not have: nothing would match.
+
+    :param columns: those of the datasets whose columns are known, by their offsets.
+    :param names: the datasets by their offsets.
+    """
+    read: dict[tuple[int, str], Rule] = {}
+    for rule in rules:
+        for each in (rule.left, rule.right):
+            for name in list_properties(each.expression):
+                read.setdefault((each.dataset, name), rule)
+    for (offset, name), rule in read.items():
+        known = columns.get(offset)
+        if known is not None and name not in known:
+            hint = did_you_mean(name, known) or f"it has: {', '.join(sorted(known)[:_COLUMNS_MAX])}"
+            message = f"{rule.text}: dataset {names[offset]!r} has no column {name!r}"
+            yield Problem("equality", "unknown-column", message, hint)
 
 
 def aliases_of(datasets: Sequence[str]) -> dict[str, int]:

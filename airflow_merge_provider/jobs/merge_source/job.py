@@ -228,6 +228,7 @@ class _Merge(JobRun):
             everything=everything,
             same_rules=same_rules,
             next_stable=last.newest_state.get("next_stable") or state.get("next_stable") or 0,
+            entities=(find_totals(state) or {}).get("entities"),
         )
 
     def _plan_settings(self, entities: int) -> dict[str, str]:

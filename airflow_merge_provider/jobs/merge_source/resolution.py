@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.errors import DataError, JobError, Problem
+from airflow_merge_provider.core.errors import DataError, JobError, Problem, did_you_mean
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.equality import Rule, planned_rules
+from airflow_merge_provider.core.merge_source.equality import Rule, find_unknown_columns, planned_rules
 from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, count_records, read_dataset
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult, cluster_entities
@@ -22,7 +22,12 @@ from airflow_merge_provider.jobs.merge_source.cluster.components_distributed imp
     build_key_rows,
     connect_distributed,
 )
-from airflow_merge_provider.jobs.merge_source.cluster.quarantine import find_quarantined_keys, list_warnings
+from airflow_merge_provider.jobs.merge_source.cluster.quarantine import (
+    find_quarantined_keys,
+    find_swallowing,
+    list_unlinked,
+    list_warnings,
+)
 from airflow_merge_provider.jobs.merge_source.diff.comparison import (
     ComparedClusters,
     compare_clusters,
@@ -54,6 +59,7 @@ _KEYS_ON_DRIVER_MAX = 30_000_000
 _SEEDS = range(5)
 # A target of so many outputs is read as fast as it is searched.
 _FULL_READ_MAX_ROWS = 20_000
+_COLUMNS_MAX = 20
 NO_OVERRIDES = Overrides()
 ClusteringT_co = TypeVar("ClusteringT_co", bound=ClusteringResult, covariant=True)
 
@@ -141,6 +147,7 @@ def resolve_entities(
 
     with progress.step("open sources"):
         sources = [see(read_dataset(spark, each), offsets[each.dataset.id]) for each in pinned]
+        _check_columns(sources, config)
         if config.change_detection == "sequence":
             _check_places(sources)
         if config.change_detection == "change_feed":
@@ -161,6 +168,21 @@ def resolve_entities(
             collisions.append(f"two values have one hash with seed {seed}: all were hashed again")
             progress.say(collisions[-1])
     raise JobError(f"hashes collided with {len(_SEEDS)} seeds in a row: report this with the datasets")
+
+
+def _check_columns(sources: Sequence[Source], config: MergeSourceConfig) -> None:
+    """Refuse rules on columns that are not there, where entities have columns."""
+    columns = {each.offset: each.columns for each in sources if each.properties is not None}
+    problems = list(find_unknown_columns(planned_rules(config), columns, config.dataset_ids))
+    named = {"sequence_column": config.sequence_column, "deleted_column": config.deleted_column}
+    for argument, name in named.items():
+        is_default = name == type(config).model_fields[argument].default
+        known = sorted({each for some in columns.values() for each in some})
+        if not is_default and len(columns) == len(sources) > 0 and name not in known:
+            hint = did_you_mean(name, known) or f"they have: {', '.join(known[:_COLUMNS_MAX])}"
+            problems.append(Problem(argument, "unknown-column", f"no dataset has a column {name!r}", hint))
+    if problems:
+        raise DataError.of(problems)
 
 
 def _check_places(sources: Sequence[Source]) -> None:
@@ -204,6 +226,11 @@ def _scan_and_cluster(
         else:
             found = compare_clusters(read, past, before, rules, config, solve)
         said = [each.reading.why for each in read if each.reading.why]
+        entities = max(before.entities or 0 if before else 0, len(found.assignment.graph.hashes))
+        said = [*find_swallowing(found.link_statistics, found.assignment.graph, entities, texts, seed), *said]
+        if before is None or before.everything:
+            filled = {each.reading.source.offset for each in read if len(each.entities.hashes)}
+            said += list_unlinked(found.link_statistics, planned_rules(config), filled)
         said += list_warnings(found.link_statistics, texts, seed)
     positions = dict(before.positions) if before else {}
     positions |= {each.reading.source.name: each.position for each in read if each.position is not None}

@@ -97,6 +97,12 @@ def references(expression: Expression) -> frozenset[str]:
     )
 
 
+def list_properties(expression: Expression) -> list[str]:
+    """Return the properties of entities that an expression reads, each once, in their order."""
+    paths = (part for part in _parts(expression) if isinstance(part, Path) and part.alias != CURRENT)
+    return list(dict.fromkeys(path.elements[0] for path in paths if path.elements))
+
+
 def calls(expression: Expression, name: str) -> bool:
     """Tell whether a function is called anywhere in an expression."""
     return any(isinstance(part, Call) and part.name == name for part in _parts(expression))

@@ -84,6 +84,11 @@ class LinkStatistics:
         self.largest += _describe_keys(meeting, _mark_largest(np.where(shared, each, 0)), each)
         return shared
 
+    @property
+    def unlinked(self) -> list[str]:
+        """The rules by which no two entities meet."""
+        return [linked.rule.text for linked in self._rules if not linked.pairs]
+
     def findings(self, graph: EntityGraph, names: Sequence[str]) -> dict[str, Any]:
         """Tell of each rule how many pairs of entities it links, and how many clusters rest on it alone.
 

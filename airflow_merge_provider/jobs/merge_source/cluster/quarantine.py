@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 
 import pyarrow as pa
@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame, functions as F
 
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.equality import Rule
+from airflow_merge_provider.core.merge_source.explanation import readable
 from airflow_merge_provider.core.merge_source.refusals import Hub
 from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import (
     FanoutKey,
@@ -24,6 +26,8 @@ from airflow_merge_provider.jobs.spark.staging import stage_table
 QUARANTINE = "quarantine"
 _EMPTY_TEXT_MAX_ENTITIES = 1000
 _EMPTY = "s:"
+# A cluster of more entities than both is more likely a mistake than one thing.
+_SWALLOWED_MIN, _SWALLOWED_SHARE = 100, 0.01
 _SCHEMA = pa.schema({
     "rule": pa.string(), "key": pa.string(), "entities": pa.int64(), "sample": pa.list_(pa.string()),
 })  # fmt: skip
@@ -70,6 +74,47 @@ def list_warnings(
         f"the empty text links {hub.entities} entities by {hub.rule.text}: keep it out with filter"
         for hub in many
         if hub.hashed == empty
+    ]
+
+
+def find_swallowing(
+    link_statistics: LinkStatistics,
+    graph: EntityGraph,
+    entities: int,
+    opened: Sequence[tuple[Source, SourceKeys]],
+    seed: int,
+) -> list[str]:
+    """Say that one cluster holds a great share of all entities, and by which rule and value.
+
+    One more pass over the sources finds the text of that value, and only where there is such a cluster.
+    """
+    size = int(graph.sizes.max()) if graph.count else 0
+    if size <= max(_SWALLOWED_MIN, _SWALLOWED_SHARE * entities):
+        return []
+    cluster = int(graph.sizes.argmax())
+    inside = [hub for hub in link_statistics.largest if graph.clusters[hub.holders[0]] == cluster]
+    worst = max(inside, key=lambda hub: hub.entities, default=None)
+    if worst is None:
+        by = "by a chain of values that few entities share each"
+    else:
+        text = _find_texts([worst], opened, seed).get(worst.hashed)
+        value = "one value" if text is None else readable(text)
+        by = f"{worst.entities} of them by {value} in {worst.rule.text}"
+    share = f"{size} of {entities} entities ({size / entities:.0%})"
+    return [f"one cluster holds {share}, {by}: keep such values out with filter, or set max_key_fanout"]
+
+
+def list_unlinked(
+    link_statistics: LinkStatistics, rules: Sequence[Rule], filled: Collection[int]
+) -> list[str]:
+    """Say which rules link nothing, though all entities were looked at.
+
+    :param filled: the offsets of datasets that have entities.
+    """
+    return [
+        f"the rule {rule.text} links nothing: look whether both sides hold the same values"
+        for rule in rules
+        if rule.text in link_statistics.unlinked and {rule.left.dataset, rule.right.dataset} <= set(filled)
     ]
 
 

@@ -29,7 +29,8 @@ class PreviousScan:
 
     ``positions`` are by the names of datasets; with ``everything`` they and the ``offsets`` are not used.
     ``evaluated`` names the datasets whose keys Spark's own expressions could not tell. ``outputs`` is about
-    how many rows there are, None if unknown; ``next_stable`` is the first stable id that is free.
+    how many rows there are and ``entities`` how many entities, None if unknown; ``next_stable`` is the first
+    stable id that is free.
     """
 
     rows: DataFrame
@@ -40,6 +41,7 @@ class PreviousScan:
     everything: bool
     same_rules: bool
     next_stable: int = 0
+    entities: int | None = None
 
 
 def plan_scan(

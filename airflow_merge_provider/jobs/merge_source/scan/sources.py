@@ -33,6 +33,7 @@ ENTITY = "entity"
 # The columns that every opened source has; no property can be called so.
 ID, DELETED, OWN_IDS, OWN_REPLACED = "__merge_id", "__merge_deleted", "__merge_ids", "__merge_replaced"
 CONTENT, TEXT = "__merge_content", "__merge_text"
+_OWN = "__merge_"
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _TIMES = (DateType, TimestampType, TimestampNTZType)
 # What targets of merge sources have beside properties, so that one can be merged again.
@@ -54,6 +55,11 @@ class Source:
     properties: Mapping[str, DataType] | None
     sequence: str | None
     several: bool = False
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that the table itself has."""
+        return [name for name in self.frame.columns if not name.startswith(_OWN)]
 
     def latest(self) -> Source:
         """Keep the last version of every entity; versions that tie are all kept, for the caller to refuse."""

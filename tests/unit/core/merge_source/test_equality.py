@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.equality import planned_rules, rules_of
+from airflow_merge_provider.core.merge_source.equality import find_unknown_columns, planned_rules, rules_of
 from airflow_merge_provider.core.merge_source.fingerprint import signature
 
 SIDES = st.sampled_from(["a.x", "a.y", "b.x", "b.'x'", "c.x", ["lower", "c.x"]])
@@ -82,3 +82,21 @@ def test_the_signature_knows_what_changes_results() -> None:
         config(id_column="key"),
     ]
     assert len({plain, *map(signature, others)}) == len(others) + 1
+
+
+def test_columns_that_datasets_do_not_have_are_found() -> None:
+    """Each once, also inside functions; items of lists and datasets without columns have none."""
+    rules = rules_of(
+        config(
+            equality=[
+                ["eq", ["concat", "a.x", "a.y.z"], "b.x"],
+                ["eq", ["filter", ["eq", "_.kind", 1], "a.xs"], "b.q"],
+                ["eq", "a.y", "b.x"],
+            ],
+        )
+    )
+
+    found = list(find_unknown_columns(rules, {0: ["x", "xs"]}, ["A", "B", "C"]))
+
+    assert [problem.message.rpartition(": ")[2] for problem in found] == ["dataset 'A' has no column 'y'"]
+    assert list(find_unknown_columns(rules, {}, ["A", "B", "C"])) == []

@@ -1,0 +1,88 @@
+"""Mistakes of a configuration that its data gives away: what is refused, and what is warned of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider.core.errors import DataError
+from tests.jobs.merge_source.conftest import MakePipe
+from tests.jobs.merge_source.pipe import table
+
+ONE = table({"_id": ["a1"], "mail": ["m"], "phone": ["p"], "_updated": [1]})
+OTHER = table({"_id": ["b1"], "mail": ["m"], "_updated": [1]})
+
+
+def test_a_rule_on_a_column_that_does_not_exist_is_refused(memory_pipe: MakePipe) -> None:
+    """Every such column, with a near name; nothing is written, as nothing would match."""
+    rules = [["eq", ["lower", "a.mial"], "b.mail"], ["eq", "a.phone", "b.phone"], ["eq", "a._id", "b._id"]]
+    made = memory_pipe("AB", equality=rules)
+    made.write("A", ONE)
+    made.write("B", OTHER)
+
+    with pytest.raises(DataError) as refused:
+        made.run()
+
+    first, second = refused.value.problems
+    assert first.message == "lower(a.mial) = b.mail: dataset 'A' has no column 'mial'"
+    assert first.hint == "did you mean 'mail'?"
+    assert second.message.endswith("dataset 'B' has no column 'phone'")
+    assert made.version() is None
+
+
+@pytest.mark.parametrize("argument", ["sequence_column", "deleted_column"])
+def test_a_column_that_no_dataset_has_is_refused(memory_pipe: MakePipe, argument: str) -> None:
+    """One dataset may lack it, as long as another one has it."""
+    made = memory_pipe("AB", equality=[["eq", "a.mail", "b.mail"]], **{argument: "_upd"})
+    made.write("A", ONE)
+    made.write("B", OTHER)
+
+    with pytest.raises(DataError, match=f"{argument}: no dataset has a column '_upd'"):
+        made.run()
+
+
+def test_entities_without_columns_may_lack_a_property(memory_pipe: MakePipe) -> None:
+    """In JSON a property is there or not; a rule that links nothing is told of."""
+    made = memory_pipe("AB", equality=[["eq", "a.mial", "b.mail"]])
+    made.write_json("A", [{"_id": "a1", "mail": "m"}])
+    made.write_json("B", [{"_id": "b1", "mail": "m"}])
+
+    report = made.run(entity_column="entity")
+
+    rule = "the rule a.mial = b.mail links nothing: look whether both sides hold the same values"
+    assert report["warnings"] == [rule]
+
+
+def test_a_rule_without_entities_on_one_side_is_not_told_of(memory_pipe: MakePipe) -> None:
+    """Nothing can match yet."""
+    made = memory_pipe("AB", equality=[["eq", "a.mail", "b.mail"]])
+    made.write("A", ONE)
+    made.write("B", OTHER.slice(0, 0))
+
+    assert made.run()["warnings"] == []
+
+
+def people(count: int, shared: int) -> Any:
+    """Make people of whom some share a phone number."""
+    phones = ["none" if number < shared else str(number) for number in range(count)]
+    return table({"_id": [f"p{number:05}" for number in range(count)], "phone": phones})
+
+
+@pytest.mark.parametrize(("shared", "warned"), [(130, True), (100, False)])
+def test_a_cluster_that_swallows_a_share_of_all_is_told_of(
+    memory_pipe: MakePipe, shared: int, warned: bool
+) -> None:
+    """First of all warnings, with the rule and the value; in a later run too."""
+    made = memory_pipe("A", equality=[["eq", "a.phone", "a.phone"]])
+    made.write("A", people(1000, shared))
+
+    first = made.run()
+    made.write("A", table({"_id": ["late"], "phone": ["none"]}))
+    later = made.run()
+
+    told = (
+        f'one cluster holds {shared} of 1000 entities (13%), {shared} of them by "none" in a.phone = a.phone'
+    )
+    assert [each.startswith(told) for each in first["warnings"]] == [True] * warned
+    assert any("one cluster holds 131 of 1001" in each for each in later["warnings"]) is warned
