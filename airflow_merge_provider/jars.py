@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from airflow_merge_provider.core.child import build_child_environment
 from airflow_merge_provider.core.errors import MergeError, SetupError
 
 SPARK_VERSION = "4.2"
@@ -131,7 +132,8 @@ def _resolve(submit: Path, work: Path) -> str:
         *("--master", "local[1]", "--conf", f"spark.jars.ivy={work}"),
         *("--packages", packages, "--exclude-packages", _NOT_NEEDED, str(script)),
     ]
-    env = {**os.environ, "SPARK_HOME": str(submit.parent.parent), "PYSPARK_DRIVER_PYTHON": sys.executable}
+    home = str(submit.parent.parent)
+    env = build_child_environment(SPARK_HOME=home, PYSPARK_DRIVER_PYTHON=sys.executable)
     done = subprocess.run(  # noqa: S603 - our own command, no shell
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )

@@ -25,7 +25,7 @@ from airflow_merge_provider.class_archive import (
     one_shot,
     recording,
 )
-from airflow_merge_provider.core.child import die_with_parent
+from airflow_merge_provider.core.child import build_child_environment, die_with_parent
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesystem_id
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
@@ -117,7 +117,7 @@ class JobProcess:
             _require_server(self._remote)
             settings = work / "session.json"
             write_private(settings, json.dumps(connect_conf(self._conf)))
-            env = {**os.environ, "SPARK_REMOTE": self._remote, "PYTHONUNBUFFERED": "1"}
+            env = build_child_environment(SPARK_REMOTE=self._remote, PYTHONUNBUFFERED="1")
             return [sys.executable, str(self._script), *files, str(settings)], env
         run = self._request.run
         conf = submit_conf(self._conf, local=_is_local(self._master))
@@ -248,13 +248,13 @@ def _submitted(
     write_private(work / "spark.properties", properties_text(conf))
     command = [str(program), "--master", master]
     command += ["--load-spark-defaults", "--properties-file", str(work / "spark.properties"), *application]
-    env = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
+    env = build_child_environment(PYTHONUNBUFFERED="1")
     env.setdefault("SPARK_HOME", str(program.parent.parent))
     env.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if _is_local(master):
         env.setdefault("PYSPARK_PYTHON", sys.executable)
         env.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    return command, {**env, "PYTHONUNBUFFERED": "1"}
+    return command, env
 
 
 def _started(command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:

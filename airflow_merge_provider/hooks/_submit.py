@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_merge_provider.core.child import die_with_parent
+from airflow_merge_provider.core.child import build_child_environment, die_with_parent
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
 from airflow_merge_provider.core.spark_conf import properties_text
@@ -90,8 +89,7 @@ class SubmitProcess:
         return hook
 
     def _submit(self, work: Path, hook: SparkSubmitHook) -> None:
-        env = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
-        env |= {"PYTHONUNBUFFERED": "1", "PYSPARK_DRIVER_PYTHON": sys.executable}
+        env = build_child_environment(PYTHONUNBUFFERED="1", PYSPARK_DRIVER_PYTHON=sys.executable)
         try:
             hook.submit(str(SCRIPT), env=env, preexec_fn=die_with_parent)
         except AirflowException as error:

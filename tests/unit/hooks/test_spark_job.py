@@ -29,6 +29,7 @@ with open(here + "/seen.json", "w") as file:
         "settings": open(settings).read(),
         "modes": [oct(os.stat(path).st_mode & 0o777) for path in (settings, args[-2])],
         "remote": os.environ.get("SPARK_REMOTE"),
+        "environment": sorted(os.environ),
         "parent": os.getppid(),
     }}, file)
 print("a line of the job", flush=True)
@@ -118,6 +119,8 @@ def test_a_spark_connection_goes_through_the_stock_hook(monkeypatch, request_, s
     assert "spark.x=true" in found["settings"]
     assert "spark.master.local=False" in found["settings"]
     assert found["modes"] == ["0o600", "0o600"]
+    assert not [name for name in found["environment"] if name.startswith(("AIRFLOW_CONN_", "AIRFLOW__"))]
+    assert "PATH" in found["environment"]
     assert not Path(args[-1]).parent.exists()
 
 

@@ -1,0 +1,23 @@
+"""What a Spark process is told of the worker that starts it."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_merge_provider.core.child import build_child_environment
+
+
+def test_a_child_gets_what_spark_needs_and_nothing_of_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections, variables and keys stay with the worker; credentials of a store go on."""
+    secret = ("AIRFLOW_CONN_DB", "AIRFLOW_VAR_KEY", "AIRFLOW__CORE__FERNET_KEY", "_AIRFLOW_X", "SPARK_REMOTE")
+    for name in secret:
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of the store")
+    monkeypatch.setenv("AIRFLOW_MERGE_PROVIDER_CACHE", "/cache")
+
+    env = build_child_environment(PYTHONUNBUFFERED="1")
+
+    assert "secret" not in env.values()
+    assert env["AWS_ACCESS_KEY_ID"] == "of the store"
+    assert (env["AIRFLOW_MERGE_PROVIDER_CACHE"], env["PYTHONUNBUFFERED"]) == ("/cache", "1")
+    assert env["PATH"]
