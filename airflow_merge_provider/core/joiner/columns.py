@@ -50,7 +50,7 @@ def columns(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
     if asked[SELECT] and asked[DROP]:
         names = f"{asked.spelling(SELECT)} and {asked.spelling(DROP)}"
         message = f"{names} cannot be given together"
-        return None, [asked.problem(DROP, _CATEGORY, message, "keep the shorter list")]
+        return None, [asked.problem(DROP, "config", message, "keep the shorter list")]
     return _by_lists(asked)
 
 

@@ -158,7 +158,7 @@ def test_names_that_hold_separators_are_written_as_objects() -> None:
         ({"num_of_inputs": "two"}, [("input", "num_of_inputs")]),
         ({"required_inputs": {"a": 1}}, [("required_input", "required_inputs")]),
         ({"selected_fields": "a.x, a.y as x"}, [("selected_field", "selected_fields")]),
-        ({"fields_to_select": "a.x", "fields_to_drop": "b.x"}, [("selected_field", "fields_to_drop")]),
+        ({"fields_to_select": "a.x", "fields_to_drop": "b.x"}, [("config", "fields_to_drop")]),
         ({"fields_to_select": "a.x,a.x"}, [("selected_field", "fields_to_select")] * 2),
         ({"fields_to_select": [{"input": "a", "as": "x"}]}, [("selected_field", "fields_to_select")]),
         ({"fields_to_rename": [{"input": "a", "field": "x"}]}, [("selected_field", "fields_to_rename")]),
