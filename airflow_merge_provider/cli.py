@@ -26,7 +26,7 @@ from airflow_merge_provider.core.errors import (
     RiskError,
     SetupError,
 )
-from airflow_merge_provider.core.merge_source.explanation import told
+from airflow_merge_provider.core.merge_source.explanation import readable, told
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.core.report import truncate_report
 from airflow_merge_provider.core.report_schema import build_report_schema
@@ -185,7 +185,9 @@ def _explain(options: argparse.Namespace) -> int:
     target = absolute_dataset(options.target)
     if options.between:
         found = explain_between(target, options.id, *options.between, **where)
-        answer: Any = [{"rule": link.rule, "key": link.value, "reached": link.reached} for link in found]
+        answer: Any = [
+            {"rule": link.rule, "key": readable(link.value), "reached": link.reached} for link in found
+        ]
         lines = list(told(found))
     else:
         of_a_row = owner(target, where["warehouse"]) == "merge_engine"

@@ -13,6 +13,8 @@ from airflow_merge_provider.core.merge_source.chain import Link, Named, chain, p
 
 Status = Literal["live", "deleted", "replaced"]
 _NEAR = 3
+# The kinds of keys that hold others.
+_NESTED = ("l", "o")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def linked(output_id: str, members: Sequence[Mapping[str, Any]]) -> list[dict[st
                 "left": slashed(left),
                 "right": slashed(right),
                 "rule": link.rule,
-                "key": link.value,
+                "key": readable(link.value),
             }
         )
     return rows
@@ -131,11 +133,22 @@ def slashed(entity: Named) -> str:
 def readable(key: str) -> str:
     """Write a typed key as the value it stands for.
 
-    >>> readable("s:LAX"), readable("n:1"), readable("b:true")
-    ('"LAX"', '1', 'true')
+    >>> readable("s:LAX"), readable("n:1"), readable("d:2024-01-31"), readable('o:{"a":null,"b":["s:x"]}')
+    ('"LAX"', '1', '2024-01-31', '{"a": null, "b": ["x"]}')
     """
     kind, _, value = key.partition(":")
-    return json.dumps(value, ensure_ascii=False) if kind == "s" else value
+    if kind == "s":
+        return json.dumps(value, ensure_ascii=False)
+    return _readable_tree(json.loads(value)) if kind in _NESTED else value
+
+
+def _readable_tree(tree: Any) -> str:
+    if isinstance(tree, list):
+        return f"[{', '.join(map(_readable_tree, tree))}]"
+    if isinstance(tree, dict):
+        named = (f"{json.dumps(name, ensure_ascii=False)}: {_readable_tree(tree[name])}" for name in tree)
+        return f"{{{', '.join(named)}}}"
+    return "null" if tree is None else readable(tree)
 
 
 def unknown_output(output_id: str, target: str, holders: Sequence[str], ids: Sequence[str]) -> DataError:
@@ -147,4 +160,4 @@ def unknown_output(output_id: str, target: str, holders: Sequence[str], ids: Seq
 
 
 def _cause(link: Link) -> dict[str, str]:
-    return {"rule": link.rule, "key": link.value}
+    return {"rule": link.rule, "key": readable(link.value)}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_merge_provider.core.merge_source.counts import COUNTS
+from airflow_merge_provider.core.merge_source.explanation import readable
 from airflow_merge_provider.core.merge_source.refusals import Hub
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
 from airflow_merge_provider.jobs.merge_source.cluster.components import count_sizes
@@ -74,7 +75,10 @@ def _count_overrides(
 
 
 def _describe_quarantine(keys: Sequence[Hub]) -> dict[str, Any]:
-    worst = [{"rule": key.rule, "key": key.key, "entities": key.entities} for key in keys[:_CLUSTERS_MAX]]
+    worst = [
+        {"rule": key.rule, "key": key.key and readable(key.key), "entities": key.entities}
+        for key in keys[:_CLUSTERS_MAX]
+    ]
     return {"keys": len(keys), "largest": worst}
 
 

@@ -84,7 +84,7 @@ def test_values_in_quarantine_link_nothing_until_few_have_them(pipe: MakePipe) -
     report = made.run("first", **settings)
 
     assert made.clusters() == [["a1"], ["a2"], ["a3"], ["a4", "b2"], ["b1"]]
-    worst = {"rule": "a.x = b.x", "key": "s:N/A", "entities": 4}
+    worst = {"rule": "a.x = b.x", "key": '"N/A"', "entities": 4}
     assert report["details"]["quarantined"] == {"keys": 1, "largest": [worst]}
     assert quarantine(made) == [{**worst, "sample": ["A/a1", "A/a2", "A/a3"]}]
 

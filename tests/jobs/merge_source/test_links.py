@@ -20,7 +20,7 @@ def test_the_view_has_the_links_of_every_output(pipe: MakePipe) -> None:
     found = sorted(tuple(row) for row in rows)
     cluster = "0|a1|0|a2|1|b1"
     assert found == [
-        (cluster, "A/a1", "A/a2", "a.y = a.y", "s:p"),
-        (cluster, "A/a1", "B/b1", "a.x = b.x", "n:1"),
+        (cluster, "A/a1", "A/a2", "a.y = a.y", '"p"'),
+        (cluster, "A/a1", "B/b1", "a.x = b.x", "1"),
     ]
     assert sorted(tuple(row.values()) for row in links_on_disk(str(made.target))) == found

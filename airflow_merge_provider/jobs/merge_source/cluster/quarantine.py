@@ -120,7 +120,8 @@ def list_unlinked(
 
 def build_quarantine_rows(hubs: Sequence[Hub]) -> pa.Table:
     """Give the rows of ``<target>__quarantine``. Source: merge source spec §10.1."""
-    columns = [list(column) for column in zip(*hubs, strict=True)] or [[], [], [], []]
+    told = [hub._replace(key=hub.key and readable(hub.key)) for hub in hubs]
+    columns = [list(column) for column in zip(*told, strict=True)] or [[], [], [], []]
     return pa.table(
         [pa.array(column, kind) for column, kind in zip(columns, _SCHEMA.types, strict=True)], _SCHEMA
     )
