@@ -152,6 +152,8 @@ class SparkJobOperator(BaseOperator):
                     _review.ask_in_next_try(place, error, approved=allowed)
                 method = self.after_review.__name__
                 _review.ask(context, place, error, within=self.execution_timeout, method=method)
+            # A line of its own: Airflow shows the exception at the end of a traceback.
+            self.log.error("%s", error)  # noqa: TRY400 - the trace follows anyway
             kind = AirflowException if error.retryable else AirflowFailException
             raise kind(str(error)) from error
         if approved_by is not None:
@@ -264,9 +266,11 @@ class SparkJobOperator(BaseOperator):
         self._hook = SparkJobHook(self.spark_conn_id, conf=self.conf)
         outcome = self._hook.submit(request)
         if isinstance(outcome, JobFailure):
+            error = outcome.error()
             if outcome.trace:
+                self.log.error("%s", error)
                 self.log.error("%s", outcome.trace)
-            raise outcome.error()
+            raise error
         return outcome.report
 
     def _checked(self) -> tuple[Config, dict[str, Any]]:

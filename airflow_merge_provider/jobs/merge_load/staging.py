@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Window, functions as F
@@ -32,6 +33,8 @@ ARRIVAL = f"{PREFIX}arrival"
 SOURCE = "staging_table"
 # As many rows are brought to every task instead of being shuffled with what is stored.
 SMALL_LOAD_MAX_ROWS = 200_000
+# What an error shows of the rows that it is about.
+_EXAMPLES, _EXAMPLE_COLUMNS, _EXAMPLE_CHARS = 5, 5, 40
 _FILE_ORDER = ("file_modification_time", "file_path", "file_block_start")
 
 
@@ -135,17 +138,23 @@ class StagedLoad:
         if missing:
             named = ", ".join(self.wanted.keys)
             hint = "filter them out with source_filter, or repair the step that writes them"
-            message = f"{self.name} has {missing} rows with a NULL in {named}"
+            shown = [*self.wanted.keys, *(name for name in self.layout.names if name not in self.wanted.keys)]
+            examples = _list_examples(self.every.where(self.missing), shown[:_EXAMPLE_COLUMNS])
+            message = f"{self.name} has {missing} rows with a NULL in {named}, such as {examples}"
             raise DataError.of([Problem(named, "null-key", message, hint)])
 
     def _require_one_content(self, rows: DataFrame) -> None:
         unique = [column(key) for key in self.wanted.unique]
         contents = rows.groupBy(*unique).agg((F.min(CONTENT) != F.max(CONTENT)).alias("differ"))
-        differ = contents.where(F.col("differ")).count()
+        different = contents.where(F.col("differ"))
+        differ = different.count()
         if differ:
+            examples = _list_examples(different, self.wanted.unique)
             named, best = ", ".join(self.wanted.unique), " and the highest " + ", ".join(self.wanted.sequence)
             what = named + (best if self.wanted.sequence else "")
-            message = f"{self.name} has {differ} values of {what} with several different rows"
+            message = (
+                f"{self.name} has {differ} values of {what} with several different rows, such as {examples}"
+            )
             hint = 'say which one counts with dedup_sort={"column": "desc"}, or make the rows unique upstream'
             raise DataError.of([Problem(named, "duplicates", message, hint)])
 
@@ -160,6 +169,19 @@ class StagedLoad:
         name = f"{PREFIX}place"
         by_key = Window.partitionBy(*map(column, self.wanted.unique)).orderBy(*order)
         return self.rows.withColumn(name, place.over(by_key)).where(F.col(name) == 1).drop(name)
+
+
+def _list_examples(rows: DataFrame, names: Sequence[str]) -> str:
+    """Write some columns of a few rows, for a person who looks for them."""
+    found = rows.select(*map(column, names)).limit(_EXAMPLES).collect()
+    return "; ".join(
+        ", ".join(f"{name}={_write_value(value)}" for name, value in zip(names, row, strict=True))
+        for row in found
+    )
+
+
+def _write_value(value: Any) -> str:
+    return "NULL" if value is None else repr(str(value)[:_EXAMPLE_CHARS])
 
 
 def stage_load(

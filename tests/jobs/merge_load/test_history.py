@@ -214,9 +214,9 @@ def test_several_rows_of_one_key_are_seen_in_a_snapshot_too(memory_loads: MakeLo
     made.load(FIRST, **on(1))
 
     same = made.load([*FIRST, FIRST[0], FIRST[0]], **on(2))
-    with pytest.raises(DataError, match="1 values of nk with several different rows"):
+    with pytest.raises(DataError, match="1 values of nk with several different rows, such as nk='1'"):
         made.load([*FIRST, {**FIRST[0], "c": "z"}], **on(3))
-    with pytest.raises(DataError, match="1 rows with a NULL in nk"):
+    with pytest.raises(DataError, match="1 rows with a NULL in nk, such as nk=NULL"):
         made.load([*FIRST, {"nk": None, "c": "z", "u": 1}], **on(3))
     chosen = made.load([*FIRST, {**FIRST[0], "c": "z", "u": 0}], dedup_sort={"u": "desc"}, **on(3))
 

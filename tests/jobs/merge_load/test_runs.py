@@ -33,7 +33,10 @@ def test_wrong_rows_are_refused_and_the_target_stays(loads: MakeLoads) -> None:
     refused(made.load, "does not exist")
     made.load([{"id": 1, "v": "a"}])
 
-    refused(lambda: made.load([{"id": None, "v": "b"}, {"id": 2, "v": "c"}]), "1 rows with a NULL in id")
+    refused(
+        lambda: made.load([{"id": None, "v": "b"}, {"id": 2, "v": "c"}]),
+        "1 rows with a NULL in id, such as id=NULL, v='b'",
+    )
     refused(lambda: made.load([{"id": 2, "v": "a"}, {"id": 2, "v": "b"}]), "1 values of id with several")
     refused(lambda: made.load([{"v": "b"}]), "has no column 'id'")
     refused(lambda: made.load([{"id": 1, "v": "b"}], source_filter="nope = 1"), "source_filter: .*nope")

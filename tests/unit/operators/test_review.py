@@ -57,13 +57,16 @@ def answering(monkeypatch):
     return install
 
 
-def test_a_risky_run_fails_by_default(answering):
-    """Trying again cannot help; the limit has reached the job."""
+def test_a_risky_run_fails_by_default(answering, capsys):
+    """Trying again cannot help; the limit has reached the job, and what failed is a line of the log."""
     fake, context = answering(risky())
 
     with pytest.raises(AirflowFailException, match="30 rows where 100 stood"):
         merge(max_change_ratio=0.2).execute(context)
 
+    said = capsys.readouterr()
+    (line,) = [each for each in (said.out + said.err).splitlines() if "30 rows where 100 stood" in each]
+    assert "error" in line
     assert fake.requests[0].max_change_ratio == 0.2
 
 
