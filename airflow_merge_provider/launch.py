@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
@@ -30,6 +28,7 @@ from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesystem_id
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
 from airflow_merge_provider.core.spark_conf import connect_conf, properties_text, session_conf
+from airflow_merge_provider.core.work_folder import make_work_folder
 from airflow_merge_provider.jars import delta_jars, java, spark_home
 
 SCRIPT = Path(__file__).with_name("jobs") / "submit" / "main.py"
@@ -87,17 +86,14 @@ class JobProcess:
 
     def run(self) -> JobResult | JobFailure:
         """Start the child, hand its lines on, wait for its end and read its answer."""
-        work = Path(tempfile.mkdtemp(prefix="merge-"))
         began = time.monotonic()
-        try:
+        with make_work_folder() as work:
             command, env = self._command(work)
             last = self._follow(command, env)
             result = work / "result.json"
             if result.is_file():
                 return read_result(result, time.monotonic() - began)
             raise JobError(self._no_answer(last))
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
 
     def kill(self) -> None:
         """End the child and everything below it: first asked, after ten seconds forced."""
@@ -166,20 +162,17 @@ def serve(
     settings.setdefault("spark.app.name", "Spark Connect server")
     if _is_local(master) and (filesystem := get_filesystem_id()) is not None:
         settings[FILESYSTEM_SETTING] = filesystem
-    work = Path(tempfile.mkdtemp(prefix="merge-"))
-    child = None
-    try:
+    with make_work_folder() as work:
         application = ["--class", _CONNECT_SERVER, "spark-internal"]
         child = _started(*_submitted(application, settings, work, master=master))
-        waiting = (child, host, port, on_ready)
-        threading.Thread(target=_say_when_ready, args=waiting, daemon=True).start()
-        for line in _lines(child):
-            on_line(line)
-        return child.wait()
-    finally:
-        if child is not None:
+        try:
+            waiting = (child, host, port, on_ready)
+            threading.Thread(target=_say_when_ready, args=waiting, daemon=True).start()
+            for line in _lines(child):
+                on_line(line)
+            return child.wait()
+        finally:
             _signal_group(child.pid, signal.SIGTERM)
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def make_archive(on_line: Callable[[str], object] = print) -> Path | None:
@@ -189,17 +182,13 @@ def make_archive(on_line: Callable[[str], object] = print) -> Path | None:
     """
     jars = jars_for({})
     archive = archive_file(java(), spark_home(), jars)
-    work = Path(tempfile.mkdtemp(prefix="merge-"))
-    try:
-        with being_made(archive) as part:
-            conf = recording(session_conf(local=True, jars=jars, user={}), part)
-            application = [str(SCRIPT.with_name("train.py")), str(work / "table")]
-            child = _started(*_submitted(application, conf, work, master=LOCAL))
-            for line in _lines(child):
-                on_line(line)
-            child.wait()
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with make_work_folder() as work, being_made(archive) as part:
+        conf = recording(session_conf(local=True, jars=jars, user={}), part)
+        application = [str(SCRIPT.with_name("train.py")), str(work / "table")]
+        child = _started(*_submitted(application, conf, work, master=LOCAL))
+        for line in _lines(child):
+            on_line(line)
+        child.wait()
     return archive if archive.is_file() else None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from airflow_merge_provider.core.child import build_child_environment, die_with_
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
 from airflow_merge_provider.core.spark_conf import properties_text
+from airflow_merge_provider.core.work_folder import make_work_folder
 from airflow_merge_provider.jars import java, spark_home
 from airflow_merge_provider.launch import SCRIPT, submit_conf, write_private
 
@@ -48,15 +48,12 @@ class SubmitProcess:
         :raises JobError: when the process ended without an answer.
         """
         java()
-        work = Path(tempfile.mkdtemp(prefix="merge-"))
         began = time.monotonic()
-        try:
+        with make_work_folder() as work:
             self._stock = self._hook(work)
             write_private(work / "request.json", self._request.model_dump_json())
             self._submit(work, self._stock)
             return read_result(work / "result.json", time.monotonic() - began)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
 
     def kill(self) -> None:
         """End the child; its Python half follows by the parent-death signal."""

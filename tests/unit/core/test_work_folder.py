@@ -1,0 +1,83 @@
+"""Folders of Spark processes: who may look into them, and what becomes of those that are left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from airflow_merge_provider.core.work_folder import make_work_folder
+
+_HOLD = """
+import sys, time
+from airflow_merge_provider.core.work_folder import make_work_folder
+with make_work_folder() as folder:
+    (folder / "request.json").write_text("secret")
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put temporary folders below this test's own."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+def age(folder: Path) -> None:
+    """Let a folder look as if it had been made an hour ago."""
+    hour_ago = time.time() - 3600
+    os.utime(folder, (hour_ago, hour_ago))
+
+
+def hold() -> tuple[subprocess.Popen[str], Path]:
+    """Start a process that makes a folder and keeps it."""
+    process = subprocess.Popen([sys.executable, "-c", _HOLD], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+def test_a_folder_is_private_and_goes_with_its_block() -> None:
+    """Nobody else can look into it."""
+    with make_work_folder() as folder:
+        mode = stat.S_IMODE(folder.stat().st_mode)
+
+    assert mode == 0o700
+    assert not folder.exists()
+
+
+def test_what_a_killed_process_left_goes_with_the_next_run(base: Path) -> None:
+    """One that still runs keeps its folder, however old, and so does whatever has no lock of ours."""
+    dead, left = hold()
+    alive, kept = hold()
+    other = base / "merge-of-somebody-else"
+    other.mkdir()
+    dead.send_signal(signal.SIGKILL)
+    dead.wait()
+    for folder in (left, kept, other):
+        age(folder)
+    try:
+        with make_work_folder():
+            assert [each.exists() for each in (left, kept, other)] == [False, True, True]
+    finally:
+        alive.kill()
+        alive.wait()
+
+
+def test_a_folder_that_is_just_being_made_is_left_alone(base: Path) -> None:
+    """Its lock may not be held yet."""
+    young = base / "merge-young"
+    young.mkdir()
+    (young / "lock").touch()
+
+    with make_work_folder():
+        assert young.exists()
