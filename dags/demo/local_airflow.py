@@ -39,6 +39,8 @@ _STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.5
 _PAUSES = (0.5, 1.0, 2.0, 0.0)
 _OVER = ("success", "failed")
+# Their servers of logs listen on every address; here the logs are files of the same machine.
+_OPTIONS = {"scheduler": ("--skip-serve-logs",), "triggerer": ("--skip-serve-logs",)}
 
 
 class LocalAirflow:
@@ -87,7 +89,7 @@ class LocalAirflow:
         self._started = time.time()
         try:
             for part in self._parts:
-                self._children[part] = self._start([part], part, env)
+                self._children[part] = self._start([part, *_OPTIONS.get(part, ())], part, env)
         except BaseException:
             self.stop()
             raise
@@ -174,6 +176,12 @@ class LocalAirflow:
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
         return self.get(path)["value"]
 
+    def list_addresses(self) -> set[str]:
+        """Return the addresses that processes of this Airflow listen on."""
+        pids = set(_processes_of({child.pid for child in self._children.values()}))
+        listening = (each for each in psutil.net_connections("inet") if each.status == psutil.CONN_LISTEN)
+        return {each.laddr.ip for each in listening if each.pid in pids}
+
     def stop(self) -> None:
         """End every process of this Airflow: first asked, after ten seconds forced."""
         self._client.close()
@@ -219,8 +227,6 @@ class LocalAirflow:
             "CORE__PLUGINS_FOLDER": self.home / "plugins",
             "LOGGING__BASE_LOG_FOLDER": self.home / "logs",
             "LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": self.home / "logs" / "dag_processor",
-            "LOGGING__WORKER_LOG_SERVER_PORT": free_port(),
-            "LOGGING__TRIGGER_LOG_SERVER_PORT": free_port(),
             "MERGE__WAREHOUSE": self._warehouse,
             "OPENLINEAGE__DISABLED": True,
             "USAGE_DATA_COLLECTION__ENABLED": False,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from demo.local_airflow import ALL, LocalAirflow
+from demo.local_airflow import ALL, HOST, LocalAirflow
 
 from tests.e2e.conftest import MakeHome
 
@@ -80,6 +80,11 @@ def lake(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -> It
     with LocalAirflow(airflow_home(home), warehouse, parts=ALL, dags=DAGS) as airflow:
         airflow.wait_until_ready(NAMES)
         yield Lake(airflow, warehouse)
+
+
+def test_nothing_listens_for_other_machines(lake):
+    """There is no login, so no process may be reached from elsewhere."""
+    assert lake.airflow.list_addresses() == {HOST}
 
 
 def test_a_burst_of_events_loses_nothing(lake):
