@@ -67,6 +67,14 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
             "(airflow_merge_provider connect-server)"
         ),
     ),
+    (
+        r"CATALOG_NOT_FOUND|CatalogNotFoundException",
+        SetupError,
+        (
+            "Spark knows no catalog of this name: set spark.sql.catalog.<name> among the Spark settings, "
+            "or name the dataset by its location"
+        ),
+    ),
     (r"OutOfMemoryError", JobError, "Spark ran out of memory: raise spark.driver.memory"),
     (
         r"PATH_NOT_FOUND|DELTA_PATH_DOES_NOT_EXIST|DELTA_MISSING_DELTA_TABLE|TABLE_OR_VIEW_NOT_FOUND",

@@ -89,6 +89,8 @@ def test_an_unknown_error_may_be_tried_again_and_has_a_trace(answer):
             "data",
             "a dataset is missing: check its name and the warehouse",
         ),
+        ("SELECT * FROM nocatalog.crm.people", "setup", "Spark knows no catalog of this name: set spark.sql"),
+        ("DESCRIBE HISTORY nocatalog.crm.people", "setup", "Spark knows no catalog of this name: set"),
         ("SELECT * FROM avro.`/nowhere`", "setup", "Spark cannot read avro by itself: add .*spark-avro"),
         ("SELECT * FROM delta.`s3a://bucket/x`", "setup", "Spark does not know this kind of location"),
         ("SELECT * FROM delta.`hdfs://nowhere.invalid:1/x`", "setup", "a service cannot be reached"),
