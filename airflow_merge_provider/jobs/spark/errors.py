@@ -68,7 +68,7 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
         ),
     ),
     (
-        r"CATALOG_NOT_FOUND|CatalogNotFoundException",
+        r"CATALOG_NOT_FOUND|CatalogNotFoundException|REQUIRES_SINGLE_PART_NAMESPACE",
         SetupError,
         (
             "Spark knows no catalog of this name: set spark.sql.catalog.<name> among the Spark settings, "

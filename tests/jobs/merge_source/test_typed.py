@@ -262,7 +262,7 @@ def test_what_is_wrong_in_several_datasets_is_said_at_once(pipe: MakePipe) -> No
     [
         ({"_updated": [1, 1]}, {}, "column '_updated' must differ between the versions"),
         ({}, {}, "one row per id, or sequence_column="),
-        ({"_updated": [1, 2]}, {"sequence_column": "changed"}, "one row per id, or sequence_column="),
+        ({"changed": [1, 1]}, {"sequence_column": "changed"}, "column 'changed' must differ between"),
     ],
     ids=["tie", "no sequence", "other sequence"],
 )
