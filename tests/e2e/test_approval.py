@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from demo.local_airflow import LocalAirflow
 
 from tests.e2e.conftest import MakeHome
@@ -38,8 +38,10 @@ class Orders:
 
     def loaded(self) -> list[str]:
         """Return the values that the target holds."""
-        rows = DeltaTable(self._warehouse / "loaded").to_pyarrow_table().sort_by("id")
-        return list(rows["value"].to_pylist())
+        # This reader respects deletion vectors.
+        found = QueryBuilder().register("loaded", DeltaTable(self._warehouse / "loaded"))
+        rows = found.execute("SELECT value FROM loaded ORDER BY id")
+        return list(pa.RecordBatchReader.from_stream(rows).read_all()["value"].to_pylist())
 
     def start(self) -> str:
         """Start a run, and return its id."""
