@@ -20,6 +20,7 @@ from tests.e2e.conftest import MakeHome
 DAGS = Path(__file__).parent / "approval_dags"
 ROWS = 10
 PATIENCE = 180.0
+_THINKING = 5.0
 _OVER = ("success", "failed", "skipped", "upstream_failed")
 
 
@@ -63,7 +64,12 @@ class Orders:
         return self.airflow.get(f"/dags/approval/dagRuns/{run}/taskInstances/load/-1/hitlDetails")
 
     def answer(self, run: str, option: str) -> None:
-        """Answer as the page of the task does."""
+        """Answer as the page of the task does, some seconds after it has asked.
+
+        An answer that comes while the scheduler still learns that the task waits makes Airflow repeat the try,
+        which asks again; nothing tells when it has learned it.
+        """
+        time.sleep(_THINKING)
         place = f"/dags/approval/dagRuns/{run}/taskInstances/load/-1/hitlDetails"
         self.airflow.send("PATCH", place, {"chosen_options": [option], "params_input": {}})
 
