@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NoReturn
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowSkipException
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 from airflow.sdk import Context
 
 from airflow_merge_provider.core.errors import RiskError
@@ -14,6 +14,7 @@ from airflow_merge_provider.core.errors import RiskError
 APPLY, REJECT = "Apply", "Reject"
 _SHOWN = ("rows", "counts")
 _SIZES = "cluster_sizes"
+_NEXT = "Nothing was written: start a new run of the DAG, which asks with the figures of then"
 
 
 def ask(context: Context, target: str, risk: RiskError, *, within: timedelta | None, method: str) -> NoReturn:
@@ -21,35 +22,42 @@ def ask(context: Context, target: str, risk: RiskError, *, within: timedelta | N
 
     Nobody has to answer ``within`` the given time: then the answer is to reject.
 
-    :raises TaskAwaitingInput: always; it is how Airflow is told.
+    :raises TaskAwaitingInput: if a person is asked; it is how Airflow is told.
+    :raises AirflowFailException: if the person would see other figures, which an earlier try has asked about.
     """
-    # Neither is exported at the top of the SDK: this module is the one place that knows where they are.
+    # None is exported at the top of the SDK: this module is the one place that knows where they are.
     from airflow.sdk.exceptions import TaskAwaitingInput  # noqa: PLC0415 - only where somebody is asked
-    from airflow.sdk.execution_time.hitl import upsert_hitl_detail  # noqa: PLC0415
+    from airflow.sdk.execution_time import task_runner  # noqa: PLC0415
+    from airflow.sdk.execution_time.comms import CreateHITLDetailPayload  # noqa: PLC0415
 
-    upsert_hitl_detail(
+    question = CreateHITLDetailPayload(
         ti_id=context["ti"].id,
         options=[APPLY, REJECT],
         subject=f"{target}: {risk.problems[0].message}",
         body=body(risk.report),
         defaults=[REJECT],
         multiple=False,
-        # The server refuses a question without them.
+        # The server refuses a question without these two.
         params={},
+        assigned_users=[],
     )
+    shown: Any = task_runner.SUPERVISOR_COMMS.send(question)
+    # A task has one question in each run of its DAG, however often it is tried or cleared.
+    if (shown.subject, shown.body) != (question.subject, question.body):
+        raise AirflowFailException(
+            f"{question.subject}: an earlier try has asked with other figures. {_NEXT}"
+        )
     reviewed = {"ratio": risk.report["change_ratio"]}
     raise TaskAwaitingInput(method_name=method, kwargs={"reviewed": reviewed}, timeout=within)
 
 
-def ask_in_next_try(target: str, risk: RiskError, *, approved: float) -> NoReturn:
-    """Fail a try whose change has grown since it was approved: Airflow keeps one question of each try.
+def refuse_growth(target: str, risk: RiskError, *, approved: float) -> NoReturn:
+    """Stop a run that would change more than was approved.
 
-    :raises AirflowException: always; the next try asks with the figures of its own run.
+    :raises AirflowFailException: always.
     """
-    raise AirflowException(
-        f"{target}: the change has grown since it was approved, from {approved:g} to"
-        f" {risk.report['change_ratio']:g} of the rows; nothing was written, and the next try asks again"
-    )
+    grown = f"from {approved:g} to {risk.report['change_ratio']:g} of the rows"
+    raise AirflowFailException(f"{target}: the change has grown since it was approved, {grown}. {_NEXT}")
 
 
 def approver(event: Mapping[str, Any]) -> str:
@@ -77,5 +85,5 @@ def body(report: Mapping[str, Any]) -> str:
         ]
     sizes = report["details"].get(_SIZES) or {}
     lines += [f"| clusters of {size} entities | {count} |" for size, count in sizes.items()]
-    note = "Apply lets the run write as much as this; should it be more, the next try asks again."
+    note = "Apply lets the run write as much as this; should it be more, the task fails."
     return "\n".join([*lines, "", note])

@@ -149,7 +149,7 @@ class SparkJobOperator(BaseOperator):
             if isinstance(error, RiskError) and self.on_risk == "ask":
                 place = error.report.get("target", {}).get("dataset", self.task_id)
                 if allowed is not None:
-                    _review.ask_in_next_try(place, error, approved=allowed)
+                    _review.refuse_growth(place, error, approved=allowed)
                 method = self.after_review.__name__
                 _review.ask(context, place, error, within=self.execution_timeout, method=method)
             # A line of its own: Airflow shows the exception at the end of a traceback.

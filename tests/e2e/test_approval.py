@@ -48,13 +48,13 @@ class Orders:
         """Start a run, and return its id."""
         return self.airflow.trigger("approval")
 
-    def wait(self, run: str, *states: str, after: int = 0) -> dict[str, Any]:
-        """Wait until the task is in one of some states, in a try after a given one."""
+    def wait(self, run: str, state: str) -> None:
+        """Wait until the task is in a state."""
         end = time.monotonic() + PATIENCE
         while True:
             task = self.airflow.get(f"/dags/approval/dagRuns/{run}/taskInstances/load")
-            if task["state"] in states and task["try_number"] > after:
-                return task
+            if task["state"] == state:
+                return
             assert task["state"] not in _OVER, self.airflow.reason("approval", run)
             assert time.monotonic() < end, f"the task is {task['state']}"
             time.sleep(0.5)
@@ -66,8 +66,8 @@ class Orders:
     def answer(self, run: str, option: str) -> None:
         """Answer as the page of the task does, some seconds after it has asked.
 
-        An answer that comes while the scheduler still learns that the task waits makes Airflow repeat the try,
-        which asks again; nothing tells when it has learned it.
+        An answer that comes while the scheduler still learns that the task waits makes Airflow repeat the
+        try, which asks again; nothing tells when it has learned it.
         """
         time.sleep(_THINKING)
         place = f"/dags/approval/dagRuns/{run}/taskInstances/load/-1/hitlDetails"
@@ -120,18 +120,22 @@ def test_a_rejected_run_writes_nothing(orders):
     assert "rejected" not in orders.loaded()
 
 
-def test_a_run_that_has_grown_meanwhile_asks_again(orders):
-    """What was approved is not what would be written: the next try shows the figures of now."""
+def test_a_run_that_has_grown_meanwhile_fails(orders):
+    """What was approved is not what would be written; a new run asks with the figures of then."""
     orders.change(3, "grown")
     run = orders.start()
-    first = orders.wait(run, "awaiting_input")["try_number"]
+    orders.wait(run, "awaiting_input")
     orders.change(7, "grown")
 
     orders.answer(run, "Apply")
 
-    orders.wait(run, "awaiting_input", after=first)
+    orders.wait(run, "failed")
     assert "grown" not in orders.loaded()
-    assert "the run would write 7 rows" in orders.question(run)["subject"]
-    orders.answer(run, "Apply")
-    orders.wait(run, "success")
-    assert orders.loaded() == orders.values
+    assert "the change has grown since it was approved, from 0.4 to 0.7" in orders.airflow.reason(
+        "approval", run
+    )
+    again = orders.start()
+    orders.wait(again, "awaiting_input")
+    assert "the run would write 7 rows" in orders.question(again)["subject"]
+    orders.answer(again, "Reject")
+    orders.wait(again, "skipped")

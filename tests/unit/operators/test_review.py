@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 from airflow.api_fastapi.execution_api.datamodels.hitl import HITLDetailRequest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 from airflow.sdk.exceptions import TaskAwaitingInput
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.context import OutletEventAccessors
@@ -30,9 +30,9 @@ def merge(**kwargs):
     return MergeSourceOperator(**{"task_id": "merge", "target": "golden", **RULES, **kwargs})
 
 
-def risky():
+def risky(rows=30):
     try:
-        Risk(30, 100).check(0.2, {**REPORT, "rows": {**REPORT["rows"], "inserted": 30}})
+        Risk(rows, 100).check(0.2, {**REPORT, "rows": {**REPORT["rows"], "inserted": rows}})
     except RiskError as error:
         return failure(error)
 
@@ -70,23 +70,29 @@ def test_a_risky_run_fails_by_default(answering, capsys):
     assert fake.requests[0].max_change_ratio == 0.2
 
 
-def test_a_person_is_asked_with_the_figures(answering, monkeypatch):
-    """The task waits without a process; no answer in time is a no."""
-    _, context = answering(risky())
-    sent = []
+@pytest.fixture
+def server(monkeypatch):
+    """Answer as the server does: it keeps the first question of a task, and says which it keeps."""
+    kept = []
 
     def send(msg):
-        sent.append(msg)
+        kept.append(HITLDetailRequest.model_validate_json(msg.model_dump_json()))
+        return kept[0]
 
     supervisor = SimpleNamespace(send=send)
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", supervisor, raising=False)
+    return kept
+
+
+def test_a_person_is_asked_with_the_figures(answering, server):
+    """The task waits without a process; no answer in time is a no."""
+    _, context = answering(risky())
     task = merge(max_change_ratio=0.2, on_risk="ask", execution_timeout=timedelta(hours=1))
 
     with pytest.raises(TaskAwaitingInput) as waiting:
         task.execute(context)
 
-    # As the server reads it.
-    asked = HITLDetailRequest.model_validate_json(sent[0].model_dump_json())
+    (asked,) = server
     assert asked.options == ["Apply", "Reject"]
     assert asked.defaults == ["Reject"]
     assert asked.subject.startswith("golden: the run would write 30 rows")
@@ -94,6 +100,17 @@ def test_a_person_is_asked_with_the_figures(answering, monkeypatch):
     assert waiting.value.method_name == "after_review"
     assert waiting.value.kwargs == {"reviewed": {"ratio": 0.3}}
     assert waiting.value.timeout == timedelta(hours=1)
+
+
+def test_a_question_that_shows_other_figures_is_not_asked(answering, server):
+    """Who would answer it, would approve what nobody has seen; the same figures may be asked about again."""
+    task = merge(max_change_ratio=0.2, on_risk="ask")
+    for _ in range(2):
+        with pytest.raises(TaskAwaitingInput):
+            task.execute(answering(risky())[1])
+
+    with pytest.raises(AirflowFailException, match=r"write 40 rows .* an earlier try has asked with other"):
+        task.execute(answering(risky(40))[1])
 
 
 def test_a_yes_lets_the_run_write_what_was_seen(answering):
@@ -106,11 +123,11 @@ def test_a_yes_lets_the_run_write_what_was_seen(answering):
     assert report["approved_by"] == "ada"
 
 
-def test_a_run_that_has_grown_meanwhile_fails_its_try(answering):
-    """A yes is no leave for more than was shown, and the question of a try cannot be changed."""
+def test_a_run_that_has_grown_meanwhile_fails(answering):
+    """A yes is no leave for more than was shown, and a question cannot be changed."""
     _, context = answering(risky())
 
-    with pytest.raises(AirflowException, match=r"golden: the change has grown .* from 0.25 to 0.3"):
+    with pytest.raises(AirflowFailException, match=r"golden: the change has grown .* from 0.25 to 0.3"):
         merge(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, {"ratio": 0.25})
 
 
