@@ -134,7 +134,7 @@ def test_a_run_that_has_grown_meanwhile_fails(orders):
     orders.wait(run, "failed")
     assert "grown" not in orders.loaded()
     reason = orders.airflow.reason("approval", run)
-    assert reason.startswith("loaded: the change has grown since it was approved, from 0.3 to 0.7 of the rows")
+    assert reason.startswith("loaded: the change has grown since it was approved, from 0.3 to 0.7 of the")
     again = orders.start()
     orders.wait(again, "awaiting_input")
     assert "the run would write 7 rows" in orders.question(again)["subject"]
