@@ -23,12 +23,11 @@ from airflow_merge_provider.class_archive import (
     one_shot,
     recording,
 )
-from airflow_merge_provider.core.child import build_child_environment, die_with_parent
+from airflow_merge_provider.core.child import build_child_environment, die_with_parent, make_work_folder
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesystem_id
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
 from airflow_merge_provider.core.spark_conf import connect_conf, properties_text, session_conf
-from airflow_merge_provider.core.work_folder import make_work_folder
 from airflow_merge_provider.jars import delta_jars, java, spark_home
 
 SCRIPT = Path(__file__).with_name("jobs") / "submit" / "main.py"

@@ -17,6 +17,10 @@ from airflow_merge_provider.jars import java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Tests are clients of Spark Connect and start processes. A forked child would begin with threads of gRPC,
+# which abort it when its files are closed; each becomes another program at once, and needs none.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
+
 # DAGs for a scheduler of its own; some put a stand-in where operators reach Spark as soon as they are read.
 collect_ignore = ["e2e/approval_dags", "e2e/signalling_dags"]
 

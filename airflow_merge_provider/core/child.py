@@ -1,11 +1,18 @@
-"""What a child process gets of the one that starts it: its environment, and word of its end."""
+"""What a Spark process gets of the one that starts it: an environment, a folder, and word of its end."""
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
+import shutil
 import signal
 import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -14,6 +21,10 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _OF_AIRFLOW = ("AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW__", "_AIRFLOW_")
 # Which server a session is on is said anew for each child.
 _REMOTE = "SPARK_REMOTE"
+_PREFIX = "merge-"
+_LOCK = "lock"
+# A folder is locked as soon as it is made, but not in one step.
+_SETTLED_SECONDS = 60.0
 
 
 def build_child_environment(**more: str) -> dict[str, str]:
@@ -34,3 +45,41 @@ def die_with_parent() -> None:
     """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@contextmanager
+def make_work_folder() -> Iterator[Path]:
+    """Make a folder that only this user can enter, and remove it at the end.
+
+    A process that is killed removes nothing, and what it leaves may hold keys. So those that nobody holds any
+    more are removed here: the kernel knows who holds a lock, whichever process id or container that has.
+    """
+    _remove_left_folders(Path(tempfile.gettempdir()))
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    try:
+        with (folder / _LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_left_folders(base: Path) -> None:
+    for folder in base.glob(f"{_PREFIX}*"):
+        # Folders of other users cannot be opened; others may remove the same one.
+        with suppress(OSError):
+            if time.time() - folder.stat().st_mtime > _SETTLED_SECONDS and not _is_held(folder / _LOCK):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_held(lock: Path) -> bool:
+    """Tell whether the process that made a lock still runs.
+
+    :raises OSError: if there is no such lock of this user.
+    """
+    with lock.open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

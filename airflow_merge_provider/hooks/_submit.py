@@ -12,11 +12,10 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_merge_provider.core.child import build_child_environment, die_with_parent
+from airflow_merge_provider.core.child import build_child_environment, die_with_parent, make_work_folder
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
 from airflow_merge_provider.core.spark_conf import properties_text
-from airflow_merge_provider.core.work_folder import make_work_folder
 from airflow_merge_provider.jars import java, spark_home
 from airflow_merge_provider.launch import SCRIPT, submit_conf, write_private
 

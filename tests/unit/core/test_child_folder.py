@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_merge_provider.core.work_folder import make_work_folder
+from airflow_merge_provider.core.child import make_work_folder
 
 _HOLD = """
 import sys, time
-from airflow_merge_provider.core.work_folder import make_work_folder
+from airflow_merge_provider.core.child import make_work_folder
 with make_work_folder() as folder:
     (folder / "request.json").write_text("secret")
     print(folder, flush=True)
