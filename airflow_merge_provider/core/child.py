@@ -19,8 +19,9 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 # What a worker of Airflow knows and Spark does not need: connections, variables, the keys of its servers.
 _OF_AIRFLOW = ("AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW__", "_AIRFLOW_")
-# Which server a session is on is said anew for each child.
-_REMOTE = "SPARK_REMOTE"
+# Which server a session is on is said anew for each child: a process that has a session of Spark Connect says
+# so to its children, and a child with a Spark of its own would look for a server.
+_OF_THE_SESSION = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 _PREFIX = "merge-"
 _LOCK = "lock"
 # A folder is locked as soon as it is made, but not in one step.
@@ -32,7 +33,7 @@ def build_child_environment(**more: str) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(_OF_AIRFLOW) and name != _REMOTE
+        if not name.startswith(_OF_AIRFLOW) and name not in _OF_THE_SESSION
     }
     return kept | more
 

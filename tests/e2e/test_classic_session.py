@@ -25,7 +25,9 @@ SUITES = {
 def test_a_capability_runs_in_a_classic_session(folder: str) -> None:
     """The tests of its runs pass with ``TESTS_SPARK=classic``, in a process of its own."""
     file, *chosen = SUITES[folder]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "SPARK_"))
+    }
     options = ["-q", "-p", "no:cacheprovider", "--tb=short"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *chosen, f"tests/jobs/{folder}/{file}"],

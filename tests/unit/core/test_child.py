@@ -9,8 +9,9 @@ from airflow_merge_provider.core.child import build_child_environment
 
 def test_a_child_gets_what_spark_needs_and_nothing_of_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections, variables and keys stay with the worker; credentials of a store go on."""
-    secret = ("AIRFLOW_CONN_DB", "AIRFLOW_VAR_KEY", "AIRFLOW__CORE__FERNET_KEY", "_AIRFLOW_X", "SPARK_REMOTE")
-    for name in secret:
+    of_airflow = ("AIRFLOW_CONN_DB", "AIRFLOW_VAR_KEY", "AIRFLOW__CORE__FERNET_KEY", "_AIRFLOW_X")
+    of_a_session = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+    for name in (*of_airflow, *of_a_session):
         monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of the store")
     monkeypatch.setenv("AIRFLOW_MERGE_PROVIDER_CACHE", "/cache")
