@@ -16,13 +16,11 @@ from pydantic import TypeAdapter
 
 from airflow_merge_provider import __version__
 from airflow_merge_provider.capabilities import CAPABILITIES, list_counts
-from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.errors import (
     ConfigError,
     ConflictError,
     DataError,
     MergeError,
-    Problem,
     RiskError,
     SetupError,
 )
@@ -33,15 +31,15 @@ from airflow_merge_provider.core.report_schema import build_report_schema
 from airflow_merge_provider.core.spark_conf import find_misplaced
 from airflow_merge_provider.explain.merge_engine import explain_key
 from airflow_merge_provider.explain.merge_source import explain, explain_between
-from airflow_merge_provider.explain.target import owner
+from airflow_merge_provider.explain.target import opened, owner
 from airflow_merge_provider.launch import LOCAL, make_archive, run_job, serve
 from airflow_merge_provider.run_file import (
     STDIN,
     WAREHOUSE,
     RunFile,
-    absolute_dataset,
-    find_warehouse,
+    choose_warehouse,
     read_run_file,
+    resolve_relative_path,
 )
 
 _EXIT = {
@@ -83,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     file = read_run_file(options.file, options.warehouse)
-    file.check(needs_target=True)
+    file.check_config(needs_target=True)
     request = _build_request(options, file)
     answer = run_job(
         request,
@@ -112,7 +110,7 @@ def _shorten(report: dict[str, Any], request: JobRequest) -> dict[str, Any]:
 
 def _check(options: argparse.Namespace) -> int:
     file = read_run_file(options.file, options.warehouse)
-    for warning in file.check(needs_target=False):
+    for warning in file.check_config(needs_target=False):
         print(f"warning: {warning}", file=sys.stderr)
     print(f"{options.file}: a valid {file.job}")
     return 0
@@ -157,18 +155,8 @@ def _prepare(_: argparse.Namespace) -> int:
 
 
 def _history(options: argparse.Namespace) -> int:
-    from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
-
-    target = resolve(absolute_dataset(options.target), find_warehouse(options.warehouse), at="target")
-    if target.path is None:
-        problem = Problem("target", "dataset", "a catalog table has no location here", "name the location")
-        raise ConfigError.of([problem])
-    try:
-        commits = DeltaTable(target.path).history(options.limit)
-    except TableNotFoundError:
-        raise DataError(f"{target.uri} is not a Delta table: check the name and the warehouse") from None
-    for commit in commits:
+    _, table = opened(resolve_relative_path(options.target), choose_warehouse(options.warehouse))
+    for commit in table.history(options.limit):
         mark: dict[str, Any] = {}
         with suppress(ValueError):
             mark = json.loads(commit.get("userMetadata") or "{}")
@@ -181,8 +169,8 @@ def _history(options: argparse.Namespace) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    where = {"warehouse": find_warehouse(options.warehouse), "version": options.version}
-    target = absolute_dataset(options.target)
+    where = {"warehouse": choose_warehouse(options.warehouse), "version": options.version}
+    target = resolve_relative_path(options.target)
     if options.between:
         found = explain_between(target, options.id, *options.between, **where)
         answer: Any = [

@@ -106,7 +106,7 @@ def load_pipes(folder: str | Path, *, strict: bool = False, **pipe_args: Any) ->
             made.add_broken(file, "", None, error.problems)
             continue
         for path, pipe in found:
-            made.add(file, path, pipe, pipe_args)
+            made.add_pipe(file, path, pipe, pipe_args)
     if strict and made.problems:
         raise ConfigError.of(made.problems)
     return made.dags
@@ -120,7 +120,7 @@ class _Made:
     origin: dict[str, str]
     problems: list[Problem]
 
-    def add(self, file: Path, path: str, pipe: Mapping[str, Any], pipe_args: Mapping[str, Any]) -> None:
+    def add_pipe(self, file: Path, path: str, pipe: Mapping[str, Any], pipe_args: Mapping[str, Any]) -> None:
         """Make the DAG of a pipe."""
         name = str(pipe.get("_id"))
         if name in self.origin:
@@ -147,7 +147,7 @@ class _Made:
         self.dags[fitting] = _make_broken_dag(fitting, str(error))
 
 
-class BrokenPipeOperator(BaseOperator):
+class InvalidPipeOperator(BaseOperator):
     """The only task of a pipe that is wrong: it fails, and says why."""
 
     def __init__(self, *, reason: str, **kwargs: Any) -> None:
@@ -173,7 +173,7 @@ def _make_broken_dag(name: str, reason: str) -> DAG:
         doc_md=f"This pipe is wrong, and does not run:\n\n{lines}",
         tags=["pipe", "broken"],
     ) as dag:
-        BrokenPipeOperator(task_id="broken", reason=reason)
+        InvalidPipeOperator(task_id="broken", reason=reason)
     return dag
 
 

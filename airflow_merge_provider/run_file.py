@@ -38,7 +38,7 @@ class RunFile:
         """What runs the job."""
         return CAPABILITIES[self.job]
 
-    def check(self, *, needs_target: bool) -> list[str]:
+    def check_config(self, *, needs_target: bool) -> list[str]:
         """Check the configuration and the datasets that it names; return the warnings.
 
         :param needs_target: for a run, which needs places too; without it only names are checked.
@@ -76,13 +76,13 @@ def read_run_file(file: str, warehouse: str | None = None) -> RunFile:
     raw = _read_object(file)
     found = _find_pipe(raw) or raw
     job, config = _find_job(found)
-    place = find_warehouse(warehouse or found.get("warehouse"))
+    place = choose_warehouse(warehouse or found.get("warehouse"))
     is_request = "config" in raw and "run" in raw
     offset = found.get("set_initial_offset", DEFAULT_OFFSET)
     return RunFile(job, _make_absolute(config), place, offset, raw if is_request else {})
 
 
-def find_warehouse(given: Any = None) -> Any:
+def choose_warehouse(given: Any = None) -> Any:
     """Return where bare ids lie: as given, else by the environment; a relative path starts here."""
     place = given or os.environ.get(WAREHOUSE)
     if not isinstance(place, str) or place.startswith("/") or ":/" in place:
@@ -90,7 +90,7 @@ def find_warehouse(given: Any = None) -> Any:
     return str(Path(place).absolute())
 
 
-def absolute_dataset(ref: Any) -> Any:
+def resolve_relative_path(ref: Any) -> Any:
     """Return a dataset; a path that begins with a dot starts from the folder of the command."""
     is_relative = isinstance(ref, str) and ref.startswith(_RELATIVE)
     return os.path.normpath(Path(ref).absolute()) if is_relative else ref
@@ -147,7 +147,7 @@ def _find_job(raw: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _make_absolute(config: dict[str, Any]) -> dict[str, Any]:
-    changed = {name: absolute_dataset(value) for name, value in config.items()}
+    changed = {name: resolve_relative_path(value) for name, value in config.items()}
     if isinstance(config.get("inputs"), Mapping):
-        changed["inputs"] = {name: absolute_dataset(value) for name, value in config["inputs"].items()}
+        changed["inputs"] = {name: resolve_relative_path(value) for name, value in config["inputs"].items()}
     return changed

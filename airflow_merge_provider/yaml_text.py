@@ -67,7 +67,7 @@ def _build_date(loader: _Loader, node: yaml.ScalarNode) -> str:
         raise ValueError(f"{node.value!r} is no date: {error}") from None
 
 
-def _refuse(_: _Loader, node: yaml.Node) -> Any:
+def _refuse_foreign_value(_: _Loader, node: yaml.Node) -> Any:
     kind = node.tag.removeprefix(_PREFIX)
     raise ValueError(f"line {node.start_mark.line + 1}: a value of type {kind!r} has no meaning here")
 
@@ -75,4 +75,4 @@ def _refuse(_: _Loader, node: yaml.Node) -> Any:
 _Loader.add_constructor(f"{_PREFIX}map", _build_mapping)
 _Loader.add_constructor(f"{_PREFIX}timestamp", _build_date)
 for _name in _FOREIGN:
-    _Loader.add_constructor(f"{_PREFIX}{_name}", _refuse)
+    _Loader.add_constructor(f"{_PREFIX}{_name}", _refuse_foreign_value)

@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 import time
@@ -67,9 +68,13 @@ def make_work_folder() -> Iterator[Path]:
 
 def _remove_left_folders(base: Path) -> None:
     for folder in base.glob(f"{_PREFIX}*"):
-        # Folders of other users cannot be opened; others may remove the same one.
+        # Another process may remove the same one.
         with suppress(OSError):
-            if time.time() - folder.stat().st_mtime > _SETTLED_SECONDS and not _is_held(folder / _LOCK):
+            found = folder.lstat()
+            is_settled = time.time() - found.st_mtime > _SETTLED_SECONDS
+            # Not even an administrator's run touches what other users have made, or what links point to.
+            is_own = found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode)
+            if is_own and is_settled and not _is_held(folder / _LOCK):
                 shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -45,7 +45,7 @@ class MergeError(Exception):
 
         ``found`` is how many there are, where these are only the first of them.
         """
-        lines = [_shorten(str(problem)) for problem in problems[:_PROBLEMS_MAX]]
+        lines = [_shorten_text(str(problem)) for problem in problems[:_PROBLEMS_MAX]]
         found = found or len(problems)
         if found > 1:
             shown = "" if found == len(lines) else f", the first {len(lines)} here"
@@ -102,7 +102,7 @@ class JobError(MergeError):
     retryable = True
 
 
-def _shorten(text: str) -> str:
+def _shorten_text(text: str) -> str:
     return text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - _END]} … {text[-_END:]}"
 
 

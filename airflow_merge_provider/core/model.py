@@ -105,13 +105,15 @@ def require_plain(content: Any) -> None:
         value, loc = waiting.pop()
         seen += 1
         if seen > VALUES_MAX:
-            raise _refused((), f"there are more than {VALUES_MAX} values, those of aliases included")
+            raise _build_value_error(
+                (), f"there are more than {VALUES_MAX} values, those of aliases included"
+            )
         if len(loc) > DEPTH_MAX:
-            raise _refused(loc[:1], f"is nested more than {DEPTH_MAX} deep")
+            raise _build_value_error(loc[:1], f"is nested more than {DEPTH_MAX} deep")
         if isinstance(value, Mapping):
             odd = [name for name in value if not isinstance(name, str) or _is_cut(name)]
             if odd:
-                raise _refused(loc, f"the key {odd[0]!a} is no text")
+                raise _build_value_error(loc, f"the key {odd[0]!a} is no text")
             waiting += [(each, (*loc, name)) for name, each in value.items()]
         elif isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
             waiting += [(each, (*loc, place)) for place, each in enumerate(value)]
@@ -121,12 +123,12 @@ def require_plain(content: Any) -> None:
 
 def _require_scalar(value: Any, loc: tuple[int | str, ...]) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        raise _refused(loc, f"{value} is no number that can be written down")
+        raise _build_value_error(loc, f"{value} is no number that can be written down")
     if isinstance(value, str) and _is_cut(value):
-        raise _refused(loc, f"holds half a character: {value[:40]!a}")
+        raise _build_value_error(loc, f"holds half a character: {value[:40]!a}")
     if value is not None and not isinstance(value, _PLAIN):
         hint = "write a text, a number, a boolean, a list or an object"
-        raise _refused(loc, f"a value of type {type(value).__name__!r} has no meaning here", hint)
+        raise _build_value_error(loc, f"a value of type {type(value).__name__!r} has no meaning here", hint)
 
 
 def _is_cut(text: str) -> bool:
@@ -134,7 +136,7 @@ def _is_cut(text: str) -> bool:
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _refused(loc: tuple[int | str, ...], message: str, hint: str = "") -> ConfigError:
+def _build_value_error(loc: tuple[int | str, ...], message: str, hint: str = "") -> ConfigError:
     return ConfigError.of([Problem(path_of(loc), "value", message, hint)])
 
 

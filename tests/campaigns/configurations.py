@@ -80,14 +80,14 @@ def build_configuration(rng: random.Random, capability: str) -> dict[str, Any]:
         elif kind < 0.6 and raw:
             raw.pop(rng.choice(list(raw)))
         elif kind < 0.9:
-            changed = change(rng, raw, rng.choice(ODD))
+            changed = change_value(rng, raw, rng.choice(ODD))
             raw = changed if isinstance(changed, dict) else {"x": changed}
         else:
             raw = {**raw, rng.choice(list(CAPABILITIES[capability].config.model_fields)): rng.choice(ODD)}
     return raw
 
 
-def change(rng: random.Random, value: Any, new: Any) -> Any:
+def change_value(rng: random.Random, value: Any, new: Any) -> Any:
     """Return a value in which something, chosen at random, is another."""
     return _put(value, rng.choice(list(_list_paths(value))), new)
 

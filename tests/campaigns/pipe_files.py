@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from airflow_merge_provider.pipes import load_pipes
-from tests.campaigns.configurations import ODD, SECONDS_MAX, Tally, change, list_known
+from tests.campaigns.configurations import ODD, SECONDS_MAX, Tally, change_value, list_known
 
 NAME = "pipe files"
 _SCRAPS = (
@@ -62,4 +62,4 @@ def _build_pipe(rng: random.Random, number: int) -> Any:
         pipe["pump"] = rng.choice(({"schedule_interval": 60}, {"cron_expression": "0 * * * *"}))
     if rng.random() < 0.2:
         pipe["sink"] = {"dataset": "other"}
-    return change(rng, pipe, rng.choice(ODD)) if rng.random() < 0.4 else pipe
+    return change_value(rng, pipe, rng.choice(ODD)) if rng.random() < 0.4 else pipe

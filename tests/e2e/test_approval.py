@@ -31,7 +31,7 @@ class Orders:
         self.airflow, self._warehouse = airflow, warehouse
         self.values: list[str] = []
 
-    def change(self, count: int, value: str) -> None:
+    def change_values(self, count: int, value: str) -> None:
         """Give some of the orders that are loaded another value."""
         self.values = [value] * count + self.loaded()[count:]
         rows = pa.table({"id": range(ROWS), "value": self.values})
@@ -85,14 +85,14 @@ def orders(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -> 
     with LocalAirflow(airflow_home(home), warehouse, dags=DAGS) as airflow:
         airflow.wait_until_ready(("approval",))
         made = Orders(airflow, warehouse)
-        made.change(0, "a")
+        made.change_values(0, "a")
         made.wait(made.start(), "success")
         yield made
 
 
 def test_an_approved_run_writes(orders):
     """The task waits without a process; the report names who approved."""
-    orders.change(5, "approved")
+    orders.change_values(5, "approved")
     run = orders.start()
     orders.wait(run, "awaiting_input")
     before = orders.loaded()
@@ -112,7 +112,7 @@ def test_an_approved_run_writes(orders):
 
 def test_a_rejected_run_writes_nothing(orders):
     """The task is skipped."""
-    orders.change(4, "rejected")
+    orders.change_values(4, "rejected")
     run = orders.start()
     orders.wait(run, "awaiting_input")
 
@@ -124,10 +124,10 @@ def test_a_rejected_run_writes_nothing(orders):
 
 def test_a_run_that_has_grown_meanwhile_fails(orders):
     """What was approved is not what would be written; a new run asks with the figures of then."""
-    orders.change(3, "grown")
+    orders.change_values(3, "grown")
     run = orders.start()
     orders.wait(run, "awaiting_input")
-    orders.change(7, "grown")
+    orders.change_values(7, "grown")
 
     orders.answer(run, "Apply")
 

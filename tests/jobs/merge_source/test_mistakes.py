@@ -63,6 +63,17 @@ def test_a_rule_without_entities_on_one_side_is_not_told_of(memory_pipe: MakePip
     assert made.run()["warnings"] == []
 
 
+def test_a_rule_whose_values_are_quarantined_is_not_told_of(memory_pipe: MakePipe) -> None:
+    """It would link too much, which is another mistake, and told of."""
+    made = memory_pipe("A", equality=[["eq", "a.phone", "a.phone"]])
+    made.write("A", people(3, 3))
+
+    report = made.run(max_key_fanout=2, on_over_merge="quarantine")
+
+    assert not [each for each in report["warnings"] if "links nothing" in each]
+    assert report["details"]["quarantined"]["keys"] == 1
+
+
 def people(count: int, shared: int) -> Any:
     """Make people of whom some share a phone number."""
     phones = ["none" if number < shared else str(number) for number in range(count)]

@@ -85,9 +85,10 @@ class LinkStatistics:
         return shared
 
     @property
-    def unlinked(self) -> list[str]:
-        """The rules by which no two entities meet."""
-        return [linked.rule.text for linked in self._rules if not linked.pairs]
+    def unlinked_rules(self) -> set[str]:
+        """The texts of rules by which no two entities meet; those whose keys are over the limit do."""
+        over = {key.rule.text for key in self.over}
+        return {linked.rule.text for linked in self._rules if not linked.pairs} - over
 
     def findings(self, graph: EntityGraph, names: Sequence[str]) -> dict[str, Any]:
         """Tell of each rule how many pairs of entities it links, and how many clusters rest on it alone.

@@ -111,10 +111,11 @@ def list_unlinked(
 
     :param filled: the offsets of datasets that have entities.
     """
+    unlinked = link_statistics.unlinked_rules
     return [
         f"the rule {rule.text} links nothing: look whether both sides hold the same values"
         for rule in rules
-        if rule.text in link_statistics.unlinked and {rule.left.dataset, rule.right.dataset} <= set(filled)
+        if rule.text in unlinked and {rule.left.dataset, rule.right.dataset} <= set(filled)
     ]
 
 
