@@ -20,7 +20,6 @@ from tests.e2e.conftest import MakeHome
 DAGS = Path(__file__).parent / "approval_dags"
 ROWS = 10
 PATIENCE = 180.0
-_THINKING = 5.0
 _OVER = ("success", "failed", "skipped", "upstream_failed")
 
 
@@ -65,13 +64,19 @@ class Orders:
         """Return what a person is asked."""
         return self.airflow.get(f"/dags/approval/dagRuns/{run}/taskInstances/load/-1/hitlDetails")
 
-    def answer(self, run: str, option: str) -> None:
-        """Answer as the page of the task does, some seconds after it has asked.
+    def _scheduler_log(self) -> str:
+        return (self.airflow.home / "scheduler.log").read_text(encoding="utf-8", errors="replace")
 
-        An answer that comes while the scheduler still learns that the task waits makes Airflow repeat the
-        try, which asks again; nothing tells when it has learned it.
+    def answer(self, run: str, option: str) -> None:
+        """Answer as the page of the task does, once the scheduler has learned that the task's process ended.
+
+        An answer that comes earlier makes Airflow repeat the try, which asks again; only the scheduler's log
+        tells when it has learned it.
         """
-        time.sleep(_THINKING)
+        end = time.monotonic() + PATIENCE
+        while f"TaskInstance Finished: dag_id=approval, task_id=load, run_id={run}" not in self._scheduler_log():
+            assert time.monotonic() < end, "the scheduler has not seen the end of the task's process"
+            time.sleep(0.5)
         place = f"/dags/approval/dagRuns/{run}/taskInstances/load/-1/hitlDetails"
         self.airflow.send("PATCH", place, {"chosen_options": [option], "params_input": {}})
 
