@@ -12,8 +12,8 @@ import fsspec
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_record.landing import Entry, due, listing
-from airflow_merge_provider.core.merge_record.state import STATE_FILE, State, plan_file
+from airflow_merge_provider.core.merge_record.landing import Entry, due, listing, walk_folder
+from airflow_merge_provider.core.merge_record.state import State, find_state_file, plan_file
 
 
 class LandingTrigger(BaseTrigger):
@@ -54,7 +54,10 @@ class LandingTrigger(BaseTrigger):
 
     def _due(self, config: MergeRecordConfig, now: int) -> str | None:
         files, folder = fsspec.core.url_to_fs(str(config.state_path))
-        raw = _json(files, f"{folder}/{STATE_FILE}")
+        files.invalidate_cache()
+        names = files.ls(folder, detail=False) if files.exists(folder) else ()
+        name = find_state_file(str(each).rstrip("/").rpartition("/")[2] for each in names)
+        raw = None if name is None else _json(files, f"{folder}/{name}")
         state = State() if raw is None else State.of(raw["state"])
         if raw is not None and self.token and raw["told"].get("token") == self.token:
             return "an earlier try has done the work"
@@ -65,6 +68,8 @@ class LandingTrigger(BaseTrigger):
 
 
 def _entries(location: str) -> list[Entry]:
+    if location.startswith("/"):
+        return list(walk_folder(location))
     files, folder = fsspec.core.url_to_fs(location)
     folder = folder.rstrip("/")
     files.invalidate_cache()

@@ -74,7 +74,9 @@ class Orders:
         tells when it has learned it.
         """
         end = time.monotonic() + PATIENCE
-        while f"TaskInstance Finished: dag_id=approval, task_id=load, run_id={run}" not in self._scheduler_log():
+        while (
+            f"TaskInstance Finished: dag_id=approval, task_id=load, run_id={run}" not in self._scheduler_log()
+        ):
             assert time.monotonic() < end, "the scheduler has not seen the end of the task's process"
             time.sleep(0.5)
         place = f"/dags/approval/dagRuns/{run}/taskInstances/load/-1/hitlDetails"

@@ -20,6 +20,7 @@ class FlowFile:
     ``arrival`` is in microseconds since 1970 UTC. ``schema`` is the key of a schema that is kept once.
     ``unreadable`` and ``malformed`` say why the file as a whole, or a record of it, cannot be read.
     ``unchecked`` ones are only looked into when their bin is merged; what is counted was told by others.
+    ``version`` is that of the file, ``sidecar`` that of its sidecar, where there was one on arrival.
     """
 
     uri: str
@@ -35,6 +36,7 @@ class FlowFile:
     unreadable: str | None = None
     malformed: str | None = None
     unchecked: bool | None = None
+    sidecar: str | None = None
 
     @property
     def name(self) -> str:
@@ -54,9 +56,12 @@ class FlowFile:
 
 def flowfile_uuid(uri: str, version: str, part: str | None = None) -> str:
     """Give the identity of a file's content: the same in every try, another once the file changes."""
-    return str(uuid5(NAMESPACE, "\n".join((uri, version, part or ""))))
+    text = "\n".join((uri, version, part or ""))
+    # The name of a file may be no UTF-8.
+    return str(uuid5(NAMESPACE, text.encode(errors="backslashreplace").decode()))
 
 
-def merge_id(bin_id: str, sources: tuple[FlowFile, ...]) -> str:
-    """Name the end of a bin: the same in every try, so that a repeated write is the same write."""
-    return str(uuid5(NAMESPACE, "\n".join((bin_id, *(source.uuid for source in sources)))))
+def merge_id(bin_id: str, sources: tuple[FlowFile, ...], generation: int) -> str:
+    """Name the end of a bin in a plan: another plan never uses the name, also not for the same files."""
+    parts = (bin_id, str(generation), *(source.uuid for source in sources))
+    return str(uuid5(NAMESPACE, "\n".join(parts)))

@@ -5,8 +5,11 @@ Source: merge_record spec §11.2 and §11.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from stat import S_ISLNK
 from typing import Any
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
@@ -14,6 +17,8 @@ from airflow_merge_provider.core.merge_record.plan import Arrivals, plan
 from airflow_merge_provider.core.merge_record.state import State
 
 SIDECAR = ".attributes.json"
+# Bytes that a name may have in a folder, of Linux as of most other systems.
+LONGEST_NAME = 255
 _TEMPORARY = (".tmp", "._COPYING_", ".crc")
 # Where the file systems of fsspec tell when a file was written.
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
@@ -24,13 +29,15 @@ _MICROSECONDS = 1_000_000
 class Entry:
     """One file of a listing; ``modified`` is in microseconds since 1970 UTC.
 
-    ``version`` is another one once the content is.
+    ``version`` is another one once the content is: the store's tag, or size and time. ``is_link`` says that
+    the name is a symbolic link, which is not followed.
     """
 
     name: str
     size: int
     modified: int
     version: str
+    is_link: bool = False
 
     @classmethod
     def of(cls, name: str, stat: Mapping[str, Any]) -> Entry:
@@ -41,19 +48,46 @@ class Entry:
         version = str(stat.get("ETag") or stat.get("etag") or f"{size}-{seconds!r}").strip('"')
         return cls(name, size, int(seconds * _MICROSECONDS), version)
 
+    @classmethod
+    def of_file(cls, name: str, stat: os.stat_result) -> Entry:
+        """Read what a file system of this machine tells, of a link and not of what it leads to."""
+        found = cls.of(name, {"size": stat.st_size, "mtime": stat.st_mtime})
+        return replace(found, is_link=True) if S_ISLNK(stat.st_mode) else found
+
+
+def walk_folder(location: str, prefix: str = "") -> Iterator[Entry]:
+    """Yield the files and links below a folder of this machine; none when there is no folder.
+
+    Links are not followed: they may lead out of the folder, or around in a circle.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(location) as found:
+        for each in found:
+            name = f"{prefix}{each.name}"
+            if each.is_dir(follow_symlinks=False):
+                yield from walk_folder(each.path, f"{name}/")
+            elif each.is_file(follow_symlinks=False) or each.is_symlink():
+                yield from _stat(each, name)
+
+
+def _stat(each: os.DirEntry[str], name: str) -> Iterator[Entry]:
+    with suppress(FileNotFoundError):
+        yield Entry.of_file(name, each.stat(follow_symlinks=False))
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
     """The files of the source folder: all of them by URI with their version, and those that have settled.
 
-    ``others`` are names that are no files to be merged, but that a reader of the whole folder would read.
+    ``sidecars`` are the versions of sidecars by their names. ``others`` are names that are no files to be
+    merged, but that a reader of the whole folder would read; ``links`` those of them that are symbolic links.
     """
 
     versions: Mapping[str, str]
     settled: Mapping[str, Entry]
-    sidecars: frozenset[str]
+    sidecars: Mapping[str, str]
     unsettled: int
     others: frozenset[str]
+    links: frozenset[str]
 
     def fresh(self, state: State) -> dict[str, Entry]:
         """Give the settled files that no run has seen in their present version, by URI."""
@@ -62,10 +96,10 @@ class Listing:
 
 
 def listing(entries: Iterable[Entry], location: str, config: MergeRecordConfig, now: int) -> Listing:
-    """Sort out a listing: temporary and hidden names are no files, and young files wait."""
+    """Sort out a listing: temporary and hidden names and links are no files, and young files wait."""
     every = list(entries)
-    seen = [entry for entry in every if not _is_hidden(entry.name)]
-    sidecars = frozenset(entry.name for entry in seen if entry.name.endswith(SIDECAR))
+    seen = [entry for entry in every if not entry.is_link and not _is_hidden(entry.name)]
+    sidecars = {entry.name: entry.version for entry in seen if entry.name.endswith(SIDECAR)}
     files = {f"{location}/{entry.name}": entry for entry in seen if entry.name not in sidecars}
     settle = config.settle_time.microseconds if config.settle_time else 0
     names = {entry.name for entry in files.values()}
@@ -77,6 +111,7 @@ def listing(entries: Iterable[Entry], location: str, config: MergeRecordConfig, 
         others=frozenset(
             entry.name for entry in every if entry.name not in names and not _is_skipped_by_spark(entry.name)
         ),
+        links=frozenset(entry.name for entry in every if entry.is_link and not _is_hidden(entry.name)),
     )
 
 

@@ -6,7 +6,7 @@ Source: merge_record spec §4, §5 and §11.5.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field as default, replace
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +17,7 @@ from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, merge_id
 from airflow_merge_provider.core.merge_record.reasons import FULL, Reason, malformed
 from airflow_merge_provider.core.merge_record.schema import Field, Schema, union
-from airflow_merge_provider.core.merge_record.state import State, fingerprint
+from airflow_merge_provider.core.merge_record.state import State, fingerprint, without
 
 MIME_TYPES = {
     "csv": "text/csv",
@@ -135,6 +135,8 @@ def plan(
     changed; ``lost`` are files that vanished from them, to be told. ``broken`` are FlowFiles that were found
     malformed when their bin was to be merged, with the reason: the bin fails then, or they alone.
     """
+    arrivals = replace(arrivals, flowfiles=(*state.returned, *arrivals.flowfiles))
+    state = replace(state, returned=())
     if broken and config.failure_scope == "flowfile":
         state, arrivals = _set_apart(state, arrivals, broken)
     schemas = {key: Schema.of(raw) for key, raw in state.schemas.items()} | dict(arrivals.schemas)
@@ -144,12 +146,13 @@ def plan(
         bins.take(flowfile)
     bins.sweep(queue_was_empty=config.complete_full_enough or not arrivals.flowfiles)
     every = [_checked(ended, broken) for ended in bins.ended]
-    merges = tuple(_merge(ended, schemas, now, config) for ended in every if not ended.failed)
-    failures = tuple(_failure(ended) for ended in every if ended.failed)
+    number = state.generation + 1
+    merges = tuple(_merge(ended, schemas, now, config, number) for ended in every if not ended.failed)
+    failures = tuple(_failure(ended, number) for ended in every if ended.failed)
     used = {source.schema for bin_ in bins.open for source in bin_.sources}
     after = replace(
         state,
-        generation=state.generation + 1,
+        generation=number,
         fingerprint=fingerprint(config),
         next_seq=bins.next_seq,
         bins=tuple(bins.open),
@@ -159,6 +162,38 @@ def plan(
     kept = {key: schema for key, schema in schemas.items() if key in ended_schemas}
     made = Plan(now, after, merges, failures, tuple(lost), schemas=kept)
     return _remembered(made, config)
+
+
+def reduce_plan(made: Plan, before: State, published: Collection[str], config: MergeRecordConfig) -> Plan:
+    """Return what is left of a plan of which only some merges were published; its failures stay.
+
+    The files of the other merges are new to the next plan, which bins them in their order; bins that were
+    open before keep them. Of a file whose parts were published in part, the other parts are offered again.
+
+    :param before: the state that the plan was made for.
+    :param published: the ids of merges.
+    """
+    merges = tuple(merge for merge in made.merges if merge.id in published)
+    every: list[Merge | Failure] = [*merges, *made.failures]
+    ended = {source.uuid for each in every for source in each.sources}
+    before = without(before, made.lost)
+    bins = tuple(rest for bin_ in before.bins if (rest := bin_.without(ended)).sources)
+    kept = {source.uuid for bin_ in bins for source in bin_.sources}
+    begun = {source.uri for merge in merges for source in merge.sources} | set(before.partial)
+    others = [source for merge in made.merges for source in merge.sources] + made.state.sources
+    returned = tuple(source for source in others if source.uri in begun and source.uuid not in ended | kept)
+    used = {source.schema for bin_ in bins for source in bin_.sources} | {each.schema for each in returned}
+    schemas = {**before.schemas, **made.state.schemas}
+    schemas |= {key: schema.as_json() for key, schema in made.schemas.items()}
+    state = replace(
+        made.state,
+        bins=bins,
+        returned=returned,
+        partial=before.partial,
+        done=before.done,
+        schemas={key: schemas[key] for key in sorted(used) if key in schemas},
+    )
+    return _remembered(replace(made, state=state, merges=merges), config)
 
 
 def next_expiry(state: State, config: MergeRecordConfig) -> int | None:
@@ -200,7 +235,9 @@ def _set_apart(state: State, arrivals: Arrivals, broken: Mapping[str, str]) -> t
     return kept, replace(arrivals, flowfiles=tuple(flowfiles))
 
 
-def _merge(ended: Ended, schemas: Mapping[str, Schema], now: int, config: MergeRecordConfig) -> Merge:
+def _merge(
+    ended: Ended, schemas: Mapping[str, Schema], now: int, config: MergeRecordConfig, generation: int
+) -> Merge:
     bin_, sources = ended.bin, ended.sources
     age_ms = max(0, now - bin_.created_at) // _MILLISECOND
     inherited = attribute_rules.inherited(
@@ -214,7 +251,7 @@ def _merge(ended: Ended, schemas: Mapping[str, Schema], now: int, config: MergeR
         "merge.completion.reason": ended.reason.text,
     }
     return Merge(
-        id=merge_id(bin_.id, sources),
+        id=merge_id(bin_.id, sources, generation),
         bin=bin_.id,
         reason=ended.reason,
         sources=sources,
@@ -227,8 +264,8 @@ def _merge(ended: Ended, schemas: Mapping[str, Schema], now: int, config: MergeR
     )
 
 
-def _failure(ended: Ended) -> Failure:
-    id_ = merge_id(ended.bin.id, ended.sources)
+def _failure(ended: Ended, generation: int) -> Failure:
+    id_ = merge_id(ended.bin.id, ended.sources, generation)
     return Failure(id_, ended.bin.id, ended.reason, ended.sources, ended.culprit)
 
 
@@ -271,6 +308,7 @@ def _threshold(ended: Ended, config: MergeRecordConfig) -> dict[str, Any]:
 def _remembered(made: Plan, config: MergeRecordConfig) -> Plan:
     """Put into the state which files are merged in part, and which are merged and stay where they are."""
     waiting = made.state.waiting
+    failed = {source.uri for failure in made.failures for source in failure.sources}
     merged = {uri: list(ids) for uri, ids in made.state.partial.items()}
     done = dict(made.state.done)
     for merge in made.merges:
@@ -280,5 +318,5 @@ def _remembered(made: Plan, config: MergeRecordConfig) -> Plan:
                 done[source.uri] = source.version
     ids = {uri: tuple(dict.fromkeys(found)) for uri, found in merged.items()}
     partial = {uri: found for uri, found in ids.items() if uri in waiting}
-    finished = {uri: found for uri, found in ids.items() if uri not in waiting}
+    finished = {uri: found for uri, found in ids.items() if uri not in waiting and uri not in failed}
     return replace(made, state=replace(made.state, partial=partial, done=done), finished=finished)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +18,10 @@ from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 
 FORMAT = 1
-STATE_FILE = "state.json"
+STATE_PREFIX = "state"
+# Where earlier versions of this package wrote each state over the one before.
+_FIRST_STATE = "state.json"
+_STATE = re.compile(r"state-\d{12}\.json")
 _GROUPING = (
     "merge_strategy", "correlation_attribute_name", "reader", "writer", "attributes", "attribute_sources",
     "partition_by", "schema_identity", "schema_merge",
@@ -30,7 +34,8 @@ class State:
 
     ``schemas`` holds each schema of an open bin once, by its key. ``done`` are files that stay where they are
     although they have been merged, by their version; ``partial`` the merges that have taken parts of a file
-    whose other parts still wait. ``learned`` is how many records and bytes were written by which writer.
+    whose other parts still wait. ``returned`` are such parts whose merge was withdrawn: they are offered
+    again, before what is new. ``learned`` is how many records and bytes were written by which writer.
     """
 
     generation: int = 0
@@ -41,11 +46,17 @@ class State:
     done: Mapping[str, str] = field(default_factory=dict)
     partial: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     learned: Mapping[str, Any] = field(default_factory=dict)
+    returned: tuple[FlowFile, ...] = ()
+
+    @property
+    def sources(self) -> list[FlowFile]:
+        """What waits: the FlowFiles of open bins and those that are offered again."""
+        return [*(source for bin_ in self.bins for source in bin_.sources), *self.returned]
 
     @property
     def waiting(self) -> dict[str, str]:
-        """The files in open bins, by their version."""
-        return {source.uri: source.version for bin_ in self.bins for source in bin_.sources}
+        """The versions of the files that wait, by their URI."""
+        return {source.uri: source.version for source in self.sources}
 
     def as_json(self) -> dict[str, Any]:
         """Write the state as it is stored."""
@@ -58,6 +69,7 @@ class State:
             "done": dict(self.done),
             "partial": {uri: list(ids) for uri, ids in self.partial.items()},
             "learned": dict(self.learned),
+            "returned": [source.as_json() for source in self.returned],
             "bins": [_bin_json(bin_) for bin_ in self.bins],
         }
 
@@ -81,12 +93,34 @@ class State:
             done=raw["done"],
             partial={uri: tuple(ids) for uri, ids in raw["partial"].items()},
             learned=raw.get("learned", {}),
+            returned=tuple(FlowFile.of(each) for each in raw.get("returned", ())),
         )
 
 
 def plan_file(generation: int) -> str:
     """Name the file of the plan that leads to a generation of the state."""
     return f"plan-{generation}.json"
+
+
+def state_file(generation: int) -> str:
+    """Name the file of a state; each state has its own, so that no run writes over that of a later one."""
+    return f"state-{generation:012d}.json"
+
+
+def find_state_file(names: Iterable[str]) -> str | None:
+    """Return the file of the last state among the names of a folder; None when there is none."""
+    found = list(names)
+    first = _FIRST_STATE if _FIRST_STATE in found else None
+    return max((name for name in found if _STATE.fullmatch(name)), default=first)
+
+
+def list_old_states(names: Iterable[str], generation: int) -> list[str]:
+    """Return the files of states that nobody reads once a state is written: all but it and the last."""
+    found = list(names)
+    if state_file(generation) not in found:
+        return []
+    last = state_file(generation - 1)
+    return [name for name in found if name == _FIRST_STATE or (_STATE.fullmatch(name) and name < last)]
 
 
 def fingerprint(config: MergeRecordConfig) -> str:
@@ -110,7 +144,8 @@ def without(state: State, uris: Iterable[str]) -> State:
     if not gone:
         return state
     bins = (bin_.without(source.uuid for source in bin_.sources if source.uri in gone) for bin_ in state.bins)
-    return replace(state, bins=tuple(bin_ for bin_ in bins if bin_.sources))
+    returned = tuple(source for source in state.returned if source.uri not in gone)
+    return replace(state, bins=tuple(bin_ for bin_ in bins if bin_.sources), returned=returned)
 
 
 def _bin_json(bin_: Bin) -> dict[str, Any]:

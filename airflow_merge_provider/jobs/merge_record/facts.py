@@ -19,8 +19,8 @@ from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.files.listing import Queue, Waiting
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.readers import containers, formats, gather
-from airflow_merge_provider.jobs.merge_record.readers.containers import UnreadableError
-from airflow_merge_provider.jobs.merge_record.readers.formats import FILE
+from airflow_merge_provider.jobs.merge_record.readers.containers import UnreadableError, describe
+from airflow_merge_provider.jobs.merge_record.readers.formats import FILE, find_taken_name
 from airflow_merge_provider.jobs.merge_record.readers.kinds import (
     Columns,
     Fact,
@@ -33,6 +33,7 @@ from airflow_merge_provider.jobs.merge_record.readers.kinds import (
 )
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.scan import Group, inspect_files
+from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
 
 _COLON = "Hadoop cannot read names with a colon"
 _COUNT = "record.count"
@@ -57,6 +58,8 @@ def arrivals(
     schemas = {}
     for file in queue.files:
         fact = facts.get(file.uri) or Fact(unreadable=file.wrong or _COLON)
+        if taken := find_taken_name(fact.schema.names):
+            fact = Fact(unreadable=fact.unreadable or f"a field is called {taken}, as a column of our own")
         if fact.records and not fact.schema.fields and config.output["format"] not in _FIELDLESS:
             fact = replace(fact, unreadable=fact.unreadable or _NO_FIELDS)
         key = fact.schema.key(config.schema_identity)
@@ -76,6 +79,7 @@ def arrivals(
                 unreadable=fact.unreadable,
                 malformed=fact.malformed,
                 unchecked=fact.unchecked,
+                sidecar=file.sidecar,
             )
         )
     return Arrivals(tuple(flowfiles), schemas)
@@ -222,6 +226,9 @@ def _by_footer(
             facts[file.uri] = Fact(unreadable=str(answer))
             continue
         schema, records = explicit or answer[0], answer[1]
+        if wrong := _find_wrong_fields(schema):
+            facts[file.uri] = Fact(unreadable=wrong)
+            continue
         if not records:
             facts[file.uri] = Fact(schema)
             continue
@@ -276,6 +283,17 @@ def _counted(records: Records, kind: Typed, uris: Sequence[str]) -> dict[str, Fa
     return {uri: kind.late(found.get(records.file(uri), 0)) for uri in uris}
 
 
+def _find_wrong_fields(schema: Schema) -> str | None:
+    """Say why Spark cannot read records with these fields, or None."""
+    if taken := find_taken_name(schema.names):
+        return f"a field is called {taken}, as a column of our own"
+    try:
+        spark_schema(schema)
+    except Exception as error:  # noqa: BLE001 - whatever a file says of itself is wrong with it alone
+        return describe(error)
+    return None
+
+
 def _numbered(line: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"_c{place}" for place in range(len(line)))
 
@@ -286,6 +304,8 @@ def _wrong_header(columns: Any, explicit: Schema | None, *, has_header: bool) ->
         return str(columns)
     if len(set(columns)) < len(columns):
         return "its header names a column twice"
+    if taken := find_taken_name(columns):
+        return f"a field is called {taken}, as a column of our own"
     if has_header and not columns:
         return "it has no header"
     if has_header and explicit is not None and columns != explicit.names:

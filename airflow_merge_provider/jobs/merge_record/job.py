@@ -5,7 +5,7 @@ Source: merge_record spec §11.5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.dataset import resolve
-from airflow_merge_provider.core.errors import ConfigError, DataError, JobError, Problem
+from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig, warnings
 from airflow_merge_provider.core.merge_record.counts import COUNTS
 from airflow_merge_provider.core.merge_record.landing import Listing, listing
-from airflow_merge_provider.core.merge_record.plan import Arrivals, Merge, Plan, plan
+from airflow_merge_provider.core.merge_record.plan import Arrivals, Plan, plan, reduce_plan
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.merge_record.sizes import estimated, taught
 from airflow_merge_provider.core.merge_record.state import State, dissolved, fingerprint, without
@@ -32,6 +32,7 @@ from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
 from airflow_merge_provider.jobs.merge_record.files.journal import Journal
 from airflow_merge_provider.jobs.merge_record.files.listing import build_queue
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage, find_storage_options, open_storage
+from airflow_merge_provider.jobs.merge_record.publishing import Published, Publisher
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import schema_of, spark_schema
 from airflow_merge_provider.jobs.merge_record.report import (
     build_details,
@@ -44,6 +45,7 @@ from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.run.report import RESULT, RunReporter, RunResult
 
 Open = Callable[[str], Storage]
+_NAMED = 3
 
 
 def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
@@ -64,7 +66,7 @@ def run_with(
     """Make one run with whatever counts and moves the records."""
     works = _Run(engine, opened, config, request, progress)
     dry = request.until != "commit"
-    with nullcontext() if dry else works.journal.lease(request.run.model_dump()):
+    with nullcontext() if dry else works.journal.lease.hold(request.run.model_dump()):
         return works.previewed() if dry else works.carried_out()
 
 
@@ -105,14 +107,18 @@ class _Run:
         token = self.request.run.model_dump()
         state, before = self.journal.state()
         done: RunResult | None = None
-        self.journal.abandon(state.generation)
+        self.journal.clear(state)
         left = self.journal.unfinished(state)
-        if left is not None and (resumed := self._resumable(left)):
+        is_done = False
+        if left is not None:
             self.progress.say(f"resuming the plan of {left['token']['run_id']}")
             self._resumed = left["token"]["run_id"]
-            done = self._execute(resumed, state, MergeRecordConfig.parse(left["config"]))
-            state = resumed.state
-        if done is None or left is None or left["token"] != token:
+            resumed = Plan.of(left["plan"])
+            done = self._execute(resumed, state, MergeRecordConfig.parse(left["config"]), is_resumed=True)
+            state, _ = self.journal.state()
+            # A retry of the task whose plan it was is done, unless merges of it were withdrawn.
+            is_done = left["token"] == token and len(self.plans[-1].merges) == len(resumed.merges)
+        if not is_done:
             made, arrived = self._planned(state)
             if not made.is_idle or arrived or _differs(made.state, state):
                 done = self._execute(made, state, self.config, arrived)
@@ -127,6 +133,10 @@ class _Run:
         with self.progress.step("list"):
             found = self._listed(places, self.config)
             state, lost = self._held_against(state, found)
+            if found.links:
+                self.reporter.warn(
+                    [f"{len(found.links)} symbolic links are not followed, such as {min(found.links)}"]
+                )
             new = build_queue(places.source, found, found.fresh(state).values(), self.config)
         with self.progress.step("count"):
             arrived = self.engine.arrivals(places.source, new, self.config, self.request.started_at)
@@ -175,47 +185,63 @@ class _Run:
             self.reporter.warn(["the configuration groups files differently now: open bins are dissolved"])
         return (dissolved(state) if regrouped or self.request.full_refresh else state), lost
 
-    def _resumable(self, left: Mapping[str, Any]) -> Plan | None:
-        """Give the plan that was left; None when it has not begun and its sources have changed.
+    def _execute(
+        self,
+        made: Plan,
+        before: State,
+        config: MergeRecordConfig,
+        arrived: int = 0,
+        *,
+        is_resumed: bool = False,
+    ) -> RunResult:
+        """Write the plan down and carry it out, each step so that it can be repeated.
 
-        :raises DataError: when it has begun, and they have.
+        :raises Exception: what kept merges from being written, once everything else is done and remembered.
         """
-        made = Plan.of(left["plan"])
-        published = {merge.id for merge in made.merges if self.journal.manifest(merge.id)}
-        config = MergeRecordConfig.parse(left["config"])
-        missing = [merge for merge in made.merges if merge.id not in published]
-        changed = self._changed(missing, self._places(config), config)
-        if not changed:
-            return made
-        if published:
-            hint = f"put it back, or remove {self.journal.location}/plan-{made.state.generation}.json"
-            what = "has changed or vanished while a run was interrupted that merges it"
-            raise DataError.of([Problem(changed[0], "changed", what, hint)])
-        self.reporter.warn(["a plan that was left is made anew: its files have changed meanwhile"])
-        self.journal.abandon(made.state.generation)
-        return None
-
-    def _execute(self, made: Plan, before: State, config: MergeRecordConfig, arrived: int = 0) -> RunResult:
-        """Write the plan down and carry it out, each step so that it can be repeated."""
-        token = self.request.run.model_dump()
-        self.plans.append(made)
         if made.is_idle:
+            self.plans.append(made)
             done = self._build_result(before, arrived)
             self.journal.save(before, made.state, self.reporter.build_state(done))
             return done
-        if self.journal.unfinished(before) is None:
-            self.journal.decide(made, {"token": token, "config": _raw(config)})
+        if not is_resumed:
+            self.journal.decide(made, {"token": self.request.run.model_dump(), "config": _raw(config)})
         places = self._places(config)
-        manifests = self._published(made, places, config)
-        self.uris |= {id_: str(manifest["uri"]) for id_, manifest in manifests.items()}
+        published = self._publish(made, places, config, is_resumed=is_resumed)
+        if len(published.manifests) < len(made.merges):
+            made = reduce_plan(made, before, published.manifests, config)
+        self.plans.append(made)
+        manifests = published.manifests.values()
+        self.uris |= {id_: str(manifest["uri"]) for id_, manifest in published.manifests.items()}
         with self.progress.step("move"):
-            self.journal.hold()
+            self.journal.lease.check()
             routing.route(made, places, config)
             place = self.journal.record(made.state.generation, routing.ledger(made, self.uris, config))
         done = self._build_result(before, arrived, ledger=place)
-        written = (sum(manifest[name] for manifest in manifests.values()) for name in ("records", "bytes"))
+        written = (sum(manifest[name] for manifest in manifests) for name in ("records", "bytes"))
         self.journal.save(before, taught(made.state, config, *written), self.reporter.build_state(done))
+        if published.error is not None:
+            raise published.error
         return done
+
+    def _publish(
+        self, made: Plan, places: Places, config: MergeRecordConfig, *, is_resumed: bool
+    ) -> Published:
+        """Publish the merges of a plan; say which files have changed since it was made."""
+        publisher = Publisher(
+            self.engine,
+            self.journal,
+            places,
+            config,
+            self.progress,
+            self.opened,
+            lambda: self._listed(places, config).versions,
+        )
+        published = publisher.publish(made, is_resumed=is_resumed)
+        if published.changed:
+            number, named = len(published.changed), ", ".join(published.changed[:_NAMED])
+            what = f"{number} files have changed or vanished before they were merged ({named})"
+            self.reporter.warn([f"{what}: their bins are planned anew"])
+        return published
 
     def _build_result(self, before: State, arrived: int, ledger: str | None = None) -> RunResult:
         """Return what the plans so far do."""
@@ -230,45 +256,6 @@ class _Run:
             mode, reason = "incremental", f"{arrived} new files"
         found = build_result(mode, reason, self.plans, self.uris, self.config)
         return replace(found, details={**found.details, "ledger": ledger})
-
-    def _published(self, made: Plan, places: Places, config: MergeRecordConfig) -> dict[str, Any]:
-        """Write and publish the merges that have no manifest yet; give the manifests of all."""
-        manifests = {merge.id: self.journal.manifest(merge.id) for merge in made.merges}
-        missing = [merge for merge in made.merges if manifests[merge.id] is None]
-        # Named by the plan's first merge: other operators may write into the same folder.
-        folder = f"_staging-{made.merges[0].id}" if made.merges else ""
-        if missing:
-            places.merged.delete(folder)
-            staging = self.opened(places.merged.uri(folder))
-            try:
-                with self.progress.step("write"):
-                    staged = self.engine.stage(places.source, missing, made.schemas, config, staging)
-                    self._still_there(missing, places, config)
-            except Exception:
-                # The same might fail for ever: as long as nothing of it is published it may be planned anew.
-                if len(missing) == len(made.merges):
-                    self.journal.abandon(made.state.generation)
-                raise
-            with self.progress.step("publish"):
-                self.journal.hold()
-                manifests |= routing.publish(missing, staged, staging, places, self.journal)
-        if folder:
-            places.merged.delete(folder)
-        return {id_: manifest for id_, manifest in manifests.items() if manifest is not None}
-
-    def _still_there(self, merges: Sequence[Merge], places: Places, config: MergeRecordConfig) -> None:
-        """Make sure that what was written is what was planned.
-
-        :raises JobError: when a source has changed meanwhile; nothing has been published then.
-        """
-        if changed := self._changed(merges, places, config):
-            raise JobError(f"{changed[0]} has changed while it was merged: the next run takes it as it is")
-
-    def _changed(self, merges: Sequence[Merge], places: Places, config: MergeRecordConfig) -> list[str]:
-        """Name the sources that are not what they were when the plan was made."""
-        versions = self._listed(places, config).versions
-        sources = (source for merge in merges for source in merge.sources)
-        return [source.uri for source in sources if versions.get(source.uri) != source.version]
 
     def _places(self, config: MergeRecordConfig) -> Places:
         return Places(

@@ -6,20 +6,23 @@ Source: merge_record spec §11.5, steps 6 to 8.
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
-from airflow_merge_provider.core.merge_record.landing import SIDECAR
+from airflow_merge_provider.core.merge_record.landing import LONGEST_NAME, SIDECAR
 from airflow_merge_provider.core.merge_record.plan import Failure, Merge, Plan
-from airflow_merge_provider.jobs.merge_record.files.journal import Journal
+from airflow_merge_provider.jobs.merge_record.files.journal import Journal, to_json
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.writing import Staged
 
 _PREFIX = "merged"
+# Characters of a name that is too long that are kept, of its stem and of its ending.
+_SHORT = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +50,44 @@ def _published(
 ) -> dict[str, Any]:
     """Put a merged file in its place, its attributes beside it, and commit it with its manifest."""
     name = f"{_PREFIX}-{merge.id}{staged.suffix}"
-    attributes = {"filename": name, "path": "./", **merge.attributes, "uuid": merge.id}
-    places.merged.write(f"{name}{SIDECAR}", _json(attributes))
+    places.merged.write(f"{name}{SIDECAR}", _json(_describe_output(merge, name)))
+    journal.lease.check()
     staging.move(staged.name, places.merged, name)
+    return _commit(merge, name, staged.size, places, journal)
+
+
+def find_output(merge: Merge, places: Places, journal: Journal) -> dict[str, Any] | None:
+    """Commit an output that a run has put in its place before it died; None when there is none."""
+    found = places.merged.list_prefixed(f"{_PREFIX}-{merge.id}")
+    names = [name for name in found if not name.endswith(SIDECAR)]
+    entry = places.merged.stat(names[0]) if names else None
+    return None if entry is None else _commit(merge, names[0], entry.size, places, journal)
+
+
+def _commit(merge: Merge, name: str, size: int, places: Places, journal: Journal) -> dict[str, Any]:
     manifest = {
         "merge_id": merge.id,
         "uri": places.merged.uri(name),
         "records": merge.records,
-        "bytes": staged.size,
+        "bytes": size,
         "reason": merge.reason.text,
         "code": merge.reason.code,
-        "attributes": attributes,
+        "attributes": _describe_output(merge, name),
         "sources": [source.uri for source in merge.sources],
     }
     journal.publish(merge.id, manifest)
     return manifest
 
 
+def _describe_output(merge: Merge, name: str) -> dict[str, str]:
+    return {"filename": name, "path": "./", **merge.attributes, "uuid": merge.id}
+
+
 def route(plan: Plan, places: Places, config: MergeRecordConfig) -> None:
-    """Take every source that is done out of the way: to original or to failure, or as configured."""
+    """Take every source that is done out of the way: to original or to failure, or as configured.
+
+    A file that has taken the name of one meanwhile stays where it is: the next run merges it.
+    """
     merged = {source.uri: source for merge in plan.merges for source in merge.sources}
     steps: list[Callable[[], None]] = []
     if config.original_action != "keep":
@@ -116,11 +138,12 @@ def _original(
     name = _name(source, places)
 
     def step() -> None:
-        if config.original_action == "delete" or places.original is None:
-            places.source.delete(name)
-        else:
-            _move(source, name, places, places.original, {"merge.uuid": ",".join(ids)})
-        places.source.delete(f"{name}{SIDECAR}")
+        if claimed := places.source.claim(name, source.version):
+            if config.original_action == "delete" or places.original is None:
+                places.source.delete(claimed)
+            else:
+                _move(source, claimed, places, places.original, {"merge.uuid": ",".join(ids)})
+        _delete_sidecar(source, name, places)
 
     return step
 
@@ -136,22 +159,36 @@ def _failed(source: FlowFile, failure: Failure, places: Places) -> Callable[[], 
         added["failure.culprit"] = culprit
 
     def step() -> None:
-        _move(source, name, places, places.failure, added)
-        places.source.delete(f"{name}{SIDECAR}")
+        if claimed := places.source.claim(name, source.version):
+            _move(source, claimed, places, places.failure, added)
+        _delete_sidecar(source, name, places)
 
     return step
 
 
-def _move(source: FlowFile, name: str, places: Places, target: Storage, added: Mapping[str, str]) -> None:
-    """Move a file under its own name, or beside one that has that name already; gone means done."""
-    if not places.source.exists(name):
-        return
-    there = name
-    if target.exists(there):
-        stem, dot, ending = name.rpartition("/")[2].partition(".")
-        there = f"{name[: len(name) - len(stem + dot + ending)]}{stem}-{source.uuid}{dot}{ending}"
+def _delete_sidecar(source: FlowFile, name: str, places: Places) -> None:
+    """Delete the sidecar that was read with a file, not one that is there for a file to come."""
+    sidecar = f"{name}{SIDECAR}"
+    if source.sidecar and (claimed := places.source.claim(sidecar, source.sidecar)):
+        places.source.delete(claimed)
+
+
+def _move(source: FlowFile, claimed: str, places: Places, target: Storage, added: Mapping[str, str]) -> None:
+    """Move a claimed file to its own name, or beside one that has that name already; gone means done."""
+    there = _name(source, places)
+    if _is_too_long(there) or target.stat(there) is not None:
+        folder, slash, last = there.rpartition("/")
+        stem, dot, ending = last.partition(".")
+        there = f"{folder}{slash}{stem}-{source.uuid}{dot}{ending}"
+        if _is_too_long(there):
+            there = f"{folder}{slash}{stem[:_SHORT]}-{source.uuid}{dot}{ending[-_SHORT:]}"
     target.put_beside(f"{there}{SIDECAR}", _json({**source.attributes, "uuid": source.uuid, **added}))
-    places.source.move(name, target, there)
+    with suppress(FileNotFoundError):
+        places.source.move(claimed, target, there)
+
+
+def _is_too_long(name: str) -> bool:
+    return len(os.fsencode(f"{name.rpartition('/')[2]}{SIDECAR}")) > LONGEST_NAME
 
 
 def _culprit(failure: Failure) -> str | None:
@@ -163,4 +200,4 @@ def _name(source: FlowFile, places: Places) -> str:
 
 
 def _json(content: Mapping[str, str]) -> bytes:
-    return json.dumps(content, ensure_ascii=False, indent=1).encode()
+    return to_json(content, indent=1)

@@ -50,3 +50,21 @@ def _cell(text: str | None) -> str:
 
 def _element(text: str | None) -> str:
     return "" if text is None else f"<v>{text.replace('&', '&amp;')}</v>"
+
+
+def avro(schema: str, block: bytes, *, count: int = 1, size: int | None = None) -> bytes:
+    """Write an Avro file of one block, which may say of itself what is not so."""
+    marker = b"0123456789abcdef"
+    text = schema.encode()
+    header = b"Obj\x01" + zigzag(1) + zigzag(11) + b"avro.schema" + zigzag(len(text)) + text + zigzag(0)
+    return header + marker + zigzag(count) + zigzag(len(block) if size is None else size) + block + marker
+
+
+def zigzag(number: int) -> bytes:
+    """Write a number as Avro does."""
+    rest = number << 1 if number >= 0 else (-number << 1) - 1
+    written = b""
+    while rest > 0x7F:
+        written += bytes([rest & 0x7F | 0x80])
+        rest >>= 7
+    return written + bytes([rest])

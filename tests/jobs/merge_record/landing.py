@@ -46,7 +46,7 @@ class PlainEngine:
         return FlowFile(
             file.uri, flowfile_uuid(file.uri, file.entry.version), file.entry.modified, content.count(b"\n"),
             file.entry.size, SCHEMA.key(), file.entry.version, file.entry.size, file.attributes,
-            malformed="bad" if bad else None,
+            malformed="bad" if bad else None, sidecar=file.sidecar,
         )  # fmt: skip
 
     def stage(
@@ -136,6 +136,6 @@ class Landing:
         """Give every file that a run leaves, byte by byte; what tells the run's name is not compared."""
         left = {}
         for path in sorted(self.root.rglob("*")):
-            if path.is_file() and path.name != "state.json":
+            if path.is_file() and not path.name.startswith("state-"):
                 left[str(path.relative_to(self.root))] = path.read_bytes()
         return left

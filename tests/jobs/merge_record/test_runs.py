@@ -60,12 +60,12 @@ def test_a_run_with_nothing_to_do_writes_nothing(tmp_path):
     made = Landing(tmp_path, min_records=5)
     made.records("a.json", {"id": 1})
     made.run()
-    state = (tmp_path / "state" / "state.json").read_bytes()
+    state = (tmp_path / "state" / "state-000000000001.json").read_bytes()
 
     report = made.run(at=5)
 
     assert report["changed"] is False
-    assert (tmp_path / "state" / "state.json").read_bytes() == state
+    assert (tmp_path / "state" / "state-000000000001.json").read_bytes() == state
 
 
 def test_a_task_that_is_tried_again_after_its_end_tells_the_same(tmp_path):
@@ -187,7 +187,7 @@ def test_a_full_refresh_bins_everything_anew(tmp_path):
     report = made.run(at=1, full_refresh=True)
 
     assert report["counts"]["open_files"] == 1
-    assert '"seq":2' in (tmp_path / "state" / "state.json").read_text()
+    assert '"seq":2' in (tmp_path / "state" / "state-000000000002.json").read_text()
 
 
 def test_files_that_are_not_ready_are_left_alone(tmp_path):
@@ -289,6 +289,8 @@ def test_the_state_stays_small_and_planning_fast(tmp_path):
 
     report = made.run()
 
-    assert (tmp_path / "state" / "state.json").stat().st_size < 2_000_000
+    assert (tmp_path / "state" / "state-000000000001.json").stat().st_size < 2_000_000
     assert report["seconds"]["plan"] < 1
-    assert json.loads((tmp_path / "state" / "state.json").read_text())["state"]["generation"] == 1
+    assert (
+        json.loads((tmp_path / "state" / "state-000000000001.json").read_text())["state"]["generation"] == 1
+    )

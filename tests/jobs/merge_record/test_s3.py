@@ -55,6 +55,6 @@ def test_bins_of_several_runs_are_merged_on_s3(lean, bucket):
     assert (first["counts"]["merged"], first["counts"]["failed"], second["counts"]["merged"]) == (1, 1, 1)
     assert merged(bucket) == [[1, 2], [3, 4]]
     assert open_storage(f"{bucket}/source").files() == []
-    assert open_storage(f"{bucket}/failure").exists("bad.json")
+    assert open_storage(f"{bucket}/failure").stat("bad.json")
     kept = {entry.name.split("/")[0] for entry in open_storage(f"{bucket}/state").files()}
-    assert kept == {"state.json", "manifests", "ledger"}
+    assert kept == {"state-000000000001.json", "state-000000000002.json", "manifests", "ledger"}

@@ -57,7 +57,7 @@ def test_what_is_not_there_is_no_error(storage):
     storage.delete("nothing")
 
     assert storage.read("nothing") is None
-    assert storage.exists("nothing") is False
+    assert storage.stat("nothing") is None
 
 
 def test_files_and_folders_are_deleted(storage):
@@ -79,7 +79,7 @@ def test_files_move_within_a_store_and_between_stores(storage, tmp_path):
         other.write("x/b", b"old")
         storage.move("a", other, "x/b")
 
-        assert (storage.exists("a"), other.read("x/b")) == (False, b"content")
+        assert (storage.stat("a"), other.read("x/b")) == (None, b"content")
 
 
 def test_a_location_of_an_unknown_kind_is_an_error_of_the_setup():

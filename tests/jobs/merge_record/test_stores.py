@@ -66,7 +66,7 @@ def test_files_of_a_store_are_merged_there(lean, bucket):
     assert {"k=1/a b.json", "k=2/b.json", "k=2/c.json"} <= names
     assert open_storage(f"{bucket}/source").files() == []
     kept = {entry.name.split("/")[0] for entry in open_storage(f"{bucket}/state").files()}
-    assert kept == {"state.json", "manifests", "ledger"}
+    assert kept == {"state-000000000001.json", "state-000000000002.json", "manifests", "ledger"}
     assert not [entry for entry in open_storage(f"{bucket}/merged").files() if "_staging" in entry.name]
 
 
@@ -94,7 +94,7 @@ def test_a_malformed_file_of_a_store_goes_to_its_failure(lean, bucket):
     report = run(lean, bucket)
 
     assert report["counts"]["failed_files"] == 1
-    assert open_storage(f"{bucket}/failure").exists("bad.json")
+    assert open_storage(f"{bucket}/failure").stat("bad.json")
     assert merged(bucket) == [[1]]
 
 

@@ -32,7 +32,7 @@ def landing(tmp_path):
         state = State(generation=4, next_seq=2, bins=(waiting,))
         (tmp_path / "state").mkdir(exist_ok=True)
         content = json.dumps({"state": state.as_json(), "told": {}})
-        (tmp_path / "state" / "state.json").write_text(content)
+        (tmp_path / "state" / "state-000000000004.json").write_text(content)
         places = {"source": str(source), "state_path": str(tmp_path / "state")}
         places |= {"merged": "/m", "failure": "/f", "original": "/o", "reader": "json", "min_records": 5}
         return LandingTrigger({**places, **settings}, poll_interval=0.05)
@@ -86,9 +86,9 @@ def test_a_plan_that_was_left_is_a_reason(landing, tmp_path):
 def test_a_try_after_the_work_was_done_has_only_to_tell_it(landing, tmp_path):
     """Waiting for the next file would keep what it did from everybody."""
     trigger = landing()
-    state = json.loads((tmp_path / "state" / "state.json").read_text())
+    state = json.loads((tmp_path / "state" / "state-000000000004.json").read_text())
     state["told"] = {"token": {"run_id": "r"}}
-    (tmp_path / "state" / "state.json").write_text(json.dumps(state))
+    (tmp_path / "state" / "state-000000000004.json").write_text(json.dumps(state))
     assert trigger.why() is None
 
     trigger.token = {"run_id": "r"}
@@ -98,7 +98,7 @@ def test_a_try_after_the_work_was_done_has_only_to_tell_it(landing, tmp_path):
 def test_what_cannot_be_read_is_told_by_the_run(landing, tmp_path):
     """The wait ends, or nobody would ever learn of it."""
     trigger = landing()
-    (tmp_path / "state" / "state.json").write_text("{")
+    (tmp_path / "state" / "state-000000000004.json").write_text("{")
     assert trigger.why().startswith("it could not be looked")
 
 

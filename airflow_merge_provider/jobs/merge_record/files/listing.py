@@ -7,27 +7,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from airflow_merge_provider.core.merge_record import attributes as rules
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_record.landing import SIDECAR, Entry, Listing
+from airflow_merge_provider.core.merge_record.landing import LONGEST_NAME, SIDECAR, Entry, Listing
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 
 _MICROSECONDS = 1_000_000
+_MOST_SIDECAR = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A file of the source folder with its attributes; ``wrong`` says why its sidecar cannot be read."""
+    """A file of the source folder with its attributes, and the version of its sidecar.
+
+    ``wrong`` says why its name or its sidecar makes it fail.
+    """
 
     entry: Entry
     uri: str
     attributes: Mapping[str, str]
     wrong: str | None = None
+    sidecar: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +47,17 @@ def build_queue(source: Storage, found: Listing, fresh: Iterable[Entry], config:
     """Give files their attributes and put them into queue order."""
     entries = list(fresh)
     told = _sidecars(source, entries, found.sidecars) if "sidecar" in config.attribute_sources else {}
-    files = [_with_attributes(source, entry, told, config) for entry in entries]
+    versions = found.sidecars
+    files = [
+        replace(_with_attributes(source, entry, told, config), sidecar=versions.get(f"{entry.name}{SIDECAR}"))
+        for entry in entries
+    ]
     files.sort(key=lambda each: _order(each, config.arrival_order))
     return Queue(tuple(files), len(files) == len(found.versions) and not found.others)
 
 
 def _sidecars(
-    source: Storage, entries: list[Entry], sidecars: frozenset[str]
+    source: Storage, entries: list[Entry], sidecars: Mapping[str, str]
 ) -> dict[str, dict[str, str] | None]:
     """Read the sidecars of those files that have one; None where it cannot be understood."""
     names = [entry.name for entry in entries if f"{entry.name}{SIDECAR}" in sidecars]
@@ -70,10 +79,29 @@ def _with_attributes(
             found |= rules.of_path(entry.name)
         elif entry.name in sidecars:
             told = sidecars[entry.name]
-            wrong = None if told is not None else f"{entry.name}{SIDECAR} is no JSON object of texts"
+            wrong = None if told is not None else f"{name}{SIDECAR} is no JSON object of texts"
             found |= told or {}
     found |= rules.computed(config.attributes or {}, found)
-    return Waiting(entry, uri, found, wrong)
+    return Waiting(entry, uri, found, _find_wrong_name(name) or wrong)
+
+
+def _find_wrong_name(name: str) -> str | None:
+    """Say why a file of a name cannot be merged, or None."""
+    if not _is_text(name):
+        return "its name is no UTF-8"
+    if len(name.encode()) + len(SIDECAR) > LONGEST_NAME:
+        return (
+            f"its name is longer than {LONGEST_NAME - len(SIDECAR)} bytes, and leaves no room for a sidecar's"
+        )
+    return None
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _metadata(uri: str, entry: Entry) -> dict[str, str]:
@@ -89,13 +117,16 @@ def _metadata(uri: str, entry: Entry) -> dict[str, str]:
 
 def _sidecar(content: bytes | None) -> dict[str, str] | None:
     """Read a flat object; numbers and booleans become texts, a nested value makes it wrong."""
+    if content is None or len(content) > _MOST_SIDECAR:
+        return None
     try:
-        raw = json.loads(content or b"")
-    except ValueError:
+        raw = json.loads(content)
+    except (ValueError, RecursionError):
         return None
     if not isinstance(raw, dict) or any(isinstance(value, dict | list) for value in raw.values()):
         return None
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in raw.items()}
+    found = {name: value if isinstance(value, str) else json.dumps(value) for name, value in raw.items()}
+    return found if all(_is_text(f"{name}{value}") for name, value in found.items()) else None
 
 
 def _order(file: Waiting, order: str) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
+import hashlib
 import os
 import shutil
 import uuid
@@ -18,12 +19,16 @@ import fsspec
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.core.merge_record.landing import Entry
+from airflow_merge_provider.core.merge_record.landing import Entry, walk_folder
 from airflow_merge_provider.jobs.spark.storage import build_storage_options
 
 _UNPACKERS: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 PACKED = tuple(_UNPACKERS)
 _THREADS = 16
+_CLAIMED = ".claimed-"
+_MARK_LENGTH = 32
+# So that a name with a mark in it is no longer than names can be, whatever its characters take.
+_STEM_LENGTH = 40
 Thing = TypeVar("Thing")
 Result = TypeVar("Result")
 
@@ -47,8 +52,20 @@ class Storage(ABC):
         """Open a file for reading."""
 
     @abstractmethod
-    def exists(self, name: str) -> bool:
-        """Say whether there is such a file."""
+    def stat(self, name: str) -> Entry | None:
+        """Return what there is under a name now, or None."""
+
+    @abstractmethod
+    def list_prefixed(self, prefix: str) -> list[str]:
+        """Return the names of files and folders right in the folder that begin with a text."""
+
+    @abstractmethod
+    def claim(self, name: str, version: str) -> str | None:
+        """Take the file of a version away from whoever may write its name; return where it is now.
+
+        None when it is gone, or when its name belongs to another file by now, which stays. A claim may be
+        repeated until the file is deleted or moved, also after a crash.
+        """
 
     @abstractmethod
     def write(self, name: str, content: bytes) -> None:
@@ -64,7 +81,10 @@ class Storage(ABC):
 
     @abstractmethod
     def move(self, name: str, target: Storage, target_name: str) -> None:
-        """Move a file into another folder; on one file system it is there or here, never in part."""
+        """Move a file into another folder; on one file system it is there or here, never in part.
+
+        :raises FileNotFoundError: when there is no such file.
+        """
 
     @abstractmethod
     def receive(self, name: str, content: BinaryIO) -> None:
@@ -94,7 +114,7 @@ class LocalStorage(Storage):
     """A folder of this machine."""
 
     def files(self) -> list[Entry]:
-        return list(_walked(self.location, "")) if Path(self.location).is_dir() else []
+        return list(walk_folder(self.location))
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -105,8 +125,36 @@ class LocalStorage(Storage):
     def open(self, name: str) -> BinaryIO:
         return Path(self.path(name)).open("rb")
 
-    def exists(self, name: str) -> bool:
-        return Path(self.path(name)).exists()
+    def stat(self, name: str) -> Entry | None:
+        try:
+            return Entry.of_file(name, os.lstat(self.path(name)))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def list_prefixed(self, prefix: str) -> list[str]:
+        try:
+            with os.scandir(self.location) as found:
+                return sorted(each.name for each in found if each.name.startswith(prefix))
+        except FileNotFoundError:
+            return []
+
+    def claim(self, name: str, version: str) -> str | None:
+        # No file system deletes or moves a name only if it is a certain file: renamed, it is nobody else's.
+        folder, slash, _ = name.rpartition("/")
+        mark = hashlib.sha256(os.fsencode(f"{name}\n{version}")).hexdigest()[:_MARK_LENGTH]
+        aside = f"{folder}{slash}{_CLAIMED}{mark}"
+        if self.stat(aside) is None:
+            found = self.stat(name)
+            if found is None or found.version != version:
+                return None
+            with contextlib.suppress(FileNotFoundError):
+                Path(self.path(name)).rename(self.path(aside))
+        claimed = self.stat(aside)
+        if claimed is not None and claimed.version != version:
+            # It was replaced between the two looks, in this run or in one that died here.
+            self._give_back(aside, name, mark)
+            return None
+        return None if claimed is None else aside
 
     def write(self, name: str, content: bytes) -> None:
         self._part(name, content).replace(self.path(name))
@@ -140,6 +188,7 @@ class LocalStorage(Storage):
             here.replace(there)
         except OSError:
             # No such folder yet, or one on another disk.
+            os.lstat(here)
             there.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(here, there)
 
@@ -153,10 +202,21 @@ class LocalStorage(Storage):
         """Give the whole path of a file."""
         return f"{self.location}/{name}"
 
+    def _give_back(self, aside: str, name: str, mark: str) -> None:
+        """Put a file under its name again; beside it, where another one has that name already."""
+        folder, slash, last = name.rpartition("/")
+        stem, dot, ending = last.partition(".")
+        for free in (name, f"{folder}{slash}{stem[:_STEM_LENGTH]}-{mark}{dot}{ending}"):
+            with contextlib.suppress(FileExistsError):
+                os.link(self.path(aside), self.path(free), follow_symlinks=False)
+                break
+        Path(self.path(aside)).unlink()
+
     def _part(self, name: str, content: bytes) -> Path:
         """Write the content under a name that nobody looks for."""
         path = Path(self.path(name))
-        part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        # The name itself may be as long as names can be.
+        part = path.with_name(f".part-{uuid.uuid4().hex}")
         self._written(part, content)
         return part
 
@@ -205,8 +265,23 @@ class RemoteStorage(Storage):
     def open(self, name: str) -> BinaryIO:
         return cast("BinaryIO", self.fs.open(self.path(name), "rb"))
 
-    def exists(self, name: str) -> bool:
-        return bool(self.fs.exists(self.path(name)))
+    def stat(self, name: str) -> Entry | None:
+        path = self.path(name)
+        self.fs.invalidate_cache(self.fs._parent(path))  # noqa: SLF001 - fsspec's word for it
+        try:
+            return Entry.of(name, self.fs.info(path))
+        except FileNotFoundError:
+            return None
+
+    def list_prefixed(self, prefix: str) -> list[str]:
+        self.fs.invalidate_cache(self._root)
+        found = self.fs.glob(f"{self._root}/{prefix}*")
+        return sorted(str(path)[len(self._root) + 1 :] for path in found)
+
+    def claim(self, name: str, version: str) -> str | None:
+        # A store has no rename: the file stays, and what is done with it is done at once.
+        found = self.stat(name)
+        return name if found is not None and found.version == version else None
 
     def write(self, name: str, content: bytes) -> None:
         self.fs.pipe_file(self.path(name), content)
@@ -249,16 +324,6 @@ def find_storage_options(spark: SparkSession, location: str) -> dict[str, Any]:
     """Give fsspec what Spark's settings say about an object store; its environment tells it the rest."""
     is_s3 = location.startswith(("s3://", "s3a://"))
     return {**build_storage_options(spark, location), **({"use_listings_cache": False} if is_s3 else {})}
-
-
-def _walked(folder: str, prefix: str) -> Iterator[Entry]:
-    with os.scandir(folder) as found:
-        for each in found:
-            if each.is_dir():
-                yield from _walked(each.path, f"{prefix}{each.name}/")
-            elif each.is_file():
-                stat = each.stat()
-                yield Entry.of(f"{prefix}{each.name}", {"size": stat.st_size, "mtime": stat.st_mtime})
 
 
 def _copied(source: Storage, name: str, target: Storage, target_name: str) -> None:

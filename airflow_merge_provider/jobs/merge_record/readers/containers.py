@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 from pyarrow import orc, parquet
-from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.files.storage import PACKED, Storage
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import schema_of
@@ -21,7 +21,12 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import schema_
 _MAGIC = b"Obj\x01"
 _SYNC = 16
 _CHUNK = 1 << 20
-_DAMAGE = (pa.ArrowException, PySparkException, ValueError, EOFError, IndexError, OSError, zlib.error)
+# Where a line, a header or what a file unpacks to ends for us: a reader has to end.
+_LONGEST_LINE = 1 << 20
+_MOST_METADATA = 16 << 20
+_MOST_UNPACKED = 64 << 30
+_LONG_BYTES = 10
+_LONGEST_REASON = 500
 _AVRO_LOGICAL = {
     "date": "date",
     "uuid": "uuid",
@@ -49,10 +54,18 @@ def told_by(storage: Storage, names: Sequence[str], ask: Callable[[BinaryIO], An
                 return ask(file)
         except UnreadableError as error:
             return error
-        except _DAMAGE as error:
-            return UnreadableError(str(error).splitlines()[0] if str(error) else type(error).__name__)
+        except FileNotFoundError:
+            return UnreadableError("it has vanished")
+        except Exception as error:  # noqa: BLE001 - whatever a reader raises is wrong with its file alone
+            return UnreadableError(describe(error))
 
     return dict(zip(names, storage.for_each(answer, names), strict=True))
+
+
+def describe(error: Exception) -> str:
+    """Say in a line what a reader has raised."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:_LONGEST_REASON] if lines else type(error).__name__
 
 
 def is_packed(name: str) -> bool:
@@ -62,7 +75,12 @@ def is_packed(name: str) -> bool:
 
 def length(file: BinaryIO) -> int:
     """Give the bytes of a file by reading it to its end, where the checksum of a packed one is."""
-    return sum(len(chunk) for chunk in iter(lambda: file.read(_CHUNK), b""))
+    total = 0
+    while chunk := file.read(_CHUNK):
+        total += len(chunk)
+        if total > _MOST_UNPACKED:
+            raise UnreadableError(f"it unpacks to more than {_MOST_UNPACKED >> 30} GiB")
+    return total
 
 
 def parquet_footer(file: BinaryIO) -> Told:
@@ -87,23 +105,43 @@ def avro_header(file: BinaryIO) -> Told:
     text = _metadata(file).get("avro.schema", b"").decode()
     marker = file.read(_SYNC)
     records = 0
-    while (first := file.read(1)) and (count := _long(file, first)) >= 0:
-        size = _long(file)
+    while first := file.read(1):
+        count, size = _long(file, first), _long(file)
+        # With a negative size the walk would go back, and never end.
+        if count < 0 or size < 0:
+            raise UnreadableError("an Avro block is damaged")
         file.seek(size, io.SEEK_CUR)
         if file.read(_SYNC) != marker:
             raise UnreadableError("an Avro block is damaged")
         records += count
-    return Schema(tuple(_avro_fields(json.loads(text))), text), records
+    schema = json.loads(text)
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise UnreadableError("its Avro schema is no record")
+    return Schema(tuple(_avro_fields(schema)), text), records
 
 
 def first_line(options: Mapping[str, str]) -> Callable[[BinaryIO], tuple[str, ...]]:
-    """Give a question for the cells of the first line of a CSV file that is neither empty nor a comment."""
+    """Give a question for the cells of the first line of a CSV file that is neither empty nor a comment.
+
+    :raises ConfigError: when no file at all can be read with these options.
+    """
     separator = options.get("sep", options.get("delimiter", ","))
     quote, comment = options.get("quote", '"'), options.get("comment")
     encoding = options.get("encoding", options.get("charset", "utf-8-sig"))
 
+    try:
+        codecs.lookup(encoding)
+        csv.reader([], delimiter=separator, quotechar=quote or None)
+    except (LookupError, TypeError) as error:
+        raise ConfigError.of(
+            [Problem("reader.options", "options", str(error), "see Spark's options of CSV")]
+        ) from None
+
     def cells(file: BinaryIO) -> tuple[str, ...]:
-        for raw in io.TextIOWrapper(file, encoding=encoding, newline=None):
+        lines = io.TextIOWrapper(file, encoding=encoding, newline=None)
+        while raw := lines.readline(_LONGEST_LINE + 1):
+            if len(raw) > _LONGEST_LINE:
+                raise UnreadableError(f"its first line is longer than {_LONGEST_LINE >> 20} MiB")
             line = raw.rstrip("\n")
             if line.strip() and not (comment and line.startswith(comment)):
                 (row,) = csv.reader([line], delimiter=separator, quotechar=quote or None)
@@ -126,9 +164,17 @@ def _metadata(file: BinaryIO) -> dict[str, bytes]:
         if count < 0:
             _long(file)
         for _ in range(abs(count)):
-            name = file.read(_long(file)).decode()
-            pairs[name] = file.read(_long(file))
+            name = _text(file).decode()
+            pairs[name] = _text(file)
     return pairs
+
+
+def _text(file: BinaryIO) -> bytes:
+    size = _long(file)
+    found = file.read(size) if 0 <= size <= _MOST_METADATA else b""
+    if len(found) != size:
+        raise UnreadableError("its Avro header is damaged")
+    return found
 
 
 def _long(file: BinaryIO, first: bytes | None = None) -> int:
@@ -140,6 +186,8 @@ def _long(file: BinaryIO, first: bytes | None = None) -> int:
         if not byte & 0x80:
             return (number >> 1) ^ -(number & 1)
         shift += 7
+        if shift >= 7 * _LONG_BYTES:
+            raise UnreadableError("a number in it is longer than Avro's are")
         byte = file.read(1)[0]
 
 

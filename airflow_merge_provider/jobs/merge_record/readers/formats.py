@@ -6,7 +6,7 @@ Source: merge_record spec §11.1 and §11.7.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from airflow_merge_provider.core.spark_conf import cores
 
 FILE, BLOCK, POSITION = "__merge_file", "__merge_block", "__merge_position"
 PLACE = (FILE, BLOCK, POSITION)
+_OURS = "__merge_"
 BAD = "__merge_bad"
 _SPARK = {"json-array": "json"}
 # Spark's own name first; the class is in the wheel although the short name is not.
@@ -98,6 +99,11 @@ def _placed(frame: DataFrame) -> DataFrame:
         # Only compared within one file of one scan, so it does not matter that it differs between scans.
         F.monotonically_increasing_id().alias(POSITION),  # noqa: TID251
     )
+
+
+def find_taken_name(names: Iterable[str]) -> str | None:
+    """Return the first of the names that columns of ours or of Spark's have beside those of a file."""
+    return next((name for name in names if name.lower().startswith((_OURS, "_metadata"))), None)
 
 
 def spark_file(uri: str) -> str:

@@ -69,7 +69,7 @@ class Records:
         for kept in self._kept.get(key, ()):
             mine = [uri for uri in rest if uri in kept.uris]
             if mine:
-                raw = kept.raw.join(self._names(mine), FILE, "left_semi") if kept.is_shared else kept.raw
+                raw = self.select(kept.raw, mine) if kept.is_shared else kept.raw
                 frames.append(kept.parse(raw))
                 rest = {uri: None for uri in rest if uri not in kept.uris}
         if rest:
@@ -77,6 +77,13 @@ class Records:
             frames.append(formats.read(self.spark, reader, spark_schema(schema), places))
         names = [column(name) for name in (*schema.names, *PLACE)]
         return reduce(DataFrame.unionByName, (frame.select(*names) for frame in frames))
+
+    def select(self, frame: DataFrame, uris: Iterable[str]) -> DataFrame:
+        """Return the rows that come from some files."""
+        names = pa.array([self.file(uri) for uri in uris], pa.string())
+        return frame.join(
+            F.broadcast(create_dataframe(self.spark, pa.table({FILE: names}))), FILE, "left_semi"
+        )
 
     def file(self, uri: str) -> str:
         """Write a file as Spark does in ``FILE``."""
@@ -99,7 +106,3 @@ class Records:
         self.forget()
         self._gathered.clear()
         self.spool.close()
-
-    def _names(self, uris: Iterable[str]) -> DataFrame:
-        names = pa.array([self.file(uri) for uri in uris], pa.string())
-        return F.broadcast(create_dataframe(self.spark, pa.table({FILE: names})))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.readers import formats
+from airflow_merge_provider.jobs.merge_record.readers.containers import describe
 from airflow_merge_provider.jobs.merge_record.readers.formats import FILE
 from airflow_merge_provider.jobs.merge_record.readers.kinds import Fact, JsonLines, Kind, Lasting, Seen, Typed
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
@@ -36,7 +38,10 @@ class Group:
 def inspect_files(records: Records, groups: Sequence[Group], config: MergeRecordConfig) -> dict[str, Fact]:
     """Look into all groups in one job, and keep what was parsed.
 
-    Once more without each file of which Spark says that it cannot read it.
+    Once more without each file of which Spark says that it cannot read it. Where Spark does not say which
+    file that is, the halves of the files are looked into one by one, down to the file that fails alone.
+
+    :raises Exception: what Spark says of all files alike, or what a wrong option of the reader leads to.
     """
     facts: dict[str, Fact] = {}
     rest = [group for group in groups if group.uris]
@@ -45,14 +50,15 @@ def inspect_files(records: Records, groups: Sequence[Group], config: MergeRecord
         frames = [group.kind.seen(raw) for group, (raw, _) in zip(rest, raws, strict=True)]
         try:
             seen = _collected(frames)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised again unless it is one file's
             # Not always an error of pyspark's own: what fails while rows are fetched comes from py4j.
             broken = _named(rest, records, str(error))
-            if broken is None:
-                raise
             records.forget()
+            if broken is None:
+                return facts | _isolate_broken(records, rest, config, error)
             facts[broken] = Fact(unreadable="Spark cannot read it to its end")
-            rest = [each for group in rest if (each := _without(group, broken, records)).uris]
+            rest = [_select(group, {*group.uris} - {broken}, records) for group in rest]
+            rest = [group for group in rest if group.uris]
             continue
         for group, (raw, is_kept) in zip(rest, raws, strict=True):
             found = {uri: group.kind.fact(uri, seen.get(records.file(uri), Seen())) for uri in group.uris}
@@ -60,6 +66,26 @@ def inspect_files(records: Records, groups: Sequence[Group], config: MergeRecord
             if is_kept:
                 _keep(records, group.kind, raw, found, config)
         break
+    return facts
+
+
+def _isolate_broken(
+    records: Records, groups: Sequence[Group], config: MergeRecordConfig, error: Exception
+) -> dict[str, Fact]:
+    """Look into the files of a failed job in ever smaller parts."""
+    uris = [uri for group in groups for uri in group.uris]
+    if len(uris) == 1:
+        if isinstance(error, AnalysisException | IllegalArgumentException):
+            raise error
+        # Raises where Spark itself is gone: then nothing is wrong with the file.
+        records.spark.range(1).count()
+        return {uris[0]: Fact(unreadable=describe(error))}
+    facts: dict[str, Fact] = {}
+    for part in (uris[: len(uris) // 2], uris[len(uris) // 2 :]):
+        selected = [_select(group, part, records) for group in groups]
+        facts |= inspect_files(records, [group for group in selected if group.uris], config)
+    if all(facts[uri].unreadable for uri in uris):
+        raise error
     return facts
 
 
@@ -95,8 +121,9 @@ def _is_named(place: str, message: str) -> bool:
     return any(f"reading file {name}." in message for name in names)
 
 
-def _without(group: Group, broken: str, records: Records) -> Group:
-    uris = tuple(uri for uri in group.uris if uri != broken)
-    if len(uris) == len(group.uris):
+def _select(group: Group, uris: Collection[str], records: Records) -> Group:
+    kept = tuple(uri for uri in group.uris if uri in uris)
+    if len(kept) == len(group.uris):
         return group
-    return replace(group, uris=uris, places=records.spool.places(uris))
+    lines = None if group.lines is None else records.select(group.lines, kept)
+    return replace(group, uris=kept, places=records.spool.places(kept), lines=lines)

@@ -1,0 +1,140 @@
+"""Which run may work on a journal: one at a time, and which of them is gone.
+
+Source: merge_record spec §11.4.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from airflow_merge_provider.core.errors import ConflictError
+from airflow_merge_provider.jobs.merge_record.files.storage import Storage
+
+_LEASE = "lease.json"
+_LEASE_SECONDS = 120.0
+_RENEW_SECONDS = _LEASE_SECONDS / 4
+_MICROSECONDS = 1_000_000
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_NAMESPACE = Path("/proc/self/ns/pid")
+# Where the time of its start stands behind the name of a process, which may hold spaces.
+_STARTED = 19
+
+
+class Lease:
+    """The file ``lease.json`` of a folder, renewed as long as its run lives."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.id = uuid.uuid4().hex
+
+    @contextmanager
+    def hold(self, owner: Mapping[str, Any]) -> Iterator[None]:
+        """Keep other runs away while the block lasts.
+
+        :raises ConflictError: when another run is at work.
+        """
+        self._take(owner)
+        stop = threading.Event()
+        beat = threading.Thread(target=self._renew, args=(owner, stop), daemon=True)
+        beat.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            beat.join()
+            if self._is_mine(self._read()):
+                self._storage.delete(_LEASE)
+
+    def check(self) -> None:
+        """Make sure that no other run has taken the lease over, for example because this one hung.
+
+        :raises ConflictError: when one has.
+        """
+        if not self._is_mine(self._read()):
+            raise ConflictError(
+                f"another run has taken over the lease in {self._storage.location}: run it again"
+            )
+
+    def _take(self, owner: Mapping[str, Any]) -> None:
+        if self._storage.create(_LEASE, self._content(owner)):
+            return
+        held = self._read() or {}
+        if not self._is_over(held):
+            who = "/".join(str(held.get("owner", {}).get(name)) for name in ("dag_id", "task_id", "run_id"))
+            raise ConflictError(
+                f"{who} is at work in {self._storage.location}: run it again when that has ended, "
+                "or set max_active_tis_per_dag=1"
+            )
+        # Out of the way under a name of its own: of two runs that see it expired, one gets the next lease.
+        over = f"lease-{held.get('id')}.over"
+        with suppress(FileNotFoundError):
+            self._storage.move(_LEASE, self._storage, over)
+        self._storage.delete(over)
+        if not self._storage.create(_LEASE, self._content(owner)):
+            raise ConflictError(f"another run has just begun in {self._storage.location}: run it again")
+
+    def _renew(self, owner: Mapping[str, Any], stop: threading.Event) -> None:
+        while not stop.wait(_RENEW_SECONDS):
+            # A store that does not answer now may do so before the lease expires.
+            with suppress(Exception):
+                if self._is_mine(self._read()):
+                    self._storage.write(_LEASE, self._content(owner))
+
+    def _is_over(self, held: Mapping[str, Any]) -> bool:
+        """Say whether the process of a lease is gone, or has not renewed it for too long."""
+        if (gone := _is_gone(held.get("process"))) is not None:
+            return gone
+        # Both times are the store's: the clocks of two machines may differ by minutes.
+        probe = f"lease-{self.id}.now"
+        self._storage.write(probe, b"")
+        now, written = self._storage.stat(probe), self._storage.stat(_LEASE)
+        self._storage.delete(probe)
+        if now is None or written is None:
+            return written is None
+        return now.modified - written.modified > _LEASE_SECONDS * _MICROSECONDS
+
+    def _content(self, owner: Mapping[str, Any]) -> bytes:
+        # Nothing here reads ``expires``; earlier versions of this package do.
+        told = {"id": self.id, "owner": owner, "expires": time.time() + _LEASE_SECONDS}
+        return json.dumps({**told, "process": _identify(os.getpid())}).encode()
+
+    def _is_mine(self, held: Mapping[str, Any] | None) -> bool:
+        return held is not None and held.get("id") == self.id
+
+    def _read(self) -> dict[str, Any] | None:
+        content = self._storage.read(_LEASE)
+        with suppress(ValueError):
+            found = None if content is None else json.loads(content)
+            return found if isinstance(found, dict) else None
+        return None
+
+
+def _identify(pid: int) -> dict[str, Any] | None:
+    """Return what tells a process from every other one; None where the system does not tell.
+
+    A number says nothing outside its namespace, where every container begins with 1, nor do names of hosts.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
+        boot, namespace = _BOOT.read_text(encoding="ascii").strip(), _NAMESPACE.readlink()
+    except OSError:
+        return None
+    return {"boot": boot, "namespace": str(namespace), "pid": pid, "started": fields.split()[_STARTED]}
+
+
+def _is_gone(process: Any) -> bool | None:
+    """Say whether a process has ended; None when that cannot be seen from here."""
+    mine = _identify(os.getpid())
+    if mine is None or not isinstance(process, dict):
+        return None
+    if any(process.get(name) != mine[name] for name in ("boot", "namespace")):
+        return None
+    return _identify(int(process["pid"])) != process

@@ -1,0 +1,123 @@
+"""How do the merges of a plan become files: written, held against their sources, published or withdrawn.
+
+Source: merge_record spec §11.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.plan import Merge, Plan
+from airflow_merge_provider.jobs.merge_record import routing
+from airflow_merge_provider.jobs.merge_record.engine import Engine
+from airflow_merge_provider.jobs.merge_record.files.journal import WITHDRAWN, Journal
+from airflow_merge_provider.jobs.merge_record.files.storage import Storage
+from airflow_merge_provider.jobs.merge_record.routing import Places
+from airflow_merge_provider.jobs.run.progress import Progress
+
+_MARK_LENGTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What became of the merges of a plan.
+
+    ``manifests`` are those of published merges by their ids; every other merge has been withdrawn, because a
+    file of it is one of ``changed`` (URIs), or with ``error``, which kept it from being written.
+    """
+
+    manifests: Mapping[str, dict[str, Any]]
+    changed: tuple[str, ...] = ()
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """Writes and publishes the merges of one plan; each step may be repeated after a crash."""
+
+    engine: Engine
+    journal: Journal
+    places: Places
+    config: MergeRecordConfig
+    progress: Progress
+    opened: Callable[[str], Storage]
+    list_versions: Callable[[], Mapping[str, str]]
+
+    def publish(self, made: Plan, *, is_resumed: bool) -> Published:
+        """Publish every merge that nobody has decided yet and whose files are still what they were.
+
+        :param is_resumed: whether a run before may have carried out a part of the plan.
+        :raises ConflictError: when another run has gone on with the plan.
+        """
+        if not made.merges:
+            return Published({})
+        prefix = f"_staging-{made.merges[0].id}"
+        staging = f"{prefix}-{self.journal.lease.id[:_MARK_LENGTH]}"
+        for left in self.places.merged.list_prefixed(prefix) if is_resumed else ():
+            self.places.merged.delete(left)
+        manifests, undecided = self._find_decided(made) if is_resumed else ({}, list(made.merges))
+        changed: list[str] = []
+        if is_resumed:
+            undecided, changed = self._split_off_changed(undecided)
+        error: Exception | None = None
+        while undecided and error is None:
+            undecided, gone, error = self._write(made, undecided, staging, manifests)
+            changed += gone
+        if self.places.merged.list_prefixed(staging):
+            self.places.merged.delete(staging)
+        for merge in made.merges:
+            if merge.id not in manifests:
+                self.journal.withdraw(merge.id)
+        return Published(manifests, tuple(changed), error)
+
+    def _write(
+        self, made: Plan, merges: Sequence[Merge], folder: str, manifests: dict[str, dict[str, Any]]
+    ) -> tuple[list[Merge], list[str], Exception | None]:
+        """Write merges and publish those whose files have not changed meanwhile.
+
+        Returns the merges to be tried again, the files that have changed, and what has failed without them.
+        """
+        staging = self.opened(self.places.merged.uri(folder))
+        try:
+            with self.progress.step("write"):
+                staged = self.engine.stage(self.places.source, merges, made.schemas, self.config, staging)
+        except Exception as error:  # noqa: BLE001 - raised again once the plan is cut down to what is published
+            kept, changed = self._split_off_changed(merges)
+            if changed:
+                # A file that has gone or grown is what broke it.
+                self.places.merged.delete(folder)
+                return kept, changed, None
+            return [], [], error
+        kept, changed = self._split_off_changed(merges)
+        with self.progress.step("publish"):
+            manifests |= routing.publish(kept, staged, staging, self.places, self.journal)
+        return [], changed, None
+
+    def _find_decided(self, made: Plan) -> tuple[dict[str, dict[str, Any]], list[Merge]]:
+        """Return the manifests of merges that a run before has published, and the undecided merges."""
+        manifests: dict[str, dict[str, Any]] = {}
+        undecided: list[Merge] = []
+        for merge in made.merges:
+            found = self.journal.manifest(merge.id)
+            # A run may have died when the output was in its place, whole, and its manifest was not written.
+            found = found or routing.find_output(merge, self.places, self.journal)
+            if found is None:
+                undecided.append(merge)
+            elif not found.get(WITHDRAWN):
+                manifests[merge.id] = found
+        return manifests, undecided
+
+    def _split_off_changed(self, merges: Sequence[Merge]) -> tuple[list[Merge], list[str]]:
+        """Return the merges whose files are what they were when they were planned, and the other files."""
+        versions = self.list_versions()
+        changed = {
+            source.uri
+            for merge in merges
+            for source in merge.sources
+            if versions.get(source.uri) != source.version
+        }
+        kept = [merge for merge in merges if changed.isdisjoint(source.uri for source in merge.sources)]
+        return kept, sorted(changed)

@@ -1,0 +1,223 @@
+"""One bad file goes to failure with its reason; its neighbours are merged in the same run."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.core.merge_record.landing import SIDECAR
+from airflow_merge_provider.jobs.merge_record.readers import scan
+from tests.jobs.merge_record.contents import avro, zigzag
+from tests.jobs.merge_record.landing import Landing
+
+pytestmark = pytest.mark.spark
+
+AVRO_SCHEMA = json.dumps({"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]})
+DEEP = 5_000
+
+
+def merge_beside(made: Landing, good: tuple[str, ...] = ("good.json",)) -> dict[str, str]:
+    """Merge once; check that the good files are merged; return the attributes of the failed one."""
+    report = made.run()
+    assert report["counts"]["failed_files"] == 1, report
+    assert report["counts"]["files"] == len(good)
+    failed = [path for path in (made.root / "failure").rglob("*") if not path.name.endswith(SIDECAR)]
+    (found,) = (path for path in failed if path.is_file())
+    assert made.names("in") == []
+    attributes = made.attributes(found)
+    assert attributes["failure.reason"]
+    return attributes
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        pytest.param(avro(AVRO_SCHEMA, b"", count=1, size=-26), "block is damaged", id="negative size"),
+        pytest.param(avro(AVRO_SCHEMA, b"", count=-1, size=0), "block is damaged", id="negative count"),
+        pytest.param(avro('"long"', zigzag(1)), "is no record", id="no record"),
+        pytest.param(avro('{"type": "record", "name": "r"}', zigzag(1)), "fields", id="no fields"),
+        pytest.param(avro("[" * DEEP, zigzag(1)), "", id="deep schema"),
+        pytest.param(
+            avro(AVRO_SCHEMA.replace('"long"', '"nosuch"'), zigzag(1)), "unknown type", id="unknown type"
+        ),
+        pytest.param(
+            avro(AVRO_SCHEMA.replace('"id"', '"__merge_slot"'), zigzag(1)), "__merge_slot", id="our column"
+        ),
+        pytest.param(b"Obj\x01" + b"\xff" * 40, "longer than Avro's", id="endless number"),
+    ],
+)
+def test_avro(content, reason, lean, tmp_path):
+    """Whatever an Avro file says of itself."""
+    made = Landing(tmp_path, lean, reader={"format": "avro"}, writer={"format": "json"})
+    made.put("bad.avro", content)
+    made.put("good.avro", avro(AVRO_SCHEMA, zigzag(7)))
+
+    attributes = merge_beside(made)
+
+    assert reason in attributes["failure.reason"]
+    assert made.ids() == [[7]]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        pytest.param("x" * 200_000 + "\n1\n", "field larger than", id="long field"),
+        pytest.param("x," * 700_000 + "\n1\n", "longer than 1 MiB", id="long line"),
+        pytest.param("_metadata\n1\n", "_metadata", id="spark's column"),
+        pytest.param("__merge_file\n1\n", "__merge_file", id="our column"),
+    ],
+)
+def test_csv(content, reason, lean, tmp_path):
+    """Whatever the first line is like."""
+    made = Landing(tmp_path, lean, reader={"format": "csv"}, writer={"format": "json"})
+    made.put("bad.csv", content)
+    made.put("good.csv", "id\n7\n")
+
+    attributes = merge_beside(made)
+
+    assert reason in attributes["failure.reason"]
+    assert made.ids() == [[7]]
+
+
+@pytest.mark.parametrize("reader", [{"format": "json"}, {"format": "json", "schema": "id LONG"}])
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param('{"id":' + "[" * DEEP + "]" * DEEP + "}\n", id="deep array"),
+        pytest.param('{"id":' * DEEP + "1" + "}" * DEEP + "\n", id="deep object"),
+        pytest.param('{"id": 1}\n\xff\xfe\n'.encode("latin-1"), id="no UTF-8"),
+    ],
+)
+def test_lines_that_no_parser_takes(content, reader, lean, tmp_path):
+    """Nested deeper than any data is, or no text."""
+    made = Landing(tmp_path, lean, failure_scope="flowfile", reader=reader)
+    made.put("bad.json", content)
+    made.records("good.json", {"id": 7})
+
+    merge_beside(made)
+
+    assert made.ids() == [[7]]
+
+
+@pytest.mark.parametrize("kind", ["json", "json-array"])
+@pytest.mark.parametrize("name", ["__merge_slot", "__merge_seq", "__merge_bad", "_metadata", "__MERGE_FILE"])
+def test_fields_called_like_columns_of_our_own(name, kind, lean, tmp_path):
+    """They would be taken for ours."""
+    made = Landing(tmp_path, lean, reader={"format": kind}, writer={"format": "json"})
+    records = {"bad.json": {"id": 1, name: 5}, "good.json": {"id": 7}}
+    for file, record in records.items():
+        made.put(file, json.dumps([record] if kind == "json-array" else record))
+
+    attributes = merge_beside(made)
+
+    assert name in attributes["failure.reason"]
+    assert made.ids() == [[7]]
+
+
+@pytest.mark.parametrize(
+    "sidecar",
+    [
+        pytest.param(b'{"k": "\\ud800"}', id="surrogate"),
+        pytest.param(b'{"\\ud800": "k"}', id="surrogate in a name"),
+        pytest.param(b'{"k": ' + b"[" * 100_000, id="deep"),
+        pytest.param(b'{"k": "' + b"x" * (1 << 20) + b'"}', id="large"),
+        pytest.param(b"\xff\xfe", id="no UTF-8"),
+    ],
+)
+def test_sidecars(sidecar, lean, tmp_path):
+    """What cannot be read or written as attributes."""
+    made = Landing(tmp_path, lean)
+    made.records("bad.json", {"id": 1})
+    (tmp_path / "in" / f"bad.json{SIDECAR}").write_bytes(sidecar)
+    made.records("good.json", {"id": 7}, k="1")
+
+    attributes = merge_beside(made)
+
+    assert "is no JSON object of texts" in attributes["failure.reason"]
+    assert made.ids() == [[7]]
+
+
+@pytest.mark.parametrize("name", [b"\xff\xfe.json", b"x" * 245 + b".json", "ä".encode() * 120 + b".json"])
+@pytest.mark.parametrize("action", ["move", "delete", "keep"])
+def test_names(name, action, lean, tmp_path):
+    """That are no text, or leave no room for the name of a sidecar."""
+    made = Landing(tmp_path, lean, original_action=action)
+    path = made.records("bad.json", {"id": 1})
+    path.rename(path.with_name(os.fsdecode(name)))
+    made.records("good.json", {"id": 7})
+
+    report = made.run()
+
+    assert report["counts"]["failed_files"] == 1
+    assert made.ids() == [[7]]
+    (kept,) = (path.name for path in (tmp_path / "failure").iterdir() if not path.name.endswith(SIDECAR))
+    assert kept.endswith(".json")
+    assert made.run(at=1)["changed"] is False
+
+
+def test_symbolic_links(lean, tmp_path):
+    """They are told, and neither followed nor touched: not out of the folder, and not around in a circle."""
+    made = Landing(tmp_path, lean, original_action="delete")
+    made.records("sub/good.json", {"id": 7})
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.json").write_text('{"id": 1}\n')
+    folder = tmp_path / "in"
+    (folder / "out").symlink_to(outside)
+    (folder / "file.json").symlink_to(outside / "secret.json")
+    (folder / "sub" / "circle").symlink_to(folder)
+    (folder / "nowhere.json").symlink_to(tmp_path / "nowhere")
+
+    report = made.run()
+
+    assert made.ids() == [[7]]
+    assert (outside / "secret.json").exists()
+    assert sorted(path.name for path in folder.rglob("*") if path.is_symlink()) == [
+        "circle", "file.json", "nowhere.json", "out"
+    ]  # fmt: skip
+    assert "4 symbolic links are not followed, such as file.json" in report["warnings"]
+
+
+@pytest.mark.parametrize("option", [{"encoding": "nosuch"}, {"sep": "::"}], ids=["encoding", "sep"])
+def test_a_wrong_option_fails_the_run_and_no_file(option, lean, tmp_path):
+    """It is said of all files alike."""
+    made = Landing(tmp_path, lean, reader={"format": "csv", "options": option})
+    for name in ("a.csv", "b.csv"):
+        made.put(name, "id\n7\n")
+
+    with pytest.raises(ConfigError, match=r"reader\.options"):
+        made.run()
+
+    assert made.names("in") == ["a.csv", "b.csv"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"3.csv"}, {"0.csv", "1.csv", "2.csv", "3.csv", "4.csv"}], ids=["one", "all"]
+)
+def test_what_only_the_engine_raises(wrong, lean, tmp_path, monkeypatch):
+    """The file is found by halves, where Spark names none; what all files share is no failure of theirs."""
+    made = Landing(tmp_path, lean, reader={"format": "csv", "schema": "id LONG"}, writer={"format": "json"})
+    for number in range(5):
+        made.put(f"{number}.csv", f"id\n{number}\n", at=number)
+    collect = scan._collected
+
+    def fail(frames: Any) -> Any:
+        seen = collect(frames)
+        if any(name.endswith(tuple(wrong)) for name in seen):
+            raise RuntimeError("a reader broke")
+        return seen
+
+    monkeypatch.setattr(scan, "_collected", fail)
+    if len(wrong) > 1:
+        with pytest.raises(RuntimeError, match="a reader broke"):
+            made.run(at=9)
+        assert len(made.names("in")) == 5
+        return
+    attributes = merge_beside(made, good=("0", "1", "2", "4"))
+
+    assert "a reader broke" in attributes["failure.reason"]
+    assert made.ids() == [[0, 1, 2, 4]]

@@ -1,0 +1,82 @@
+"""A plan of which only some merges were published: the rest is planned anew, as if for the first time."""
+
+from __future__ import annotations
+
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
+from airflow_merge_provider.core.merge_record.flowfile import FlowFile, flowfile_uuid
+from airflow_merge_provider.core.merge_record.plan import Arrivals, Plan, plan, reduce_plan
+from airflow_merge_provider.core.merge_record.schema import Schema
+from airflow_merge_provider.core.merge_record.state import State
+
+SCHEMA = Schema(({"name": "id", "type": "long"},))
+CONFIG = MergeRecordConfig.parse(
+    {
+        "source": "/in", "merged": "/m", "failure": "/f", "original": "/o", "state_path": "/s",
+        "reader": "json", "min_records": 2, "max_records": 2, "correlation_attribute_name": "k",
+    }
+)  # fmt: skip
+
+
+def make_file(name: str, group: str, part: str | None = None, *, malformed: str | None = None) -> FlowFile:
+    uri = f"/in/{name}"
+    return FlowFile(
+        uri, flowfile_uuid(uri, "1", part), 0, 1, 9, SCHEMA.key(), "1", 9, {"k": group}, part,
+        malformed=malformed,
+    )  # fmt: skip
+
+
+def make_plan(state: State, *files: FlowFile) -> Plan:
+    return plan(state, Arrivals(files, {SCHEMA.key(): SCHEMA}), 1, CONFIG)
+
+
+def list_waiting(state: State) -> list[str]:
+    return [f"{source.name}{source.part or ''}" for source in state.sources]
+
+
+def test_open_bins_keep_their_files_and_new_files_are_new_again():
+    """What is not published is as it was before, and its numbers are used up."""
+    before = make_plan(State(), make_file("a", "1")).state
+    made = make_plan(
+        before, make_file("b", "1"), make_file("c", "2"), make_file("d", "2"), make_file("e", "3")
+    )
+    second = next(merge for merge in made.merges if merge.sources[0].name == "c")
+
+    left = reduce_plan(made, before, {second.id}, CONFIG)
+
+    assert [merge.id for merge in left.merges] == [second.id]
+    assert list_waiting(left.state) == ["a"]
+    assert set(left.finished) == {"/in/c", "/in/d"}
+    assert left.state.generation == made.state.generation
+    again = make_plan(left.state, make_file("b", "1"), make_file("e", "3"))
+    (merge,) = again.merges
+    assert [source.name for source in merge.sources] == ["a", "b"]
+    assert merge.id not in {each.id for each in made.merges}
+
+
+def test_parts_of_a_file_that_is_merged_in_part_are_offered_again():
+    """The file is not taken as a whole once more: a part of it is merged."""
+    parts = [make_file("a", group, part) for group, part in (("1", "x"), ("2", "y"), ("3", "z"))]
+    made = make_plan(State(), *parts, make_file("b", "1"), make_file("c", "2"))
+    first = next(merge for merge in made.merges if merge.sources[0].part == "x")
+
+    left = reduce_plan(made, State(), {first.id}, CONFIG)
+
+    assert list_waiting(left.state) == ["ay", "az"]
+    assert left.state.partial == {"/in/a": (first.id,)}
+    assert set(left.finished) == {"/in/b"}
+    assert State.of(left.state.as_json()) == left.state
+    again = make_plan(left.state, make_file("c", "2"))
+    (merge,) = again.merges
+    assert [(source.name, source.part) for source in merge.sources] == [("a", "y"), ("c", None)]
+    assert list_waiting(again.state) == ["az"]
+    assert again.state.returned == ()
+
+
+def test_a_file_with_a_failed_part_goes_to_failure_and_not_to_original():
+    """It has one place."""
+    made = make_plan(
+        State(), make_file("a", "1", "x"), make_file("b", "1"), make_file("a", "2", "y", malformed="bad")
+    )
+
+    assert [failure.sources[0].part for failure in made.failures] == ["y"]
+    assert set(made.finished) == {"/in/b"}
