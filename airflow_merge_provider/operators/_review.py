@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -14,6 +15,7 @@ from airflow_merge_provider.core.errors import RiskError
 APPLY, REJECT = "Apply", "Reject"
 _SHOWN = ("rows", "counts")
 _SIZES = "cluster_sizes"
+_MARKDOWN = re.compile(r"[\\`*\[\]<>|!#&~]")
 _NEXT = "Nothing was written: start a new run of the DAG, which asks with the figures of then"
 
 
@@ -81,9 +83,16 @@ def body(report: Mapping[str, Any]) -> str:
     ]
     for part in _SHOWN:
         lines += [
-            f"| {part}: {name} | {value} |" for name, value in report[part].items() if value is not None
+            f"| {part}: {_escape(name)} | {_escape(value)} |"
+            for name, value in report[part].items()
+            if value is not None
         ]
     sizes = report["details"].get(_SIZES) or {}
-    lines += [f"| clusters of {size} entities | {count} |" for size, count in sizes.items()]
+    lines += [f"| clusters of {_escape(size)} entities | {_escape(count)} |" for size, count in sizes.items()]
     note = "Apply lets the run write as much as this; should it be more, the task fails."
     return "\n".join([*lines, "", note])
+
+
+def _escape(value: object) -> str:
+    """Write a value so that Markdown and a table show it as it is: names may come from data."""
+    return _MARKDOWN.sub(r"\\\g<0>", " ".join(str(value).split()))

@@ -43,8 +43,9 @@ class MergeSourceOperator(SparkJobOperator):
     :param equality_sets_mode: ``neighbours`` or ``all_pairs``.
     :param on_config_change: ``refresh`` or ``fail`` when the rules are not those of the last run.
     :param reset: write the target as if there were none; its readers have to start over.
-    :param max_key_fanout: most entities that one value of a rule may link.
-    :param on_over_merge: ``fail``, or ``quarantine``: such values link nothing and are listed.
+    :param max_key_fanout: most entities that one value of a rule may link, or such limits by the texts of
+        rules, such as ``{"a.mail = b.mail": 10, "*": 1000}``.
+    :param on_over_merge: ``fail``, or ``quarantine``: such values link nothing and are listed; by rules, too.
     :param overrides: the dataset of people's decisions about which entities are the same, or are not.
     :param stable_id: give outputs an id, ``$stable_id``, that joins and splits survive.
     :param replaced_by: let ids that are no more say what took their place, and list each such event.
@@ -119,8 +120,8 @@ class MergeSourceOperator(SparkJobOperator):
         equality_sets_mode: str = "neighbours",
         on_config_change: str = "refresh",
         reset: bool | str = False,
-        max_key_fanout: int | str | None = None,
-        on_over_merge: str = "fail",
+        max_key_fanout: int | str | Mapping[str, int] | None = None,
+        on_over_merge: str | Mapping[str, str] = "fail",
         overrides: str | Asset | None = None,
         stable_id: bool | str = False,
         replaced_by: bool | str = False,

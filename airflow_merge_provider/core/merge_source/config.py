@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from types import SimpleNamespace
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import ErrorDetails
@@ -14,7 +15,10 @@ from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.merge_source import survivorship
 from airflow_merge_provider.core.merge_source.dtl.expressions import ExpressionError, calls
 from airflow_merge_provider.core.merge_source.equality import (
+    EVERY_RULE,
+    RuleSettings,
     aliases_of,
+    find_unknown_rules,
     repeated_rules,
     rules_of,
     side,
@@ -77,10 +81,21 @@ def _max_merged(value: Any) -> int | None:
     return value
 
 
-def _max_key_fanout(value: Any) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < _PAIR):
-        raise ValueError("must be an integer >= 2")
-    return None if value is None else int(value)
+def _max_key_fanout(value: Any) -> int | dict[str, int] | None:
+    if value is None:
+        return None
+    limits = value if isinstance(value, dict) else {EVERY_RULE: value}
+    for limit in limits.values():
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < _PAIR:
+            raise ValueError("must be an integer >= 2")
+    return {str(name): limit for name, limit in value.items()} if isinstance(value, dict) else int(value)
+
+
+def _on_over_merge(value: Any) -> Any:
+    for action in value.values() if isinstance(value, dict) else (value,):
+        if action not in ("fail", "quarantine"):
+            raise ValueError("must be 'fail' or 'quarantine'")
+    return value
 
 
 def _initial_datasets(value: Any) -> tuple[str, ...] | None:
@@ -178,10 +193,11 @@ class MergeSourceConfig(Config):
         None, description="The VARIANT or JSON column that holds the whole entity, if there is one."
     )
 
-    max_key_fanout: Annotated[int | None, BeforeValidator(_max_key_fanout)] = Field(
-        None, description="Most entities that one value of a rule may link; no limit when not given."
+    max_key_fanout: Annotated[int | dict[str, int] | None, BeforeValidator(_max_key_fanout)] = Field(
+        None,
+        description="Most entities that one value of a rule may link, for all rules or by the rule's text.",
     )
-    on_over_merge: Literal["fail", "quarantine"] = Field(
+    on_over_merge: Annotated[str | dict[str, str], BeforeValidator(_on_over_merge)] = Field(
         "fail",
         description="Whether a value above max_key_fanout stops the run or links nothing and is listed.",
     )
@@ -221,7 +237,9 @@ class MergeSourceConfig(Config):
         if known.get("version") == 1 and known.get("max_merged") is not None:
             way_out = "set version to 2; the default version is 1"
             yield Problem("max_merged", "version", "is not supported in version 1", way_out)
-        if known.get("on_over_merge") == "quarantine" and known.get("max_key_fanout") is None:
+        action = known.get("on_over_merge")
+        quarantines = "quarantine" in (action.values() if isinstance(action, dict) else (action,))
+        if quarantines and known.get("max_key_fanout") is None:
             yield Problem("on_over_merge", "alone", "'quarantine' needs max_key_fanout", "say from where on")
         yield from _strategy_problems(known)
         if "datasets" not in known:
@@ -349,11 +367,18 @@ def _rule_problems(known: Mapping[str, Any], ids: Mapping[str, str]) -> Iterator
         for position, expressions in enumerate(known.get("equality_sets", ()))
         for place, raw in enumerate(expressions)
     ]
+    wrong = 0
     for path, raw in sides:
         try:
             side(raw, aliases, ids)
         except ExpressionError as error:
+            wrong += 1
             yield Problem(path, "expression", str(error), error.hint)
+    if wrong or not {"equality", "equality_sets", "equality_sets_mode"} <= known.keys():
+        return
+    rules = rules_of(cast("RuleSettings", SimpleNamespace(**known)))
+    for name in ("max_key_fanout", "on_over_merge"):
+        yield from find_unknown_rules(name, known.get(name), rules)
 
 
 def _set_warnings(config: MergeSourceConfig, position: int, expressions: list[Any]) -> list[str]:

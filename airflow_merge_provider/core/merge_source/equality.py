@@ -21,6 +21,8 @@ from airflow_merge_provider.core.merge_source.dtl.expressions import (
 )
 
 _COLUMNS_MAX = 20
+# What a setting by rule calls the rules that it does not name.
+EVERY_RULE = "*"
 
 
 class RuleSettings(Protocol):
@@ -101,6 +103,28 @@ def planned_rules(config: RuleSettings) -> tuple[Rule, ...]:
     """
     once = {rule.order: rule for rule in map(_directed, rules_of(config))}
     return tuple(once[order] for order in sorted(once))
+
+
+def get_rule_setting(setting: Any, rule: Rule) -> Any:
+    """Return what a setting is for a rule: a mapping has it under the rule's text, else under ``"*"``."""
+    if not isinstance(setting, Mapping):
+        return setting
+    return next((setting[name] for name in _list_texts(rule) if name in setting), setting.get(EVERY_RULE))
+
+
+def find_unknown_rules(name: str, setting: Any, rules: Sequence[Rule]) -> Iterator[Problem]:
+    """Yield a problem for every text in a mapping of a setting that is no rule's."""
+    if not isinstance(setting, Mapping):
+        return
+    known = [each for rule in rules for each in _list_texts(rule)]
+    for named in setting:
+        if named not in known and named != EVERY_RULE:
+            hint = did_you_mean(named, known) or f"rules: {', '.join(rule.text for rule in rules)}"
+            yield Problem(name, "unknown", f"{named!r} is no rule", hint)
+
+
+def _list_texts(rule: Rule) -> tuple[str, str]:
+    return rule.text, f"{rule.right.text} = {rule.left.text}"
 
 
 def repeated_rules(rules: Sequence[Rule]) -> Iterator[Rule]:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.equality import planned_rules
+from airflow_merge_provider.core.merge_source.equality import get_rule_setting, planned_rules
 from airflow_merge_provider.core.merge_source.survivorship import choices
 
 
@@ -28,8 +28,10 @@ def signature(config: MergeSourceConfig) -> str:
         "columns": [config.id_column, config.deleted_column, config.entity_column],
     }
     # What is off by default is named only where it is on, so that a new option makes no old target another.
-    if config.on_over_merge == "quarantine":
+    if config.on_over_merge == "quarantine" and not isinstance(config.max_key_fanout, dict):
         content["quarantine"] = config.max_key_fanout
+    elif quarantined := _list_quarantine_limits(config):
+        content["quarantine"] = quarantined
     if config.values != "entity":
         content["values"] = config.values
     if config.survivorship:
@@ -39,3 +41,14 @@ def signature(config: MergeSourceConfig) -> str:
             content[name] = True
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _list_quarantine_limits(config: MergeSourceConfig) -> list[int | None]:
+    """Return the limit of each rule whose values go into quarantine; none where no rule has one."""
+    limits = [
+        get_rule_setting(config.max_key_fanout, rule)
+        if get_rule_setting(config.on_over_merge, rule) == "quarantine"
+        else None
+        for rule in planned_rules(config)
+    ]
+    return limits if any(limits) else []

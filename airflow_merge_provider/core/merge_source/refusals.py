@@ -72,11 +72,11 @@ def shared_ids(entity_ids: Sequence[str], found: int) -> DataError:
     return DataError.of([Problem("", _REFUSED, each) for each in said], found)
 
 
-def over_fanout(limit: int, hubs: Sequence[Hub]) -> DataError:
-    """Refuse values that link more entities than ``max_key_fanout``, the worst first."""
+def over_fanout(hubs: Sequence[Hub], limits: Sequence[int]) -> DataError:
+    """Refuse values that link more entities than ``max_key_fanout``, the worst first, each with its limit."""
     hint = "keep the value out of the rule (filter), raise the limit, or set on_over_merge to 'quarantine'"
     problems = []
-    for hub in hubs[:SHOWN]:
+    for hub, limit in zip(hubs[:SHOWN], limits, strict=False):
         value = "a value" if hub.key is None else f"the value {readable(hub.key)}"
         first = f"(first: {', '.join(hub.sample)})"
         message = f"{value} of {hub.rule} links {hub.entities} entities, the limit is {limit} {first}"

@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType, VariantType
 
-from airflow_merge_provider.core.errors import DataError, Problem
+from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean
 from airflow_merge_provider.core.merge_load.moments import micros
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import first_line
@@ -158,12 +158,17 @@ def require(frame: DataFrame, names: Iterable[str], what: str) -> None:
 
     :raises DataError: with every column that is missing.
     """
-    known = ", ".join(frame.columns)
+    known = frame.columns
     _raise(
         [
-            Problem(name, "column", f"{what} has no column {name!r}", f"it has {known}")
+            Problem(
+                name,
+                "column",
+                f"{what} has no column {name!r}",
+                did_you_mean(name, known) or f"it has {', '.join(known)}",
+            )
             for name in names
-            if name not in frame.columns
+            if name not in known
         ]
     )
 

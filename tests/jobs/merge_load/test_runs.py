@@ -44,6 +44,7 @@ def test_wrong_rows_are_refused_and_the_target_stays(loads: MakeLoads) -> None:
     refused(lambda: made.load([{"id": 1, "v": 5}]), "column 'v' is bigint in the source and string")
     refused(lambda: made.load([{"id": 1, "v": "b", "n": 1}], schema_evolution="error"), "no column 'n'")
     refused(lambda: made.load([{"id": 1, "__merge_action": "x"}]), "has a reserved column")
+    refused(lambda: made.load([{"id": 1, "gone": True}], hard_delete="gome"), "did you mean 'gone'")
     refused(lambda: made.load([{"id": 1}], dedup_sort={"s": "desc"}), "has no column 's'")
 
     assert made.version() == 0
@@ -315,8 +316,9 @@ def test_a_load_that_changes_too_much_writes_nothing(memory_loads: MakeLoads) ->
     assert refused.value.report["counts"] == dry["counts"]
     assert made.version() == 0
     assert made.load(max_change_ratio=1.0)["target"]["version"] == 1
+    rows = [{"id": id_, "v": "z", "gone": False} for id_ in (7, 8, 9)]
     with pytest.raises(RiskError, match=r"leave 3 rows where 1 stood, a change by 2 of them"):
-        made.load([{"id": id_, "v": "z"} for id_ in (7, 8, 9)], full_refresh=True, max_change_ratio=1.0)
+        made.load(rows, full_refresh=True, max_change_ratio=1.0)
 
 
 def test_tables_may_be_wide(memory_loads: MakeLoads) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider.core.errors import DataError, RiskError
+from airflow_merge_provider.core.errors import ConfigError, DataError, RiskError
 from tests.jobs.delta_log import commits
 from tests.jobs.merge_source.conftest import MakePipe
 from tests.jobs.merge_source.pipe import Pipe, table
@@ -74,6 +74,24 @@ def test_a_value_that_links_too_many_is_named(pipe: MakePipe) -> None:
 
     assert made.version() is None
     assert made.run(max_key_fanout=4)["counts"]["merged_rows"] == 2
+
+
+def test_rules_may_have_limits_of_their_own(pipe: MakePipe) -> None:
+    """By their texts, in either direction; the others have that of the star, or none."""
+    made = crowd(pipe)
+    with pytest.raises(DataError, match=r'the value "N/A" of a.x = b.x links 4 entities, the limit is 3'):
+        made.run(max_key_fanout={"b.x = a.x": 3, "*": 100})
+    with pytest.raises(DataError, match="the limit is 2"):
+        made.run(max_key_fanout={"*": 2}, on_over_merge={"*": "fail"})
+    with pytest.raises(
+        ConfigError, match=r"max_key_fanout: 'a.y = b.x' is no rule \(did you mean 'a.x = b.x'"
+    ):
+        made.run(max_key_fanout={"a.y = b.x": 3})
+
+    report = made.run(max_key_fanout={"a.x = b.x": 2}, on_over_merge={"a.x = b.x": "quarantine"})
+
+    assert report["details"]["quarantined"]["keys"] == 1
+    assert made.clusters() == [["a1"], ["a2"], ["a3"], ["a4", "b2"], ["b1"]]
 
 
 def test_values_in_quarantine_link_nothing_until_few_have_them(pipe: MakePipe) -> None:

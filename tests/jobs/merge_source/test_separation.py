@@ -125,7 +125,10 @@ def test_decisions_that_contradict_each_other_are_refused() -> None:
         work.keys[DECIDED.left.order][one].add(7)
     work.keys[DECIDED.right.order][0].add(7)
 
-    with pytest.raises(DataError, match="A/e0 and A/e1 are decided to be different, and other"):
+    with pytest.raises(
+        DataError,
+        match="A/e0 and A/e1 are decided to be different, and other decisions join them: A/e0 = B/e0 = A/e1",
+    ):
         cut(work, [(member(0, 0), member(0, 1))])
 
 
@@ -146,3 +149,59 @@ def test_several_pairs_of_one_cluster_are_cut_one_after_the_other() -> None:
 
     assert count == 1
     assert {frozenset({(0, 0), (1, 0)}), frozenset({(0, 1), (1, 1)})} <= clusters
+
+
+def share(*entities: Entity) -> Workload:
+    """Make entities that share one value, so that each is linked with every other one."""
+    sizes = [
+        1 + max((place for side_, place in entities if side_ == dataset), default=0) for dataset in (0, 1)
+    ]
+    rules = (RULES[0], Rule(side(0, "x"), side(0, "x")), Rule(side(1, "x"), side(1, "x")))
+    work = Workload(sizes, rules)
+    ends = {end.order: end for rule in rules for end in (rule.left, rule.right)}
+    for order, end in ends.items():
+        for place in (place for dataset, place in entities if dataset == end.dataset):
+            work.keys[order][place].add(1)
+    return work
+
+
+def test_several_decisions_together_say_whose_the_rest_is() -> None:
+    """Of three, or four, that are all alike one differs from two others: these stay one."""
+    one, two, three = (0, 0), (0, 1), (1, 0)
+    work = share(one, two, three)
+    with pytest.raises(DataError, match="several ways"):
+        cut(work, [(member(*one), member(*two))])
+
+    different = [(member(*two), member(*one)), (member(*one), member(*three))]
+    for decisions in (different, different[::-1]):
+        clusters, count = cut(work, decisions)
+
+        assert clusters == {frozenset({one}), frozenset({two, three})}
+        assert count == 2
+
+    more = (1, 1)
+    clusters, _ = cut(share(one, two, three, more), different)
+    assert clusters == {frozenset({one}), frozenset({two, three, more})}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_where_every_pair_is_decided_it_is_as_they_say(seed: int) -> None:
+    """People have looked at all pairs of a cluster: each is as they have decided, whatever the links are."""
+    draw = random.Random(seed)  # noqa: S311 - a workload, no secret
+    entities = [(0, place) for place in range(draw.randint(1, 3))] + [(1, place) for place in range(3)]
+    groups = {entity: draw.randint(0, 2) for entity in entities}
+    work = share(*entities)
+    different = [
+        (member(*one), member(*other))
+        for one in entities
+        for other in entities
+        if one < other and groups[one] != groups[other]
+    ]
+    draw.shuffle(different)
+
+    clusters, _ = cut(work, different)
+
+    expected: dict[int, set[Entity]] = {}
+    for entity, group in groups.items():
+        expected.setdefault(group, set()).add(entity)
+    assert clusters == {frozenset(group) for group in expected.values()}

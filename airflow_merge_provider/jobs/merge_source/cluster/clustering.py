@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
+from airflow_merge_provider.core.merge_source.equality import get_rule_setting
 from airflow_merge_provider.core.merge_source.overrides import Pair
 from airflow_merge_provider.core.merge_source.refusals import Hub
 from airflow_merge_provider.jobs.merge_source.cluster.assignment import assign_outputs
@@ -47,7 +49,7 @@ def cluster_entities(
     :raises HashCollisionError: when two values have one hash.
     """
     keep_links = bool(different) or config.metrics is not None
-    evidence = LinkStatistics(config.max_key_fanout, keep_links=keep_links)
+    evidence = LinkStatistics(partial(get_rule_setting, config.max_key_fanout), keep_links=keep_links)
     graph = connect(sources, evidence)
     quarantined = judge(graph, evidence)
     cut: Sequence[Pair] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -43,17 +43,19 @@ class RuleLinks(NamedTuple):
 class LinkStatistics:
     """Watches clusters come to be: told of every rule what meets by it.
 
-    Keys that more than ``most`` entities share link nothing: they are ``over`` the limit. ``links`` and what
-    is ``one_sided`` are kept where somebody needs them.
+    Keys that more entities share than ``get_limit`` allows for their rule link nothing: they are ``over`` the
+    limit. ``links`` and what is ``one_sided`` are kept where somebody needs them.
     """
 
-    def __init__(self, most: int | None = None, *, keep_links: bool = False) -> None:
+    def __init__(
+        self, get_limit: Callable[[Rule], int | None] = lambda _: None, *, keep_links: bool = False
+    ) -> None:
         self.links: list[RuleLinks] = []
         self.one_sided: list[dict[str, Any]] = []
         self._keep_links = keep_links
         self.over: list[FanoutKey] = []
         self.largest: list[FanoutKey] = []
-        self._most = most
+        self._get_limit = get_limit
         self._rules: list[_LinkedEntities] = []
 
     def __call__(self, meeting: KeyMatches) -> Flags:
@@ -67,8 +69,8 @@ class LinkStatistics:
         both = _count_both_sides(ends, len(shared)) if rule.left.dataset == rule.right.dataset else 0
         each = counts[0] if same else counts[0] + counts[1] - both
         pairs = each * (each - 1) // 2 if same else counts[0] * counts[1] - both
-        if self._most is not None:
-            over = shared & (each > self._most)
+        if (limit := self._get_limit(rule)) is not None:
+            over = shared & (each > limit)
             self.over += _describe_keys(meeting, over, each)
             shared = shared & ~over
         linking = shared & (each > 1)

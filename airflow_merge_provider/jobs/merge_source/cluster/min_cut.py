@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from airflow_merge_provider.jobs.merge_source.model import EntityGraph, Numbers
 # No number of shared values outweighs a person's decision.
 _OVERRIDE_WEIGHT = 1_000_000
 _PAIRS_MAX = 5_000_000
+_UNLIMITED = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,10 @@ def cut_clusters(
 ) -> CutResult:
     """Cut clusters so that pairs that are decided to be different are not one.
 
-    A link between two entities is as strong as the values they share are many; of all ways to cut the pair
+    A link between two entities is as strong as the values they share are many; of all ways to cut a pair
     apart the one through the fewest values is taken. Source: merge source spec §10.3.
 
-    :raises DataError: when there is more than one such way, or decisions keep the pair together.
+    :raises DataError: when all decisions together leave more than one such way, or contradict each other.
     """
     wanted = [(pair, numbers) for pair in different if (numbers := _find_numbers(graph, pair)) is not None]
     clusters = graph.clusters.copy()
@@ -49,16 +50,152 @@ def cut_clusters(
             by_cluster.setdefault(int(clusters[numbers[0]]), []).append((pair, numbers))
     for cluster, pairs in sorted(by_cluster.items()):
         members = np.flatnonzero(graph.clusters == cluster)
-        edges = _build_edges(members, links)
+        inside = _Cluster(_build_edges(members, links), members, graph, names)
         for pair, numbers in pairs:
-            ends = tuple(int(np.searchsorted(members, number)) for number in numbers)
-            if _contract_same(edges, ends[0], ends[1]):
-                edges = _split_components(edges, ends[0], ends[1], pair, names)
-                cut.append(pair)
-        pieces, labels = connected_components(edges, directed=False)
+            one, other = (int(np.searchsorted(members, number)) for number in numbers)
+            inside.apart.append((pair, one, other))
+        cut += inside.split()
+        pieces, labels = connected_components(inside.edges, directed=False)
         clusters[members] = np.where(labels == 0, cluster, count + labels - 1)
         count += int(pieces) - 1
     return CutResult(replace(graph, clusters=clusters, count=count), cut)
+
+
+@dataclass
+class _Cluster:
+    """A cluster of the rules; its entities are named by their places in it."""
+
+    edges: csr_matrix
+    members: Numbers
+    graph: EntityGraph
+    names: Sequence[str]
+    apart: list[tuple[Pair, int, int]] = field(default_factory=list)
+
+    def split(self) -> list[Pair]:
+        """Take links away until no pair that is different is one; return the pairs that were cut apart.
+
+        Where decisions say of every two entities whether they may be one, that is what is done. Else a pair
+        that can be cut apart in several ways waits for the others: what is decided of them may leave one way.
+        An entity may also be cut from all that it differs from at once, which decides whose the rest is.
+
+        :raises DataError: when decisions keep a pair together, or leave several ways.
+        """
+        for pair, one, other in self.apart:
+            self._refuse_contradiction(pair, one, other)
+        groups = self._find_groups()
+        if groups is not None:
+            self._keep_links(groups)
+            return [pair for pair, _, _ in self.apart]
+        cut = []
+        waiting = self.apart
+        while waiting:
+            left = []
+            for pair, one, other in waiting:
+                if not self._is_connected(one, other):
+                    continue
+                if self._separate(one, [other]) or self._isolate(one) or self._isolate(other):
+                    cut.append(pair)
+                else:
+                    left.append((pair, one, other))
+            if len(left) == len(waiting):
+                told = f"{self._tell(left[0][0])} are decided to be different"
+                raise _refuse(
+                    f"{told}, and there are several ways to cut them apart",
+                    "decide for one of the entities between them with which it is the same",
+                )
+            waiting = left
+        return cut
+
+    def _isolate(self, one: int) -> bool:
+        """Cut an entity from every other one that it is decided to differ from."""
+        ends = [(first, second) for _, first, second in self.apart if one in {first, second}]
+        others = {second if first == one else first for first, second in ends}
+        joined = [other for other in sorted(others) if self._is_connected(one, other)]
+        return len(joined) > 1 and self._separate(one, joined)
+
+    def _separate(self, one: int, others: Sequence[int]) -> bool:
+        """Take the weakest links between an entity and others away, unless there are several such ways."""
+        size = self.edges.shape[0]
+        # One more place, which all of the others lead to.
+        ends, last = np.array(others), np.full(len(others), size)
+        new = np.full(len(others), _UNLIMITED, np.int32)
+        links = self.edges.tocoo()
+        rows, columns = (np.concatenate([part, add]) for part, add in ((links.row, ends), (links.col, last)))
+        wide = coo_matrix((np.concatenate([links.data, new]), (rows, columns)), shape=(size + 1, size + 1))
+        flow = maximum_flow(wide.tocsr(), one, size).flow
+        left = (wide.tocsr() - flow).tocsr()
+        left.eliminate_zeros()
+        near = _find_reachable(left, one)
+        far = _find_reachable(left.T.tocsr(), size)
+        if len(near) + len(far) != len(_find_reachable(self.edges, one)) + 1:
+            return False
+        side = np.zeros(size + 1, np.int32)
+        side[near] = 1
+        self._keep_links(side)
+        return True
+
+    def _keep_links(self, groups: Numbers) -> None:
+        """Take every link away that joins entities of two groups."""
+        links = self.edges.tocoo()
+        kept = groups[links.row] == groups[links.col]
+        self.edges = coo_matrix(
+            (links.data[kept], (links.row[kept], links.col[kept])), shape=self.edges.shape
+        ).tocsr()
+
+    def _find_groups(self) -> Numbers | None:
+        """Return the group of each entity where decisions determine all of them; None where they do not.
+
+        They do where entities that differ from the same others are all that do not differ from each other.
+        """
+        count, same = connected_components(self._list_decided(), directed=False)
+        differ: dict[int, set[int]] = {}
+        for _, one, other in self.apart:
+            differ.setdefault(int(same[one]), set()).add(int(same[other]))
+            differ.setdefault(int(same[other]), set()).add(int(same[one]))
+        if len(differ) < count:
+            return None
+        groups: dict[frozenset[int], set[int]] = {}
+        for entity, others in differ.items():
+            groups.setdefault(frozenset(others), set()).add(entity)
+        if any(len(group) + len(others) < count for others, group in groups.items()):
+            return None
+        number = {entity: place for place, group in enumerate(groups.values()) for entity in group}
+        return np.array([number[int(entity)] for entity in same], np.int32)
+
+    def _list_decided(self) -> csr_matrix:
+        """Return the links that rest on decisions."""
+        links = self.edges.tocoo()
+        decided = links.data >= _OVERRIDE_WEIGHT
+        chosen = links.data[decided], (links.row[decided], links.col[decided])
+        return coo_matrix(chosen, shape=self.edges.shape).tocsr()
+
+    def _is_connected(self, one: int, other: int) -> bool:
+        labels = connected_components(self.edges, directed=False)[1]
+        return bool(labels[one] == labels[other])
+
+    def _refuse_contradiction(self, pair: Pair, one: int, other: int) -> None:
+        """Refuse a pair that other decisions make one.
+
+        :raises DataError: with the chain of these decisions.
+        """
+        same = self._list_decided()
+        order, before = breadth_first_order(same, one, directed=True, return_predecessors=True)
+        if other not in order:
+            return
+        chain = [other]
+        while chain[-1] != one:
+            chain.append(int(before[chain[-1]]))
+        told = " = ".join(self._tell_member(place) for place in reversed(chain))
+        raise _refuse(
+            f"{self._tell(pair)} are decided to be different, and other decisions join them: {told}"
+        )
+
+    def _tell(self, pair: Pair) -> str:
+        return " and ".join(f"{self.names[member.dataset]}/{member.id}" for member in pair)
+
+    def _tell_member(self, place: int) -> str:
+        dataset, id_ = self.graph.entity(int(self.members[place]))
+        return f"{self.names[dataset]}/{id_}"
 
 
 def _find_numbers(graph: EntityGraph, pair: Pair) -> tuple[int, int] | None:
@@ -104,36 +241,6 @@ def _list_inside(members: Numbers, end: tuple[Numbers, Numbers]) -> tuple[Number
     place = np.minimum(np.searchsorted(members, entities), len(members) - 1)
     mine = members[place] == entities
     return place[mine], keys[mine]
-
-
-def _contract_same(edges: csr_matrix, one: int, other: int) -> bool:
-    labels = connected_components(edges, directed=False)[1]
-    return bool(labels[one] == labels[other])
-
-
-def _split_components(
-    edges: csr_matrix, one: int, other: int, pair: Pair, names: Sequence[str]
-) -> csr_matrix:
-    """Take the weakest links between two entities away."""
-    told = " and ".join(f"{names[member.dataset]}/{member.id}" for member in pair)
-    flow = maximum_flow(edges, one, other)
-    if flow.flow_value >= _OVERRIDE_WEIGHT:
-        raise _refuse(f"{told} are decided to be different, and other decisions join them")
-    left = (edges - flow.flow).tocsr()
-    left.eliminate_zeros()
-    near = _find_reachable(left, one)
-    far = _find_reachable(left.T.tocsr(), other)
-    around = _find_reachable(edges, one)
-    if len(near) + len(far) != len(around):
-        raise _refuse(
-            f"{told} are decided to be different, and there are several ways to cut them apart",
-            "decide for one of the entities between them with which it is the same",
-        )
-    side = np.zeros(edges.shape[0], np.bool_)
-    side[near] = True
-    rest = edges.tocoo()
-    kept = side[rest.row] == side[rest.col]
-    return coo_matrix((rest.data[kept], (rest.row[kept], rest.col[kept])), shape=edges.shape).tocsr()
 
 
 def _find_reachable(edges: csr_matrix, start: int) -> Numbers:

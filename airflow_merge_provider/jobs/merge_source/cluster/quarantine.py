@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, functions as F
 
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.equality import Rule
+from airflow_merge_provider.core.merge_source.equality import Rule, get_rule_setting
 from airflow_merge_provider.core.merge_source.explanation import readable
 from airflow_merge_provider.core.merge_source.refusals import Hub
 from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import (
@@ -47,7 +47,7 @@ def find_quarantined_keys(
     :raises DataError: where ``on_over_merge`` says that they stop the run.
     """
     over = sorted(link_statistics.over, key=lambda hub: -hub.entities)
-    if not over or config.max_key_fanout is None:
+    if not over:
         return []
     texts = _find_texts(over, opened, seed)
     names = config.dataset_ids
@@ -55,8 +55,14 @@ def find_quarantined_keys(
         Hub(hub.rule.text, texts.get(hub.hashed), hub.entities, tuple(list_sample(hub, graph, names)))
         for hub in over
     ]
-    if config.on_over_merge == "fail":
-        raise refusals.over_fanout(config.max_key_fanout, hubs)
+    failing = [
+        place
+        for place, hub in enumerate(over)
+        if get_rule_setting(config.on_over_merge, hub.rule) != QUARANTINE
+    ]
+    if failing:
+        limits = [get_rule_setting(config.max_key_fanout, over[place].rule) for place in failing]
+        raise refusals.over_fanout([hubs[place] for place in failing], limits)
     return hubs
 
 
