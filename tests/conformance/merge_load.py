@@ -22,9 +22,10 @@ from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD
-from airflow_merge_provider.jobs.merge_load.changes import ACTION, DELETE, UPDATE
+from airflow_merge_provider.jobs.merge_load.changes import ACTION, DELETE, UPDATE, union_rows
 from airflow_merge_provider.jobs.merge_load.job import load_rows, run
 from airflow_merge_provider.jobs.merge_load.scd2.invariants import check_history
+from airflow_merge_provider.jobs.merge_load.sequences import LOADED_AT
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, Shape, select_inserts
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark import sql
@@ -71,12 +72,36 @@ class MemoryTimes:
             self._times = known.localCheckpoint()
 
 
+class MemorySequences:
+    """Remembered sequences in memory."""
+
+    def __init__(self) -> None:
+        self._rows: DataFrame | None = None
+
+    @property
+    def version(self) -> None:
+        """Nothing: there is no table to name."""
+        return None
+
+    def read_rows(self) -> DataFrame | None:
+        """Return what is remembered; None if nothing is."""
+        return self._rows
+
+    def save_rows(self, rows: DataFrame, *, full: bool, since: datetime | None) -> None:
+        """Add rows; ``full`` drops all others, ``since`` those that were loaded before."""
+        known = None if full else self._rows
+        if known is not None and since is not None:
+            known = known.where(F.col(LOADED_AT) >= F.lit(since))
+        self._rows = (rows if known is None else union_rows([known, rows])).localCheckpoint()
+
+
 class MemoryTarget(memory.MemoryTarget):
     """A load's target in memory."""
 
     def __init__(self, name: str, folder: Path) -> None:
         super().__init__(name, folder)
         self.times = MemoryTimes()
+        self.sequences = MemorySequences()
 
     def write(
         self, found: CountedChanges, state: Mapping[str, Any], *, full: bool, shape: Shape | None

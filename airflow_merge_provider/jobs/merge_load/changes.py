@@ -34,7 +34,7 @@ class Changes:
     that counts as nothing is one whose place is taken. ``updated`` are the columns that updates set, all when
     empty: the others are what they were. ``only`` is a condition on the target (OLD) that all stored rows
     fulfil that are meant: it tells Delta which files it may leave alone. ``times`` are what a history has to
-    remember, always or when nothing has changed.
+    remember, always or when nothing has changed; ``sequences`` what later loads have to know of this one.
     """
 
     rows: DataFrame
@@ -45,6 +45,7 @@ class Changes:
     nullable: bool = False
     times: DataFrame | None = None
     remembers: Remembers = "never"
+    sequences: DataFrame | None = None
 
     @property
     def written(self) -> DataFrame:

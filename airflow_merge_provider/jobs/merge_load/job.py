@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -43,6 +43,7 @@ from airflow_merge_provider.jobs.merge_load.scd2 import invariants
 from airflow_merge_provider.jobs.merge_load.scd2.history import LATE
 from airflow_merge_provider.jobs.merge_load.scd2.load_times import TIMES
 from airflow_merge_provider.jobs.merge_load.scd2.snapshot import ENDED, VALID
+from airflow_merge_provider.jobs.merge_load.sequences import SEQUENCES, TOMBSTONE_DAYS
 from airflow_merge_provider.jobs.merge_load.staging import (
     SMALL_LOAD_MAX_ROWS,
     StagedLoad,
@@ -194,7 +195,7 @@ class _Load(JobRun):
     def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Read, compare, write."""
         config = self.config
-        strategy = strategy_of(config, self.boundary, self.target.times)
+        strategy = strategy_of(config, self.boundary, self.target.times, self.target.sequences)
         stored = self._read_stored(strategy)
         schema = None if stored is None else stored.schema
         with ExitStack() as held:
@@ -259,11 +260,14 @@ class _Load(JobRun):
         needed = remembers == "always" or (remembers == "unchanged" and not changed)
         if times is not None:
             self.target.times.save_times(times, full=self.is_full, needed=needed)
+        has_sequences = self._save_sequences(found.changes.sequences)
         tables = self._list_tables()
         added: dict[str, int] = {}
         cleared: dict[str, int] = {}
         version = None
-        if changed:
+        # What is remembered belongs to a commit of the target, also where that writes no row.
+        commits = changed or has_sequences
+        if commits:
             with self.reporter.progress.step("write"):
                 if lists is not None:
                     added = tables.add_elements(lists, found.changes.written, self.config.schema_evolution)
@@ -280,9 +284,19 @@ class _Load(JobRun):
         elif lists is not None:
             tables.restore()
         if lists is not None:
-            cleared = tables.clear_elements(self._committed_number(changed=changed))
+            cleared = tables.clear_elements(self._committed_number(changed=commits))
         result = add_elements(result, self.target.dataset, added, cleared)
         return self.reporter.build(result, version=version, changed=changed)
+
+    def _save_sequences(self, rows: DataFrame | None) -> bool:
+        """Remember the sequences of rows before the target's commit; say whether there are new ones."""
+        replaces = self.is_full and self.target.sequences.version is not None
+        if rows is None or (not replaces and rows.isEmpty()):
+            return False
+        days = None if isinstance(self.config, Scd2Config) else TOMBSTONE_DAYS
+        since = None if days is None else from_micros(self.request.started_at) - timedelta(days=days)
+        self.target.sequences.save_rows(rows, full=self.is_full, since=since)
+        return True
 
     def _committed_number(self, *, changed: bool) -> int:
         """Return the number of the run whose rows the target holds after this one."""
@@ -299,6 +313,8 @@ class _Load(JobRun):
         found |= tables.versions
         if has_times and self.target.times.version is not None:
             found[TIMES] = self.target.times.version
+        if self.target.sequences.version is not None:
+            found[SEQUENCES] = self.target.sequences.version
         return found
 
 

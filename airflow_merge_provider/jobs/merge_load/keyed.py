@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
+from datetime import datetime
 
 from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.types import StructField
@@ -22,6 +24,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     union_rows,
 )
 from airflow_merge_provider.jobs.merge_load.columns import refer
+from airflow_merge_provider.jobs.merge_load.sequences import Sequences, drop_outdated, list_sequences
 from airflow_merge_provider.jobs.merge_load.snapshot_scope import is_within_scope
 from airflow_merge_provider.jobs.merge_load.staging import FLAGGED, StagedLoad, StagingRequirements
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, count_load, insert_all
@@ -46,18 +49,40 @@ def build_requirements(config: UpsertConfig) -> StagingRequirements:
 
 
 def find_changes(
-    taken: StagedLoad, stored: DataFrame | None, config: UpsertConfig, held: ExitStack
+    taken: StagedLoad,
+    stored: DataFrame | None,
+    config: UpsertConfig,
+    held: ExitStack,
+    sequences: Sequences,
+    loaded_at: datetime,
 ) -> CountedChanges:
-    """Compare the load with what is stored, and weigh what differs."""
+    """Compare the load with what is stored, and weigh what differs.
+
+    With a sequence, deletions are remembered: a row that comes later and is older brings no key back.
+    """
+    keys, sequence = config.primary_key or (), config.sequence_by or ()
+    remembers = bool(sequence) and config.hard_delete is not None and config.variant != "insert-only"
+    above = taken.rows
+    counting = taken
+    if remembers and stored is not None and (known := sequences.read_rows()) is not None:
+        kept, above = drop_outdated(taken.rows, [known], keys, sequence)
+        counting = replace(taken, rows=kept)
     if stored is None:
-        return insert_all(taken, taken.plain, taken.layout.names, "inserted", held)
-    return count_load(taken, compare_rows(taken, stored, config), held)
+        found = insert_all(taken, taken.plain, taken.layout.names, "inserted", held)
+    else:
+        found = count_load(taken, compare_rows(taken, stored, config, counting), held)
+    if not remembers:
+        return found
+    deleted = list_sequences(above.where(F.col(FLAGGED)), keys, sequence, loaded_at)
+    return replace(found, changes=replace(found.changes, sequences=deleted))
 
 
-def compare_rows(taken: StagedLoad, stored: DataFrame, config: UpsertConfig) -> Changes:
+def compare_rows(taken: StagedLoad, stored: DataFrame, config: UpsertConfig, counting: StagedLoad) -> Changes:
     """Compare the load with what is stored. Source: merge_load spec §5, §9.6.
 
     A flagged row without a match is never inserted; insert-only never touches what is stored.
+
+    :param counting: the load without rows that are older than a deletion; they say that their key is there.
     """
     keys = config.primary_key or ()
     names = taken.layout.names
@@ -66,7 +91,7 @@ def compare_rows(taken: StagedLoad, stored: DataFrame, config: UpsertConfig) -> 
         met = stored.join(taken.near(keys), list(keys), "left_semi").select(*refer(keys))
         new = taken.plain.join(met, list(keys), "left_anti")
         return Changes(add_action(new.select(*refer(names)), INSERT, "inserted"), address, names)
-    rows = [_inserts_and_updates(taken, stored, config)]
+    rows = [_inserts_and_updates(counting, stored, config)]
     if config.variant == "cdc":
         absent = is_within_scope(stored, taken.every, config).join(taken.rows, list(keys), "left_anti")
         rows.append(add_action(absent.select(*refer(keys)), DELETE, "deleted"))

@@ -19,6 +19,7 @@ from airflow_merge_provider.jobs.merge_load.scd2 import history, versions
 from airflow_merge_provider.jobs.merge_load.scd2.history import History
 from airflow_merge_provider.jobs.merge_load.scd2.load_times import LoadTimes
 from airflow_merge_provider.jobs.merge_load.scd2.snapshot import Snapshot
+from airflow_merge_provider.jobs.merge_load.sequences import Sequences
 from airflow_merge_provider.jobs.merge_load.staging import StagedLoad, StagingRequirements
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, Shape, count_load, read_shape
 
@@ -35,10 +36,11 @@ class Strategy:
     shape: Shape | None = None
 
 
-def strategy_of(config: AnyLoad, boundary: datetime, memory: LoadTimes) -> Strategy:
+def strategy_of(config: AnyLoad, boundary: datetime, memory: LoadTimes, sequences: Sequences) -> Strategy:
     """Find the strategy of a configuration.
 
-    ``boundary`` is when a load without a time of its own holds, ``memory`` what the target's history knows.
+    ``boundary`` is when a load without a time of its own holds, ``memory`` what the target's history knows,
+    ``sequences`` what it knows of rows that it does not show.
     """
     if isinstance(config, DeleteInsertConfig):
 
@@ -49,7 +51,7 @@ def strategy_of(config: AnyLoad, boundary: datetime, memory: LoadTimes) -> Strat
     if isinstance(config, UpsertConfig):
 
         def by_key(taken: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
-            return keyed.find_changes(taken, stored, config, held)
+            return keyed.find_changes(taken, stored, config, held, sequences, boundary)
 
         return Strategy(keyed.build_requirements(config), by_key)
     rests_on = Shape(HASH_COLUMN, shape(config))
@@ -61,7 +63,7 @@ def strategy_of(config: AnyLoad, boundary: datetime, memory: LoadTimes) -> Strat
         return Strategy(versions.build_requirements(config), by_version, config.added_columns, rests_on)
 
     def in_history(taken: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
-        into = History(taken, stored, config, boundary, memory, held)
+        into = History(taken, stored, config, boundary, memory, sequences, held)
         return (
             Snapshot(into).found() if config.mode == "snapshot" else count_load(taken, into.changes(), held)
         )

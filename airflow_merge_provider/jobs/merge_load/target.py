@@ -11,6 +11,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.merge_load.scd2.load_times import LoadTimes, TimesTable
+from airflow_merge_provider.jobs.merge_load.sequences import Sequences, SequencesTable
 from airflow_merge_provider.jobs.merge_load.writing import CAPABILITY, CountedChanges, Shape, write_changes
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.run.target import TargetTable
@@ -22,6 +23,7 @@ class Target(Protocol):
     dataset: Dataset
     last: PreviousRun | None
     times: LoadTimes
+    sequences: Sequences
 
     def read_rows(self) -> DataFrame:
         """Return the rows as the run found them."""
@@ -44,6 +46,7 @@ class DeltaTarget(TargetTable):
     def __init__(self, spark: SparkSession, dataset: Dataset, request: JobRequest) -> None:
         super().__init__(spark, dataset, CAPABILITY, request)
         self.times: LoadTimes = TimesTable(spark, dataset, self.last)
+        self.sequences: Sequences = SequencesTable(spark, dataset, self.last)
 
     def write(
         self, found: CountedChanges, state: Mapping[str, Any], *, full: bool, shape: Shape | None

@@ -39,6 +39,7 @@ from airflow_merge_provider.jobs.merge_load.scd2.intervals import (
     list_stored_events,
 )
 from airflow_merge_provider.jobs.merge_load.scd2.load_times import LoadTimes
+from airflow_merge_provider.jobs.merge_load.sequences import Sequences, drop_outdated, list_sequences
 from airflow_merge_provider.jobs.merge_load.staging import (
     FLAGGED,
     TRACKED,
@@ -99,6 +100,7 @@ class History:
     config: Scd2Config
     boundary: datetime
     memory: LoadTimes
+    sequences: Sequences
     held: ExitStack
 
     @property
@@ -136,21 +138,41 @@ class History:
         """Chain the loaded events with the stored versions of their keys. Source: merge_load spec §9.4."""
         naming, config = self.naming, self.config
         rows = self.timed(self.taken.rows)
-        events = [self.events(rows)]
-        times = rows.select(*refer(naming.keys), TIME)
-        met = None
+        met, stored = None, []
         versions = self.versions()
         if versions is not None:
-            keys = times.select(*refer(naming.keys)).distinct()
+            keys = rows.select(*refer(naming.keys)).distinct()
             met = keep_rows(versions.join(keys, list(naming.keys), "left_semi"), self.held)
-            events.append(list_stored_events(met, naming, self.active()))
+            stored.append(list_stored_events(met, naming, self.active()))
+        rows, sequences = self.weigh_sequences(rows, met)
+        events = [self.events(rows), *stored]
+        times = rows.select(*refer(naming.keys), TIME)
         if config.on_late == "error":
-            return self.difference(events, met)
+            return replace(self.difference(events, met), sequences=sequences)
         remembered = None if versions is None else self.memory.read_times()
         if remembered is not None:
             events.append(list_pins(remembered.join(times, list(naming.keys), "left_semi"), naming))
             times = times.join(remembered, [*naming.keys, TIME], "left_anti")
-        return replace(self.difference(events, met), times=times, remembers="always")
+        found = self.difference(events, met)
+        return replace(found, times=times, remembers="always", sequences=sequences)
+
+    def weigh_sequences(self, rows: DataFrame, met: DataFrame | None) -> tuple[DataFrame, DataFrame | None]:
+        """Leave out rows below what was loaded of their key and time; say what to remember of the others.
+
+        A state that left no trace and a deletion count as well as a version that is stored.
+        """
+        sequence = self.config.sequence_by
+        if sequence is None:
+            return rows, None
+        by = (*self.naming.keys, TIME)
+        known = []
+        if met is not None:
+            versions = met if self.naming.mark is None else met.where(~column(self.naming.mark))
+            known.append(versions.withColumn(TIME, column(self.naming.valid_from)))
+            remembered = self.sequences.read_rows()
+            known += [] if remembered is None else [remembered]
+        kept, above = drop_outdated(rows, known, by, sequence)
+        return kept, list_sequences(above, by, sequence, self.boundary)
 
     def timed(self, rows: DataFrame) -> DataFrame:
         """Give loaded rows their time and the hash of what is tracked."""

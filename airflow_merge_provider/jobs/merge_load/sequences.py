@@ -1,0 +1,111 @@
+"""Remember which sequence counted where the target does not show it: deletions, and states without a trace.
+
+A load may come late: what it says counts only where nothing with a higher sequence was loaded before, also
+if that was a deletion. The memory is a table beside the target, which the target's commit names: what a run
+wrote that never committed is taken back by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession, functions as F
+
+from airflow_merge_provider.core.dataset import Dataset
+from airflow_merge_provider.jobs.delta.side_table import SideTable
+from airflow_merge_provider.jobs.merge_load.changes import PREFIX, is_same, union_rows
+from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer
+from airflow_merge_provider.jobs.run.previous_run import PreviousRun
+from airflow_merge_provider.jobs.spark.sql import column
+
+SEQUENCES = "sequences"
+LOADED_AT = f"{PREFIX}loaded_at"
+# So long a row that comes late finds that its key was deleted after it.
+TOMBSTONE_DAYS = 90
+_SUFFIX = "__sequences"
+_OWNER = "merge_load_sequences"
+_BEST = f"{PREFIX}best"
+
+
+class Sequences(Protocol):
+    """The sequences that a target remembers."""
+
+    @property
+    def version(self) -> int | None:
+        """The version that the target's commit has to name; None if there is none."""
+
+    def read_rows(self) -> DataFrame | None:
+        """Return what is remembered; None if nothing is."""
+
+    def save_rows(self, rows: DataFrame, *, full: bool, since: datetime | None) -> None:
+        """Add rows; ``full`` drops all others, ``since`` those that were loaded before."""
+
+
+class SequencesTable:
+    """The table of sequences that belongs to a target."""
+
+    def __init__(self, spark: SparkSession, target: Dataset, previous: PreviousRun | None) -> None:
+        self._spark, self._target, self._previous = spark, target, previous
+
+    @property
+    def version(self) -> int | None:
+        """The version that the target's commit has to name; None if there is none."""
+        return self._table.version
+
+    def read_rows(self) -> DataFrame | None:
+        """Return what is remembered; None if nothing is."""
+        return self._table.read_rows()
+
+    def save_rows(self, rows: DataFrame, *, full: bool, since: datetime | None) -> None:
+        """Add rows; ``full`` drops all others, ``since`` those that were loaded before."""
+        known = None if full else self.read_rows()
+        if known is not None and since is not None:
+            is_old = column(LOADED_AT) < moment_column(since)
+            if not known.where(is_old).isEmpty():
+                self._table.replace_rows(union_rows([known.where(~is_old), rows]))
+                return
+        if known is None:
+            self._table.replace_rows(rows)
+        else:
+            self._table.append_rows(rows, new_columns=True)
+
+    @cached_property
+    def _table(self) -> SideTable:
+        previous = self._previous
+        named = None if previous is None else previous.side_table_versions.get(SEQUENCES)
+        numbers = (previous.run_number, previous.number + 1) if previous else (0, 1)
+        dataset = self._target.with_suffix(_SUFFIX)
+        return SideTable(self._spark, dataset, _OWNER, named, run_number=numbers[0], next_number=numbers[1])
+
+
+def drop_outdated(
+    rows: DataFrame, known: Sequence[DataFrame], by: Sequence[str], sequence: Sequence[str]
+) -> tuple[DataFrame, DataFrame]:
+    """Leave out rows below the highest known sequence of their place.
+
+    :param known: frames with the columns ``by`` and ``sequence``.
+    :param by: the columns that name a place, such as the key.
+    :return: the rows that count, and those of them that are above everything known.
+    """
+    usable = [frame for frame in known if {*by, *sequence} <= set(frame.columns)]
+    if not usable:
+        return rows, rows
+    best = union_rows([frame.select(*refer((*by, *sequence))) for frame in usable])
+    # NULL is the lowest of all, on both sides.
+    best = best.groupBy(*refer(by)).agg(F.max(F.struct(*refer(sequence))).alias(_BEST))
+    pairs = rows.alias("s").join(best.alias("t"), is_same(by, "s", "t"), "left")
+    mine, highest = F.struct(*refer(sequence, "s")), F.col(f"t.{_BEST}")
+    known_best = highest.isNotNull()
+    kept = pairs.where(~known_best | (mine >= highest)).select("s.*")
+    above = pairs.where(~known_best | (mine > highest)).select("s.*")
+    return kept, above
+
+
+def list_sequences(
+    rows: DataFrame, by: Sequence[str], sequence: Sequence[str], loaded_at: datetime
+) -> DataFrame:
+    """Return what has to be remembered of rows."""
+    return rows.select(*refer((*by, *sequence)), moment_column(loaded_at).alias(LOADED_AT))
