@@ -23,7 +23,7 @@ from demo import worked_example
 from demo.local_airflow import ALL, HOST, LocalAirflow, free_port
 from demo.tables import entities, entity_lines, write
 
-from airflow_merge_provider.core.child import die_with_parent
+from airflow_merge_provider.core.child import build_child_environment, die_with_parent
 from airflow_merge_provider.jars import spark_home
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +83,8 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str
     """Start Spark's master and worker by the commands of the compose file; give the master's two ports."""
     place = tmp_path_factory.mktemp("spark")
     ports = {"7077": free_port(), "8081": free_port(), "8082": free_port()}
-    env = {**os.environ, "SPARK_LOCAL_IP": HOST, "SPARK_WORKER_DIR": str(place / "work")}
+    # A process that has a session of Spark Connect would have executors start without Spark's SQL.
+    env = build_child_environment(SPARK_LOCAL_IP=HOST, SPARK_WORKER_DIR=str(place / "work"))
     children = []
     try:
         for name in ("spark-master", "spark-worker"):

@@ -85,6 +85,12 @@ def warnings(config: MergeEngineConfig) -> list[str]:
     said += [f"options.{name}: has no effect here" for name in config.options_without_effect]
     if options.producer == "input":
         said.append("options.changelog-producer: input hands on net changes here, as lookup does")
+    if config.merge_engine == PARTIAL and options.sequence and not options.groups:
+        said.append(
+            "options.sequence.field: orders whole rows, so of records that are older than the row the first "
+            "to come fills a column, not the newest: what the row holds depends on the order of arrival; "
+            "where records fill different columns, give these fields.<time>.sequence-group"
+        )
     return said
 
 

@@ -127,6 +127,16 @@ def test_what_has_no_effect_is_said() -> None:
     ]
 
 
+def test_an_order_of_whole_rows_is_warned_of_where_records_are_partial() -> None:
+    """Of late records the first fills what is empty, unless columns have times of their own."""
+    (said,) = warnings(parsed("partial-update", {"sequence.field": "s"}))
+
+    assert said.startswith("options.sequence.field: ")
+    assert "sequence-group" in said
+    assert warnings(parsed("deduplicate", {"sequence.field": "s"})) == []
+    assert warnings(parsed("partial-update", GROUPS)) == []
+
+
 def test_only_what_needs_the_fold_is_folded() -> None:
     """Without retracts the newest value of a group is an aggregate; a removal by group folds all columns."""
     options = {**GROUPS, "fields.a.aggregate-function": "last_value", "fields.b.aggregate-function": "sum"}
