@@ -83,16 +83,19 @@ def body(report: Mapping[str, Any]) -> str:
     ]
     for part in _SHOWN:
         lines += [
-            f"| {part}: {_escape(name)} | {_escape(value)} |"
+            f"| {part}: {_escape_markdown(name)} | {_escape_markdown(value)} |"
             for name, value in report[part].items()
             if value is not None
         ]
     sizes = report["details"].get(_SIZES) or {}
-    lines += [f"| clusters of {_escape(size)} entities | {_escape(count)} |" for size, count in sizes.items()]
+    lines += [
+        f"| clusters of {_escape_markdown(size)} entities | {_escape_markdown(count)} |"
+        for size, count in sizes.items()
+    ]
     note = "Apply lets the run write as much as this; should it be more, the task fails."
     return "\n".join([*lines, "", note])
 
 
-def _escape(value: object) -> str:
+def _escape_markdown(value: object) -> str:
     """Write a value so that Markdown and a table show it as it is: names may come from data."""
     return _MARKDOWN.sub(r"\\\g<0>", " ".join(str(value).split()))

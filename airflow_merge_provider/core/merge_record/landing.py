@@ -66,10 +66,10 @@ def walk_folder(location: str, prefix: str = "") -> Iterator[Entry]:
             if each.is_dir(follow_symlinks=False):
                 yield from walk_folder(each.path, f"{name}/")
             elif each.is_file(follow_symlinks=False) or each.is_symlink():
-                yield from _stat(each, name)
+                yield from _stat_entry(each, name)
 
 
-def _stat(each: os.DirEntry[str], name: str) -> Iterator[Entry]:
+def _stat_entry(each: os.DirEntry[str], name: str) -> Iterator[Entry]:
     with suppress(FileNotFoundError):
         yield Entry.of_file(name, each.stat(follow_symlinks=False))
 

@@ -64,7 +64,7 @@ class Publisher:
             undecided, changed = self._split_off_changed(undecided)
         error: Exception | None = None
         while undecided and error is None:
-            undecided, gone, error = self._write(made, undecided, staging, manifests)
+            undecided, gone, error = self._write_merges(made, undecided, staging, manifests)
             changed += gone
         if self.places.merged.list_prefixed(staging):
             self.places.merged.delete(staging)
@@ -73,7 +73,7 @@ class Publisher:
                 self.journal.withdraw(merge.id)
         return Published(manifests, tuple(changed), error)
 
-    def _write(
+    def _write_merges(
         self, made: Plan, merges: Sequence[Merge], folder: str, manifests: dict[str, dict[str, Any]]
     ) -> tuple[list[Merge], list[str], Exception | None]:
         """Write merges and publish those whose files have not changed meanwhile.

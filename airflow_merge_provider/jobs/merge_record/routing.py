@@ -53,7 +53,7 @@ def _published(
     places.merged.write(f"{name}{SIDECAR}", _json(_describe_output(merge, name)))
     journal.lease.check()
     staging.move(staged.name, places.merged, name)
-    return _commit(merge, name, staged.size, places, journal)
+    return _commit_output(merge, name, staged.size, places, journal)
 
 
 def find_output(merge: Merge, places: Places, journal: Journal) -> dict[str, Any] | None:
@@ -61,10 +61,10 @@ def find_output(merge: Merge, places: Places, journal: Journal) -> dict[str, Any
     found = places.merged.list_prefixed(f"{_PREFIX}-{merge.id}")
     names = [name for name in found if not name.endswith(SIDECAR)]
     entry = places.merged.stat(names[0]) if names else None
-    return None if entry is None else _commit(merge, names[0], entry.size, places, journal)
+    return None if entry is None else _commit_output(merge, names[0], entry.size, places, journal)
 
 
-def _commit(merge: Merge, name: str, size: int, places: Places, journal: Journal) -> dict[str, Any]:
+def _commit_output(merge: Merge, name: str, size: int, places: Places, journal: Journal) -> dict[str, Any]:
     manifest = {
         "merge_id": merge.id,
         "uri": places.merged.uri(name),

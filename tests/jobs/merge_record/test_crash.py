@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConflictError, DataError
-from airflow_merge_provider.jobs.merge_record.files.lease import _identify
+from airflow_merge_provider.jobs.merge_record.files.lease import identify_process
 from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage, Storage
 from tests.jobs.merge_record.landing import Landing
 
@@ -202,7 +202,7 @@ def test_a_lease_of_a_process_that_is_gone_is_taken_over(tmp_path):
     lease = tmp_path / "state" / "lease.json"
     lease.parent.mkdir()
     child = subprocess.Popen(["/bin/sleep", "100"])
-    process = _identify(child.pid)
+    process = identify_process(child.pid)
     lease.write_text(json.dumps({"id": "x", "owner": {}, "process": process}))
     with pytest.raises(ConflictError):
         made.run()
@@ -223,7 +223,7 @@ def test_a_process_of_elsewhere_is_not_looked_for_here(other, tmp_path):
     made = landing(tmp_path)
     lease = tmp_path / "state" / "lease.json"
     lease.parent.mkdir()
-    process = other and {**_identify(os.getpid()), "pid": 2**22 + 1, **other}
+    process = other and {**identify_process(os.getpid()), "pid": 2**22 + 1, **other}
     # The clock of the other machine is of no account, and nor is its name.
     held = {"id": "x", "owner": {}, "expires": 1, "host": os.uname().nodename, "pid": 2**22 + 1}
     lease.write_text(json.dumps({**held, "process": process}))

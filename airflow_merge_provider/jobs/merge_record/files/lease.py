@@ -41,16 +41,16 @@ class Lease:
 
         :raises ConflictError: when another run is at work.
         """
-        self._take(owner)
+        self._take_lease(owner)
         stop = threading.Event()
-        beat = threading.Thread(target=self._renew, args=(owner, stop), daemon=True)
+        beat = threading.Thread(target=self._renew_lease, args=(owner, stop), daemon=True)
         beat.start()
         try:
             yield
         finally:
             stop.set()
             beat.join()
-            if self._is_mine(self._read()):
+            if self._is_mine(self._read_lease()):
                 self._storage.delete(_LEASE)
 
     def check(self) -> None:
@@ -58,15 +58,15 @@ class Lease:
 
         :raises ConflictError: when one has.
         """
-        if not self._is_mine(self._read()):
+        if not self._is_mine(self._read_lease()):
             raise ConflictError(
                 f"another run has taken over the lease in {self._storage.location}: run it again"
             )
 
-    def _take(self, owner: Mapping[str, Any]) -> None:
-        if self._storage.create(_LEASE, self._content(owner)):
+    def _take_lease(self, owner: Mapping[str, Any]) -> None:
+        if self._storage.create(_LEASE, self._build_content(owner)):
             return
-        held = self._read() or {}
+        held = self._read_lease() or {}
         if not self._is_over(held):
             who = "/".join(str(held.get("owner", {}).get(name)) for name in ("dag_id", "task_id", "run_id"))
             raise ConflictError(
@@ -78,15 +78,15 @@ class Lease:
         with suppress(FileNotFoundError):
             self._storage.move(_LEASE, self._storage, over)
         self._storage.delete(over)
-        if not self._storage.create(_LEASE, self._content(owner)):
+        if not self._storage.create(_LEASE, self._build_content(owner)):
             raise ConflictError(f"another run has just begun in {self._storage.location}: run it again")
 
-    def _renew(self, owner: Mapping[str, Any], stop: threading.Event) -> None:
+    def _renew_lease(self, owner: Mapping[str, Any], stop: threading.Event) -> None:
         while not stop.wait(_RENEW_SECONDS):
             # A store that does not answer now may do so before the lease expires.
             with suppress(Exception):
-                if self._is_mine(self._read()):
-                    self._storage.write(_LEASE, self._content(owner))
+                if self._is_mine(self._read_lease()):
+                    self._storage.write(_LEASE, self._build_content(owner))
 
     def _is_over(self, held: Mapping[str, Any]) -> bool:
         """Say whether the process of a lease is gone, or has not renewed it for too long."""
@@ -101,15 +101,15 @@ class Lease:
             return written is None
         return now.modified - written.modified > _LEASE_SECONDS * _MICROSECONDS
 
-    def _content(self, owner: Mapping[str, Any]) -> bytes:
+    def _build_content(self, owner: Mapping[str, Any]) -> bytes:
         # Nothing here reads ``expires``; earlier versions of this package do.
         told = {"id": self.id, "owner": owner, "expires": time.time() + _LEASE_SECONDS}
-        return json.dumps({**told, "process": _identify(os.getpid())}).encode()
+        return json.dumps({**told, "process": identify_process(os.getpid())}).encode()
 
     def _is_mine(self, held: Mapping[str, Any] | None) -> bool:
         return held is not None and held.get("id") == self.id
 
-    def _read(self) -> dict[str, Any] | None:
+    def _read_lease(self) -> dict[str, Any] | None:
         content = self._storage.read(_LEASE)
         with suppress(ValueError):
             found = None if content is None else json.loads(content)
@@ -117,7 +117,7 @@ class Lease:
         return None
 
 
-def _identify(pid: int) -> dict[str, Any] | None:
+def identify_process(pid: int) -> dict[str, Any] | None:
     """Return what tells a process from every other one; None where the system does not tell.
 
     A number says nothing outside its namespace, where every container begins with 1, nor do names of hosts.
@@ -132,9 +132,9 @@ def _identify(pid: int) -> dict[str, Any] | None:
 
 def _is_gone(process: Any) -> bool | None:
     """Say whether a process has ended; None when that cannot be seen from here."""
-    mine = _identify(os.getpid())
+    mine = identify_process(os.getpid())
     if mine is None or not isinstance(process, dict):
         return None
     if any(process.get(name) != mine[name] for name in ("boot", "namespace")):
         return None
-    return _identify(int(process["pid"])) != process
+    return identify_process(int(process["pid"])) != process

@@ -54,7 +54,7 @@ def cut_clusters(
         for pair, numbers in pairs:
             one, other = (int(np.searchsorted(members, number)) for number in numbers)
             inside.apart.append((pair, one, other))
-        cut += inside.split()
+        cut += inside.split_cluster()
         pieces, labels = connected_components(inside.edges, directed=False)
         clusters[members] = np.where(labels == 0, cluster, count + labels - 1)
         count += int(pieces) - 1
@@ -71,7 +71,7 @@ class _Cluster:
     names: Sequence[str]
     apart: list[tuple[Pair, int, int]] = field(default_factory=list)
 
-    def split(self) -> list[Pair]:
+    def split_cluster(self) -> list[Pair]:
         """Take links away until no pair that is different is one; return the pairs that were cut apart.
 
         Where decisions say of every two entities whether they may be one, that is what is done. Else a pair
@@ -93,12 +93,16 @@ class _Cluster:
             for pair, one, other in waiting:
                 if not self._is_connected(one, other):
                     continue
-                if self._separate(one, [other]) or self._isolate(one) or self._isolate(other):
+                if (
+                    self._separate_entities(one, [other])
+                    or self._isolate_entity(one)
+                    or self._isolate_entity(other)
+                ):
                     cut.append(pair)
                 else:
                     left.append((pair, one, other))
             if len(left) == len(waiting):
-                told = f"{self._tell(left[0][0])} are decided to be different"
+                told = f"{self._describe_pair(left[0][0])} are decided to be different"
                 raise _refuse(
                     f"{told}, and there are several ways to cut them apart",
                     "decide for one of the entities between them with which it is the same",
@@ -106,14 +110,14 @@ class _Cluster:
             waiting = left
         return cut
 
-    def _isolate(self, one: int) -> bool:
+    def _isolate_entity(self, one: int) -> bool:
         """Cut an entity from every other one that it is decided to differ from."""
         ends = [(first, second) for _, first, second in self.apart if one in {first, second}]
         others = {second if first == one else first for first, second in ends}
         joined = [other for other in sorted(others) if self._is_connected(one, other)]
-        return len(joined) > 1 and self._separate(one, joined)
+        return len(joined) > 1 and self._separate_entities(one, joined)
 
-    def _separate(self, one: int, others: Sequence[int]) -> bool:
+    def _separate_entities(self, one: int, others: Sequence[int]) -> bool:
         """Take the weakest links between an entity and others away, unless there are several such ways."""
         size = self.edges.shape[0]
         # One more place, which all of the others lead to.
@@ -185,15 +189,15 @@ class _Cluster:
         chain = [other]
         while chain[-1] != one:
             chain.append(int(before[chain[-1]]))
-        told = " = ".join(self._tell_member(place) for place in reversed(chain))
+        told = " = ".join(self._describe_member(place) for place in reversed(chain))
         raise _refuse(
-            f"{self._tell(pair)} are decided to be different, and other decisions join them: {told}"
+            f"{self._describe_pair(pair)} are decided to be different, and other decisions join them: {told}"
         )
 
-    def _tell(self, pair: Pair) -> str:
+    def _describe_pair(self, pair: Pair) -> str:
         return " and ".join(f"{self.names[member.dataset]}/{member.id}" for member in pair)
 
-    def _tell_member(self, place: int) -> str:
+    def _describe_member(self, place: int) -> str:
         dataset, id_ = self.graph.entity(int(self.members[place]))
         return f"{self.names[dataset]}/{id_}"
 
