@@ -101,21 +101,33 @@ class Folder:
         return sorted(name for name in names if not _is_hidden(name))
 
     def record(self, entry: Entry) -> bool:
-        """Make a run happen; False when another has taken its number."""
+        """Make a run happen; False when another has taken its number, whether or not its entry is still kept."""
         content = json.dumps(asdict(entry), ensure_ascii=False).encode()
         name = self._entry(entry.number)
         try:
-            if not isinstance(self._fs, LocalFileSystem):
+            if isinstance(self._fs, LocalFileSystem):
+                self._link_entry(entry.stage, name, content)
+            else:
                 self._fs.pipe_file(self._path(name), content, mode="create")
-                return True
-            part = Path(self._path(f"{entry.stage}/{_ENTRY}"))
-            part.write_bytes(content)
-            Path(self._path(_LEDGER)).mkdir(parents=True, exist_ok=True)
-            # Linking, unlike renaming, fails where the name is taken.
-            os.link(part, self._path(name))
         except FileExistsError:
             return False
+        except FileNotFoundError:
+            # A later run has removed what this one staged.
+            if self._newest() < entry.number:
+                raise
+            return False
+        if self._newest() > entry.number and not self._exists(self._done(entry.number)):
+            # Nobody goes on before a run is settled: its number was taken so long ago that its entry is gone.
+            self.discard(name)
+            return False
         return True
+
+    def _link_entry(self, stage: str, name: str, content: bytes) -> None:
+        part = Path(self._path(f"{stage}/{_ENTRY}"))
+        part.write_bytes(content)
+        Path(self._path(_LEDGER)).mkdir(parents=True, exist_ok=True)
+        # Linking, unlike renaming, fails where the name is taken.
+        os.link(part, self._path(name))
 
     def settle(self, entry: Entry) -> None:
         """Move a run's files into place and remove what they replace; done twice, it changes nothing.
@@ -163,8 +175,8 @@ class Folder:
                 self.discard(f"{_OURS}/{name}")
         for old in self._numbers():
             if old <= number - _KEPT:
-                self.discard(self._entry(old))
                 self.discard(self._done(old))
+                self.discard(self._entry(old))
 
     def _names(self, below: str = "") -> list[str]:
         self._fs.invalidate_cache()

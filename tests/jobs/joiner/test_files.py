@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pytest
 
@@ -218,18 +219,45 @@ def test_files_that_somebody_removed_are_written_again(lake: MakeLake) -> None:
 def test_the_ledger_stays_short(tmp_path: Path) -> None:
     """Of a thousand runs the newest are enough."""
     folder = Folder(str(tmp_path))
-    for _ in range(30):
-        content = folder.content()
-        number = content.last.number + 1 if content.last else 1
-        stage = folder.stage(number)
-        (tmp_path / stage).mkdir(parents=True)
-        (tmp_path / stage / f"part-{number}").touch()
-        entry = entry_of(number, stage, content.files)
-        assert folder.record(entry)
-        folder.settle(entry)
+
+    write_runs(folder, 30)
 
     assert folder.content().files == {"part-30"}
     assert len(list((tmp_path / "_merge" / "ledger").iterdir())) == 2 * 20
+
+
+@pytest.mark.parametrize("later", [1, 5, 25], ids=["one run", "five runs", "runs until its entry is gone"])
+@pytest.mark.parametrize("store", ["local", "memory"])
+def test_a_run_that_slept_before_it_happened_has_lost(store: str, later: int, tmp_path: Path) -> None:
+    """Its staged files are gone, its number is taken for good: it changes nothing."""
+    folder = Folder(f"memory://{tmp_path}" if store == "memory" else str(tmp_path))
+    write_runs(folder, 2)
+    sleeping = stage_entry(folder)
+
+    write_runs(folder, later)
+
+    assert not folder.record(sleeping)
+    assert folder.content().files == {f"part-{2 + later}"}
+    assert folder.content().last.number == 2 + later
+
+
+def write_runs(folder: Folder, count: int) -> None:
+    """Let runs happen, of one file each that replaces the one before."""
+    for _ in range(count):
+        entry = stage_entry(folder)
+        assert folder.record(entry)
+        folder.settle(entry)
+
+
+def stage_entry(folder: Folder) -> Entry:
+    """Return what the next run does, with its file staged."""
+    content = folder.content()
+    number = content.last.number + 1 if content.last else 1
+    stage = folder.stage(number)
+    filesystem, path = fsspec.core.url_to_fs(folder.uri(f"{stage}/part-{number}"))
+    filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
+    filesystem.pipe_file(path, b"")
+    return entry_of(number, stage, content.files)
 
 
 def entry_of(number: int, stage: str, before: frozenset[str]) -> Entry:
