@@ -101,7 +101,7 @@ class Folder:
         return sorted(name for name in names if not _is_hidden(name))
 
     def record(self, entry: Entry) -> bool:
-        """Make a run happen; False when another has taken its number, whether or not its entry is still kept."""
+        """Make a run happen; False when another has taken its number, even one whose entry is not kept."""
         content = json.dumps(asdict(entry), ensure_ascii=False).encode()
         name = self._entry(entry.number)
         try:
