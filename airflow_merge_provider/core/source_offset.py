@@ -107,8 +107,8 @@ def find_replaced(offsets: Iterable[SourceOffset], current: SourceOffset) -> Sou
 
 
 def is_same_reads(state: Mapping[str, Any], current: Iterable[SourceOffset]) -> bool:
-    """Tell whether a run has read just these versions of just these sources."""
-    before, now = read_offsets(state), list(current)
+    """Tell whether a run has read just these versions of just these sources, each of them once or more."""
+    before, now = read_offsets(state), list({each.uri: each for each in current}.values())
     found = [find_offset(before, each) for each in now]
     if len(before) != len(now):
         return False

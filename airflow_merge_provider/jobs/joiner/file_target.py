@@ -83,6 +83,7 @@ class FileTarget(Target):
         outputs = self._staged(spark, rows, stage, number, state)
         added = tuple(self.folder.staged(stage))
         if not added:
+            self._require_first(number, state)
             message = f"{self.folder.uri(stage)} is empty: Spark and this process do not see the same files"
             raise JobError(message)
         before = last.files if last else ()
@@ -113,12 +114,18 @@ class FileTarget(Target):
             writer.save(self.folder.uri(stage))
         except Exception as error:
             self.folder.discard(stage)
-            last = self.folder.content().last
-            if last is not None and last.number >= number:
-                # The run that was first has taken this one's files away.
-                raise self._build_conflict_error(number, state) from error
+            self._require_first(number, state, error)
             raise
         return int(seen.get["rows"])
+
+    def _require_first(self, number: int, state: Mapping[str, Any], error: Exception | None = None) -> None:
+        """Say that another run was first, which has taken this one's files away, if there was one.
+
+        :raises ConflictError: if there was.
+        """
+        last = self.folder.content().last
+        if last is not None and last.number >= number:
+            raise self._build_conflict_error(number, state) from error
 
     def _build_conflict_error(self, number: int, state: Mapping[str, Any]) -> ConflictError:
         message = f"Another run wrote {self.dataset.uri} first: run {number} is taken; run it again"

@@ -210,11 +210,11 @@ class _Load(JobRun):
                     rows, name, config, strategy.wanted, stored=schema, added=strategy.added, held=held
                 )
             self.reporter.warn(taken.said)
-            if not strategy.wanted.lazy and not taken.loaded and _skips(config, self.pinned.dataset):
+            if not strategy.wanted.lazy and not taken.loaded and self._is_skipped():
                 return self.reporter.build_noop(_NO_ROWS)
             with self.reporter.progress.step("compare"), self._planning(taken):
                 found = strategy.found(taken, stored, held)
-            if not found.loaded and _skips(config, self.pinned.dataset):
+            if not found.loaded and self._is_skipped():
                 return self.reporter.build_noop(_NO_ROWS)
             _require_in_time(found, config, self.boundary, self.target.dataset)
             _require_few_endings(found, config)
@@ -227,6 +227,17 @@ class _Load(JobRun):
     def count_live_rows(self) -> int:
         """Return how many rows the run found in the target."""
         return self.target.count_live_rows()
+
+    def _is_skipped(self) -> bool:
+        """Decide what a load without rows leads to; where nothing could end, it is applied.
+
+        :raises DataError: if it is an error.
+        """
+        if self.config.source_filter is not None:
+            self.reporter.warn([f"no row of the source {self.pinned.dataset.id!r} fulfils source_filter"])
+        if self.config.on_empty is None and self.rows_before == 0:
+            return False
+        return _skips(self.config, self.pinned.dataset)
 
     @contextmanager
     def _planning(self, taken: StagedLoad) -> Iterator[None]:

@@ -123,6 +123,8 @@ class RunReporter:
         self, result: RunResult, *, version: int | None = None, changed: bool = False
     ) -> dict[str, Any]:
         """Return the report of a run that worked; ``version`` is the one that it committed."""
+        sources = self._describe_sources()
+        self.warn(_build_empty_warning(name) for name, each in sources.items() if each.rows == 0)
         target = TargetReport(
             dataset=self.target.id,
             uri=self.target.uri,
@@ -136,7 +138,7 @@ class RunReporter:
             changed=changed and not self.is_dry_run,
             dry_run=self.is_dry_run,
             target=target,
-            sources=self._describe_sources(),
+            sources=sources,
             rows=result.rows,
             counts=fill_counts(self.measures, result.counts),
             details=dict(result.details),
@@ -186,3 +188,7 @@ class RunReporter:
 
     def _count_rows(self, pinned: PinnedDataset) -> int | None:
         return None if self.spark is None else count_records(self.spark, pinned, live=True)
+
+
+def _build_empty_warning(name: str) -> str:
+    return f"the source {name!r} has no rows: check that it is the right dataset, and the run that writes it"

@@ -189,6 +189,30 @@ def failing(*_: Any) -> None:
     raise JobError("the disk is full")
 
 
+def test_a_run_whose_written_files_are_taken_away_says_who_was_first(
+    lake: MakeLake, monkeypatch: Any
+) -> None:
+    """Where nobody was, Spark has written where this process does not see it."""
+    join = lake()
+    mine = target(join)
+    writer = type(join.spark.range(1).write)
+    save = writer.save
+    monkeypatch.setattr(writer, "save", lambda self, _: save(self, str(join.folder / "elsewhere")))
+    with pytest.raises(JobError, match="do not see the same files"):
+        mine.write(join.spark, join.spark.range(1), state("mine"))
+    monkeypatch.undo()
+
+    def lose(self: Any, place: str) -> None:
+        save(self, place)
+        monkeypatch.undo()
+        target(join).write(join.spark, join.spark.range(1), state("other"))
+
+    monkeypatch.setattr(writer, "save", lose)
+
+    with pytest.raises(ConflictError, match="run 1 is taken"):
+        mine.write(join.spark, join.spark.range(1), state("mine"))
+
+
 def test_files_of_others_are_left_alone(lake: MakeLake) -> None:
     """A folder that holds any, or that is a table, is no target."""
     join = lake(target_format="csv")

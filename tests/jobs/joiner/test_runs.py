@@ -65,6 +65,20 @@ def test_the_same_inputs_are_not_joined_again_and_changed_ones_are(lake: MakeLak
     assert join.run(join_type="innerjoin", full_refresh=True)["target"]["version"] == 3
 
 
+def test_a_table_that_is_joined_to_itself_is_added_once(lake: MakeLake) -> None:
+    """It is one source, which has not changed since."""
+    join = lake(
+        inputs={"customers": "customers", "purchases": "customers"},
+        join_keys="customers.id = purchases.id",
+        selected_fields="customers.id",
+        write_mode="append",
+    )
+    join.run()
+
+    assert join.run()["changed"] is False
+    assert join.rows() == [(1,), (2,), (3,)]
+
+
 def test_a_retry_reports_the_commit_of_its_first_try(lake: MakeLake) -> None:
     """It says "changed", because its run did change the table, and commits nothing."""
     join = lake()

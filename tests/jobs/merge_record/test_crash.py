@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -274,3 +275,33 @@ def test_a_state_of_a_newer_version_is_refused(tmp_path):
 
     with pytest.raises(DataError, match="has format 2"):
         made.run(at=1)
+
+
+@pytest.mark.parametrize("action", ["keep", "move"])
+def test_a_folder_that_was_moved_is_carried_on(action, tmp_path):
+    """Open bins, files that stay, a plan that a killed run left: each goes on in the new place."""
+    for change in itertools.count(1):
+        made = Landing(
+            tmp_path / f"{change}", min_records=2, max_records=2, correlation_attribute_name="k",
+            attribute_sources=["sidecar"], original_action=action,
+        )  # fmt: skip
+        for name, group in (("a", "1"), ("b", "1"), ("c", "2")):
+            made.records(f"{name}.json", {"id": name}, k=group, own=f"{made.root}/in/x")
+        made.run(run_id="first")
+        for name, group in (("d", "2"), ("e", "3"), ("f", "3"), ("g", "4")):
+            made.records(f"{name}.json", {"id": name}, k=group)
+        Mortal.dies_at(change, before=False)
+        with contextlib.suppress(Killed):
+            made.run(run_id="r", opened=Mortal)
+        is_dead, Mortal.dead = Mortal.dead, False
+        moved = Landing(tmp_path / f"moved-{change}", **made.settings)
+        made.root.rename(moved.root)
+
+        report = moved.run(run_id="r", at=1)
+        moved.run(run_id="later", at=2, flush=True)
+
+        assert moved.ids() == [["a", "b"], ["c", "d"], ["e", "f"], ["g"]], change
+        assert not any("have changed or vanished" in each for each in report["warnings"]), change
+        if not is_dead:
+            break
+    assert change > 10

@@ -98,3 +98,9 @@ def test_a_read_is_the_same_by_version_and_commit(now: SourceOffset, same: bool)
     """A copy whose history went another way is at the same version with another commit."""
     assert is_same_reads(write_offsets([HERE]), [now]) is same
     assert not is_same_reads(write_offsets([HERE, SourceOffset("/lake/b", 1, "id-b")]), [now])
+
+
+def test_a_source_that_is_read_twice_is_one() -> None:
+    """A table that is joined to itself has one offset."""
+    assert is_same_reads(write_offsets([HERE, HERE]), [HERE, HERE])
+    assert not is_same_reads(write_offsets([HERE]), [HERE, SourceOffset("/lake/b", 1, "id-b")])

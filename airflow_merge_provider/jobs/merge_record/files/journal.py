@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_merge_provider.core.errors import ConflictError, DataError
 from airflow_merge_provider.core.merge_record.plan import Plan
+from airflow_merge_provider.core.merge_record.relocation import LOCATION, find_roots, relocate
 from airflow_merge_provider.core.merge_record.state import (
     STATE_PREFIX,
     State,
@@ -52,7 +53,7 @@ class Journal:
         if self.state()[0].generation != before.generation:
             raise ConflictError(f"another run has changed the state in {self.location}: run it again")
         name = state_file(after.generation)
-        created = self._storage.create(name, to_json({"state": after.as_json(), "told": told}))
+        created = self._create(name, {"state": after.as_json(), "told": told})
         if not created or self._find_state_file() != name:
             # The state of a run that hung before it wrote is not the last one: nobody reads it.
             raise ConflictError(f"other runs have gone on in {self.location}: run it again")
@@ -69,7 +70,7 @@ class Journal:
         """
         self.lease.check()
         name = plan_file(made.state.generation)
-        if not self._storage.create(name, to_json({**beside, "plan": made.as_json()})):
+        if not self._create(name, {**beside, "plan": made.as_json()}):
             raise ConflictError(f"another run has planned in {self.location}: run it again")
         # A run that hung here for so long that the number was used and given back must not use it again.
         if self.state()[0].generation >= made.state.generation:
@@ -92,7 +93,7 @@ class Journal:
         :raises ConflictError: when another run has withdrawn the merge.
         """
         self.lease.check()
-        if self._storage.create(_manifest_name(merge_id), to_json(manifest)):
+        if self._create(_manifest_name(merge_id), manifest):
             return
         if (self.manifest(merge_id) or {}).get(WITHDRAWN):
             raise ConflictError(f"another run has withdrawn a merge in {self.location}: run it again")
@@ -104,7 +105,7 @@ class Journal:
         """
         self.lease.check()
         nothing = {"merge_id": merge_id, WITHDRAWN: True, "uri": None, "records": 0, "sources": []}
-        if not self._storage.create(_manifest_name(merge_id), to_json(nothing)):
+        if not self._create(_manifest_name(merge_id), nothing):
             found = self.manifest(merge_id) or {}
             if not found.get(WITHDRAWN):
                 raise ConflictError(f"another run has published a merge in {self.location}: run it again")
@@ -118,7 +119,11 @@ class Journal:
     def _find_state_file(self) -> str | None:
         return find_state_file(self._storage.list_prefixed(STATE_PREFIX))
 
+    def _create(self, name: str, content: Mapping[str, Any]) -> bool:
+        return self._storage.create(name, to_json({**content, LOCATION: self.location}))
+
     def _json(self, name: str) -> dict[str, Any] | None:
+        """Read what was written, as if it had been written where the journal is now."""
         content = self._storage.read(name)
         if content is None:
             return None
@@ -128,6 +133,9 @@ class Journal:
             raise DataError(
                 f"{self._storage.uri(name)} is damaged: {error}; restore it from a copy"
             ) from None
+        written_at = raw.get(LOCATION, self.location)
+        if written_at != self.location:
+            raw = relocate(raw, *find_roots(written_at, self.location))
         return raw
 
 

@@ -8,7 +8,6 @@ import gzip
 import hashlib
 import os
 import shutil
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.merge_record.landing import Entry, walk_folder
+from airflow_merge_provider.jobs.merge_record.files.new_file import NewFile
 from airflow_merge_provider.jobs.spark.storage import build_storage_options
 
 _UNPACKERS: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
@@ -157,17 +157,14 @@ class LocalStorage(Storage):
         return None if claimed is None else aside
 
     def write(self, name: str, content: bytes) -> None:
-        self._part(name, content).replace(self.path(name))
+        with NewFile(Path(self.path(name))) as new:
+            new.file.write(content)
+            new.replace()
 
     def create(self, name: str, content: bytes) -> bool:
-        part = self._part(name, content)
-        try:
-            os.link(part, self.path(name))
-        except FileExistsError:
-            return False
-        finally:
-            part.unlink()
-        return True
+        with NewFile(Path(self.path(name))) as new:
+            new.file.write(content)
+            return new.create()
 
     def put_beside(self, name: str, content: bytes) -> None:
         self._written(Path(self.path(name)), content)
@@ -193,10 +190,9 @@ class LocalStorage(Storage):
             shutil.move(here, there)
 
     def receive(self, name: str, content: BinaryIO) -> None:
-        part = self._part(name, b"")
-        with part.open("wb") as sink:
-            shutil.copyfileobj(content, sink)
-        part.replace(self.path(name))
+        with NewFile(Path(self.path(name))) as new:
+            shutil.copyfileobj(content, new.file)
+            new.replace()
 
     def path(self, name: str) -> str:
         """Give the whole path of a file."""
@@ -211,14 +207,6 @@ class LocalStorage(Storage):
                 os.link(self.path(aside), self.path(free), follow_symlinks=False)
                 break
         Path(self.path(aside)).unlink()
-
-    def _part(self, name: str, content: bytes) -> Path:
-        """Write the content under a name that nobody looks for."""
-        path = Path(self.path(name))
-        # The name itself may be as long as names can be.
-        part = path.with_name(f".part-{uuid.uuid4().hex}")
-        self._written(part, content)
-        return part
 
     def _written(self, path: Path, content: bytes) -> None:
         try:

@@ -1,0 +1,1 @@
+"""Runs whose processes are killed, stopped or doubled at any step, compared with clean runs."""

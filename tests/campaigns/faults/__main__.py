@@ -1,0 +1,113 @@
+"""Disturb runs for some minutes: ``python -m tests.campaigns.faults --minutes 5 [--seed N]``."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from itertools import count, product
+from pathlib import Path
+from random import Random
+from tempfile import mkdtemp
+
+from airflow_merge_provider.capabilities import CAPABILITIES
+from tests.campaigns.faults.processes import import_jobs
+from tests.campaigns.faults.server import ConnectServer
+from tests.campaigns.faults.trials import FaultTally, FaultTrials, RefusedError
+
+_TRIALS_OF_A_WORKLOAD = 30
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the campaign, and print what it found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5, help="how long (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of the first workloads (%(default)s)")
+    parser.add_argument(
+        "--trials", type=int, default=_TRIALS_OF_A_WORKLOAD, help="of each workload (%(default)s)"
+    )
+    parser.add_argument("--only", choices=CAPABILITIES, nargs="*", default=list(CAPABILITIES))
+    parser.add_argument("--workloads", type=int, help="how many seeds, whatever time it takes")
+    parser.add_argument("--remote", help="a Spark Connect server on this machine; otherwise one is started")
+    options = parser.parse_args(argv)
+    tally = FaultTally()
+    end = time.monotonic() + 60 * options.minutes
+    folder = Path(mkdtemp(prefix="faults-"))
+    seeds = (
+        count(options.seed)
+        if options.workloads is None
+        else range(options.seed, options.seed + options.workloads)
+    )
+    with ConnectServer(options.remote) as server:
+        import_jobs(server.get_url())
+        for seed, capability in product(seeds, options.only):
+            if options.workloads is None and time.monotonic() > end:
+                break
+            try_workload(capability, seed, folder / f"{capability}-{seed}", server, tally, options.trials)
+    report(tally)
+    if not tally.failed:
+        shutil.rmtree(folder)
+        return 0
+    print(f"  the folders of what failed are in {folder}")
+    return 1
+
+
+def try_workload(
+    capability: str, seed: int, folder: Path, server: ConnectServer, tally: FaultTally, trials: int
+) -> None:
+    """Disturb one workload so often; its steps come first."""
+    random = Random(f"{capability}/{seed}/faults")  # noqa: S311 - the same ones again
+    made = FaultTrials(capability, seed, folder, server, tally)
+    try:
+        made.prepare()
+    except RefusedError as error:
+        tally.tried["refused workloads"] += 1
+        tally.failed.append(f"refused without a fault: {error}")
+        return
+    failed = len(tally.failed)
+    for _ in range(trials):
+        _disturb(made, capability, random)
+    print(
+        f"{capability} {seed}: {made.steps} steps, {len(tally.failed) - failed} of {trials} failed",
+        flush=True,
+    )
+    if len(tally.failed) == failed:
+        shutil.rmtree(folder)
+
+
+def _disturb(made: FaultTrials, capability: str, random: Random) -> None:
+    """Make one trial of any kind; those that start a Spark of their own are few."""
+    step, draw = random.randint(1, made.steps + 1), random.random()
+    if draw < 0.4:
+        made.kill_before(step)
+    elif draw < 0.58:
+        made.kill_after(random.uniform(0, made.seconds))
+    elif draw < 0.62:
+        made.kill_launched("launcher", random.uniform(0, 3 + made.seconds), is_local=False)
+    elif draw < 0.64:
+        made.kill_launched("child", random.uniform(0, 3 + made.seconds), is_local=False)
+    elif draw < 0.66:
+        made.kill_launched("child", random.uniform(0, 15), is_local=True)
+    elif draw < 0.7 and capability == "merge_record":
+        made.reuse_name(step)
+    elif draw < 0.78:
+        made.stop_before(step)
+    elif draw < 0.88:
+        made.race(is_same_run=True)
+    else:
+        made.race(is_same_run=False)
+
+
+def report(tally: FaultTally) -> None:
+    """Print how often was tried what, and what failed."""
+    for kind, number in sorted(tally.tried.items()):
+        print(f"  {kind}: {number}")
+    print(f"  {len(tally.failed)} failed")
+    for line in tally.failed[:20]:
+        print(f"    {line[:2000]}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""Runs as users start them, whose launcher or whose Spark is killed: nothing goes on without them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from airflow_merge_provider.core.protocol import JobRequest
+
+_SECONDS_MAX = 120
+# How long processes may live on that have lost the one that they work for.
+_GRACE = 20
+
+
+class LaunchedRun:
+    """One attempt on the command line, with a Spark of its own unless ``remote`` names a server."""
+
+    def __init__(self, work: Path, request: JobRequest, remote: str | None) -> None:
+        work.mkdir(parents=True)
+        file = work / "request.json"
+        file.write_text(request.model_dump_json(), encoding="utf-8")
+        command = [sys.executable, "-m", "airflow_merge_provider", "run", str(file)]
+        self._log = work / "log.txt"
+        with self._log.open("w", encoding="utf-8") as log:
+            self._process = subprocess.Popen(
+                [*command, *(["--remote", remote] if remote else [])], stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def kill(self, victim: Literal["launcher", "child"], seconds: float) -> None:
+        """Kill the launcher, or what it has started, once it has had a child for so many seconds.
+
+        All processes of the run have to end then, and a launcher that lives has to say what happened.
+        """
+        launcher = psutil.Process(self._process.pid)
+        end = time.monotonic() + _SECONDS_MAX
+        while self._process.poll() is None and not launcher.children() and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(seconds)
+        try:
+            family = launcher.children(recursive=True)
+            for process in [launcher] if victim == "launcher" else family[:1]:
+                process.kill()
+        except psutil.NoSuchProcess:
+            family = []
+        code = self._process.wait(_SECONDS_MAX)
+        _, alive = psutil.wait_procs(family, timeout=_GRACE)
+        assert not alive, f"still running {_GRACE} s after its {victim} was killed: {alive}"
+        log = self._log.read_text(encoding="utf-8", errors="replace")
+        is_said = "error: " in log and "Traceback" not in log
+        assert code == 0 or victim == "launcher" or is_said, f"exit code {code}: {log[-2000:]}"

@@ -1,0 +1,156 @@
+"""Runs in processes of their own: forked from one that has imported everything, killed without a word."""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airflow_merge_provider.capabilities import CAPABILITIES
+from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
+from airflow_merge_provider.jobs.run import entry
+from tests.campaigns.faults.steps import Fault, StepCounter
+
+# Longer than any run of a few rows takes on a busy machine.
+_SECONDS_MAX = 120
+# Runs on few rows: nothing of it changes a result.
+_SETTINGS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """How a process ended: with an answer, or killed; and how many steps it had made, if it lived."""
+
+    answer: JobResult | JobFailure | None
+    steps: int
+    seconds: float
+    log: str
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether the process ended without an answer."""
+        return self.answer is None
+
+
+class RunProcess:
+    """One attempt of a run in a process that is forked from this one.
+
+    This process must not have used Spark or delta-rs: their threads do not come along.
+    """
+
+    def __init__(self, work: Path, request: JobRequest, remote: str, fault: Fault | None = None) -> None:
+        self._work = work
+        work.mkdir(parents=True)
+        (work / "request.json").write_text(request.model_dump_json(), encoding="utf-8")
+        (work / "session.json").write_text(json.dumps(_SETTINGS), encoding="utf-8")
+        self._began = time.monotonic()
+        self.pid = fork(lambda: self._run(Path(str(request.warehouse)), remote, fault), work / "log.txt")
+
+    def wait(self) -> RunEnd:
+        """Wait until the process has ended."""
+        status = self._await(0)
+        seconds = time.monotonic() - self._began
+        log = (self._work / "log.txt").read_text(encoding="utf-8", errors="replace")
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            return RunEnd(None, 0, seconds, log)
+        assert os.WIFEXITED(status), (status, log)
+        assert os.WEXITSTATUS(status) in {0, 1}, log
+        steps = int((self._work / "steps.txt").read_text(encoding="utf-8"))
+        return RunEnd(read_result(self._work / "result.json", seconds), steps, seconds, log)
+
+    def wait_for_stop(self) -> bool:
+        """Wait until the process is stopped; False if it has ended instead, which ``wait`` still tells."""
+        options = os.WSTOPPED | os.WEXITED | os.WNOWAIT
+        end = time.monotonic() + _SECONDS_MAX
+        while time.monotonic() < end:
+            found = os.waitid(os.P_PID, self.pid, options | os.WNOHANG)
+            if found is not None:
+                return found.si_code == os.CLD_STOPPED
+            time.sleep(0.01)
+        raise TimeoutError(self._work)
+
+    def resume(self) -> None:
+        """Let a stopped process go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def _await(self, options: int) -> int:
+        end = time.monotonic() + _SECONDS_MAX
+        while time.monotonic() < end:
+            pid, status = os.waitpid(self.pid, options | os.WNOHANG)
+            if pid:
+                return status
+            time.sleep(0.01)
+        os.kill(self.pid, signal.SIGABRT)
+        time.sleep(1)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        raise TimeoutError((self._work / "log.txt").read_text(encoding="utf-8"))
+
+    def _run(self, folder: Path, remote: str, fault: Fault | None) -> int:
+        os.environ["SPARK_REMOTE"] = remote
+        counter = StepCounter(folder, fault)
+        counter.watch()
+        names = ("request.json", "result.json", "session.json")
+        code = entry.main([str(self._work / name) for name in names])
+        (self._work / "steps.txt").write_text(str(counter.count), encoding="utf-8")
+        return code
+
+
+def import_jobs(remote: str) -> None:
+    """Import what runs need, so that their processes have it from the beginning."""
+    # PySpark decides by it what it imports.
+    os.environ["SPARK_REMOTE"] = remote
+    for name in CAPABILITIES:
+        importlib.import_module(f"airflow_merge_provider.jobs.{name}.job")
+    importlib.import_module("pyspark.sql.connect.session")
+
+
+def fork(run: Callable[[], int], log: Path) -> int:
+    """Start a process that runs a function and ends with the code that it returns."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 70
+    try:
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        faulthandler.enable(file=sys.__stderr__, all_threads=True)
+        code = run()
+    except BaseException:  # noqa: BLE001 - the process ends here, whatever it was
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # What this process inherited is not its own to close.
+        os._exit(code)
+
+
+def call_in_process(function: Callable[..., Any], folder: Path, *given: Any) -> Any:
+    """Return what a function returns in a process of its own, as JSON keeps it."""
+    answer, log = folder / "answer.json", folder / "answer.txt"
+    answer.unlink(missing_ok=True)
+
+    def run() -> int:
+        answer.write_text(json.dumps(function(*given)), encoding="utf-8")
+        return 0
+
+    _, status = os.waitpid(fork(run, log), 0)
+    assert status == 0, log.read_text(encoding="utf-8")
+    return json.loads(answer.read_text(encoding="utf-8"))

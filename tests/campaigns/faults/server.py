@@ -1,0 +1,93 @@
+"""The Spark Connect server of a campaign: the one that users start, ended and begun anew where needed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from types import TracebackType
+from typing import Self
+
+# Few rows: no page is looked at, and Delta must not keep a thousand tables.
+_CONF = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseSerialGC -Xmn512m"
+    " -Ddelta.log.cacheSize=50",
+    "spark.driver.memory": "3g",
+    "spark.buffer.pageSize": "256k",
+    "spark.ui.enabled": "false",
+    # Killed drivers say no goodbye.
+    "spark.connect.session.manager.defaultSessionTimeout": "3m",
+}
+# After so many runs the sessions and tables of killed drivers would fill the heap.
+_RUNS_MAX = 1500
+
+
+class ConnectServer:
+    """A server that is there when it is asked for; ``remote`` may name one that is there already."""
+
+    def __init__(self, remote: str | None = None) -> None:
+        self._given = remote
+        self._process: subprocess.Popen[str] | None = None
+        self._remote = ""
+        self._runs = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def get_url(self) -> str:
+        """Return the address for one more run, after starting a server where there is none."""
+        if self._given:
+            return self._given
+        self._runs += 1
+        if self._runs > _RUNS_MAX:
+            self.stop()
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        return self._remote
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End the server, by SIGKILL without a word."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        (java,) = self._list_children()
+        if number == signal.SIGKILL:
+            os.kill(java, number)
+        else:
+            self._process.terminate()
+        self._process.wait(60)
+
+    def _list_children(self) -> list[int]:
+        assert self._process is not None
+        pid = self._process.pid
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:  # noqa: PTH123 - no path
+            return [int(each) for each in file.read().split()]
+
+    def _start(self) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        settings = [word for name, value in _CONF.items() for word in ("--conf", f"{name}={value}")]
+        command = [sys.executable, "-m", "airflow_merge_provider", "connect-server", "--port", str(port)]
+        self._process = subprocess.Popen(
+            [*command, "--master", "local[2]", *settings],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if found := re.search(r"sc://\S+", line):
+                self._remote, self._runs = found[0], 0
+                break
+        else:
+            raise RuntimeError("the Spark Connect server has not started")
+        threading.Thread(target=self._process.stdout.read, daemon=True).start()

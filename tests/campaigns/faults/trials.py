@@ -1,0 +1,247 @@
+"""A run that is disturbed at each of its steps, against the same run left in peace."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Literal
+
+from airflow_merge_provider.core.protocol import JobFailure
+from tests.campaigns.faults.launched import LaunchedRun
+from tests.campaigns.faults.processes import RunEnd, RunProcess, call_in_process
+from tests.campaigns.faults.server import ConnectServer
+from tests.campaigns.faults.steps import Fault
+from tests.campaigns.snapshot import count_commits, list_record_ids, read_folder
+from tests.campaigns.workloads import REUSED, Workload, build_workload, write_file
+
+# The run that races against the second one.
+OTHER_RUN = "run-2b"
+_ATTEMPTS_MAX = 6
+# After every so many trials the next run has to find everything in order, too.
+_NEXT_RUN_EVERY = 3
+
+
+@dataclass
+class FaultTally:
+    """What was tried, by its kind, and how often; ``failed`` says what did not end as the clean run."""
+
+    tried: Counter[str] = field(default_factory=Counter)
+    failed: list[str] = field(default_factory=list)
+
+
+Content = dict[str, list[str]]
+
+
+class RefusedError(Exception):
+    """Raised if a workload is refused where nothing disturbs it."""
+
+
+class FaultTrials:
+    """The trials of one workload: its second run is disturbed, its third has to find everything in order."""
+
+    def __init__(
+        self, capability: str, seed: int, folder: Path, server: ConnectServer, tally: FaultTally
+    ) -> None:
+        self._workload: Workload = build_workload(capability, seed)
+        self._name = f"{capability} {seed}"
+        self._folder = folder
+        self._server = server
+        self._tally = tally
+        self._numbers, self._checks = count(1), count(1)
+        self._template = folder / "template"
+        self._expected: dict[bool, tuple[Content, Content]] = {}
+        self._commits = 0
+        self.steps = 0
+        self.seconds = 0.0
+
+    def prepare(self) -> None:
+        """Make what every trial begins with, and what it has to end with.
+
+        :raises RefusedError: if the workload is refused.
+        """
+        self._template.mkdir(parents=True)
+        try:
+            self._run_clean()
+        except AssertionError as error:
+            raise RefusedError(f"{self._name}, {dict(self._workload.config)}: {error}") from None
+
+    def _run_clean(self) -> None:
+        self._write(self._template, 1)
+        self._finish(self._template, 1)
+        self._write(self._template, 2)
+        clean = self._copy()
+        end = self._finish(clean, 2)
+        self.steps, self.seconds = end.steps, end.seconds
+        self._commits = self._count_commits(clean)
+        twice = shutil.copytree(clean, self._folder / f"lake-{next(self._numbers)}", symlinks=True)
+        self._finish(twice, 2, OTHER_RUN)
+        self._expected = {True: self._make_end(clean), False: self._make_end(twice)}
+
+    def _make_end(self, folder: Path) -> tuple[Content, Content]:
+        """Return what the second run has left, and what the third leaves."""
+        found = self._read(folder)
+        self._write(folder, 3)
+        self._finish(folder, 3)
+        then = self._read(folder)
+        shutil.rmtree(folder)
+        return found, then
+
+    def kill_before(self, step: int) -> None:
+        """Kill the driver before a step, and try again."""
+        self._kill("kill at a step", Fault("kill", step=step))
+
+    def kill_after(self, seconds: float) -> None:
+        """Kill the driver at any moment, and try again."""
+        self._kill("kill at a moment", Fault("kill", seconds=seconds))
+
+    def stop_before(self, step: int) -> None:
+        """Stop the driver before a step, let the retry run to its end, and let the first one go on then."""
+        with self._trial("zombie beside its retry", step) as folder:
+            zombie = self._start(folder, 2, fault=Fault("stop", step=step))
+            try:
+                # A run over files waits until it has ended: two at once are not needed there.
+                if zombie.wait_for_stop() and self._workload.capability != "merge_record":
+                    self._finish(folder, 2)
+                else:
+                    require_answer(self._start(folder, 2).wait())
+            finally:
+                zombie.resume()
+                end = zombie.wait()
+            require_answer(end)
+            self._finish(folder, 2)
+            self._check(folder)
+
+    def race(self, *, is_same_run: bool) -> None:
+        """Start two processes at once, two attempts of a run or two runs, and try again what lost."""
+        run_ids = ("run-2", "run-2" if is_same_run else OTHER_RUN)
+        with self._trial("two attempts at once" if is_same_run else "two runs at once", run_ids) as folder:
+            both = [self._start(folder, 2, run_id) for run_id in run_ids]
+            for process in both:
+                require_answer(process.wait())
+            for run_id in run_ids:
+                self._finish(folder, 2, run_id)
+            self._check(folder, is_same_run=is_same_run)
+
+    def kill_launched(self, victim: Literal["launcher", "child"], seconds: float, *, is_local: bool) -> None:
+        """Kill what users start, or the Spark process below it, and try again."""
+        kind = "kill of the JVM" if is_local else f"kill of the {victim} of a driver"
+        with self._trial(kind, seconds) as folder:
+            work = self._folder / f"run-{next(self._numbers)}"
+            request = self._workload.build_request(folder, 2)
+            LaunchedRun(work, request, None if is_local else self._server.get_url()).kill(victim, seconds)
+            self._finish(folder, 2)
+            self._check(folder)
+
+    def reuse_name(self, step: int) -> None:
+        """Kill a run over files, let a new one take the name of one of its sources, and try again."""
+        with self._trial("name used again after a kill", step) as folder:
+            self._start(folder, 2, fault=Fault("kill", step=step)).wait()
+            old = json.loads((self._template / "in" / REUSED).read_text(encoding="utf-8").splitlines()[0])[
+                "id"
+            ]
+            write_file(folder, REUSED, '{"id": "new"}\n', "9")
+            self._finish(folder, 2)
+            flushing = replace(self._workload, config={**self._workload.config, "flush": True})
+            for number in (4, 5):
+                self._finish(folder, number, workload=flushing)
+            ids = list_record_ids(folder)
+            is_kept = self._workload.config["original_action"] == "keep"
+            folders = ("in", *(() if is_kept else ("merged", "failure")))
+            once = list_record_ids(self._template, *folders) + Counter(["new"])
+            assert ids[old] in {0, 1}, f"{old} is there {ids[old]} times"
+            assert ids - Counter([old]) == once - Counter([old]), f"{ids}, not {once}"
+
+    def _kill(self, kind: str, fault: Fault) -> None:
+        with self._trial(kind, fault) as folder:
+            self._start(folder, 2, fault=fault).wait()
+            self._finish(folder, 2)
+            self._check(folder)
+
+    @contextmanager
+    def _trial(self, kind: str, place: object) -> Iterator[Path]:
+        """Give a copy of the template, and note what a trial in it ends with."""
+        folder = self._copy()
+        self._tally.tried[kind] += 1
+        try:
+            yield folder
+        except (AssertionError, TimeoutError) as error:
+            self._tally.failed.append(f"{self._name}: {kind}, {place}: {error}")
+            # What happened can be looked at.
+            folder.rename(self._folder / f"failed-{len(self._tally.failed)}-{folder.name}")
+        else:
+            shutil.rmtree(folder)
+
+    def _check(self, folder: Path, *, is_same_run: bool = True) -> None:
+        """Compare what is there with the clean run, and what the next run makes of it."""
+        found, then = self._expected[is_same_run]
+        compare(found, self._read(folder))
+        if is_same_run:
+            found = self._count_commits(folder)
+            assert found == self._commits, f"{found} commits of the run, not {self._commits}"
+        if next(self._checks) % _NEXT_RUN_EVERY:
+            return
+        self._write(folder, 3)
+        self._finish(folder, 3)
+        compare(then, self._read(folder))
+
+    def _finish(
+        self, folder: Path, step: int, run_id: str | None = None, workload: Workload | None = None
+    ) -> RunEnd:
+        """Run until it succeeds, as a scheduler retries a task."""
+        for _ in range(_ATTEMPTS_MAX):
+            end = self._start(folder, step, run_id, workload=workload).wait()
+            require_answer(end)
+            if not isinstance(end.answer, JobFailure):
+                return end
+        raise AssertionError(f"not done after {_ATTEMPTS_MAX} attempts: {end.answer.message}")
+
+    def _start(
+        self,
+        folder: Path,
+        step: int,
+        run_id: str | None = None,
+        *,
+        fault: Fault | None = None,
+        workload: Workload | None = None,
+    ) -> RunProcess:
+        request = (workload or self._workload).build_request(folder, step, run_id)
+        work = self._folder / f"run-{next(self._numbers)}"
+        return RunProcess(work, request, self._server.get_url(), fault)
+
+    def _copy(self) -> Path:
+        return shutil.copytree(self._template, self._folder / f"lake-{next(self._numbers)}", symlinks=True)
+
+    def _write(self, folder: Path, step: int) -> None:
+        call_in_process(self._workload.write_sources, self._folder, folder, step)
+
+    def _read(self, folder: Path) -> Content:
+        found: Content = call_in_process(read_folder, self._folder, str(folder))
+        return found
+
+    def _count_commits(self, folder: Path) -> int:
+        target = self._workload.config.get("target")
+        return count_commits(folder / target, "run-2") if target else 0
+
+
+def require_answer(end: RunEnd) -> None:
+    """Make sure that a process has answered, and failed at most in a way that trying again helps."""
+    assert end.answer is not None, f"killed by nobody: {end.log[-2000:]}"
+    failure = end.answer
+    if isinstance(failure, JobFailure):
+        assert failure.retryable, f"{failure.code}: {failure.message}\n{failure.trace}"
+        assert failure.code == "conflict", f"{failure.code}: {failure.message}\n{failure.trace}"
+
+
+def compare(expected: Content, found: Content) -> None:
+    """Make sure that two folders hold the same, and name what is more and what is less."""
+    for name in sorted({*expected, *found}):
+        want, have = Counter(expected.get(name, ["no table"])), Counter(found.get(name, ["no table"]))
+        if want != have:
+            more, less = list((have - want).elements())[:3], list((want - have).elements())[:3]
+            raise AssertionError(f"{name}: more {more}, less {less}")

@@ -1,0 +1,96 @@
+"""What runs have left below a folder: the rows of all tables, the records of all files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, QueryBuilder
+
+from airflow_merge_provider.core.merge_record.landing import SIDECAR
+from tests.campaigns.workloads import BAD
+
+# Folders of files that runs keep for themselves.
+_HIDDEN = ("_", ".")
+
+
+def read_folder(folder: str) -> dict[str, list[str]]:
+    """Return the content of each table and each folder of files, as sorted texts."""
+    root = Path(folder)
+    tables = sorted(path.parent for path in root.rglob("_delta_log"))
+    found = {str(table.relative_to(root)): read_table(table) for table in tables}
+    if (root / "in").is_dir():
+        return found | _read_landing(root)
+    for child in sorted(root.iterdir()):
+        if child.is_dir() and not any(child == each or child in each.parents for each in tables):
+            found[child.name] = _read_files(child)
+    return found
+
+
+def read_table(table: Path) -> list[str]:
+    """Return the rows of a Delta table as sorted texts; places are relative to the warehouse."""
+    rows = QueryBuilder().register("rows", DeltaTable(str(table))).execute("SELECT * FROM rows")
+    texts = (json.dumps(row, sort_keys=True, default=str) for row in _list_rows(rows))
+    return sorted(text.replace(str(table.parent), "") for text in texts)
+
+
+def count_commits(table: Path, run_id: str) -> int:
+    """Return how many commits of a table carry the token of a run."""
+    count = 0
+    for path in (table / "_delta_log").glob("*.json"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            text = json.loads(line).get("commitInfo", {}).get("userMetadata") or "{}"
+            metadata = json.loads(text) if text.startswith("{") else {}
+            token = metadata.get("token") or {}
+            count += token.get("run_id") == run_id and "number" in metadata
+    return count
+
+
+def list_record_ids(root: Path, *folders: str) -> Counter[str]:
+    """Return how often each record of a landing folder is there, merged or failed, or in these folders."""
+    files = (path for name in folders or ("merged", "failure") for path in (root / name).rglob("*.json"))
+    lines = (line for path in files if SIDECAR not in path.name for line in path.read_text().splitlines())
+    return Counter(json.loads(line)["id"] for line in lines if line != BAD)
+
+
+def _list_rows(rows: Any) -> list[dict[str, Any]]:
+    return list(pa.table(rows.read_all()).to_pylist())
+
+
+def _read_files(folder: Path) -> list[str]:
+    """Return the rows of the files that a reader of a folder sees."""
+    found: list[str] = []
+    for path in sorted(folder.rglob("*")):
+        names = path.relative_to(folder).parts
+        if not path.is_file() or any(name.startswith(_HIDDEN) for name in names):
+            continue
+        if path.suffix == ".parquet":
+            found += [json.dumps(row, default=str) for row in pq.read_table(path).to_pylist()]
+        else:
+            with path.open(encoding="utf-8", newline="") as file:
+                found += [json.dumps(row) for row in csv.reader(file)]
+    return sorted(found)
+
+
+def _read_landing(root: Path) -> dict[str, list[str]]:
+    """Return the content of every file, by folder; outputs and manifests have to name each other."""
+    found = {}
+    for name in ("in", "merged", "failure", "original"):
+        files = [path for path in (root / name).rglob("*") if path.is_file()]
+        found[name] = sorted(path.read_text() for path in files if not path.name.endswith(SIDECAR))
+        found[f"{name} (sidecars)"] = [str(sum(path.name.endswith(SIDECAR) for path in files))]
+    outputs = Counter(
+        path.name for path in (root / "merged").glob("merged-*") if not path.name.endswith(SIDECAR)
+    )
+    manifests = [json.loads(path.read_text()) for path in (root / "state" / "manifests").glob("*")]
+    committed = Counter(Path(each["uri"]).name for each in manifests if each.get("uri"))
+    found["outputs without a manifest"] = sorted(outputs - committed)
+    found["manifests without an output"] = sorted(committed - outputs)
+    found["staging"] = sorted(path.name for path in root.rglob("_staging-*"))
+    found["claimed"] = sorted(path.name for path in root.rglob(".claimed-*"))
+    return found

@@ -1,0 +1,61 @@
+"""Files that appear whole or not at all, on file systems that know files without a name and on others."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_merge_provider.jobs.merge_record.files import new_file
+from airflow_merge_provider.jobs.merge_record.files.new_file import NewFile
+
+
+@pytest.fixture(params=["unnamed", "named"], autouse=True)
+def file_system(request, monkeypatch):
+    if request.param == "named":
+        monkeypatch.setattr(new_file, "_UNNAMED", 0)
+
+
+def write(path, content, *, replaces):
+    with NewFile(path) as new:
+        new.file.write(content)
+        return new.replace() if replaces else new.create()
+
+
+def test_a_file_is_created_once(tmp_path):
+    """Its folder is made where there is none; the second writer changes nothing."""
+    path = tmp_path / "a" / "b.json"
+
+    assert write(path, b"first", replaces=False)
+    assert not write(path, b"second", replaces=False)
+
+    assert path.read_bytes() == b"first"
+    assert [each.name for each in path.parent.iterdir()] == ["b.json"]
+
+
+def test_a_file_is_replaced(tmp_path):
+    """Whether or not there is one; nothing else is left."""
+    path = tmp_path / "b.json"
+
+    for content in (b"first", b"second", b""):
+        write(path, content, replaces=True)
+        assert path.read_bytes() == content
+
+    assert [each.name for each in tmp_path.iterdir()] == ["b.json"]
+    assert oct(path.stat().st_mode)[-3:] == "644"
+
+
+def test_a_file_that_is_not_finished_never_was(tmp_path):
+    """Neither the file nor a part of it is left."""
+    with NewFile(tmp_path / "b.json") as new:
+        new.file.write(b"half")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_may_be_as_long_as_names_can_be(tmp_path):
+    """The name of a part is not derived from it."""
+    path = tmp_path / ("a" * 255)
+
+    assert write(path, b"x", replaces=False)
+    write(path, b"y", replaces=True)
+
+    assert path.read_bytes() == b"y"
