@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from itertools import count, product
+from itertools import count
 from pathlib import Path
 from random import Random
 from tempfile import mkdtemp
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     with ConnectServer(options.remote) as server:
         import_jobs(server.get_url())
-        for seed, capability in product(seeds, options.only):
+        for seed, capability in ((seed, each) for seed in seeds for each in options.only):
             if options.workloads is None and time.monotonic() > end:
                 break
             try_workload(capability, seed, folder / f"{capability}-{seed}", server, tally, options.trials)

@@ -18,6 +18,7 @@ class NewFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._part: Path | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -48,27 +49,28 @@ class NewFile:
         if self._part is None and self.create():
             return
         self.file.flush()
+        part = self._part or self._name_part()
         if self._part is None:
-            part = self._name_part()
             self._link(part)
             self._part = part
-        self._part.replace(self._path)
+        part.replace(self._path)
 
     def _open(self) -> BinaryIO:
-        self._part: Path | None = None
         if _UNNAMED:
             with contextlib.suppress(OSError):
                 return os.fdopen(os.open(self._path.parent, os.O_WRONLY | _UNNAMED, 0o666), "wb")
-        self._part = self._name_part()
-        return self._part.open("xb")
+        part = self._name_part()
+        file = part.open("xb")
+        self._part = part
+        return file
 
     def _link(self, path: Path) -> None:
         if self._part is not None:
             os.link(self._part, path)
-        else:
-            number = self.file.fileno()
-            # Python follows the link to the file only where it is given a folder, which counts for nothing here.
-            os.link(f"/proc/self/fd/{number}", path, src_dir_fd=number, follow_symlinks=True)
+            return
+        number = self.file.fileno()
+        # Python follows the link to the file only where it is given a folder, which is not used here.
+        os.link(f"/proc/self/fd/{number}", path, src_dir_fd=number, follow_symlinks=True)
 
     def _name_part(self) -> Path:
         # The name itself may be as long as names can be.
