@@ -32,7 +32,7 @@ class MergeSourceOperator(SparkJobOperator):
     :param equality_sets: lists of expressions; neighbours in a list make a rule each.
     :param identity: ``composite`` (offsets and ids of all members) or ``first`` (the id of the first).
     :param strategy: how properties are merged: ``default``, ``compact`` or ``list``.
-    :param version: 1 (deprecated) or 2.
+    :param version: 2, or 1, which is deprecated.
     :param initial_datasets: the datasets that must be populated first; by default all.
     :param ignore_non_existent_datasets: whether a dataset that does not exist counts as populated.
     :param max_merged: most entities that may become one (version 2); by default 50 000.
@@ -109,7 +109,7 @@ class MergeSourceOperator(SparkJobOperator):
         equality_sets: Sequence[Sequence[Any]] = (),
         identity: str = "composite",
         strategy: str = "default",
-        version: int | str = 1,
+        version: int | str = 2,
         initial_datasets: Sequence[str] | None = None,
         ignore_non_existent_datasets: bool | str = True,
         max_merged: int | str | None = None,
@@ -164,7 +164,7 @@ class MergeSourceOperator(SparkJobOperator):
         config = from_pipe(pipe)
         if is_literal(config):
             try:
-                MergeSourceConfig.parse(config)
+                MergeSourceConfig.parse({**config, **{k: kwargs[k] for k in ("version",) if k in kwargs}})
             except ConfigError as error:
                 raise RefusedArgumentsError(error.message, error.problems) from None
         known = {name: value for name, value in config.items() if name in cls.config_fields}

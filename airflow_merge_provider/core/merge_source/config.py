@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import BeforeValidator, Field
 from pydantic_core import ErrorDetails
@@ -127,7 +127,7 @@ class MergeSourceConfig(Config):
 
     type: Literal["merge"] = "merge"
     version: Annotated[int, BeforeValidator(_version)] = Field(
-        1, description="1 (deprecated) or 2; 1 knows no max_merged and refuses reordered datasets."
+        2, description="1 (deprecated) or 2; 1 knows no max_merged and refuses reordered datasets."
     )
     datasets: Annotated[tuple[Annotated[str, BeforeValidator(_dataset)], ...], _listed(_DATASETS, 1)] = Field(
         description="What is merged, each as '<dataset> <alias>'; the order gives the ids their offsets."
@@ -233,10 +233,15 @@ class MergeSourceConfig(Config):
         return None if self.version == 1 else self.max_merged or DEFAULT_MAX_MERGED
 
     @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> Self:
+        # The system of a pasted source takes it for version 1 if it does not say its version.
+        is_first = isinstance(raw, Mapping) and {"type", "max_merged"} <= {*raw} and "version" not in raw
+        return super().parse({**raw, "version": 1} if is_first else raw)
+
+    @classmethod
     def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
         if known.get("version") == 1 and known.get("max_merged") is not None:
-            way_out = "set version to 2; the default version is 1"
-            yield Problem("max_merged", "version", "is not supported in version 1", way_out)
+            yield Problem("max_merged", "version", "is not supported in version 1", "set version to 2")
         action = known.get("on_over_merge")
         quarantines = "quarantine" in (action.values() if isinstance(action, dict) else (action,))
         if quarantines and known.get("max_key_fanout") is None:
@@ -279,9 +284,7 @@ def from_pipe(raw: Mapping[str, Any]) -> dict[str, Any]:
 def warnings(config: MergeSourceConfig) -> list[str]:
     """Say what is allowed and probably not meant; the run does not fail for it."""
     rules = rules_of(config)
-    found = []
-    if config.version == 1:
-        found.append("version: 1 is deprecated, use version 2")
+    found = ["version: 1 is deprecated, use version 2, the default"] if config.version == 1 else []
     if not rules:
         found.append("no equality rules: every entity becomes an output of its own")
     for position, expressions in enumerate(config.equality_sets):

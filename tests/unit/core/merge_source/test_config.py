@@ -138,6 +138,15 @@ def test_the_limit_of_a_cluster(settings: dict[str, Any], most: int | None) -> N
     assert MergeSourceConfig.parse(TWO | settings).most_merged == most
 
 
+def test_the_version_is_2_unless_somebody_says_1() -> None:
+    """Also of a pasted source, whose system would refuse max_merged in one that does not say it."""
+    assert MergeSourceConfig.parse({"datasets": ["A a"]}).version == 2
+    assert MergeSourceConfig.parse({"datasets": ["A a"], "type": "merge"}).version == 2
+    assert MergeSourceConfig.parse({"datasets": ["A a"], "max_merged": 5}).most_merged == 5
+    with pytest.raises(ConfigError, match="not supported in version 1 .set version to 2"):
+        MergeSourceConfig.parse({"datasets": ["A a"], "type": "merge", "max_merged": 5})
+
+
 def test_adjacent_is_another_word_for_neighbours() -> None:
     """Both words for the seed's own rule are taken."""
     assert (
@@ -148,7 +157,7 @@ def test_adjacent_is_another_word_for_neighbours() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"version": 1}, ["version: 1 is deprecated, use version 2"]),
+        ({"version": 1}, ["version: 1 is deprecated, use version 2, the default"]),
         ({"equality": []}, ["no equality rules: every entity becomes an output of its own"]),
         ({"equality_sets": [["a.x"], ["a.x", "b.x"]]}, ["equality_sets[0]: one expression makes no rule"]),
         (
