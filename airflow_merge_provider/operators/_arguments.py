@@ -7,11 +7,17 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset
 
 from airflow_merge_provider.assets import dataset_text
+from airflow_merge_provider.core.errors import ConfigError
 
 _WORDS = {"true": True, "false": False, "none": None, "null": None, "": None}
+
+
+class RefusedArgumentsError(ConfigError, AirflowFailException):
+    """Raised by a constructor for literal arguments; a mapped task, made while it runs, is not retried."""
 
 
 def own_parameters(kind: type, base: type) -> dict[str, inspect.Parameter]:

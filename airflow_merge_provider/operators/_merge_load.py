@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from airflow.sdk import Asset
@@ -62,7 +62,9 @@ class MergeLoadOperator(LoadJobOperator):
     :param on_empty: what a load without rows does: ``error``, ``skip`` or ``apply``. (templated)
     :param nested: ``columns``: lists stay in their columns; ``tables``: each has a table of its own beside
         the target. (templated)
-    :param schema_evolution: ``add`` new columns, ``error`` or ``ignore``. (templated)
+    :param schema_evolution: ``add`` new columns, ``error`` or ``ignore``; a column that the source does not
+        have any more is an error, or NULL in the rows that are written with
+        ``["add", "allow_missing"]``. (templated)
     :param dispatch_by: the column whose value names the table of a row, inside the target. (templated)
     """
 
@@ -76,7 +78,7 @@ class MergeLoadOperator(LoadJobOperator):
         dedup_sort: Mapping[str, str] | None = None,
         on_empty: str | None = None,
         nested: str = "columns",
-        schema_evolution: str = "add",
+        schema_evolution: str | Sequence[str] = "add",
         dispatch_by: str | None = None,
         **kwargs: Any,
     ) -> None:

@@ -29,6 +29,7 @@ from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.core.population import DEFAULT_OFFSET, OFFSETS, Population, population
 from airflow_merge_provider.core.protocol import Job, JobFailure, JobRequest, RunToken
 from airflow_merge_provider.core.report import truncate_report
+from airflow_merge_provider.core.source_offset import normalize_uri
 from airflow_merge_provider.core.spark_conf import find_misplaced
 from airflow_merge_provider.hooks._marks import marked_among, note
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
@@ -36,6 +37,7 @@ from airflow_merge_provider.hooks.warehouse import find_warehouse
 from airflow_merge_provider.links.merge_report import MergeReportLink
 from airflow_merge_provider.operators import _review
 from airflow_merge_provider.operators._arguments import (
+    RefusedArgumentsError,
     as_text,
     assets_in,
     is_literal,
@@ -43,13 +45,10 @@ from airflow_merge_provider.operators._arguments import (
     own_parameters,
 )
 from airflow_merge_provider.operators._report import REPORT_KEY, event_extra
+from airflow_merge_provider.operators._writers import list_conflicts
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors.base import OperatorLineage
-
-
-class RefusedArgumentsError(ConfigError, AirflowFailException):
-    """Raised by a constructor for literal arguments; a mapped task, made while it runs, is not retried."""
 
 
 class SparkJobOperator(BaseOperator):
@@ -70,6 +69,7 @@ class SparkJobOperator(BaseOperator):
         run may write what it likes. (templated)
     :param on_risk: what a run does that would write more: ``fail``, or ``ask`` a person in the Airflow UI.
     :param emit_asset: update the target's asset when a run changed it.
+    :param allow_concurrent_writes: let other tasks of the DAG write the target at the same time: one fails.
     :param set_initial_offset: when the target becomes populated: ``if-source-populated``, ``never``,
         ``always``, ``initially`` or ``onload``. (templated)
     """
@@ -78,6 +78,7 @@ class SparkJobOperator(BaseOperator):
     config_class: ClassVar[type[Config]]
     config_fields: ClassVar[tuple[str, ...]]
     guarded: ClassVar[bool] = True  # whether the job changes rows, which it counts before it commits
+    is_only_writer: ClassVar[bool] = True  # whether of two runs at once that write the target one fails
 
     template_fields: Sequence[str] = (
         "warehouse",
@@ -103,6 +104,7 @@ class SparkJobOperator(BaseOperator):
         max_change_ratio: float | str | None = None,
         on_risk: str = "fail",
         emit_asset: bool = True,
+        allow_concurrent_writes: bool = False,
         set_initial_offset: str = DEFAULT_OFFSET,
         **kwargs: Any,
     ) -> None:
@@ -116,6 +118,7 @@ class SparkJobOperator(BaseOperator):
         self.max_change_ratio = max_change_ratio
         self.on_risk = on_risk
         self.emit_asset = emit_asset
+        self.allow_concurrent_writes = allow_concurrent_writes
         self.set_initial_offset = set_initial_offset
         self._target_asset: Asset | None = None
         self._templated: tuple[str, ...] = ()
@@ -228,9 +231,21 @@ class SparkJobOperator(BaseOperator):
                 message = f"task {self.task_id!r}: {error.message}"
                 raise RefusedArgumentsError(message, error.problems) from None
         self.add_inlets([asset for asset in map(self._asset, sources) if asset])
-        if self.emit_asset and (asset := self._asset(target)):
+        asset = self._asset(target)
+        self.written_uri = normalize_uri(asset.uri) if asset and self.is_only_writer else None
+        if self.emit_asset and asset:
             self._target_asset = asset
             self.add_outlets([asset])
+
+    def resolve_template_files(self) -> None:
+        """Check what only the whole DAG tells: Airflow calls this once it is complete.
+
+        :raises RefusedArgumentsError: if another task may write the target at the same time.
+        """
+        super().resolve_template_files()
+        if problems := list(list_conflicts(self)):
+            message = f"task {self.task_id!r}: {ConfigError.of(problems).message}"
+            raise RefusedArgumentsError(message, problems)
 
     def _asset(self, ref: Any) -> Asset | None:
         """Name the asset of a dataset; a template has none, a wrong name is reported elsewhere."""

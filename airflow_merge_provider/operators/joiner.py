@@ -10,8 +10,8 @@ from airflow.sdk import Asset
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.joiner.config import JoinerConfig, from_stage, references, warnings
 from airflow_merge_provider.core.joiner.preview import preview
-from airflow_merge_provider.operators._arguments import as_text, is_literal
-from airflow_merge_provider.operators._spark_job import RefusedArgumentsError, SparkJobOperator
+from airflow_merge_provider.operators._arguments import RefusedArgumentsError, as_text, is_literal
+from airflow_merge_provider.operators._spark_job import SparkJobOperator
 
 _JSON = (
     "inputs",

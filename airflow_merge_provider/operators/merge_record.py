@@ -14,8 +14,9 @@ from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordC
 from airflow_merge_provider.core.merge_record.measures import UNLIMITED, period_text
 from airflow_merge_provider.core.merge_record.properties import from_properties
 from airflow_merge_provider.hooks.warehouse import find_warehouse
+from airflow_merge_provider.operators._arguments import RefusedArgumentsError
 from airflow_merge_provider.operators._schedule import is_by_assets_alone, longest_pause
-from airflow_merge_provider.operators._spark_job import RefusedArgumentsError, SparkJobOperator, run_token
+from airflow_merge_provider.operators._spark_job import SparkJobOperator, run_token
 from airflow_merge_provider.triggers.landing import LandingTrigger
 
 NEXT_EXPIRY = "next_expiry"
@@ -69,6 +70,7 @@ class MergeRecordOperator(SparkJobOperator):
 
     job = "merge_record"
     guarded = False
+    is_only_writer = False
     config_class = MergeRecordConfig
     config_fields = (
         "source",

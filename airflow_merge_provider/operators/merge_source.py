@@ -13,8 +13,8 @@ from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, f
 from airflow_merge_provider.core.merge_source.population import awaited
 from airflow_merge_provider.hooks.population import look, missing, with_marks
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
-from airflow_merge_provider.operators._arguments import is_literal
-from airflow_merge_provider.operators._spark_job import RefusedArgumentsError, SparkJobOperator
+from airflow_merge_provider.operators._arguments import RefusedArgumentsError, is_literal
+from airflow_merge_provider.operators._spark_job import SparkJobOperator
 from airflow_merge_provider.triggers.dataset_populated import DatasetPopulatedTrigger
 
 _LONGEST_WAIT = timedelta(days=7)

@@ -138,6 +138,7 @@ class Scd2CheckOperator(LoadJobOperator):
 
     strategy = "scd2-check"
     guarded = False
+    is_only_writer = False
     config_class = Scd2CheckConfig
     config_fields = ("target", "source", "source_filter")
     template_fields: Sequence[str] = (*config_fields, *LoadJobOperator.template_fields)

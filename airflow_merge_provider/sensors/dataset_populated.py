@@ -15,8 +15,7 @@ from airflow_merge_provider.core.dataset import resolve
 from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem
 from airflow_merge_provider.hooks.population import Sight, look, missing, with_marks
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
-from airflow_merge_provider.operators._arguments import as_text, is_literal, native
-from airflow_merge_provider.operators._spark_job import RefusedArgumentsError
+from airflow_merge_provider.operators._arguments import RefusedArgumentsError, as_text, is_literal, native
 from airflow_merge_provider.triggers.dataset_populated import DatasetPopulatedTrigger, found
 
 _ANY = "/"

@@ -238,6 +238,8 @@ def settings(strategy: str | None, options: Mapping[str, Any], load: Mapping[str
     flags = [name for name, hint in hints.items() if hint.get("hard_delete")]
     sorts = {name: hint["dedup_sort"] for name, hint in hints.items() if hint.get("dedup_sort")}
     found: dict[str, Any] = {**given, "target": TARGET, "strategy": strategy or "delete-insert"}
+    # Rows of dlt have no columns that are missing, only values.
+    found["schema_evolution"] = ["add", "allow_missing"]
     found["merge_key"] = options.get("merge_key")
     found["hard_delete"] = flags[0] if len(flags) == 1 else flags or None
     found["dedup_sort"] = sorts or None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -12,6 +13,8 @@ from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.merge_load.conditions import condition
 from airflow_merge_provider.core.model import Config
 
+ALLOW_MISSING = "allow_missing"
+_NEW_COLUMNS = ("add", "error", "ignore")
 ROW_ID, PARENT_ID, ROOT_ID, LIST_INDEX = "_row_id", "_parent_id", "_root_id", "_list_index"
 
 
@@ -44,6 +47,37 @@ def _dedup_sort(value: Any) -> dict[str, str] | None:
     if direction not in ("asc", "desc"):
         raise ValueError(f"the direction must be 'asc' or 'desc', not {direction!r}")
     return dict(value)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaEvolution:
+    """What a load does where the source has other columns than the target.
+
+    ``new_columns`` is ``add``, ``error`` or ``ignore``. Columns that the source does not have are NULL in the
+    rows that are written, if ``allows_missing``, and an error otherwise.
+    """
+
+    new_columns: str
+    allows_missing: bool
+
+
+def _schema_evolution(value: Any) -> str:
+    """Return the words of a schema evolution in one spelling.
+
+    >>> _schema_evolution(["allow_missing"])
+    'add, allow_missing'
+    """
+    words = value.replace(",", " ").split() if isinstance(value, str) else value
+    is_list = isinstance(words, list | tuple) and all(isinstance(word, str) for word in words)
+    given = set(words) if is_list else set()
+    new = given - {ALLOW_MISSING}
+    if not given or len(given) < len(words) or len(new) > 1 or not new <= {*_NEW_COLUMNS}:
+        raise ValueError(
+            "must be 'add', 'error' or 'ignore' (new columns), and 'allow_missing' (columns that the source "
+            "does not have any more), such as ['add', 'allow_missing']"
+        )
+    word = new.pop() if new else _NEW_COLUMNS[0]
+    return f"{word}, {ALLOW_MISSING}" if ALLOW_MISSING in given else word
 
 
 def dataset_ref(value: Any) -> Any:
@@ -92,13 +126,23 @@ class LoadConfig(Config):
         "columns",
         description="Lists stay in their columns, or each list has a table of its own beside the target.",
     )
-    schema_evolution: Literal["add", "error", "ignore"] = Field(
-        "add", description="What happens to columns of the source that the target does not have."
+    schema_evolution: Annotated[
+        str, BeforeValidator(_schema_evolution, json_schema_input_type=str | list[str])
+    ] = Field(
+        "add",
+        description="New columns of the source: add, error or ignore. Columns that it does not have any "
+        "more: an error, or NULL with allow_missing.",
     )
     dispatch_by: Column = Field(
         None,
         description="The column whose value names the table of a row; the target is then where these lie.",
     )
+
+    @property
+    def evolution(self) -> SchemaEvolution:
+        """What happens where the source has other columns than the target."""
+        word, *more = self.schema_evolution.split(", ")
+        return SchemaEvolution(word, ALLOW_MISSING in more)
 
     @property
     def absence_deletes(self) -> bool:

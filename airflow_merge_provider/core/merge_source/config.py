@@ -235,7 +235,7 @@ class MergeSourceConfig(Config):
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Self:
         # The system of a pasted source takes it for version 1 if it does not say its version.
-        is_first = isinstance(raw, Mapping) and {"type", "max_merged"} <= {*raw} and "version" not in raw
+        is_first = {"type", "max_merged"} <= {*raw} and "version" not in raw
         return super().parse({**raw, "version": 1} if is_first else raw)
 
     @classmethod

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType, VariantType
 
 from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean
+from airflow_merge_provider.core.merge_load.load import SchemaEvolution
 from airflow_merge_provider.core.merge_load.moments import micros
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import first_line
@@ -36,7 +37,6 @@ class Layout:
 
     fields: tuple[StructField, ...]
     new: tuple[str, ...] = ()
-    unsent: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -50,9 +50,16 @@ class Layout:
 
 
 def layout(
-    source: StructType, stored: StructType | None, added: Sequence[str], evolution: str, target: str
+    source: StructType,
+    stored: StructType | None,
+    added: Sequence[str],
+    evolution: SchemaEvolution,
+    target: str,
+    optional: Sequence[str] = (),
 ) -> Layout:
     """Find which columns a load writes, and as what. Source: merge_load spec §3.6.
+
+    ``optional`` are columns that a source may always leave out.
 
     :raises DataError: with every column that does not fit.
     """
@@ -70,18 +77,35 @@ def layout(
     new = [field for field in source.fields if field.name not in known]
     new = [field for field in new if not isinstance(field.dataType, NullType)]
     problems += _type_problems(source, known, target) + _case_problems(new, known, target)
-    if evolution == "error":
+    if not evolution.allows_missing:
+        problems += list_missing(source, [name for name in known if name not in optional], target)
+    if evolution.new_columns == "error":
         hint = "add the column to the target, or use schema_evolution='add' or 'ignore'"
         problems += [
             Problem(target, "column", f"the target has no column {each.name!r}", hint) for each in new
         ]
     _raise(problems)
-    taken = () if evolution == "ignore" else tuple(StructField(each.name, each.dataType) for each in new)
-    return Layout(
-        (*kept, *taken),
-        tuple(each.name for each in taken),
-        tuple(name for name in known if name not in source.names),
+    taken = (
+        ()
+        if evolution.new_columns == "ignore"
+        else tuple(StructField(each.name, each.dataType) for each in new)
     )
+    return Layout((*kept, *taken), tuple(each.name for each in taken))
+
+
+def list_missing(source: StructType, known: Sequence[str], target: str) -> list[Problem]:
+    """Return a problem for each column of the target that a source does not have any more."""
+    hint = "bring it back, or take NULL in it with schema_evolution=['add', 'allow_missing']"
+    return [
+        Problem(
+            target,
+            "column",
+            f"the source has no column {name!r} any more, which the target has",
+            "; ".join(filter(None, (did_you_mean(name, set(source.names) - set(known)), hint))),
+        )
+        for name in known
+        if name not in source.names
+    ]
 
 
 def aligned(source: DataFrame, wanted: Layout) -> list[Column]:

@@ -203,7 +203,7 @@ class _Load(JobRun):
                 source = filter_source(read_dataset(self.spark, self.pinned), config.source_filter)
                 if self.part is not None:
                     source = source.where(column(str(config.dispatch_by)).cast("string") == self.part)
-                lists = Nested.of(source, config) if config.nested == "tables" else None
+                lists = self._find_lists(source)
                 rows = source if lists is None else lists.rows
                 name = self.pinned.dataset.id
                 taken = stage_load(
@@ -253,6 +253,15 @@ class _Load(JobRun):
         with override_settings(self.spark, conf):
             yield
 
+    def _find_lists(self, source: DataFrame) -> Nested | None:
+        """Return the lists that become tables of their own; None if they stay in their columns."""
+        if self.config.nested != "tables":
+            return None
+        lists = Nested.of(source, self.config)
+        if not self.is_full:
+            self._list_tables().require_lists(lists, self.config.evolution)
+        return lists
+
     def _read_stored(self, strategy: Strategy) -> DataFrame | None:
         """Return the stored rows as the run found them; None if there are none to compare with."""
         if self.is_full:
@@ -281,7 +290,7 @@ class _Load(JobRun):
         if commits:
             with self.reporter.progress.step("write"):
                 if lists is not None:
-                    added = tables.add_elements(lists, found.changes.written, self.config.schema_evolution)
+                    added = tables.add_elements(lists, found.changes.written, self.config.evolution)
                 result = add_elements(result, self.target.dataset, added, {})
                 versions = self._side_table_versions(tables, has_times=times is not None)
                 state = {

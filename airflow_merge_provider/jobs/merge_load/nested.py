@@ -17,12 +17,24 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.config import AnyLoad
-from airflow_merge_provider.core.merge_load.load import LIST_INDEX, PARENT_ID, ROOT_ID, ROW_ID
+from airflow_merge_provider.core.merge_load.load import (
+    LIST_INDEX,
+    PARENT_ID,
+    ROOT_ID,
+    ROW_ID,
+    SchemaEvolution,
+)
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
-from airflow_merge_provider.jobs.merge_load.columns import aligned, content_hash, layout, refer
+from airflow_merge_provider.jobs.merge_load.columns import (
+    aligned,
+    content_hash,
+    layout,
+    list_missing,
+    refer,
+)
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import add_columns
@@ -83,7 +95,21 @@ class ListTables:
         """The versions that the run has written, which its commit has to name."""
         return {tail: each.version for tail, each in self._tables.items() if each.version is not None}
 
-    def add_elements(self, lists: Nested, written: DataFrame, evolution: str) -> dict[str, int]:
+    def require_lists(self, lists: Nested, evolution: SchemaEvolution) -> None:
+        """Refuse a source that does not have a list any more which has a table, unless it may.
+
+        :raises DataError: with every such list.
+        """
+        if evolution.allows_missing:
+            return
+        outer = [
+            tail for tail in self._known if not any(tail.startswith(f"{each}__") for each in self._known)
+        ]
+        names = [tail.removeprefix("__") for tail in outer]
+        if problems := list_missing(lists.source.schema, names, self._target.id):
+            raise DataError.of(problems)
+
+    def add_elements(self, lists: Nested, written: DataFrame, evolution: SchemaEvolution) -> dict[str, int]:
         """Append the elements of rows that are about to be written, and count the new ones of each table.
 
         :raises DataError: if they do not fit the stored elements.
@@ -124,7 +150,7 @@ class ListTables:
         return table
 
 
-def _append_elements(table: SideTable, elements: DataFrame, evolution: str) -> int:
+def _append_elements(table: SideTable, elements: DataFrame, evolution: SchemaEvolution) -> int:
     table.restore()
     stored = table.read_rows()
     fields = layout(

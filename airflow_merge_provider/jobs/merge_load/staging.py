@@ -207,7 +207,8 @@ def stage_load(
     reserved = [each for each in source.columns if each.startswith(PREFIX)]
     if reserved:
         raise DataError.of([Problem(reserved[0], "column", f"{name} has a reserved column", "rename it")])
-    columns = layout(source.schema, stored, added, config.schema_evolution, dataset)
+    may_miss = (config.hard_delete,) if config.hard_delete else ()
+    columns = layout(source.schema, stored, added, config.evolution, dataset, may_miss)
     rows = source.select(
         *aligned(source, columns),
         _mark_deletions(source, config.hard_delete).alias(FLAGGED),

@@ -245,8 +245,8 @@ def test_new_columns_come_with_any_kind_of_write(loads: MakeLoads) -> None:
     made = loads("upsert", **KEY)
     made.load([{"id": 1, "v": "a"}])
     made.load([{"id": 2, "v": "b", "n": 5}])
-    made.load([{"id": 1, "o": "x"}, {"id": 3, "o": "y"}])
-    made.load([{"id": 3, "o": "z", "p": 1}], schema_evolution="ignore")
+    made.load([{"id": 1, "o": "x"}, {"id": 3, "o": "y"}], schema_evolution="add, allow_missing")
+    made.load([{"id": 3, "o": "z", "p": 1}], schema_evolution=["ignore", "allow_missing"])
 
     assert made.rows() == [{"id": 1, "o": "x"}, {"id": 2, "v": "b", "n": 5}, {"id": 3, "o": "z"}]
 
@@ -331,3 +331,46 @@ def test_tables_may_be_wide(memory_loads: MakeLoads) -> None:
 
     assert report["rows"]["updated"] == 1
     assert made.rows("id", "c399") == [{"id": 1, "c399": "a"}, {"id": 2, "c399": "new"}]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "settings"),
+    [
+        ("upsert", {"primary_key": "id"}),
+        ("delete-insert", {"primary_key": "id"}),
+        ("delete-insert", {}),
+        ("scd2", {"natural_key": "id", "boundary_timestamp": "{at}"}),
+        ("scd2", {"boundary_timestamp": "{at}"}),
+    ],
+)
+def test_a_column_that_the_source_has_no_more_is_an_error(loads: MakeLoads, strategy, settings) -> None:
+    """Nothing is written; all are named, with what they may be called now. NULL is taken if asked for."""
+    days = iter(("2024-01-01", "2024-01-02", "2024-01-03"))
+
+    def load(rows, **more):
+        at = {name: next(days) for name in settings if name == "boundary_timestamp"}
+        return made.load(rows, **{**at, **more})
+
+    made = loads(strategy, **{k: v for k, v in settings.items() if k != "boundary_timestamp"})
+    load([{"id": 1, "amount": 5, "note": "x"}])
+
+    with pytest.raises(DataError) as refused:
+        load([{"id": 1, "Amont": 6}])
+
+    assert "the source has no column 'amount' any more" in str(refused.value)
+    assert "did you mean 'Amont'?" in str(refused.value)
+    assert "the source has no column 'note' any more" in str(refused.value)
+    assert made.version() == 0
+    load([{"id": 2, "amount": 6}], schema_evolution=["add", "allow_missing"])
+    assert {"id": 2, "amount": 6} in made.rows("id", "amount", "note")
+
+
+def test_a_list_that_the_source_has_no_more_is_an_error(loads: MakeLoads) -> None:
+    """Its elements would go with the rows that are written."""
+    made = loads("upsert", primary_key="id", nested="tables")
+    made.load([{"id": 1, "v": 1, "items": [{"n": 1, "inner": [1]}]}])
+
+    refused(lambda: made.load([{"id": 1, "v": 2}]), "the source has no column 'items' any more")
+
+    made.load([{"id": 1, "v": 2}], schema_evolution="allow_missing")
+    assert made.rows_of("__items") == []

@@ -1,0 +1,29 @@
+"""Which tasks of a DAG write one target, so that one of them would fail whenever both run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from airflow_merge_provider.core.errors import Problem
+
+
+def list_conflicts(task: Any) -> Iterator[Problem]:
+    """Yield a problem for each task of the DAG that writes the target of a task at the same time.
+
+    Of two tasks the one that comes later in the DAG has the problem. A target that is a template is not
+    known while the DAG is parsed.
+    """
+    dag, uri = task.get_dag(), task.written_uri
+    if dag is None or uri is None or task.allow_concurrent_writes:
+        return
+    ordered = task.get_flat_relative_ids(upstream=True) | task.get_flat_relative_ids(upstream=False)
+    for other in dag.tasks:
+        if other.task_id == task.task_id:
+            return
+        if getattr(other, "written_uri", None) != uri or other.task_id in ordered:
+            continue
+        if not other.allow_concurrent_writes:
+            message = f"task {other.task_id!r} writes {uri}, too, and neither task runs before the other"
+            hint = f"order them: {other.task_id} >> {task.task_id}, or say allow_concurrent_writes=True"
+            yield Problem("target", "concurrent-writes", message, hint)

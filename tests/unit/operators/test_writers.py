@@ -1,0 +1,93 @@
+"""Two tasks of a DAG that write one target: refused once the DAG is complete, unless they are in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from airflow.sdk import DAG
+
+from airflow_merge_provider.core.errors import ConfigError
+from airflow_merge_provider.operators.joiner import JoinerOperator
+from airflow_merge_provider.operators.merge_record import MergeRecordOperator
+from airflow_merge_provider.operators.scd2 import Scd2CheckOperator
+from airflow_merge_provider.operators.upsert import UpsertOperator
+
+
+def load(name: str, target: str = "t", **more: object) -> UpsertOperator:
+    return UpsertOperator(task_id=name, source="s", target=target, primary_key="id", **more)
+
+
+def finish(dag: DAG) -> None:
+    """Do what Airflow does with a DAG that it has read."""
+    dag.resolve_template_files()
+
+
+def test_unordered_writers_of_one_target_are_refused():
+    """Also of different operators, and where the place has another spelling."""
+    with DAG("d", schedule=None) as dag:
+        load("a", "/lake/t")
+        JoinerOperator(
+            task_id="b", inputs={"x": "x", "y": "y"}, join_keys="x.i = y.i", target="file:///lake/../lake/t/"
+        )
+
+    with pytest.raises(ConfigError) as refused:
+        finish(dag)
+
+    message = str(refused.value)
+    assert message.startswith("task 'b': target: task 'a' writes /lake/t, too")
+    assert "order them: a >> b, or say allow_concurrent_writes=True" in message
+
+
+def test_writers_in_order_are_right():
+    """Directly, or over other tasks; what reads is no writer."""
+    with DAG("d", schedule=None) as dag:
+        a, b, c = load("a"), load("b", "other"), load("c")
+        a >> b >> c >> Scd2CheckOperator(task_id="check", target="t")
+        Scd2CheckOperator(task_id="unordered", target="t")
+
+    finish(dag)
+
+
+@pytest.mark.parametrize("says", ["a", "b"])
+def test_writers_that_say_so_are_right(says):
+    """One of the two is enough."""
+    with DAG("d", schedule=None) as dag:
+        for name in "ab":
+            load(name, allow_concurrent_writes=name == says)
+
+    finish(dag)
+
+
+def test_what_is_not_known_yet_is_not_refused():
+    """A template may be anything; other DAGs are not looked at; folders of merged files take several."""
+    folders = {"merged": "m", "failure": "f", "original": "o", "reader": "json"}
+    with DAG("d", schedule=None) as dag:
+        load("a", "{{ ds }}")
+        load("b", "{{ ds }}")
+        load("c", emit_asset=False)
+        MergeRecordOperator(task_id="e", source="x", state_path="sx", **folders)
+        MergeRecordOperator(task_id="f", source="y", state_path="sy", **folders)
+    with DAG("d2", schedule=None) as other:
+        load("d")
+
+    finish(dag)
+    finish(other)
+
+
+def test_the_import_of_a_file_says_it(tmp_path: Path):
+    """What a user sees in the list of import errors."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    (tmp_path / "two.py").write_text(
+        "from airflow.sdk import DAG\n"
+        "from airflow_merge_provider.operators.upsert import UpsertOperator\n"
+        "with DAG('two', schedule=None):\n"
+        "    for name in 'ab':\n"
+        "        UpsertOperator(task_id=name, source='s', target='t', primary_key='id', emit_asset=False)\n"
+    )
+
+    bag = DagBag(str(tmp_path))
+
+    (error,) = bag.import_errors.values()
+    assert "task 'b': target: task 'a' writes merge://warehouse/t, too" in error
