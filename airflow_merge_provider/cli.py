@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from pydantic import TypeAdapter
 
 from airflow_merge_provider import __version__
 from airflow_merge_provider.capabilities import CAPABILITIES, list_counts
+from airflow_merge_provider.connect_token import CONNECT_PORT, TOKEN_VARIABLE
 from airflow_merge_provider.core.errors import (
     ConfigError,
     ConflictError,
@@ -135,14 +137,16 @@ def _schema(options: argparse.Namespace) -> int:
 
 
 def _connect_server(options: argparse.Namespace) -> int:
-    def ready(url: str) -> None:
+    def ready(url: str, token_file: Path) -> None:
         print(f"Spark Connect server: {url} (end it with Ctrl-C)", flush=True)
+        print(f"other clients need {TOKEN_VARIABLE}=$(cat {shlex.quote(str(token_file))})", flush=True)
 
     return serve(
         host=options.host,
         port=options.port,
         master=options.master,
         conf=_settings(options.conf),
+        token_file=options.token_file,
         on_ready=ready,
         on_line=lambda line: print(line, file=sys.stderr, flush=True),
     )
@@ -256,10 +260,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_file(check)
     schema = command("schema", _schema, "print the JSON Schema of a configuration, a request or a result")
     schema.add_argument("of", choices=[*CAPABILITIES, "request", "result", "report"], help="what to describe")
-    server = command("connect-server", _connect_server, "start a Spark Connect server on this machine")
-    server.add_argument("--host", default="127.0.0.1", help="the address to listen on (%(default)s)")
-    server.add_argument("--port", type=int, default=15002, help="the port to listen on (%(default)s)")
-    _add_spark(server)
+    _add_server(command("connect-server", _connect_server, "start a Spark Connect server on this machine"))
     command("prepare", _prepare, "fetch the jars, and archive the JVM's classes so that runs start faster")
     history = command("history", _history, "print the newest commits of a target and the runs they come from")
     history.add_argument("target", metavar="TARGET", help="a dataset: a bare id or a location")
@@ -267,6 +268,14 @@ def _parser() -> argparse.ArgumentParser:
     history.add_argument("--limit", type=int, default=20, help="how many commits (%(default)s)")
     _add_explain(command("explain", _explain, "say why an output is one, or how a row came to be"))
     return parser
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    says = "holds the token that clients need (mode 0600); by default one that ends with the server"
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (%(default)s)")
+    parser.add_argument("--port", type=int, default=CONNECT_PORT, help="the port to listen on (%(default)s)")
+    parser.add_argument("--token-file", metavar="FILE", type=Path, help=says)
+    _add_spark(parser)
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:

@@ -23,6 +23,14 @@ from airflow_merge_provider.class_archive import (
     one_shot,
     recording,
 )
+from airflow_merge_provider.connect_token import (
+    CONNECT_PORT,
+    LOCALHOST,
+    TOKEN_SETTING,
+    add_token,
+    is_loopback,
+    offer_token,
+)
 from airflow_merge_provider.core.child import build_child_environment, die_with_parent, make_work_folder
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesystem_id
@@ -34,7 +42,6 @@ SCRIPT = Path(__file__).with_name("jobs") / "submit" / "main.py"
 LOCAL = "local[*]"
 
 _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
-_CONNECT_PORT = 15002
 _GRACE = 10.0
 _NOISE = ("WARNING: Using incubator modules",)
 
@@ -112,7 +119,8 @@ class JobProcess:
             _require_server(self._remote)
             settings = work / "session.json"
             write_private(settings, json.dumps(connect_conf(self._conf)))
-            env = build_child_environment(SPARK_REMOTE=self._remote, PYTHONUNBUFFERED="1")
+            url, token = add_token(self._remote)
+            env = build_child_environment(SPARK_REMOTE=url, PYTHONUNBUFFERED="1", **token)
             return [sys.executable, str(self._script), *files, str(settings)], env
         run = self._request.run
         conf = submit_conf(self._conf, local=_is_local(self._master))
@@ -148,12 +156,16 @@ def serve(
     port: int,
     master: str = LOCAL,
     conf: Mapping[str, str] | None = None,
-    on_ready: Callable[[str], object],
+    token_file: Path | None = None,
+    on_ready: Callable[[str, Path], object],
     on_line: Callable[[str], object] = print,
 ) -> int:
     """Run a Spark Connect server until it ends, and give its exit code.
 
-    :raises SetupError: when Java, Spark or a jar is missing, or the port is taken.
+    Clients need its token, which is in ``token_file``, or in one of this port that ends with the server.
+    ``on_ready`` gets the address and that file.
+
+    :raises SetupError: when Java, Spark or a jar is missing, the port is taken, or the file is no secret.
     """
     _require_free(host, port)
     settings = long_lived(session_conf(local=_is_local(master), jars=jars_for(conf or {}), user=conf or {}))
@@ -161,11 +173,12 @@ def serve(
     settings.setdefault("spark.app.name", "Spark Connect server")
     if _is_local(master) and (filesystem := get_filesystem_id()) is not None:
         settings[FILESYSTEM_SETTING] = filesystem
-    with make_work_folder() as work:
+    with make_work_folder() as work, offer_token(port, token_file) as (token, file):
+        settings[TOKEN_SETTING] = token
         application = ["--class", _CONNECT_SERVER, "spark-internal"]
         child = _started(*_submitted(application, settings, work, master=master))
         try:
-            waiting = (child, host, port, on_ready)
+            waiting = (child, host, port, lambda url: on_ready(url, file))
             threading.Thread(target=_say_when_ready, args=waiting, daemon=True).start()
             for line in _lines(child):
                 on_line(line)
@@ -275,7 +288,7 @@ def _require_server(url: str) -> None:
             "A Spark Connect server needs an address like sc://host:15002: correct the connection"
         )
     try:
-        socket.create_connection((where.hostname, where.port or _CONNECT_PORT), timeout=_GRACE).close()
+        socket.create_connection((where.hostname, where.port or CONNECT_PORT), timeout=_GRACE).close()
     except OSError as error:
         raise SetupError(
             f"The Spark Connect server on {where.hostname} cannot be reached: check the connection, "
@@ -297,6 +310,6 @@ def _say_when_ready(
     while child.poll() is None:
         with socket.socket() as probe:
             if probe.connect_ex((host, port)) == 0:
-                on_ready(f"sc://{host}:{port}")
+                on_ready(f"sc://{LOCALHOST if is_loopback(host) else host}:{port}")
                 return
         time.sleep(0.2)

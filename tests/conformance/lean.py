@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from airflow_merge_provider.connect_token import add_token
 from airflow_merge_provider.jobs.spark.session import get_session, local_session
 from airflow_merge_provider.launch import submit_conf
 
@@ -79,7 +80,8 @@ def _start_server(conf: Mapping[str, str]) -> SparkSession:
     atexit.register(server.terminate)
     found = re.search(r"sc://\S+", server.stdout.readline() if server.stdout else "")
     assert found is not None
-    os.environ["SPARK_REMOTE"] = found[0]
+    url, token = add_token(found[0])
+    os.environ.update(token, SPARK_REMOTE=url)
     return get_session()
 
 

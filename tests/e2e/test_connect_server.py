@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_merge_provider.connect_token import TOKEN_VARIABLE, add_token
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from airflow_merge_provider.launch import JobProcess
@@ -62,6 +64,28 @@ def test_the_same_job_commits_through_a_server(spark, server, tmp_path):
     assert (broken.code, broken.message.split("]")[0]) == ("data", "[USER_RAISED_EXCEPTION")
     assert (distrusted.code, distrusted.message) == ("data", "the source is not to be trusted")
     assert spark.sql(f"SELECT sum(amount) AS total FROM delta.`{target}`").collect()[0].total == 12
+
+
+def test_who_has_not_the_token_is_refused(server):
+    """Before anything is executed; a client of the same user finds it by the port."""
+    code = (
+        "import sys; from pyspark.sql import SparkSession\n"
+        "print(SparkSession.builder.remote(sys.argv[1]).getOrCreate().range(3).count())"
+    )
+    url, token = add_token(server)
+    assert token
+    bare = {name: value for name, value in os.environ.items() if name not in {TOKEN_VARIABLE, "SPARK_REMOTE"}}
+
+    def count(**more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code, url]
+        return subprocess.run(command, env=bare | more, capture_output=True, text=True, check=False)
+
+    without, wrong, right = count(), count(**{TOKEN_VARIABLE: "guessed"}), count(**token)
+
+    assert (without.returncode, wrong.returncode, right.returncode) == (1, 1, 0)
+    assert "UNAUTHENTICATED" in without.stderr
+    assert "UNAUTHENTICATED" in wrong.stderr
+    assert right.stdout == "3\n"
 
 
 # May take more than 20 seconds: a statement has to run, and must be seen not to commit.

@@ -28,6 +28,14 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
         "another run committed to the table first: nothing of this one was written; run it again",
     ),
     (
+        r"StatusCode\.UNAUTHENTICATED|UNAUTHENTICATED:",
+        SetupError,
+        (
+            "the Spark Connect server has refused the token: put it into the connection (its password), or "
+            "set SPARK_CONNECT_AUTHENTICATE_TOKEN; a server of ours says at its start which file holds it"
+        ),
+    ),
+    (
         (
             r"AccessControlException|AccessDenied|Permission ?denied|\(Permission denied\)|403 Forbidden|"
             r"Mkdirs failed"
@@ -83,6 +91,8 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
     ),
 )
 
+# How errors begin that Py4J and gRPC tell of, and where those of Java name their causes.
+_CALL_FAILED, _RPC_FAILED, _CAUSE = "An error occurred while calling", "of RPC that terminated", "Caused by: "
 # There is no such dataset.
 NOT_FOUND_CONDITIONS = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 # There is something else than a Delta table.
@@ -129,9 +139,18 @@ def convert_error(error: BaseException) -> MergeError | None:
 
 
 def first_line(error: BaseException) -> str:
-    """Give the first line that says something."""
-    lines = (line.strip() for line in str(error).splitlines())
-    return next((line for line in lines if line), type(error).__name__)
+    """Return the first line that says something; of an error of the JVM's, its deepest cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    if lines[0].startswith(_CALL_FAILED):
+        causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
+        return causes[-1] if causes else " ".join(lines[1:2]).removeprefix(": ") or lines[0]
+    if _RPC_FAILED in lines[0]:
+        return next(
+            (line.partition("=")[2].strip(' "') for line in lines if line.startswith("details")), lines[0]
+        )
+    return lines[0]
 
 
 def error_condition(error: BaseException) -> str:

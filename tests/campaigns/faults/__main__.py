@@ -73,6 +73,8 @@ def try_workload(
         f"{capability} {seed}: {made.steps} steps, {len(tally.failed) - failed} of {trials} failed",
         flush=True,
     )
+    for line in tally.failed[failed:]:
+        print(f"    {line[:2000]}", flush=True)
     if len(tally.failed) == failed:
         shutil.rmtree(folder)
 
@@ -105,8 +107,6 @@ def report(tally: FaultTally) -> None:
     for kind, number in sorted(tally.tried.items()):
         print(f"  {kind}: {number}")
     print(f"  {len(tally.failed)} failed")
-    for line in tally.failed[:20]:
-        print(f"    {line[:2000]}")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_merge_provider.capabilities import CAPABILITIES
+from airflow_merge_provider.connect_token import add_token
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
 from airflow_merge_provider.jobs.run import entry
 from tests.campaigns.faults.steps import Fault, StepCounter
@@ -103,7 +104,8 @@ class RunProcess:
         raise TimeoutError((self._work / "log.txt").read_text(encoding="utf-8"))
 
     def _run(self, folder: Path, remote: str, fault: Fault | None) -> int:
-        os.environ["SPARK_REMOTE"] = remote
+        url, token = add_token(remote)
+        os.environ.update(token, SPARK_REMOTE=url)
         counter = StepCounter(folder, fault)
         counter.watch()
         names = ("request.json", "result.json", "session.json")

@@ -1,0 +1,95 @@
+"""The token that a Spark Connect server asks for, and where its clients on this machine find it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from airflow_merge_provider.core.errors import SetupError
+from airflow_merge_provider.jars import cache_folder
+
+# PySpark's own name for it.
+TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - no token
+TOKEN_SETTING = "spark.connect.authenticate.token"  # noqa: S105 - no token
+CONNECT_PORT = 15002
+# PySpark sends a token without TLS to a host of this name only.
+LOCALHOST = "localhost"
+_LOOPBACK = (LOCALHOST, "127.0.0.1", "::1")
+
+
+def is_loopback(host: str | None) -> bool:
+    """Tell whether a host is this machine, whose processes alone can reach it."""
+    return host in _LOOPBACK
+
+
+def get_token_file(port: int) -> Path:
+    """Return where a server on a port of this machine leaves its token for the clients of the same user."""
+    return cache_folder() / "connect" / f"{port}.token"
+
+
+@contextmanager
+def offer_token(port: int, token_file: Path | None = None) -> Iterator[tuple[str, Path]]:
+    """Give the token of a server that starts, and the file that it is in.
+
+    A token of its own is removed with the server. One in a file that the user names is read if it is there
+    already, and stays.
+
+    :raises SetupError: if other users may read the file, or if it cannot be written.
+    """
+    file = token_file or get_token_file(port)
+    try:
+        if token_file is None:
+            file.unlink(missing_ok=True)
+        if not file.exists():
+            _write_token(file)
+        token = read_token(file)
+    except OSError as error:
+        raise SetupError(
+            f"The token file {file} cannot be used: choose another with --token-file ({error})"
+        ) from None
+    try:
+        yield token, file
+    finally:
+        if token_file is None:
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
+
+
+def read_token(file: Path) -> str:
+    """Return the token in a file.
+
+    :raises SetupError: if other users may read it, or if it is empty.
+    """
+    if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise SetupError(f"The token file {file} can be read by other users: chmod 600 {file}")
+    token = file.read_text(encoding="ascii").strip()
+    if not token:
+        raise SetupError(f"The token file {file} is empty: remove it, and the server writes one")
+    return token
+
+
+def add_token(url: str) -> tuple[str, dict[str, str]]:
+    """Return the address of a server as a client needs it, and what its environment has to hold.
+
+    The token is that of the address, of a server of this user on this machine, or of the environment.
+    """
+    where = urlsplit(url)
+    if not is_loopback(where.hostname) or "use_ssl=true" in where.path.lower():
+        return url, {}
+    port = where.port or CONNECT_PORT
+    local, file = urlunsplit(where._replace(netloc=f"{LOCALHOST}:{port}")), get_token_file(port)
+    if ";token=" in where.path or not file.is_file():
+        return local, {}
+    return local, {TOKEN_VARIABLE: read_token(file)}
+
+
+def _write_token(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as text:
+        text.write(secrets.token_urlsafe(32))

@@ -1,0 +1,109 @@
+"""The token of a Spark Connect server: a secret of one user, which clients find by the port."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+
+from airflow_merge_provider.connect_token import (
+    TOKEN_VARIABLE,
+    add_token,
+    get_token_file,
+    offer_token,
+)
+from airflow_merge_provider.core.errors import SetupError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Have a cache of its own, and no token in the environment."""
+    monkeypatch.setenv("AIRFLOW_MERGE_PROVIDER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+
+
+def test_a_server_has_a_token_of_its_own_while_it_runs():
+    """Only its user can read it, two servers have two, and after the end there is none."""
+    with offer_token(15002) as (token, file):
+        assert len(token) > 30
+        assert file == get_token_file(15002)
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+        with offer_token(15003) as (other, _):
+            assert other != token
+    assert not file.exists()
+
+
+def test_a_token_that_a_killed_server_left_is_not_used_again():
+    """Somebody may have got it meanwhile."""
+    left = offer_token(15002)
+    old, _ = left.__enter__()
+
+    with offer_token(15002) as (token, _):
+        assert token != old
+
+
+def test_a_token_file_of_the_user_stays(tmp_path):
+    """It is written if there is none, and read if there is one."""
+    file = tmp_path / "mine" / "token"
+    with offer_token(15002, file) as (first, _):
+        pass
+
+    with offer_token(15002, file) as (second, named):
+        assert (second, named) == (first, file)
+    assert file.exists()
+
+
+@pytest.mark.parametrize(
+    ("mode", "content", "message"),
+    [
+        (0o640, "x", "can be read by other users: chmod 600"),
+        (0o604, "x", "can be read by other users: chmod 600"),
+        (0o600, " \n", "is empty"),
+    ],
+)
+def test_a_file_that_is_no_secret_is_refused(tmp_path, mode, content, message):
+    """Before a server starts with it."""
+    file = tmp_path / "token"
+    file.write_text(content)
+    file.chmod(mode)
+
+    with pytest.raises(SetupError, match=message), offer_token(15002, file):
+        pass
+
+
+def test_a_file_that_cannot_be_written_is_said(tmp_path):
+    """With the option that names another."""
+    (tmp_path / "file").touch()
+
+    with (
+        pytest.raises(SetupError, match="choose another with --token-file"),
+        offer_token(1, tmp_path / "file/x"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
+def test_clients_on_this_machine_find_the_token(host):
+    """PySpark sends it without TLS to localhost alone, by this name."""
+    with offer_token(15002) as (token, _):
+        assert add_token(f"sc://{host}:15002") == ("sc://localhost:15002", {TOKEN_VARIABLE: token})
+        assert add_token(f"sc://{host}/;user_id=me") == (
+            "sc://localhost:15002/;user_id=me",
+            {TOKEN_VARIABLE: token},
+        )
+        assert add_token(f"sc://{host}:15003")[1] == {}
+
+
+@pytest.mark.parametrize("url", ["sc://spark.example.com:15002", "sc://localhost:15002/;use_ssl=true"])
+def test_other_servers_get_no_token_of_this_machine(url):
+    """Whoever listens there is not the server of this user."""
+    with offer_token(15002):
+        assert add_token(url) == (url, {})
+
+
+def test_a_token_that_is_given_stays():
+    """That of the address wins; that of the environment counts where no server of this user is."""
+    with offer_token(15002):
+        assert add_token("sc://localhost:15002/;token=given") == ("sc://localhost:15002/;token=given", {})
+    assert add_token("sc://localhost:15002") == ("sc://localhost:15002", {})
