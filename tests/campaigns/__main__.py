@@ -1,4 +1,4 @@
-"""Run campaigns for some minutes: ``python -m tests.campaigns --minutes 5 [--seed N]``.
+"""Run campaigns for some minutes: ``python -m tests.campaigns --minutes 5 [--only inputs] [--seed N]``.
 
 Each round has a seed of its own, which is printed with what failed. The exit code is 1 if anything did.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,14 +21,22 @@ _ROUND = 500
 
 
 def main() -> int:
-    """Run the campaigns, and print what they found."""
+    """Run the campaigns, each for its share of the time, and print what they found."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=5, help="how long (%(default)s)")
+    parser.add_argument("--minutes", type=float, default=5, help="how long, of all together (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the first round (%(default)s)")
+    parser.add_argument(
+        "--only", choices=_CAMPAIGNS, nargs="+", default=list(_CAMPAIGNS), help="some of them"
+    )
     options = parser.parse_args()
-    end, seed, tally = time.monotonic() + 60 * options.minutes, options.seed, Tally()
+    share = options.minutes / len(options.only)
+    return max(_CAMPAIGNS[name](share, options.seed) for name in options.only)
+
+
+def _try_inputs(minutes: float, first: int) -> int:
+    end, seed, tally = time.monotonic() + 60 * minutes, first, Tally()
     logging.disable()
     while time.monotonic() < end:
         for capability in CAPABILITIES:
@@ -35,13 +44,31 @@ def main() -> int:
         with TemporaryDirectory() as folder:
             try_pipe_files(Path(folder) / "pipes", seed, _ROUND, tally)
         seed += 1
-    print(f"seeds {options.seed} to {seed - 1}:")
+    print(f"inputs, seeds {first} to {seed - 1}:")
     for name in (*CAPABILITIES, NAME):
         print(f"  {name}: {tally.accepted[name]} accepted, {tally.refused[name]} refused")
     print(f"  {len(tally.failed)} failed")
     for line in tally.failed[:20]:
         print(f"    {line[:2000]}")
     return 1 if tally.failed else 0
+
+
+def _try_faults(minutes: float, first: int) -> int:
+    # In a process without threads: it is forked for each run.
+    command = [
+        sys.executable,
+        "-m",
+        "tests.campaigns.faults",
+        "--minutes",
+        str(minutes),
+        "--seed",
+        str(first),
+    ]
+    print("faults:", flush=True)
+    return subprocess.run(command, check=False).returncode
+
+
+_CAMPAIGNS = {"inputs": _try_inputs, "faults": _try_faults}
 
 
 if __name__ == "__main__":

@@ -54,8 +54,14 @@ def count_commits(table: Path, run_id: str) -> int:
 def list_record_ids(root: Path, *folders: str) -> Counter[str]:
     """Return how often each record of a landing folder is there, merged or failed, or in these folders."""
     files = (path for name in folders or ("merged", "failure") for path in (root / name).rglob("*.json"))
-    lines = (line for path in files if SIDECAR not in path.name for line in path.read_text().splitlines())
-    return Counter(json.loads(line)["id"] for line in lines if line != BAD)
+    return Counter(
+        each for path in files if SIDECAR not in path.name for each in list_ids(path.read_text("utf-8"))
+    )
+
+
+def list_ids(content: str) -> list[str]:
+    """Return the ids of the records of a file; a bad one has none."""
+    return [] if content == BAD else [json.loads(line)["id"] for line in content.splitlines()]
 
 
 def _list_rows(rows: Any) -> list[dict[str, Any]]:
