@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
+import sys
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 from airflow_merge_provider.capabilities import CAPABILITIES
@@ -16,7 +19,12 @@ from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.report_schema import render_counts, render_keys
 
 ROOT = Path(__file__).parents[1]
+# Also where this is imported.
+sys.path.insert(0, str(ROOT / "docs"))
+from collect_errors import collect_errors  # noqa: E402
+
 PAGE = ROOT / "docs/report.md"
+ERRORS = ROOT / "docs/errors.md"
 SCHEMA = ROOT / "docs/report.schema.json"
 TEXTS = ROOT / "airflow_merge_provider/plugins/static/counts.js"
 _BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -26,18 +34,35 @@ def generate() -> Iterator[tuple[Path, str]]:
     """Yield every generated file with its content."""
     yield SCHEMA, json.dumps(build_schema("report"), indent=2, ensure_ascii=False) + "\n"
     yield TEXTS, _render_texts()
-    yield PAGE, _BLOCK.sub(_render_block, PAGE.read_text(encoding="utf-8"))
+    for page in (PAGE, ERRORS):
+        yield page, _BLOCK.sub(_render_block, page.read_text(encoding="utf-8"))
 
 
 def _render_block(block: re.Match[str]) -> str:
     name = block[2]
-    if name == "keys":
+    if name == "errors":
+        table = _render_errors()
+    elif name == "keys":
         table = render_keys()
     elif name == "merge_load.check":
         table = render_counts(CAPABILITIES["merge_load"].check_counts)
     else:
         table = render_counts(CAPABILITIES[name].counts)
     return f"{block[1]}\n{table}\n{block[3]}"
+
+
+def _render_errors() -> str:
+    """Write a table for each operator: what is said, and what to do about it."""
+    lines = []
+    for area, texts in groupby(collect_errors(ROOT / "airflow_merge_provider"), key=lambda each: each.area):
+        lines += [f"### {area}", "", "| code | message | what to do |", "| --- | --- | --- |"]
+        lines += [f"| {each.code} | {_escape(each.message)} | {_escape(each.hint)} |" for each in texts]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _escape(text: str) -> str:
+    return html.escape(text.replace("|", "\\|").replace("*", "\\*"), quote=False)
 
 
 def _render_texts() -> str:

@@ -14,6 +14,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructFiel
 from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean
 from airflow_merge_provider.core.merge_load.load import SchemaEvolution
 from airflow_merge_provider.core.merge_load.moments import micros
+from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.expressions import cast_to
@@ -177,16 +178,16 @@ def fulfilling(frame: DataFrame, condition: str, path: str) -> DataFrame:
     return found
 
 
-def require(frame: DataFrame, names: Iterable[str], what: str) -> None:
-    """Refuse a source without the columns that a load names.
+def require(frame: DataFrame, names: Iterable[str], what: str, config: Config | None = None) -> None:
+    """Refuse a source without the columns that arguments of a load name.
 
-    :raises DataError: with every column that is missing.
+    :raises DataError: with every column that is missing, and the argument that names it.
     """
     known = frame.columns
     _raise(
         [
             Problem(
-                name,
+                _find_argument(config, name),
                 "column",
                 f"{what} has no column {name!r}",
                 did_you_mean(name, known) or f"it has {', '.join(known)}",
@@ -195,6 +196,14 @@ def require(frame: DataFrame, names: Iterable[str], what: str) -> None:
             if name not in known
         ]
     )
+
+
+def _find_argument(config: Config | None, name: str) -> str:
+    """Return the argument that names a column; the column itself if none does."""
+    for argument, value in config or ():
+        if value == name or (isinstance(value, tuple | dict) and name in value):
+            return argument
+    return name
 
 
 def _type_problems(source: StructType, known: dict[str, StructField], target: str) -> list[Problem]:

@@ -38,7 +38,7 @@ def find_parts(
     """
     by, name = str(config.dispatch_by), f"the source {pinned.dataset.id}"
     source = filter_source(read_dataset(spark, pinned), config.source_filter)
-    require(source, [by], name)
+    require(source, [by], name, config)
     found = source.select(column(by).cast("string").alias("value")).distinct().limit(_VALUES_MAX + 1)
     values = [row["value"] for row in found.collect()]
     wrong = sorted(repr(value) for value in values if value is None or not _NAME.match(value))

@@ -203,7 +203,7 @@ def stage_load(
     # A load may leave out a flag that its target has; one that nobody has is misspelt.
     is_known = stored is not None and config.hard_delete in stored.names
     flag = (config.hard_delete,) if config.hard_delete and not is_known else ()
-    require(source, (*wanted.required, *wanted.sequence, *sort, *flag), name)
+    require(source, (*wanted.required, *wanted.sequence, *sort, *flag), name, config)
     reserved = [each for each in source.columns if each.startswith(PREFIX)]
     if reserved:
         raise DataError.of([Problem(reserved[0], "column", f"{name} has a reserved column", "rename it")])

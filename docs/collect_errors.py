@@ -1,0 +1,131 @@
+"""Collect the texts of errors from the code: of problems with a path, and of errors that are raised alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+VARIES = "…"
+# The codes of errors that are raised without a path. A ValueError is what a check says of one argument.
+_CODES = {
+    "ConfigError": "config", "DataError": "data", "SetupError": "setup", "ConflictError": "conflict",
+    "RiskError": "risk", "JobError": "job", "ValueError": "value",
+}  # fmt: skip
+# A pattern of Spark's error, the kind of ours, its text.
+_KNOWN = ("pattern", "kind", "text")
+_AREAS = {
+    "merge_source": "MergeSourceOperator",
+    "merge_engine": "MergeEngineOperator",
+    "merge_load": "Scd2Operator, DeleteInsertOperator, UpsertOperator",
+    "merge_record": "MergeRecordOperator",
+    "joiner": "JoinerOperator",
+    "pipe": "Pipes",
+    "delta": "Tables",
+}
+_OTHERS = "Every operator, the command line"
+_WORDS_MIN = 2
+# Path, code and message of a problem; its way out may be missing.
+_PROBLEM_MIN = 3
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class ErrorText:
+    """A message with its code and the way out, where these stand beside it; ``…`` is what varies."""
+
+    area: str
+    code: str
+    message: str
+    hint: str
+
+
+def collect_errors(package: Path) -> list[ErrorText]:
+    """Return every text once, in the order of operators and codes."""
+    found: set[ErrorText] = set()
+    for path in sorted(package.rglob("*.py")):
+        area = _find_area(path.relative_to(package))
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for texts in (*_collect_calls(tree), *_collect_known(tree)):
+            if _says(texts[1]):
+                found.add(ErrorText(area, *texts))
+    order = [*_AREAS.values(), _OTHERS]
+    return sorted(found, key=lambda each: (order.index(each.area), each))
+
+
+def _find_area(path: Path) -> str:
+    names = {*path.parts, path.stem.strip("_"), path.stem.removesuffix("s")}
+    if names & {"scd2", "upsert", "delete_insert"}:
+        return _AREAS["merge_load"]
+    return next((title for name, title in _AREAS.items() if name in names), _OTHERS)
+
+
+def _collect_calls(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
+    """Yield code, message and way out of what functions build or raise."""
+    for function in (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)):
+        names = _list_assigned(function)
+        for call in (each for each in ast.walk(function) if isinstance(each, ast.Call) and each.args):
+            called, args = ast.unparse(call.func), call.args
+            if called == "Problem" and len(args) >= _PROBLEM_MIN:
+                hints = _render(args[3], names) if len(args) > _PROBLEM_MIN else [""]
+                code = _render(args[1], names)[0]
+                yield from ((code, text, hint) for text in _render(args[2], names) for hint in hints)
+            elif called in _CODES:
+                yield from ((_CODES[called], *_split_hint(text)) for text in _render(args[0], names))
+
+
+def _collect_known(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
+    """Yield those of tables that say which error of ours an error of Spark's is."""
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Tuple) and len(each.elts) == len(_KNOWN):
+            kind = ast.unparse(each.elts[1])
+            if kind in _CODES:
+                yield _CODES[kind], *_split_hint(_render(each.elts[2], {})[0])
+
+
+def _list_assigned(function: ast.AST) -> dict[str, list[ast.expr]]:
+    """Return what is assigned to names inside a function: one text, or one of several."""
+    found: dict[str, list[ast.expr]] = {}
+    for each in ast.walk(function):
+        if not isinstance(each, ast.Assign):
+            continue
+        target, value = each.targets[0], each.value
+        pairs = [(target, value)]
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            pairs = list(zip(target.elts, value.elts, strict=False))
+        for name, text in pairs:
+            if isinstance(name, ast.Name):
+                found.setdefault(name.id, []).append(text)
+    return found
+
+
+def _render(text: ast.expr, names: Mapping[str, list[ast.expr]]) -> list[str]:
+    """Return the texts that an expression can give, as far as the code tells."""
+    if isinstance(text, ast.Constant):
+        return [str(text.value)]
+    if isinstance(text, ast.JoinedStr):
+        return ["".join(_render_part(part) for part in text.values)]
+    if isinstance(text, ast.IfExp):
+        return [*_render(text.body, names), *_render(text.orelse, names)]
+    if isinstance(text, ast.BoolOp):
+        return [each for value in text.values for each in _render(value, names)]
+    if isinstance(text, ast.Name) and text.id in names:
+        return [each for value in names[text.id] for each in _render(value, {})]
+    return [VARIES]
+
+
+def _render_part(part: ast.expr) -> str:
+    return str(part.value) if isinstance(part, ast.Constant) else VARIES
+
+
+def _split_hint(text: str) -> tuple[str, str]:
+    """Part a message from its way out, which stands behind a colon or a semicolon."""
+    for mark in (": ", "; "):
+        head, _, tail = text.partition(mark)
+        if _says(head) and tail:
+            return head, tail
+    return text, ""
+
+
+def _says(text: str) -> bool:
+    return len(text.replace(VARIES, "").split()) >= _WORDS_MIN

@@ -1,0 +1,170 @@
+"""Mistakes that users make, and the first line of what each prints: that of the page about errors."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from airflow.sdk import DAG
+from deltalake import write_deltalake
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider import cli
+from airflow_merge_provider.core.protocol import JobRequest, RunToken
+from airflow_merge_provider.hooks.spark_job import SparkJobHook
+from airflow_merge_provider.jobs.run.entry import failure
+from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.operators.scd2 import Scd2Operator
+from airflow_merge_provider.operators.upsert import UpsertOperator
+from tests.conformance.lean import lean_session
+
+PAGE = Path(__file__).parents[3] / "docs/errors.md"
+ROWS = pa.table({"id": [1, 2, 3], "mail": ["a", "b", "c"], "amount": [1, 2, 3]})
+PERSONS = pa.table({"_id": ["p1", "p2"], "mail": ["a", "b"]})
+BAD_KEYS = pa.table({"id": pa.array([None, 7, 7, None], pa.int64()), "mail": ["a", "b", "c", "d"]})
+
+
+class Lake:
+    """A warehouse with some tables, and jobs over them."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder = spark, folder
+        tables = {
+            "rows": ROWS,
+            "less": ROWS.drop_columns(["amount"]),
+            "persons": PERSONS,
+            "bad": BAD_KEYS,
+            "twice": BAD_KEYS.slice(1, 2),
+            "empty": ROWS.slice(0, 0),
+        }
+        for name, rows in tables.items():
+            write_deltalake(str(folder / name), rows)
+
+    def run(self, job: str, **config: Any) -> dict[str, Any]:
+        asked = {name: config.pop(name) for name in ("max_change_ratio",) if name in config}
+        request = JobRequest(
+            job=job,  # type: ignore[arg-type]
+            config={"target": "target", **config},
+            run=RunToken(dag_id="d", run_id=f"{config}", task_id="t"),
+            warehouse=str(self.folder),
+            started_at=1,
+            **asked,
+        )
+        module = importlib.import_module(f"airflow_merge_provider.jobs.{job}.job")
+        report: dict[str, Any] = module.run(self.spark, request, Progress(out=str))
+        return report
+
+    def upsert(self, source: str = "rows", **config: Any) -> dict[str, Any]:
+        return self.run(
+            "merge_load", **{"strategy": "upsert", "source": source, "primary_key": "id", **config}
+        )
+
+    def merge(self, *rules: list[Any], **config: Any) -> dict[str, Any]:
+        return self.run("merge_source", datasets=["persons p"], equality=list(rules), **config)
+
+    def join(self, **config: Any) -> dict[str, Any]:
+        given = {"inputs": {"a": "rows", "b": "rows"}, "join_keys": "a.id = b.id", "required_inputs": "a"}
+        return self.run("joiner", **{**given, **config})
+
+
+def _lose_a_column(lake: Lake) -> Any:
+    lake.upsert()
+    return lake.upsert("less")
+
+
+def _write_two_at_once(_: Lake) -> Any:
+    with DAG("d", schedule=None) as dag:
+        for name in "ab":
+            UpsertOperator(task_id=name, source=f"s{name}", target="t", primary_key="id")
+    dag.resolve_template_files()
+
+
+def _load_pipes(content: str, suffix: str) -> Callable[[Lake], Any]:
+    def load(lake: Lake) -> Any:
+        from airflow_merge_provider.run_file import read_run_file
+
+        path = lake.folder / f"pipe{suffix}"
+        path.write_text(content, encoding="utf-8")
+        return read_run_file(str(path), str(lake.folder)).check_config(needs_target=True)
+
+    return load
+
+
+_ALIASES = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, name in zip("abcdef", "bcdefg", strict=True)
+)
+MISTAKES: dict[str, Callable[[Lake], Any]] = {
+    "a rule names a column that does not exist": lambda lake: lake.merge(["eq", "p.mial", "p.mail"]),
+    "a rule that links nothing (a warning)": lambda lake: lake.merge(["eq", "p.mail", "p.mail"]),
+    "a key that does not exist": lambda lake: lake.upsert(primary_key="idd"),
+    "a flag of deletions that does not exist": lambda lake: lake.upsert(hard_delete="amonut"),
+    "a column of an aggregate that does not exist": lambda lake: lake.run(
+        "merge_engine", source="rows", primary_key=["id"], merge_engine="aggregation",
+        options={"fields.amuont.aggregate-function": "sum"},
+    ),
+    "an order that does not exist": lambda lake: lake.run(
+        "merge_engine", source="rows", primary_key=["id"], order_by=["amuont"]
+    ),
+    "a field of a join that does not exist": lambda lake: lake.join(selected_fields="a.id, b.maill"),
+    "a condition on a column that does not exist": lambda lake: lake.upsert(source_filter="amuont > 1"),
+    "a connection that does not exist": lambda _: SparkJobHook("spark_prod")._chosen(None),
+    "`spark.master` among the settings": lambda _: UpsertOperator(
+        task_id="load", source="s", target="t", primary_key="id", conf={"spark.master": "yarn"}
+    ),
+    "a column disappears from the source": _lose_a_column,
+    "two tasks of a DAG write one target": _write_two_at_once,
+    "a source without rows (a warning)": lambda lake: lake.upsert("empty"),
+    "`max_change_ratio` in percent": lambda _: UpsertOperator(
+        task_id="load", source="s", target="t", primary_key="id", max_change_ratio=20
+    ),
+    "`version` 1 of a merge source (a warning)": lambda lake: lake.merge(version=1),
+    "an argument is misspelt": lambda _: Scd2Operator(
+        task_id="load", source="s", target="t", natural_keys="id"
+    ),
+    "a NULL in the key": lambda lake: lake.upsert("bad"),
+    "several rows of one key": lambda lake: lake.upsert("twice"),
+    "a catalog that Spark does not know": lambda lake: lake.upsert("prod.crm.customers"),
+    "a dataset that does not exist": lambda lake: lake.upsert("rowz"),
+    "a key twice in a pipe file": _load_pipes('{"_id": "p", "_id": "q"}', ".json"),
+    "a YAML file of aliases of aliases": _load_pipes(_ALIASES, ".yaml"),
+    "a file that does not exist, on the command line": lambda _: cli.main(["check", "/lake/pipe.json"]),
+}  # fmt: skip
+
+
+def read_page() -> dict[str, str]:
+    """Return the first line of each mistake, as the page has it."""
+    table = (
+        PAGE.read_text(encoding="utf-8").partition("## Mistakes and what they print")[2].partition("\n## ")[0]
+    )
+    rows = (line.strip("| ").split(" | ", 1) for line in table.splitlines() if line.startswith("| "))
+    return {mistake: line.strip() for mistake, line in rows if mistake not in {"mistake", "---"}}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_prints_what_the_page_says(mistake, spark, tmp_path, capsys):
+    """Errors write nothing; a warning is the first of its report."""
+    lake = Lake(lean_session(spark), tmp_path)
+
+    line = _find_first_line(MISTAKES[mistake], lake, capsys)
+
+    assert line.replace(str(tmp_path), "/lake") == read_page().get(mistake)
+
+
+def _find_first_line(make: Callable[[Lake], Any], lake: Lake, capsys: Any) -> str:
+    try:
+        report = make(lake)
+    except Exception as error:  # noqa: BLE001 - what a task would say of it
+        return failure(error).message.splitlines()[0]
+    if isinstance(report, int):
+        return str(capsys.readouterr().err).removeprefix("error: ").splitlines()[0]
+    return str(report["warnings"][0])
+
+
+def test_the_page_has_no_other_mistakes():
+    """What is not tried is not promised."""
+    assert set(read_page()) == set(MISTAKES)
