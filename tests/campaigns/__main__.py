@@ -15,7 +15,10 @@ from tempfile import TemporaryDirectory
 
 from airflow_merge_provider.capabilities import CAPABILITIES
 from tests.campaigns.configurations import Tally, try_configurations
+from tests.campaigns.faults.processes import open_session
+from tests.campaigns.faults.server import ConnectServer
 from tests.campaigns.pipe_files import NAME, try_pipe_files
+from tests.campaigns.users import UserTally, try_sequences
 
 _ROUND = 500
 
@@ -68,7 +71,25 @@ def _try_faults(minutes: float, first: int) -> int:
     return subprocess.run(command, check=False).returncode
 
 
-_CAMPAIGNS = {"inputs": _try_inputs, "faults": _try_faults}
+def _try_users(minutes: float, first: int) -> int:
+    end, seed, tally = time.monotonic() + 60 * minutes, first, UserTally()
+    with ConnectServer() as server, TemporaryDirectory() as folder:
+        spark = open_session(server.get_url())
+        while time.monotonic() < end:
+            for capability in CAPABILITIES:
+                try_sequences(spark, capability, seed, Path(folder) / f"{capability}-{seed}", tally)
+            seed += 1
+        spark.stop()
+    print(f"users, seeds {first} to {seed - 1}: {dict(tally.ended)}")
+    for name, count in sorted(tally.done.items()):
+        print(f"  {name}: {count}")
+    print(f"  {len(tally.failed)} failed")
+    for line in tally.failed[:20]:
+        print(f"    {line[:2000]}")
+    return 1 if tally.failed else 0
+
+
+_CAMPAIGNS = {"inputs": _try_inputs, "faults": _try_faults, "users": _try_users}
 
 
 if __name__ == "__main__":

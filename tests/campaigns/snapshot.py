@@ -15,11 +15,12 @@ from deltalake import DeltaTable, QueryBuilder
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from tests.campaigns.workloads import BAD
 
+Content = dict[str, list[str]]
 # Folders of files that runs keep for themselves.
 _HIDDEN = ("_", ".")
 
 
-def read_folder(folder: str) -> dict[str, list[str]]:
+def read_folder(folder: str) -> Content:
     """Return the content of each table and each folder of files, as sorted texts."""
     root = Path(folder)
     tables = sorted(path.parent for path in root.rglob("_delta_log"))
@@ -37,6 +38,15 @@ def read_table(table: Path) -> list[str]:
     rows = QueryBuilder().register("rows", DeltaTable(str(table))).execute("SELECT * FROM rows")
     texts = (json.dumps(row, sort_keys=True, default=str) for row in _list_rows(rows))
     return sorted(text.replace(str(table.parent), "") for text in texts)
+
+
+def compare_folders(expected: Content, found: Content) -> None:
+    """Make sure that two folders hold the same, and name what is more and what is less."""
+    for name in sorted({*expected, *found}):
+        want, have = Counter(expected.get(name, ["no table"])), Counter(found.get(name, ["no table"]))
+        if want != have:
+            more, less = list((have - want).elements())[:3], list((want - have).elements())[:3]
+            raise AssertionError(f"{name}: more {more}, less {less}")
 
 
 def count_commits(table: Path, run_id: str) -> int:

@@ -70,7 +70,9 @@ def _draw(seed: str) -> Random:
 
 
 def _append(folder: Path, name: str, rows: Rows, schema: pa.Schema, mode: str = "append") -> None:
-    write_deltalake(str(folder / name), pa.Table.from_pylist(rows, schema), mode=mode)  # type: ignore[call-overload]
+    table = pa.Table.from_pylist(rows, schema)
+    # Somebody may have added columns.
+    write_deltalake(str(folder / name), table, mode=mode, schema_mode="merge")  # type: ignore[call-overload]
 
 
 # Merge source: versions of persons who share values.

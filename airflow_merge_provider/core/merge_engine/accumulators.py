@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 from airflow_merge_provider.core.merge_engine.columns import (
@@ -42,10 +43,18 @@ class FoldError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """What a function does with a record that adds and with one that retracts."""
+    """What a function does with a record that adds and with one that retracts.
+
+    ``combine`` adds many values at once, oldest first, in time that grows with their number: what gathers
+    lists and texts would copy them for every record. ``check`` raises what adding a value would raise then.
+    Values that are late may be put before the others, unless ``in_order`` says that they may not.
+    """
 
     add: Callable[[Any, Any, Rule], Any]
     retract: Callable[[Any, Any, Rule], Any] | None = None
+    combine: Callable[[Sequence[Any], Rule], Any] | None = None
+    check: Callable[[Any, Rule], object] | None = None
+    in_order: bool = False
 
 
 def order_key(value: Any) -> tuple[Any, ...]:
@@ -207,18 +216,21 @@ def _listagg_first(value: str, rule: Rule) -> str | None:
     return None if is_blank(value) else value
 
 
-def _listagg(gathered: str, value: str, rule: Rule) -> str:
-    if is_blank(value):
-        return gathered
-    if is_blank(gathered):
-        return value
-    delimiter = rule.options.delimiter
-    if not rule.options.distinct:
-        return f"{gathered}{delimiter}{value}"
-    tokens = value.split(delimiter) if delimiter else [value]
-    known = set(gathered.split(delimiter) if delimiter else [gathered])
-    added = [token for token in dict.fromkeys(tokens) if token not in known and not is_blank(token)]
-    return delimiter.join([gathered, *added])
+def _listagg(values: Sequence[str], rule: Rule) -> str | None:
+    said, delimiter = [value for value in values if not is_blank(value)], rule.options.delimiter
+    if len(said) <= 1 or not rule.options.distinct:
+        return delimiter.join(said) if said else None
+    text, *more = said
+    if not delimiter:
+        for value in more:
+            text += value if value != text else ""
+        return text
+    known, parts = set(text.split(delimiter)), [text]
+    for token in (token for value in more for token in value.split(delimiter)):
+        if token not in known and not is_blank(token):
+            known.add(token)
+            parts.append(token)
+    return delimiter.join(parts)
 
 
 def _unique(values: list[Any]) -> list[Any]:
@@ -232,8 +244,8 @@ def _collect_first(value: list[Any], rule: Rule) -> list[Any]:
     return _unique(value) if rule.options.distinct else list(value)
 
 
-def _collect(gathered: list[Any], value: list[Any], rule: Rule) -> list[Any]:
-    return _collect_first([*gathered, *value], rule)
+def _collect(values: Sequence[list[Any]], rule: Rule) -> list[Any]:
+    return _collect_first(list(chain.from_iterable(values)), rule)
 
 
 def _collect_back(gathered: Any, value: Any, rule: Rule) -> Any:
@@ -251,8 +263,8 @@ def _entries(pairs: Any) -> dict[Any, tuple[Any, Any]]:
     return {identity(key): (key, value) for key, value in pairs}
 
 
-def _merge_map(gathered: Any, value: Any, rule: Rule) -> list[Any]:
-    return list({**_entries(gathered), **_entries(value)}.values())
+def _merge_map(values: Sequence[Any], rule: Rule) -> list[Any]:
+    return list(_entries(chain.from_iterable(values)).values())
 
 
 def _merge_map_back(gathered: Any, value: Any, rule: Rule) -> Any:
@@ -262,10 +274,10 @@ def _merge_map_back(gathered: Any, value: Any, rule: Rule) -> Any:
     return [entry for key, entry in _entries(gathered).items() if key not in gone]
 
 
-def _keytime(gathered: Any, value: Any, rule: Rule) -> list[Any]:
+def _keytime(values: Sequence[Any], rule: Rule) -> list[Any]:
     time = rule.options.ts_field or row_fields(element_of(rule.column.kind))[-1]
-    known = _entries(gathered)
-    for key, (given, row) in _entries(value).items():
+    known = _entries(values[0])
+    for key, (given, row) in chain.from_iterable(_entries(value).items() for value in values[1:]):
         if row is None:
             known.pop(key, None)
         elif row[time] is not None:
@@ -291,17 +303,23 @@ def _is_late(row: Mapping[str, Any], stored: Mapping[str, Any], rule: Rule) -> b
     return comes_before((row[name], stored[name]) for name in rule.options.nested_sequence)
 
 
+def _check_nested(value: list[Any], rule: Rule) -> None:
+    if rule.options.null_strategy == "error":
+        for row in value:
+            if row is not None:
+                _nested_key(row, rule)
+
+
 def _nested_first(value: list[Any], rule: Rule) -> list[Any]:
-    return _nested_update([], value, rule)
+    return _nested_update([[], value], rule)
 
 
-def _nested_update(gathered: list[Any], value: list[Any], rule: Rule) -> list[Any]:
-    limit = rule.options.count_limit
+def _nested_update(values: Sequence[list[Any]], rule: Rule) -> list[Any]:
+    limit, rows = rule.options.count_limit, chain.from_iterable(values)
     if not rule.options.nested_key:
-        rows = [row for row in (*gathered, *value) if row is not None]
-        return rows[: max(limit, len(gathered))]
+        return [row for row in rows if row is not None][: max(limit, len(values[0]))]
     known: dict[Any, Any] = {}
-    for row in (*gathered, *value):
+    for row in rows:
         key = None if row is None else _nested_key(row, rule)
         if key is None or (key not in known and len(known) >= limit):
             continue
@@ -322,17 +340,29 @@ def _nested_update_back(gathered: Any, value: Any, rule: Rule) -> Any:
 
 
 def _nested_partial_first(value: list[Any], rule: Rule) -> list[Any]:
-    return _nested_partial([], value, rule)
+    return _nested_partial([value], rule)
 
 
-def _nested_partial(gathered: list[Any], value: list[Any], rule: Rule) -> list[Any]:
+def _nested_partial(values: Sequence[list[Any]], rule: Rule) -> list[Any]:
     known: dict[Any, dict[str, Any]] = {}
-    for row in (*gathered, *value):
+    for row in chain.from_iterable(values):
         key = None if row is None else _nested_key(row, rule)
-        if key is not None:
-            given = {name: each for name, each in row.items() if each is not None}
-            known[key] = {**known.get(key, row), **given}
+        if key is None:
+            continue
+        if key not in known:
+            known[key] = dict(row)
+        else:
+            known[key].update((name, each) for name, each in row.items() if each is not None)
     return list(known.values())
+
+
+def _combining(
+    combine: Callable[[Sequence[Any], Rule], Any],
+    first: Callable[[Any, Rule], Any] | None = None,
+    **more: Any,
+) -> Accumulator:
+    add = _gathering(lambda gathered, value, rule: combine((gathered, value), rule), first)
+    return Accumulator(add, combine=combine, **more)
 
 
 ACCUMULATORS: Mapping[str, Accumulator] = {
@@ -347,11 +377,13 @@ ACCUMULATORS: Mapping[str, Accumulator] = {
     "last_non_null_value": Accumulator(_last_non_null, _last_non_null_back),
     "first_value": Accumulator(lambda a, value, _: value if a is EMPTY else a),
     "first_non_null_value": Accumulator(lambda a, value, _: value if a is EMPTY or a is None else a),
-    "listagg": Accumulator(_gathering(_listagg, _listagg_first)),
-    "collect": Accumulator(_gathering(_collect, _collect_first), _collect_back),
-    "merge_map": Accumulator(_gathering(_merge_map), _merge_map_back),
-    "merge_map_with_keytime": Accumulator(_gathering(_keytime)),
-    "nested_update": Accumulator(_gathering(_nested_update, _nested_first), _nested_update_back),
-    "nested_partial_update": Accumulator(_gathering(_nested_partial, _nested_partial_first)),
+    "listagg": _combining(_listagg, _listagg_first),
+    "collect": _combining(_collect, _collect_first, retract=_collect_back),
+    "merge_map": _combining(_merge_map, retract=_merge_map_back),
+    "merge_map_with_keytime": _combining(_keytime, in_order=True),
+    "nested_update": _combining(
+        _nested_update, _nested_first, retract=_nested_update_back, check=_check_nested
+    ),
+    "nested_partial_update": _combining(_nested_partial, _nested_partial_first, check=_check_nested),
     "primary-key": Accumulator(lambda _, value, __: value, lambda _, value, __: value),
 }

@@ -6,6 +6,7 @@ that can do all of them but sketches.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from airflow_merge_provider.core.merge_engine.accumulators import (
     ACCUMULATORS,
     EMPTY,
+    Accumulator,
     FoldError,
     comes_before,
     finished,
@@ -102,7 +104,7 @@ class Walk:
     def finish(self) -> dict[str, Any]:
         """Give the values of the columns."""
         rules = [*self._free, *(rule for _, rules in self._groups for rule in rules)]
-        values = {rule.name: finished(self._gathered.get(rule.name, EMPTY), rule) for rule in rules}
+        values = {rule.name: finished(self._combine(rule), rule) for rule in rules}
         for rule in self._ordering:
             clock = self._clocks.get(rule.group or 0)
             order = self._plan.groups[rule.group or 0].order
@@ -167,8 +169,7 @@ class Walk:
             self._clocks[place] = tick
 
     def _aggregate(self, rule: Rule, record: Record, *, is_new: bool) -> None:
-        does = ACCUMULATORS[str(rule.function)]
-        gathered, value = self._gathered.get(rule.name, EMPTY), record.values[rule.name]
+        does, value = ACCUMULATORS[str(rule.function)], record.values[rule.name]
         if record.adds and rule.skips_nulls and _clears(record, rule):
             self._gathered[rule.name] = None
         elif not record.adds:
@@ -176,14 +177,40 @@ class Walk:
                 return
             if does.retract is None:
                 raise FoldError(cannot_retract(rule))
-            self._gathered[rule.name] = does.retract(gathered, value, rule)
+            self._gathered[rule.name] = does.retract(self._combine(rule), value, rule)
         elif rule.function == "count" and record.stored:
             # What was counted before, not one more; late records may have come first.
-            self._gathered[rule.name] = ACCUMULATORS["sum"].add(gathered, value, rule)
-        elif is_new or rule.function in {"collect", "count"}:
-            self._gathered[rule.name] = does.add(gathered, value, rule)
+            self._gathered[rule.name] = ACCUMULATORS["sum"].add(self._combine(rule), value, rule)
         else:
-            self._gathered[rule.name] = does.add(value, gathered, rule)
+            is_last = is_new or rule.function in {"collect", "count"}
+            self._add(does, rule, value, is_last=is_last)
+
+    def _add(self, does: Accumulator, rule: Rule, value: Any, *, is_last: bool) -> None:
+        """Gather a value, after or before the others; those that are combined at once wait until then."""
+        gathered = self._gathered.get(rule.name, EMPTY)
+        if does.combine is None or gathered is EMPTY or gathered is None or (does.in_order and not is_last):
+            gathered = self._combine(rule)
+            self._gathered[rule.name] = (
+                does.add(gathered, value, rule) if is_last else does.add(value, gathered, rule)
+            )
+        elif value is not None:
+            if does.check is not None:
+                does.check(value, rule)
+            waiting = gathered if isinstance(gathered, _Waiting) else _Waiting((gathered,))
+            (waiting.append if is_last else waiting.appendleft)(value)
+            self._gathered[rule.name] = waiting
+
+    def _combine(self, rule: Rule) -> Any:
+        """Return what is gathered, after combining what waits."""
+        gathered = self._gathered.get(rule.name, EMPTY)
+        if not isinstance(gathered, _Waiting):
+            return gathered
+        combine = ACCUMULATORS[str(rule.function)].combine
+        return combine(tuple(gathered), rule) if combine else gathered
+
+
+class _Waiting(deque[Any]):
+    """Values of a column that are combined once their result is needed, oldest first."""
 
 
 def _clears(record: Record, rule: Rule) -> bool:

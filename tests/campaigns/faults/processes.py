@@ -15,10 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from airflow_merge_provider.capabilities import CAPABILITIES
 from airflow_merge_provider.connect_token import add_token
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
 from airflow_merge_provider.jobs.run import entry
+from airflow_merge_provider.jobs.spark.session import get_session
 from tests.campaigns.faults.steps import Fault, StepCounter
 
 # Longer than any run of a few rows takes on a busy machine.
@@ -121,6 +124,13 @@ def import_jobs(remote: str) -> None:
     for name in CAPABILITIES:
         importlib.import_module(f"airflow_merge_provider.jobs.{name}.job")
     importlib.import_module("pyspark.sql.connect.session")
+
+
+def open_session(remote: str) -> SparkSession:
+    """Return a session of a server in this process, with the settings of all runs."""
+    url, token = add_token(remote)
+    os.environ.update(token, SPARK_REMOTE=url)
+    return get_session(_SETTINGS)
 
 
 def fork(run: Callable[[], int], log: Path) -> int:

@@ -16,7 +16,14 @@ from tests.campaigns.faults.launched import LaunchedRun
 from tests.campaigns.faults.processes import RunEnd, RunProcess, call_in_process
 from tests.campaigns.faults.server import ConnectServer
 from tests.campaigns.faults.steps import Fault
-from tests.campaigns.snapshot import count_commits, list_ids, list_record_ids, read_folder
+from tests.campaigns.snapshot import (
+    Content,
+    compare_folders,
+    count_commits,
+    list_ids,
+    list_record_ids,
+    read_folder,
+)
 from tests.campaigns.workloads import REUSED, Workload, build_workload, write_file
 
 # The second run, and the one that races against it.
@@ -32,9 +39,6 @@ class FaultTally:
 
     tried: Counter[str] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
-
-
-Content = dict[str, list[str]]
 
 
 class RefusedError(Exception):
@@ -186,7 +190,7 @@ class FaultTrials:
     def _check(self, folder: Path, *, is_same_run: bool = True) -> None:
         """Compare what is there with the clean run, and what the next run makes of it."""
         found, then = self._find_clean_end((RUN,) if is_same_run else (RUN, OTHER_RUN))
-        compare(found, self._read(folder))
+        compare_folders(found, self._read(folder))
         if is_same_run:
             found = self._count_commits(folder)
             assert found == self._commits, f"{found} commits of the run, not {self._commits}"
@@ -194,7 +198,7 @@ class FaultTrials:
             return
         self._write(folder, 3)
         self._finish(folder, 3)
-        compare(then, self._read(folder))
+        compare_folders(then, self._read(folder))
 
     def _finish(
         self, folder: Path, step: int, run_id: str | None = None, workload: Workload | None = None
@@ -242,12 +246,3 @@ def require_answer(end: RunEnd) -> None:
     if isinstance(failure, JobFailure):
         assert failure.retryable, f"{failure.code}: {failure.message}\n{failure.trace}"
         assert failure.code == "conflict", f"{failure.code}: {failure.message}\n{failure.trace}"
-
-
-def compare(expected: Content, found: Content) -> None:
-    """Make sure that two folders hold the same, and name what is more and what is less."""
-    for name in sorted({*expected, *found}):
-        want, have = Counter(expected.get(name, ["no table"])), Counter(found.get(name, ["no table"]))
-        if want != have:
-            more, less = list((have - want).elements())[:3], list((want - have).elements())[:3]
-            raise AssertionError(f"{name}: more {more}, less {less}")

@@ -1,0 +1,213 @@
+"""What users do to their tables between runs: the result is that of undisturbed runs, or a refusal.
+
+A refusal names a way out and leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from airflow_merge_provider.core.errors import ConflictError, MergeError
+from airflow_merge_provider.jobs.run.entry import failure
+from airflow_merge_provider.jobs.run.progress import Progress
+from airflow_merge_provider.jobs.run.retry import run_attempt
+from tests.campaigns.snapshot import compare_folders, read_folder
+from tests.campaigns.workloads import Workload, build_workload
+
+_STEPS = 4
+_SOURCES = {
+    "merge_source": ("A", "B"), "merge_engine": ("changes",), "merge_load": ("rows",),
+    "joiner": ("customers", "purchases"), "merge_record": (),
+}  # fmt: skip
+# Whose next run brings back rows of the target that somebody has deleted.
+_HEALING = ("merge_source", "joiner")
+
+
+@dataclass
+class UserTally:
+    """What was done, and how sequences ended; ``failed`` are those that ended in neither way."""
+
+    done: Counter[str] = field(default_factory=Counter)
+    ended: Counter[str] = field(default_factory=Counter)
+    failed: list[str] = field(default_factory=list)
+
+
+def try_sequences(spark: SparkSession, capability: str, seed: int, folder: Path, tally: UserTally) -> None:
+    """Run one workload undisturbed and once more with what users do; the same seed does the same."""
+    workload = build_workload(capability, seed)
+    clean = Sequence(spark, workload, folder / "clean")
+    for step in range(1, _STEPS + 1):
+        clean.write(step)
+        clean.run(step)
+    disturbed = Sequence(spark, workload, folder / "disturbed")
+    said: list[str] = []
+    try:
+        is_refused = disturbed.run_disturbed(Random(f"{capability}/{seed}/users"), said)  # noqa: S311 - again
+        tally.ended["refused" if is_refused else "equal"] += 1
+        if not is_refused:
+            compare_folders(clean.read(), disturbed.read())
+    except Exception as error:  # noqa: BLE001 - what is looked for
+        text = failure(error).message if isinstance(error, MergeError) else f"{type(error).__name__}: {error}"
+        tally.failed.append(f"{capability} {seed} {dict(workload.config)}, {said}: {text}")
+    tally.done.update(said)
+    shutil.rmtree(folder)
+
+
+class Sequence:
+    """Runs of a workload below a folder, and what somebody does to its tables."""
+
+    def __init__(self, spark: SparkSession, workload: Workload, folder: Path) -> None:
+        self._spark = spark
+        self._workload = workload
+        self._folder = folder
+        self._runs = 0
+        folder.mkdir(parents=True)
+
+    def write(self, step: int) -> None:
+        """Let the sources get what came with a step."""
+        self._workload.write_sources(self._folder, step)
+
+    def run(self, step: int, run_id: str | None = None) -> Mapping[str, Any]:
+        """Run as a task does, which is tried again where another run was first."""
+        job = importlib.import_module(f"airflow_merge_provider.jobs.{self._workload.capability}.job")
+        request = self._workload.build_request(self._folder, step, run_id)
+        return run_attempt(self._spark, request, Progress(out=str), job.run)
+
+    def read(self) -> dict[str, list[str]]:
+        """Return what all tables and folders hold; columns that are NULL are not told."""
+        found = read_folder(str(self._folder))
+        return {name: [_drop_nulls(row) for row in rows] for name, rows in found.items()}
+
+    def run_disturbed(self, random: Random, said: list[str]) -> bool:
+        """Do something before and after each run; True if a run was refused for it.
+
+        :raises AssertionError: if a refusal has no way out, or has left something.
+        """
+        for step in range(1, _STEPS + 1):
+            self.write(step)
+            actions = self._list_actions(step)
+            before = random.choice(actions) if random.random() < 0.6 else None
+            if before is not None:
+                said.append(before.__name__.strip("_"))
+                before(step)
+            if self._is_refused(step):
+                return True
+            if random.random() < 0.3:
+                said.append("try again")
+                self.run(step)
+        return False
+
+    def _is_refused(self, step: int) -> bool:
+        """Run, and say whether that was refused; whoever reads the refusal knows what to do."""
+        found = self.read()
+        refusal = self._find_refusal(step)
+        if refusal is None:
+            return False
+        assert refusal.problems, f"no way out: {refusal}"
+        assert all(problem.hint for problem in refusal.problems), f"no way out: {refusal}"
+        compare_folders(found, self.read())
+        return True
+
+    def _find_refusal(self, step: int) -> MergeError | None:
+        try:
+            self.run(step)
+        except ConflictError:
+            raise
+        except MergeError as error:
+            return error
+        return None
+
+    def _list_actions(self, step: int) -> list[Callable[[int], None]]:
+        actions: list[Callable[[int], None]] = [self._move_warehouse]
+        if _SOURCES[self._workload.capability]:
+            actions += [self._optimize_sources, self._vacuum_sources, self._remake_source, self._add_column]
+            actions += [self._rename_column]
+        if step > 1 and self._find_target() is not None:
+            actions += [self._optimize_target, self._vacuum_target, self._restore_target]
+            if self._workload.capability in _HEALING:
+                actions += [self._delete_rows]
+        return actions
+
+    def _find_target(self) -> Path | None:
+        name = self._workload.config.get("target")
+        place = self._folder / str(name)
+        return place if name and (place / "_delta_log").is_dir() else None
+
+    def _list_sources(self) -> list[Path]:
+        return [self._folder / name for name in _SOURCES[self._workload.capability]]
+
+    def _move_warehouse(self, step: int) -> None:
+        moved = self._folder.with_name(f"moved-{step}")
+        self._folder.rename(moved)
+        self._folder = moved
+
+    def _optimize_sources(self, _: int) -> None:
+        for place in self._list_sources():
+            self._sql(f"OPTIMIZE delta.`{place}`")
+
+    def _optimize_target(self, _: int) -> None:
+        self._sql(f"OPTIMIZE delta.`{self._find_target()}`")
+
+    def _vacuum_sources(self, _: int) -> None:
+        for place in self._list_sources():
+            self._vacuum(place)
+
+    def _vacuum_target(self, _: int) -> None:
+        for log in self._folder.glob(f"{self._workload.config['target']}*/_delta_log"):
+            self._vacuum(log.parent)
+
+    def _vacuum(self, place: Path) -> None:
+        self._spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+        self._sql(f"VACUUM delta.`{place}` RETAIN 0 HOURS")
+
+    def _restore_target(self, step: int) -> None:
+        """Undo the last run, and run it again."""
+        target = self._find_target()
+        version = DeltaTable(str(target)).version()
+        if version > 0:
+            self._sql(f"RESTORE TABLE delta.`{target}` TO VERSION AS OF {version - 1}")
+
+    def _delete_rows(self, _: int) -> None:
+        self._sql(f"DELETE FROM delta.`{self._find_target()}` WHERE rand(1) < 0.5")
+
+    def _remake_source(self, _: int) -> None:
+        """Drop a source and write its rows into a new table."""
+        place = self._list_sources()[0]
+        rows = self._spark.read.format("delta").load(str(place)).toArrow()
+        shutil.rmtree(place)
+        write_deltalake(str(place), rows)
+
+    def _add_column(self, step: int) -> None:
+        self._sql(f"ALTER TABLE delta.`{self._list_sources()[0]}` ADD COLUMNS (added_{step} STRING)")
+
+    def _rename_column(self, step: int) -> None:
+        """Let a source have a column by another name, and put it right once a run has refused it."""
+        place = self._list_sources()[-1]
+        rows = self._spark.read.format("delta").load(str(place)).toArrow()
+        old = rows.column_names[1]
+        names = [f"{name}_new" if name == old else name for name in rows.column_names]
+        write_deltalake(str(place), rows.rename_columns(names), mode="overwrite", schema_mode="overwrite")
+
+    def _sql(self, statement: str) -> None:
+        self._spark.sql(statement).collect()
+
+
+def _drop_nulls(row: str) -> str:
+    try:
+        values = json.loads(row)
+    except ValueError:
+        return row
+    if not isinstance(values, dict):
+        return row
+    return json.dumps({name: value for name, value in values.items() if value is not None}, sort_keys=True)

@@ -1,0 +1,110 @@
+"""Many changes of one key: combined at once, they give what they give one after the other, in linear time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
+
+from airflow_merge_provider.core.merge_engine.accumulators import ACCUMULATORS, EMPTY
+from airflow_merge_provider.core.merge_engine.checks import plan
+from airflow_merge_provider.core.merge_engine.columns import columns_of
+from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
+from airflow_merge_provider.core.merge_engine.fold import Record, fold
+from airflow_merge_provider.core.merge_engine.plan import Plan, Rule
+
+ROW = StructType([StructField("a", LongType()), StructField("b", LongType())])
+Value = Callable[[int], Any]
+# Function, options, type of the column, and its n-th value.
+CASES: dict[str, tuple[str, dict[str, str], Any, Value]] = {
+    "listagg": ("listagg", {}, StringType(), lambda n: f"v{n}"),
+    "listagg distinct": ("listagg", {"distinct": "true"}, StringType(), lambda n: f"v{n},w{n % 3}"),
+    "collect": ("collect", {}, ArrayType(LongType()), lambda n: [n, None]),
+    "collect distinct": ("collect", {"distinct": "true"}, ArrayType(LongType()), lambda n: [n, n % 3]),
+    "merge_map": ("merge_map", {}, MapType(StringType(), LongType()), lambda n: [(f"k{n}", n)]),
+    "keytime": (
+        "merge_map_with_keytime",
+        {},
+        MapType(StringType(), ROW),
+        lambda n: [(f"k{n}", None if n % 7 == 6 else {"a": n, "b": n % 5})],
+    ),
+    "nested_update": ("nested_update", {"nested-key": "a"}, ArrayType(ROW), lambda n: [{"a": n, "b": n}]),
+    "nested_update of some": (
+        "nested_update",
+        {"nested-key": "a", "count-limit": "4"},
+        ArrayType(ROW),
+        lambda n: [{"a": n, "b": n}, None],
+    ),
+    "nested_update without a key": (
+        "nested_update",
+        {"count-limit": "9"},
+        ArrayType(ROW),
+        lambda n: [{"a": n, "b": n}],
+    ),
+    "nested_partial_update": (
+        "nested_partial_update",
+        {"nested-key": "a"},
+        ArrayType(ROW),
+        lambda n: [{"a": n, "b": None if n % 2 else n}],
+    ),
+}
+
+
+def make_plan(case: str, group: str = "") -> tuple[Plan, Rule]:
+    """Plan for one column, in a sequence group if one is named."""
+    function, options, kind, _ = CASES[case]
+    given = {"fields.v.aggregate-function": function} | {f"fields.v.{k}": v for k, v in options.items()}
+    if group:
+        given |= {f"fields.{group}.sequence-group": "v"}
+    engine = "partial-update" if group else "aggregation"
+    config = MergeEngineConfig.parse(
+        {"source": "s", "target": "t", "primary_key": ["k"], "merge_engine": engine, "options": given}
+    )
+    schema = StructType([StructField("k", LongType()), StructField("v", kind), StructField("s", LongType())])
+    made = plan(config, columns_of(schema.jsonValue()["fields"]), retracts=True)
+    return made, next(rule for rule in made.rules if rule.name == "v")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_many_changes_of_one_key_take_linear_time(case: str) -> None:
+    """A hundred thousand take a second; copying what is gathered for each would take minutes."""
+    made, rule = make_plan(case)
+    value = CASES[case][3]
+    began = time.process_time()
+
+    found = fold(made, [rule], (Record({"k": 1, "v": value(n), "s": n}) for n in range(100_000)))
+
+    assert found.problem is None
+    assert time.process_time() - began < 6
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("group", ["", "s"], ids=["in order", "late"])
+def test_values_that_are_combined_give_what_each_in_turn_gives(case: str, group: str) -> None:
+    """With values that are missing, late or taken back between them."""
+    made, rule = make_plan(case, group)
+    does = ACCUMULATORS[str(rule.function)]
+    for seed in range(300):
+        random = Random(seed)  # noqa: S311 - the same ones again
+        records = []
+        gathered, newest = EMPTY, -1
+        for _ in range(random.randrange(1, 9)):
+            value = None if random.random() < 0.1 else CASES[case][3](random.randrange(7))
+            adds = does.retract is None or random.random() < 0.8
+            sequence = random.randrange(20)
+            records.append(Record({"k": 1, "v": value, "s": sequence}, adds=adds))
+            is_last = not group or sequence >= newest or rule.function == "collect"
+            newest = max(newest, sequence)
+            if not adds:
+                gathered = does.retract(gathered, value, rule)
+            else:
+                gathered = does.add(*((gathered, value) if is_last else (value, gathered)), rule)
+
+        found = fold(made, made.folded, records)
+
+        assert found.problem is None, seed
+        assert found.values["v"] == (None if gathered is EMPTY else gathered), seed
