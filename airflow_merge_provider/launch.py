@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -43,6 +43,10 @@ LOCAL = "local[*]"
 
 _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _GRACE = 10.0
+# Spark's exit code where a thread of it found no memory, and how a process ends that the kernel kills: Spark
+# adds 128 for its Python half.
+_OUT_OF_MEMORY, _KILLED = (52,), (-signal.SIGKILL, 128 + signal.SIGKILL)
+_NO_MEMORY = "java.lang.OutOfMemoryError"
 _NOISE = ("WARNING: Using incubator modules",)
 
 
@@ -144,10 +148,7 @@ class JobProcess:
     def _no_answer(self, last: list[str]) -> str:
         if self._killed:
             return "The Spark process was ended on request"
-        code = self._child.returncode if self._child else None
-        said = next((line for line in reversed(last) if line.strip()), "it said nothing")
-        lines = "\n".join(last)
-        return f"The Spark process ended without an answer (exit code {code}): {said}\n{lines}"
+        return describe_exit(self._child.returncode if self._child else None, last)
 
 
 def serve(
@@ -221,6 +222,20 @@ def jars_for(conf: Mapping[str, str]) -> tuple[str, ...]:
     if any("delta-spark" in each for each in named) or list(spark_home().glob("jars/delta-spark_*.jar")):
         return ()
     return delta_jars()
+
+
+def describe_exit(code: int | None, last: Sequence[str] = ()) -> str:
+    """Say why a Spark process has ended without an answer, given its exit code and its last lines."""
+    lines = "".join(f"\n{line}" for line in last)
+    if code in _OUT_OF_MEMORY or any(_NO_MEMORY in line for line in last):
+        return f"Spark ran out of memory: raise spark.driver.memory (exit code {code}){lines}"
+    if code in _KILLED:
+        return (
+            "The Spark process was killed from outside (signal 9), most often because the machine or the "
+            f"container ran out of memory: give it more, or lower spark.driver.memory so that it fits{lines}"
+        )
+    said = next((line for line in reversed(last) if line.strip()), "it said nothing")
+    return f"The Spark process ended without an answer (exit code {code}): {said}{lines}"
 
 
 def write_private(path: Path, text: str) -> None:

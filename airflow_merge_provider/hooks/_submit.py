@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import time
@@ -17,9 +18,11 @@ from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
 from airflow_merge_provider.core.spark_conf import properties_text
 from airflow_merge_provider.jars import java, spark_home
-from airflow_merge_provider.launch import SCRIPT, submit_conf, write_private
+from airflow_merge_provider.launch import SCRIPT, describe_exit, submit_conf, write_private
 
 _BINARY = "spark-submit"
+# What the stock hook says of it.
+_EXIT_CODE = re.compile(r"Error code is: (-?\d+)")
 
 
 class QuietSubmitHook(SparkSubmitHook):
@@ -92,4 +95,5 @@ class SubmitProcess:
             if self._killed:
                 raise JobError("The Spark process was ended on request") from None
             if not (work / "result.json").is_file():
-                raise JobError(f"The Spark process ended without an answer: {error}") from None
+                code = _EXIT_CODE.search(str(error))
+                raise JobError(describe_exit(int(code[1]) if code else None, [str(error)])) from None

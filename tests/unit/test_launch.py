@@ -109,6 +109,28 @@ def test_an_end_without_an_answer_tells_the_last_lines(submit):
         launch.run_job(probe.request("s", "t"), submit=submit("", 3), on_line=lambda _: None)
 
 
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (52, "Spark ran out of memory: raise spark.driver.memory"),
+        (137, "was killed from outside .signal 9., most often because .* ran out of memory"),
+    ],
+)
+def test_an_end_for_lack_of_memory_names_the_setting(submit, code, message):
+    """Spark's own exit code, and that of a process that the kernel has killed."""
+    with pytest.raises(JobError, match=message) as ended:
+        launch.run_job(probe.request("s", "t"), submit=submit("", code), on_line=lambda _: None)
+
+    assert "spark.driver.memory" in str(ended.value).splitlines()[0]
+
+
+def test_exhausted_memory_in_the_last_lines_is_said():
+    """Whatever the exit code is then."""
+    last = ["java.lang.OutOfMemoryError: Java heap space", "\tat org.apache.spark"]
+
+    assert launch.describe_exit(1, last).startswith("Spark ran out of memory: raise spark.driver.memory")
+
+
 def test_a_missing_java_is_said_first(monkeypatch, tmp_path):
     """The first line names the remedy and nothing has been started."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
