@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from airflow_merge_provider.capabilities import CAPABILITIES
+from tests.campaigns import limits
 from tests.campaigns.configurations import Tally, try_configurations
 from tests.campaigns.faults.processes import open_session
 from tests.campaigns.faults.server import ConnectServer
@@ -89,7 +90,12 @@ def _try_users(minutes: float, first: int) -> int:
     return 1 if tally.failed else 0
 
 
-_CAMPAIGNS = {"inputs": _try_inputs, "faults": _try_faults, "users": _try_users}
+def _try_limits(_: float, __: int) -> int:
+    print("limits:", flush=True)
+    return limits.main([])
+
+
+_CAMPAIGNS = {"inputs": _try_inputs, "faults": _try_faults, "users": _try_users, "limits": _try_limits}
 
 
 if __name__ == "__main__":

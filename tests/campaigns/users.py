@@ -32,6 +32,8 @@ _SOURCES = {
 }  # fmt: skip
 # Whose next run brings back rows of the target that somebody has deleted.
 _HEALING = ("merge_source", "joiner")
+# Whose sources still hold what came with earlier steps.
+_CUMULATIVE = ("merge_source", "merge_engine", "joiner")
 
 
 @dataclass
@@ -59,6 +61,7 @@ def try_sequences(spark: SparkSession, capability: str, seed: int, folder: Path,
             compare_folders(clean.read(), disturbed.read())
     except Exception as error:  # noqa: BLE001 - what is looked for
         text = failure(error).message if isinstance(error, MergeError) else f"{type(error).__name__}: {error}"
+        text = "\n".join(text.splitlines()[:3])
         tally.failed.append(f"{capability} {seed} {dict(workload.config)}, {said}: {text}")
     tally.done.update(said)
     shutil.rmtree(folder)
@@ -71,7 +74,7 @@ class Sequence:
         self._spark = spark
         self._workload = workload
         self._folder = folder
-        self._runs = 0
+        self._last_report: Mapping[str, Any] = {}
         folder.mkdir(parents=True)
 
     def write(self, step: int) -> None:
@@ -82,7 +85,8 @@ class Sequence:
         """Run as a task does, which is tried again where another run was first."""
         job = importlib.import_module(f"airflow_merge_provider.jobs.{self._workload.capability}.job")
         request = self._workload.build_request(self._folder, step, run_id)
-        return run_attempt(self._spark, request, Progress(out=str), job.run)
+        self._last_report = run_attempt(self._spark, request, Progress(out=str), job.run)
+        return self._last_report
 
     def read(self) -> dict[str, list[str]]:
         """Return what all tables and folders hold; columns that are NULL are not told."""
@@ -103,10 +107,23 @@ class Sequence:
                 before(step)
             if self._is_refused(step):
                 return True
-            if random.random() < 0.3:
+            draw = random.random()
+            if draw < 0.3:
                 said.append("try again")
                 self.run(step)
+            elif draw < 0.5 and self._undo_run():
+                said.append("restore and run again")
+                self.run(step, f"again-{step}")
         return False
+
+    def _undo_run(self) -> bool:
+        """Restore the target as it was before the last run; False if that has written nothing."""
+        target = self._last_report.get("target", {})
+        before = target.get("version_before")
+        if self._find_target() is None or before is None or not self._last_report["changed"]:
+            return False
+        self._sql(f"RESTORE TABLE delta.`{self._find_target()}` TO VERSION AS OF {before}")
+        return True
 
     def _is_refused(self, step: int) -> bool:
         """Run, and say whether that was refused; whoever reads the refusal knows what to do."""
@@ -134,7 +151,9 @@ class Sequence:
             actions += [self._optimize_sources, self._vacuum_sources, self._remake_source, self._add_column]
             actions += [self._rename_column]
         if step > 1 and self._find_target() is not None:
-            actions += [self._optimize_target, self._vacuum_target, self._restore_target]
+            actions += [self._optimize_target, self._vacuum_target]
+            if self._workload.capability in _CUMULATIVE:
+                actions += [self._restore_target]
             if self._workload.capability in _HEALING:
                 actions += [self._delete_rows]
         return actions
@@ -171,15 +190,17 @@ class Sequence:
         self._spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
         self._sql(f"VACUUM delta.`{place}` RETAIN 0 HOURS")
 
-    def _restore_target(self, step: int) -> None:
-        """Undo the last run, and run it again."""
+    def _restore_target(self, _: int) -> None:
+        """Undo the last commit, whose changes are still in the sources."""
         target = self._find_target()
         version = DeltaTable(str(target)).version()
         if version > 0:
             self._sql(f"RESTORE TABLE delta.`{target}` TO VERSION AS OF {version - 1}")
 
     def _delete_rows(self, _: int) -> None:
-        self._sql(f"DELETE FROM delta.`{self._find_target()}` WHERE rand(1) < 0.5")
+        target = self._find_target()
+        first = DeltaTable(str(target)).schema().fields[0].name
+        self._sql(f"DELETE FROM delta.`{target}` WHERE hash(`{first}`) % 2 = 0")
 
     def _remake_source(self, _: int) -> None:
         """Drop a source and write its rows into a new table."""

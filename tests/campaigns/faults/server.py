@@ -12,6 +12,8 @@ import threading
 from types import TracebackType
 from typing import Self
 
+from airflow_merge_provider.core.child import die_with_parent
+
 # Few rows: no page is looked at, and Delta must not keep a thousand tables.
 _CONF = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseSerialGC -Xmn512m"
@@ -82,6 +84,7 @@ class ConnectServer:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - nothing but one system call
         )
         assert self._process.stdout is not None
         for line in self._process.stdout:
