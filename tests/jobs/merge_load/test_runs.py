@@ -343,7 +343,9 @@ def test_tables_may_be_wide(memory_loads: MakeLoads) -> None:
         ("scd2", {"boundary_timestamp": "{at}"}),
     ],
 )
-def test_a_column_that_the_source_has_no_more_is_an_error(loads: MakeLoads, strategy, settings) -> None:
+def test_a_column_that_the_source_has_no_more_is_an_error(
+    memory_loads: MakeLoads, strategy: str, settings: dict[str, Any]
+) -> None:
     """Nothing is written; all are named, with what they may be called now. NULL is taken if asked for."""
     days = iter(("2024-01-01", "2024-01-02", "2024-01-03"))
 
@@ -351,7 +353,7 @@ def test_a_column_that_the_source_has_no_more_is_an_error(loads: MakeLoads, stra
         at = {name: next(days) for name in settings if name == "boundary_timestamp"}
         return made.load(rows, **{**at, **more})
 
-    made = loads(strategy, **{k: v for k, v in settings.items() if k != "boundary_timestamp"})
+    made = memory_loads(strategy, **{k: v for k, v in settings.items() if k != "boundary_timestamp"})
     load([{"id": 1, "amount": 5, "note": "x"}])
 
     with pytest.raises(DataError) as refused:

@@ -32,7 +32,7 @@ class Lake:
     """A warehouse with some tables, and jobs over them."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark, self.folder = spark, folder
+        self.spark, self.folder, self.target = spark, folder, "target"
         tables = {
             "rows": ROWS,
             "less": ROWS.drop_columns(["amount"]),
@@ -48,7 +48,7 @@ class Lake:
         asked = {name: config.pop(name) for name in ("max_change_ratio",) if name in config}
         request = JobRequest(
             job=job,  # type: ignore[arg-type]
-            config={"target": "target", **config},
+            config={"target": self.target, **config},
             run=RunToken(dag_id="d", run_id=f"{config}", task_id="t"),
             warehouse=str(self.folder),
             started_at=1,
@@ -145,14 +145,20 @@ def read_page() -> dict[str, str]:
     return {mistake: line.strip() for mistake, line in rows if mistake not in {"mistake", "---"}}
 
 
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Give one warehouse for all mistakes; each has a target of its own."""
+    return Lake(lean_session(spark), tmp_path_factory.mktemp("lake"))
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_prints_what_the_page_says(mistake, spark, tmp_path, capsys):
+def test_a_mistake_prints_what_the_page_says(mistake, lake, capsys):
     """Errors write nothing; a warning is the first of its report."""
-    lake = Lake(lean_session(spark), tmp_path)
+    lake.target = f"target_{list(MISTAKES).index(mistake)}"
 
     line = _find_first_line(MISTAKES[mistake], lake, capsys)
 
-    assert line.replace(str(tmp_path), "/lake") == read_page().get(mistake)
+    assert line.replace(str(lake.folder), "/lake") == read_page().get(mistake)
 
 
 def _find_first_line(make: Callable[[Lake], Any], lake: Lake, capsys: Any) -> str:
