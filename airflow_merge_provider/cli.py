@@ -137,7 +137,7 @@ def _schema(options: argparse.Namespace) -> int:
 
 
 def _connect_server(options: argparse.Namespace) -> int:
-    def ready(url: str, token_file: Path) -> None:
+    def print_address(url: str, token_file: Path) -> None:
         print(f"Spark Connect server: {url} (end it with Ctrl-C)", flush=True)
         print(f"other clients need {TOKEN_VARIABLE}=$(cat {shlex.quote(str(token_file))})", flush=True)
 
@@ -147,7 +147,7 @@ def _connect_server(options: argparse.Namespace) -> int:
         master=options.master,
         conf=_settings(options.conf),
         token_file=options.token_file,
-        on_ready=ready,
+        on_ready=print_address,
         on_line=lambda line: print(line, file=sys.stderr, flush=True),
     )
 

@@ -10,6 +10,7 @@ import logging
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -51,10 +52,14 @@ def _try_inputs(minutes: float, first: int) -> int:
     print(f"inputs, seeds {first} to {seed - 1}:")
     for name in (*CAPABILITIES, NAME):
         print(f"  {name}: {tally.accepted[name]} accepted, {tally.refused[name]} refused")
-    print(f"  {len(tally.failed)} failed")
-    for line in tally.failed[:20]:
+    return _print_failed(tally.failed)
+
+
+def _print_failed(failed: Sequence[str]) -> int:
+    print(f"  {len(failed)} failed")
+    for line in failed[:20]:
         print(f"    {line[:2000]}")
-    return 1 if tally.failed else 0
+    return 1 if failed else 0
 
 
 def _try_faults(minutes: float, first: int) -> int:
@@ -84,10 +89,7 @@ def _try_users(minutes: float, first: int) -> int:
     print(f"users, seeds {first} to {seed - 1}: {dict(tally.ended)}")
     for name, count in sorted(tally.done.items()):
         print(f"  {name}: {count}")
-    print(f"  {len(tally.failed)} failed")
-    for line in tally.failed[:20]:
-        print(f"    {line[:2000]}")
-    return 1 if tally.failed else 0
+    return _print_failed(tally.failed)
 
 
 def _try_limits(_: float, __: int) -> int:

@@ -356,7 +356,7 @@ def _nested_partial(values: Sequence[list[Any]], rule: Rule) -> list[Any]:
     return list(known.values())
 
 
-def _combining(
+def _build_combined(
     combine: Callable[[Sequence[Any], Rule], Any],
     first: Callable[[Any, Rule], Any] | None = None,
     **more: Any,
@@ -377,13 +377,13 @@ ACCUMULATORS: Mapping[str, Accumulator] = {
     "last_non_null_value": Accumulator(_last_non_null, _last_non_null_back),
     "first_value": Accumulator(lambda a, value, _: value if a is EMPTY else a),
     "first_non_null_value": Accumulator(lambda a, value, _: value if a is EMPTY or a is None else a),
-    "listagg": _combining(_listagg, _listagg_first),
-    "collect": _combining(_collect, _collect_first, retract=_collect_back),
-    "merge_map": _combining(_merge_map, retract=_merge_map_back),
-    "merge_map_with_keytime": _combining(_keytime, in_order=True),
-    "nested_update": _combining(
+    "listagg": _build_combined(_listagg, _listagg_first),
+    "collect": _build_combined(_collect, _collect_first, retract=_collect_back),
+    "merge_map": _build_combined(_merge_map, retract=_merge_map_back),
+    "merge_map_with_keytime": _build_combined(_keytime, in_order=True),
+    "nested_update": _build_combined(
         _nested_update, _nested_first, retract=_nested_update_back, check=_check_nested
     ),
-    "nested_partial_update": _combining(_nested_partial, _nested_partial_first, check=_check_nested),
+    "nested_partial_update": _build_combined(_nested_partial, _nested_partial_first, check=_check_nested),
     "primary-key": Accumulator(lambda _, value, __: value, lambda _, value, __: value),
 }

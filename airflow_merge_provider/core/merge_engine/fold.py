@@ -104,7 +104,7 @@ class Walk:
     def finish(self) -> dict[str, Any]:
         """Give the values of the columns."""
         rules = [*self._free, *(rule for _, rules in self._groups for rule in rules)]
-        values = {rule.name: finished(self._combine(rule), rule) for rule in rules}
+        values = {rule.name: finished(self._combine_waiting(rule), rule) for rule in rules}
         for rule in self._ordering:
             clock = self._clocks.get(rule.group or 0)
             order = self._plan.groups[rule.group or 0].order
@@ -177,19 +177,19 @@ class Walk:
                 return
             if does.retract is None:
                 raise FoldError(cannot_retract(rule))
-            self._gathered[rule.name] = does.retract(self._combine(rule), value, rule)
+            self._gathered[rule.name] = does.retract(self._combine_waiting(rule), value, rule)
         elif rule.function == "count" and record.stored:
             # What was counted before, not one more; late records may have come first.
-            self._gathered[rule.name] = ACCUMULATORS["sum"].add(self._combine(rule), value, rule)
+            self._gathered[rule.name] = ACCUMULATORS["sum"].add(self._combine_waiting(rule), value, rule)
         else:
             is_last = is_new or rule.function in {"collect", "count"}
-            self._add(does, rule, value, is_last=is_last)
+            self._add_value(does, rule, value, is_last=is_last)
 
-    def _add(self, does: Accumulator, rule: Rule, value: Any, *, is_last: bool) -> None:
+    def _add_value(self, does: Accumulator, rule: Rule, value: Any, *, is_last: bool) -> None:
         """Gather a value, after or before the others; those that are combined at once wait until then."""
         gathered = self._gathered.get(rule.name, EMPTY)
         if does.combine is None or gathered is EMPTY or gathered is None or (does.in_order and not is_last):
-            gathered = self._combine(rule)
+            gathered = self._combine_waiting(rule)
             self._gathered[rule.name] = (
                 does.add(gathered, value, rule) if is_last else does.add(value, gathered, rule)
             )
@@ -200,7 +200,7 @@ class Walk:
             (waiting.append if is_last else waiting.appendleft)(value)
             self._gathered[rule.name] = waiting
 
-    def _combine(self, rule: Rule) -> Any:
+    def _combine_waiting(self, rule: Rule) -> Any:
         """Return what is gathered, after combining what waits."""
         gathered = self._gathered.get(rule.name, EMPTY)
         if not isinstance(gathered, _Waiting):

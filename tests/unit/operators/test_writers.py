@@ -18,9 +18,13 @@ def load(name: str, target: str = "t", **more: object) -> UpsertOperator:
     return UpsertOperator(task_id=name, source="s", target=target, primary_key="id", **more)
 
 
-def finish(dag: DAG) -> None:
-    """Do what Airflow does with a DAG that it has read."""
-    dag.resolve_template_files()
+def finish(dag: DAG) -> list[str]:
+    """Do what Airflow does with a DAG that it has read; return what was refused."""
+    try:
+        dag.resolve_template_files()
+    except ConfigError as error:
+        return [str(error)]
+    return []
 
 
 def test_unordered_writers_of_one_target_are_refused():
@@ -31,10 +35,7 @@ def test_unordered_writers_of_one_target_are_refused():
             task_id="b", inputs={"x": "x", "y": "y"}, join_keys="x.i = y.i", target="file:///lake/../lake/t/"
         )
 
-    with pytest.raises(ConfigError) as refused:
-        finish(dag)
-
-    message = str(refused.value)
+    (message,) = finish(dag)
     assert message.startswith("task 'b': target: task 'a' writes /lake/t, too")
     assert "order them: a >> b, or say allow_concurrent_writes=True" in message
 
@@ -46,7 +47,7 @@ def test_writers_in_order_are_right():
         a >> b >> c >> Scd2CheckOperator(task_id="check", target="t")
         Scd2CheckOperator(task_id="unordered", target="t")
 
-    finish(dag)
+    assert finish(dag) == []
 
 
 @pytest.mark.parametrize("says", ["a", "b"])
@@ -56,7 +57,7 @@ def test_writers_that_say_so_are_right(says):
         for name in "ab":
             load(name, allow_concurrent_writes=name == says)
 
-    finish(dag)
+    assert finish(dag) == []
 
 
 def test_what_is_not_known_yet_is_not_refused():
@@ -71,8 +72,8 @@ def test_what_is_not_known_yet_is_not_refused():
     with DAG("d2", schedule=None) as other:
         load("d")
 
-    finish(dag)
-    finish(other)
+    assert finish(dag) == []
+    assert finish(other) == []
 
 
 def test_the_import_of_a_file_says_it(tmp_path: Path):

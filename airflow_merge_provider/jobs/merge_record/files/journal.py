@@ -53,7 +53,7 @@ class Journal:
         if self.state()[0].generation != before.generation:
             raise ConflictError(f"another run has changed the state in {self.location}: run it again")
         name = state_file(after.generation)
-        created = self._create(name, {"state": after.as_json(), "told": told})
+        created = self._create_file(name, {"state": after.as_json(), "told": told})
         if not created or self._find_state_file() != name:
             # The state of a run that hung before it wrote is not the last one: nobody reads it.
             raise ConflictError(f"other runs have gone on in {self.location}: run it again")
@@ -70,7 +70,7 @@ class Journal:
         """
         self.lease.check()
         name = plan_file(made.state.generation)
-        if not self._create(name, {**beside, "plan": made.as_json()}):
+        if not self._create_file(name, {**beside, "plan": made.as_json()}):
             raise ConflictError(f"another run has planned in {self.location}: run it again")
         # A run that hung here for so long that the number was used and given back must not use it again.
         if self.state()[0].generation >= made.state.generation:
@@ -93,7 +93,7 @@ class Journal:
         :raises ConflictError: when another run has withdrawn the merge.
         """
         self.lease.check()
-        if self._create(_manifest_name(merge_id), manifest):
+        if self._create_file(_manifest_name(merge_id), manifest):
             return
         if (self.manifest(merge_id) or {}).get(WITHDRAWN):
             raise ConflictError(f"another run has withdrawn a merge in {self.location}: run it again")
@@ -105,7 +105,7 @@ class Journal:
         """
         self.lease.check()
         nothing = {"merge_id": merge_id, WITHDRAWN: True, "uri": None, "records": 0, "sources": []}
-        if not self._create(_manifest_name(merge_id), nothing):
+        if not self._create_file(_manifest_name(merge_id), nothing):
             found = self.manifest(merge_id) or {}
             if not found.get(WITHDRAWN):
                 raise ConflictError(f"another run has published a merge in {self.location}: run it again")
@@ -119,7 +119,7 @@ class Journal:
     def _find_state_file(self) -> str | None:
         return find_state_file(self._storage.list_prefixed(STATE_PREFIX))
 
-    def _create(self, name: str, content: Mapping[str, Any]) -> bool:
+    def _create_file(self, name: str, content: Mapping[str, Any]) -> bool:
         return self._storage.create(name, to_json({**content, LOCATION: self.location}))
 
     def _json(self, name: str) -> dict[str, Any] | None:

@@ -22,10 +22,10 @@ class NewFile:
 
     def __enter__(self) -> Self:
         try:
-            self.file = self._open()
+            self.file = self._open_file()
         except FileNotFoundError:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self.file = self._open()
+            self.file = self._open_file()
         return self
 
     def __exit__(
@@ -39,7 +39,7 @@ class NewFile:
         """Give the file its name; False if another file has it."""
         self.file.flush()
         try:
-            self._link(self._path)
+            self._link_file(self._path)
         except FileExistsError:
             return False
         return True
@@ -51,11 +51,11 @@ class NewFile:
         self.file.flush()
         part = self._part or self._name_part()
         if self._part is None:
-            self._link(part)
+            self._link_file(part)
             self._part = part
         part.replace(self._path)
 
-    def _open(self) -> BinaryIO:
+    def _open_file(self) -> BinaryIO:
         if _UNNAMED:
             with contextlib.suppress(OSError):
                 return os.fdopen(os.open(self._path.parent, os.O_WRONLY | _UNNAMED, 0o666), "wb")
@@ -64,7 +64,7 @@ class NewFile:
         self._part = part
         return file
 
-    def _link(self, path: Path) -> None:
+    def _link_file(self, path: Path) -> None:
         if self._part is not None:
             os.link(self._part, path)
             return
