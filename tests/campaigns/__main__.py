@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 
 from airflow_merge_provider.capabilities import CAPABILITIES
 from tests.campaigns import limits
 from tests.campaigns.configurations import Tally, try_configurations
 from tests.campaigns.faults.processes import open_session
 from tests.campaigns.faults.server import ConnectServer
+from tests.campaigns.files import KINDS, FileTally, try_files
 from tests.campaigns.pipe_files import NAME, try_pipe_files
 from tests.campaigns.users import UserTally, try_sequences
 
@@ -77,6 +79,24 @@ def _try_faults(minutes: float, first: int) -> int:
     return subprocess.run(command, check=False).returncode
 
 
+def _try_files(minutes: float, first: int) -> int:
+    end, seed, tally = time.monotonic() + 60 * minutes, first, FileTally()
+    folder = Path(mkdtemp(prefix="files-"))
+    with ConnectServer() as server:
+        spark = open_session(server.get_url())
+        while time.monotonic() < end:
+            for kind in KINDS:
+                try_files(spark, kind, seed, folder / f"{kind}-{seed}", tally)
+            seed += 1
+        spark.stop()
+    print(f"files, seeds {first} to {seed - 1}:")
+    for kind in KINDS:
+        print(f"  {kind}: {tally.merged[kind]} merged, {tally.refused[kind]} refused")
+    if not tally.failed:
+        shutil.rmtree(folder)
+    return _print_failed(tally.failed)
+
+
 def _try_users(minutes: float, first: int) -> int:
     end, seed, tally = time.monotonic() + 60 * minutes, first, UserTally()
     with ConnectServer() as server, TemporaryDirectory() as folder:
@@ -97,7 +117,13 @@ def _try_limits(_: float, __: int) -> int:
     return limits.main([])
 
 
-_CAMPAIGNS = {"inputs": _try_inputs, "faults": _try_faults, "users": _try_users, "limits": _try_limits}
+_CAMPAIGNS = {
+    "inputs": _try_inputs,
+    "files": _try_files,
+    "faults": _try_faults,
+    "users": _try_users,
+    "limits": _try_limits,
+}
 
 
 if __name__ == "__main__":

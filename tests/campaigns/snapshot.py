@@ -61,12 +61,16 @@ def count_commits(table: Path, run_id: str) -> int:
     return count
 
 
+def is_staged(path: Path) -> bool:
+    """Say whether a file is one that a run has not published yet, or that the next run removes."""
+    return any(name.startswith("_staging-") for name in path.parts)
+
+
 def list_record_ids(root: Path, *folders: str) -> Counter[str]:
     """Return how often each record of a landing folder is there, merged or failed, or in these folders."""
-    files = (path for name in folders or ("merged", "failure") for path in (root / name).rglob("*.json"))
-    return Counter(
-        each for path in files if SIDECAR not in path.name for each in list_ids(path.read_text("utf-8"))
-    )
+    found = (path for name in folders or ("merged", "failure") for path in (root / name).rglob("*.json"))
+    files = (path for path in found if SIDECAR not in path.name and not is_staged(path))
+    return Counter(each for path in files for each in list_ids(path.read_text("utf-8")))
 
 
 def list_ids(content: str) -> list[str]:
@@ -97,7 +101,7 @@ def _read_landing(root: Path) -> dict[str, list[str]]:
     """Return the content of every file, by folder; outputs and manifests have to name each other."""
     found = {}
     for name in ("in", "merged", "failure", "original"):
-        files = [path for path in (root / name).rglob("*") if path.is_file()]
+        files = [path for path in (root / name).rglob("*") if path.is_file() and not is_staged(path)]
         found[name] = sorted(path.read_text() for path in files if not path.name.endswith(SIDECAR))
         found[f"{name} (sidecars)"] = [str(sum(path.name.endswith(SIDECAR) for path in files))]
     outputs = Counter(
@@ -107,6 +111,5 @@ def _read_landing(root: Path) -> dict[str, list[str]]:
     committed = Counter(Path(each["uri"]).name for each in manifests if each.get("uri"))
     found["outputs without a manifest"] = sorted(outputs - committed)
     found["manifests without an output"] = sorted(committed - outputs)
-    found["staging"] = sorted(path.name for path in root.rglob("_staging-*"))
     found["claimed"] = sorted(path.name for path in root.rglob(".claimed-*"))
     return found

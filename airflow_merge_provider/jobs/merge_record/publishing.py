@@ -54,9 +54,11 @@ class Publisher:
         """
         if not made.merges:
             return Published({})
-        prefix = f"_staging-{made.merges[0].id}"
-        staging = f"{prefix}-{self.journal.lease.id[:_MARK_LENGTH]}"
-        for left in self.places.merged.list_prefixed(prefix) if is_resumed else ():
+        prefix = f"_staging-{self.journal.key}-"
+        staging = f"{prefix}{self.journal.lease.id[:_MARK_LENGTH]}"
+        # Whatever plan they are of: where Spark is a server, a job goes on when its driver has been killed,
+        # and may write again what a retry has removed.
+        for left in self.places.merged.list_prefixed(prefix):
             self.places.merged.delete(left)
         manifests, undecided = self._find_decided(made) if is_resumed else ({}, list(made.merges))
         changed: list[str] = []

@@ -17,7 +17,7 @@ import pytest
 from airflow_merge_provider.core.errors import ConflictError, DataError
 from airflow_merge_provider.jobs.merge_record.files.lease import identify_process
 from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage, Storage
-from tests.jobs.merge_record.landing import Landing
+from tests.jobs.merge_record.landing import Landing, PlainEngine
 
 
 class Killed(BaseException):
@@ -305,3 +305,37 @@ def test_a_folder_that_was_moved_is_carried_on(action, tmp_path):
         if not is_dead:
             break
     assert change > 10
+
+
+class DyingEngine(PlainEngine):
+    """An engine whose first driver is killed when its files are to be written, and whose job goes on."""
+
+    def __init__(self) -> None:
+        self.staging: Storage | None = None
+
+    def stage(self, source: Storage, merges: Any, schemas: Any, config: Any, staging: Storage) -> Any:
+        if self.staging is None:
+            self.staging = staging
+            raise Killed
+        return super().stage(source, merges, schemas, config, staging)
+
+
+def test_what_a_job_writes_after_its_driver_was_killed_is_removed(tmp_path):
+    """It comes when the retry has cleaned up; what runs of another journal write stays."""
+    engine = DyingEngine()
+    made = Landing(tmp_path, engine=engine, min_records=1)
+    made.records("a.json", {"id": "a"})
+    with pytest.raises(Killed):
+        made.run(run_id="r")
+    made.run(run_id="r")
+    assert engine.staging is not None
+    engine.staging.write("write-0/late", b"x")
+    other = tmp_path / "merged" / "_staging-0-0" / "late"
+    other.parent.mkdir()
+    other.touch()
+
+    made.records("b.json", {"id": "b"})
+    made.run()
+
+    assert list((tmp_path / "merged").glob("_staging-*")) == [other.parent]
+    assert made.ids() == [["a"], ["b"]]

@@ -103,6 +103,24 @@ def test_lines_that_no_parser_takes(content, reader, lean, tmp_path):
     assert made.ids() == [[7]]
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b'[{"id": 1, "v": "\xd8"}]', id="in a value"),
+        pytest.param(b'[{"\xff\xfed": 1}]', id="in a name"),
+    ],
+)
+def test_arrays_that_are_no_text(content, lean, tmp_path):
+    """What one parser takes and another does not."""
+    made = Landing(tmp_path, lean, reader={"format": "json-array"}, writer={"format": "json"})
+    made.put("bad.json", content)
+    made.put("good.json", '[{"id": 7}]')
+
+    merge_beside(made)
+
+    assert made.ids() == [[7]]
+
+
 @pytest.mark.parametrize("kind", ["json", "json-array"])
 @pytest.mark.parametrize("name", ["__merge_slot", "__merge_seq", "__merge_bad", "_metadata", "__MERGE_FILE"])
 def test_fields_called_like_columns_of_our_own(name, kind, lean, tmp_path):

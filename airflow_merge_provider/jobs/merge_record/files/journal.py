@@ -5,7 +5,9 @@ Source: merge_record spec §11.4 and §11.5.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -24,6 +26,7 @@ from airflow_merge_provider.jobs.merge_record.files.lease import Lease
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 
 WITHDRAWN = "withdrawn"
+_KEY_LENGTH = 8
 
 
 class Journal:
@@ -37,6 +40,11 @@ class Journal:
     def location(self) -> str:
         """Where the journal is."""
         return self._storage.location
+
+    @property
+    def key(self) -> str:
+        """What tells this journal from others that share a folder with it."""
+        return hashlib.sha256(os.fsencode(self.location)).hexdigest()[:_KEY_LENGTH]
 
     def state(self) -> tuple[State, dict[str, Any]]:
         """Give the state, and what the run that wrote it told."""

@@ -184,7 +184,9 @@ class JsonArrays:
         return formats.read_texts(spark, places, whole=True).where(F.trim("value") != "")
 
     def seen(self, raw: DataFrame) -> DataFrame:
-        whole = raw.select(FILE, F.try_parse_json("value").alias("record"))
+        # A text with bytes that are none is taken here, and refused where it is read to be written.
+        text = F.when(F.is_valid_utf8("value"), F.col("value"))
+        whole = raw.select(FILE, F.try_parse_json(text).alias("record"))
         # A file may also hold a single object.
         members = F.coalesce(F.try_variant_get("record", "$", "array<variant>"), F.array("record"))
         records = whole.select(FILE, F.explode(members).alias("record"))
