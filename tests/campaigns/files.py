@@ -49,21 +49,6 @@ _SIDECARS = (
     b'{"k": ' + b"[" * 100_000, b'{"k": "1", "k": "2"}', b'{"\xc3\xa9": "1"}', b'{"segment.index": "x"}',
     b'{"filename": "../../x"}',
 )  # fmt: skip
-_SCHEMA = json.dumps({"type": "record", "name": "r", "fields": _AVRO_FIELDS})
-_SCRAPS = (
-    b"{", b"}", b"[", b"]", b'"', b"'", b",", b"\\", b"\n", b"\r", b"\r\n", b"\t", b"\x00", b"\xff\xfe",
-    b"\xef\xbb\xbf", b"\xed\xa0\x80", "\u2028é😀".encode(), b"1e999", b"-0", b"9" * 400, b"NaN", b"null",
-    b"{}" * 3, b"[" * 3000, b'{"a":' * 3000, b'"__merge_slot":1,', b'"_metadata":{},', b"<r>",
-    b"<!DOCTYPE r [<!ENTITY e 'e'>]>&e;", b"x" * 200_000,
-)  # fmt: skip
-_NAMES = (
-    "a b", "ä", "😀", "a%20b", "a'b", "a[1]", "a*", "a{b,c}", "a\\b", "a\nb", "a:b", "a=b", "a#b?c", "sub/a",
-    "-a", "a" * 200, "k=1/a", "a\u202eb", "\udcff", "a.gz", "a.bz2", "a.zst", "a.snappy",
-)  # fmt: skip
-_SIDECARS = (
-    b"", b"{", b"[]", b"null", b'{"k": 1}', b'{"k": null}', b'{"k": "\\ud800"}', b"\xff\xfe", b'{"k": ' + b"[" * 100_000,
-    b'{"k": "1", "k": "2"}', b'{"\xc3\xa9": "1"}', b'{"segment.index": "x"}', b'{"filename": "../../x"}',
-)  # fmt: skip
 _SCHEMA = "id STRING, n LONG"
 
 
