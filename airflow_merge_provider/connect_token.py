@@ -77,15 +77,23 @@ def add_token(url: str) -> tuple[str, dict[str, str]]:
     """Return the address of a server as a client needs it, and what its environment has to hold.
 
     The token is that of the address, of a server of this user on this machine, or of the environment.
+
+    :raises SetupError: if there is a file for the token that cannot be read, or that other users may read.
     """
     where = urlsplit(url)
     if not is_loopback(where.hostname) or "use_ssl=true" in where.path.lower():
         return url, {}
     port = where.port or CONNECT_PORT
     local, file = urlunsplit(where._replace(netloc=f"{LOCALHOST}:{port}")), get_token_file(port)
-    if ";token=" in where.path or not file.is_file():
+    if ";token=" in where.path:
         return local, {}
-    return local, {TOKEN_VARIABLE: read_token(file)}
+    try:
+        return local, {TOKEN_VARIABLE: read_token(file)}
+    except FileNotFoundError:
+        # There is no server of this user, or it has just ended.
+        return local, {}
+    except OSError as error:
+        raise SetupError(f"The token file {file} cannot be read: {error}") from None
 
 
 def _write_token(file: Path) -> None:

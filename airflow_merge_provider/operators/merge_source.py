@@ -58,6 +58,7 @@ class MergeSourceOperator(SparkJobOperator):
     :param deleted_column: the column that says that an entity is deleted.
     :param sequence_column: the column that grows with every version of an entity.
     :param entity_column: the VARIANT or JSON column that holds whole entities, if there is one.
+    :param schema_evolution: ``add``: a column that a dataset has no more is an error; or ``allow_missing``.
     """
 
     job = "merge_source"
@@ -93,6 +94,7 @@ class MergeSourceOperator(SparkJobOperator):
         "deleted_column",
         "sequence_column",
         "entity_column",
+        "schema_evolution",
     )
     template_fields: Sequence[str] = (*config_fields, *SparkJobOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
@@ -133,6 +135,7 @@ class MergeSourceOperator(SparkJobOperator):
         deleted_column: str = "_deleted",
         sequence_column: str = "_updated",
         entity_column: str | None = None,
+        schema_evolution: str = "add",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -153,6 +156,7 @@ class MergeSourceOperator(SparkJobOperator):
         self.change_detection = change_detection
         self.id_column, self.deleted_column = id_column, deleted_column
         self.sequence_column, self.entity_column = sequence_column, entity_column
+        self.schema_evolution = schema_evolution
         self._declare(target, [*_refs(datasets), *filter(None, [overrides])])
 
     @classmethod

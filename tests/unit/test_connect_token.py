@@ -107,3 +107,11 @@ def test_a_token_that_is_given_stays():
     with offer_token(15002):
         assert add_token("sc://localhost:15002/;token=given") == ("sc://localhost:15002/;token=given", {})
     assert add_token("sc://localhost:15002") == ("sc://localhost:15002", {})
+
+
+def test_a_file_that_cannot_be_read_is_said():
+    """Such as a folder in its place."""
+    get_token_file(15002).mkdir(parents=True, mode=0o700)
+
+    with pytest.raises(SetupError, match=r"The token file .*15002\.token cannot be read"):
+        add_token("sc://localhost:15002")

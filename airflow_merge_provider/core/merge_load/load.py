@@ -95,6 +95,8 @@ def _condition(value: Any) -> str | None:
     return None if value is None else condition(value)
 
 
+# What checks an argument that names columns.
+_NAMING = (_columns, _column, _dedup_sort)
 Columns = Annotated[tuple[str, ...] | None, BeforeValidator(_columns)]
 Column = Annotated[str | None, BeforeValidator(_column)]
 Condition = Annotated[str | None, BeforeValidator(_condition)]
@@ -143,6 +145,18 @@ class LoadConfig(Config):
         """What happens where the source has other columns than the target."""
         word, *more = self.schema_evolution.split(", ")
         return SchemaEvolution(word, ALLOW_MISSING in more)
+
+    def find_argument(self, column: str) -> str:
+        """Return the argument that names a column; the column itself if none does.
+
+        Not every argument with that text does: a source may be called like a column.
+        """
+        for argument, field in type(self).model_fields.items():
+            value = getattr(self, argument)
+            is_named = value == column or (isinstance(value, tuple | dict) and column in value)
+            if is_named and any(getattr(each, "func", None) in _NAMING for each in field.metadata):
+                return argument
+        return column
 
     @property
     def absence_deletes(self) -> bool:

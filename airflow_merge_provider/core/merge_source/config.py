@@ -169,7 +169,6 @@ class MergeSourceConfig(Config):
     is_since_comparable: Fixed = True
     is_chronological: Fixed = True
     comment: Any = None
-
     target: str | None = Field(None, description="The dataset that the run writes.")
     equality_sets_mode: Annotated[Literal["neighbours", "all_pairs"], BeforeValidator(_sets_mode)] = Field(
         "neighbours",
@@ -192,7 +191,9 @@ class MergeSourceConfig(Config):
     entity_column: Name | None = Field(
         None, description="The VARIANT or JSON column that holds the whole entity, if there is one."
     )
-
+    schema_evolution: Literal["add", "allow_missing"] = Field(
+        "add", description="Columns that a dataset has no more: an error, or none with allow_missing."
+    )
     max_key_fanout: Annotated[int | dict[str, int] | None, BeforeValidator(_max_key_fanout)] = Field(
         None,
         description="Most entities that one value of a rule may link, for all rules or by the rule's text.",
@@ -201,7 +202,6 @@ class MergeSourceConfig(Config):
         "fail",
         description="Whether a value above max_key_fanout stops the run or links nothing and is listed.",
     )
-
     stable_id: bool = Field(
         default=False, description="Whether outputs have an id, $stable_id, that joins and splits survive."
     )

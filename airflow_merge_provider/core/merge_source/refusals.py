@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
+from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, did_you_mean
 from airflow_merge_provider.core.merge_source.explanation import readable
 
 Named = tuple[str, str]
@@ -96,6 +96,25 @@ def empty_source() -> DataError:
     message = "no dataset has an entity, and everything written before would be deleted"
     hint = "load the datasets first, or set if_source_empty to 'accept'"
     return DataError.of([Problem("if_source_empty", _REFUSED, message, hint)])
+
+
+def missing_columns(
+    before: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]
+) -> DataError | None:
+    """Refuse datasets without columns that the run before has merged; None when all are there.
+
+    :param before: the columns of each dataset in the run before.
+    :param now: those of this run; a dataset that is not there, or was not, is left out.
+    """
+    way_out = "bring it back, or do without it with schema_evolution='allow_missing'"
+    problems = []
+    for dataset, names in now.items():
+        known = before.get(dataset, ())
+        for name in sorted(set(known) - set(names)):
+            hint = "; ".join(filter(None, (did_you_mean(name, set(names) - set(known)), way_out)))
+            message = f"dataset {dataset!r} has no column {name!r} any more, which the run before has merged"
+            problems.append(Problem("datasets", "column", message, hint))
+    return DataError.of(problems) if problems else None
 
 
 def moved_dataset(before: Sequence[str], now: Sequence[str]) -> ConfigError | None:

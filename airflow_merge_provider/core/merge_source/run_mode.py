@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_merge_provider.core.errors import DataError, Problem
@@ -21,6 +21,10 @@ from airflow_merge_provider.core.run_mode import (
 )
 from airflow_merge_provider.core.source_offset import SourceOffset, is_same_reads
 
+# The columns of each dataset, in the state of a run.
+COLUMNS = "columns"
+# The columns of each dataset, in the state of a run.
+COLUMNS = "columns"
 OVERRIDES_HASH = "overrides_hash"
 # States of earlier releases.
 _FORMER_OVERRIDES_HASH = "decided"
@@ -69,6 +73,21 @@ def choose_run_mode(
     if reason := next((why for what, why in _OPEN_CLUSTERS.items() if before.get(what)), None):
         return "full", reason
     return "incremental", describe_changed_sources(before, sources)
+
+
+def check_columns(
+    config: MergeSourceConfig, before: Mapping[str, Any], columns: Mapping[str, Sequence[str]]
+) -> None:
+    """Make sure that datasets still have what the run before has merged, unless they may lack it.
+
+    :param columns: the columns of every dataset that is there.
+    :raises DataError: with every column that is not there any more.
+    """
+    if config.schema_evolution == "allow_missing" or config.reset:
+        return
+    refused = refusals.missing_columns(before.get(COLUMNS, {}), columns)
+    if refused is not None:
+        raise refused
 
 
 def _has_changed(config: MergeSourceConfig, before: Mapping[str, Any], *, full_refresh: bool) -> bool:

@@ -12,9 +12,8 @@ from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructField, StructType, VariantType
 
 from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean
-from airflow_merge_provider.core.merge_load.load import SchemaEvolution
+from airflow_merge_provider.core.merge_load.load import LoadConfig, SchemaEvolution
 from airflow_merge_provider.core.merge_load.moments import micros
-from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.expressions import cast_to
@@ -178,7 +177,7 @@ def fulfilling(frame: DataFrame, condition: str, path: str) -> DataFrame:
     return found
 
 
-def require(frame: DataFrame, names: Iterable[str], what: str, config: Config | None = None) -> None:
+def require(frame: DataFrame, names: Iterable[str], what: str, config: LoadConfig | None = None) -> None:
     """Refuse a source without the columns that arguments of a load name.
 
     :raises DataError: with every column that is missing, and the argument that names it.
@@ -187,7 +186,7 @@ def require(frame: DataFrame, names: Iterable[str], what: str, config: Config | 
     _raise(
         [
             Problem(
-                _find_argument(config, name),
+                config.find_argument(name) if config else name,
                 "column",
                 f"{what} has no column {name!r}",
                 did_you_mean(name, known) or f"it has {', '.join(known)}",
@@ -196,14 +195,6 @@ def require(frame: DataFrame, names: Iterable[str], what: str, config: Config | 
             if name not in known
         ]
     )
-
-
-def _find_argument(config: Config | None, name: str) -> str:
-    """Return the argument that names a column; the column itself if none does."""
-    for argument, value in config or ():
-        if value == name or (isinstance(value, tuple | dict) and name in value):
-            return argument
-    return name
 
 
 def _type_problems(source: StructType, known: dict[str, StructField], target: str) -> list[Problem]:

@@ -18,12 +18,17 @@ from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, w
 from airflow_merge_provider.core.merge_source.counts import COUNTS
 from airflow_merge_provider.core.merge_source.fingerprint import signature
 from airflow_merge_provider.core.merge_source.overrides import Overrides
-from airflow_merge_provider.core.merge_source.run_mode import OVERRIDES_HASH, choose_run_mode
+from airflow_merge_provider.core.merge_source.run_mode import (
+    COLUMNS,
+    OVERRIDES_HASH,
+    check_columns,
+    choose_run_mode,
+)
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.source_offset import SourceOffset, normalize_uri, read_offsets
 from airflow_merge_provider.jobs.delta.side_table import SideTable, append_once
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
 from airflow_merge_provider.jobs.merge_source.cluster.quarantine import (
     QUARANTINE,
@@ -147,11 +152,12 @@ class _Merge(JobRun):
         """Return how much is evaluated, and why.
 
         :raises ConfigError: if version 1 would have to move a dataset.
-        :raises DataError: if the configuration has changed and ``on_config_change`` is ``fail``.
+        :raises DataError: if the configuration has changed and ``on_config_change`` is ``fail``, or if a
+            dataset has lost a column.
         """
         last = self.last
         self.reporter.warn(last.warnings if last else [])
-        return choose_run_mode(
+        chosen = choose_run_mode(
             self.config,
             last.state if last else None,
             self.offsets,
@@ -159,6 +165,17 @@ class _Merge(JobRun):
             overrides_hash=self.overrides.mark,
             is_target_changed=last is not None and last.changed_by is not None,
         )
+        if chosen[0] != "noop":
+            check_columns(self.config, self.state, self.columns)
+        return chosen
+
+    @cached_property
+    def columns(self) -> dict[str, list[str]]:
+        """The columns of every dataset that are merged."""
+        merged = {
+            each.dataset.id: read_dataset(self.spark, each).columns for each in self.pinned if each.exists
+        }
+        return {id_: [name for name in names if not name.startswith("_")] for id_, names in merged.items()}
 
     def describe_plan(self) -> dict[str, Any]:
         """Return the details of a run that reads no rows."""
@@ -322,6 +339,7 @@ class _Merge(JobRun):
         return {
             "fingerprint": signature(self.config),
             "datasets": list(self.config.dataset_ids),
+            COLUMNS: self.columns,
             OVERRIDES_HASH: self.overrides.mark,
             "positions": dict(resolution.positions),
             "evaluated": list(resolution.evaluated),

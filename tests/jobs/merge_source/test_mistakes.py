@@ -97,3 +97,36 @@ def test_a_cluster_that_swallows_a_share_of_all_is_told_of(
     )
     assert [each.startswith(told) for each in first["warnings"]] == [True] * warned
     assert any("one cluster holds 131 of 1000" in each for each in later["warnings"]) is warned
+
+
+@pytest.mark.parametrize("again", [{}, {"full_refresh": True}], ids=["incremental", "full"])
+def test_a_column_that_a_dataset_has_lost_is_refused(memory_pipe: MakePipe, again: dict[str, Any]) -> None:
+    """With a near name and a way out: the golden records would lose a property in silence."""
+    made = memory_pipe("AB", equality=[["eq", "a.mail", "b.mail"]])
+    made.write("A", ONE)
+    made.write("B", OTHER)
+    made.run()
+    written = made.version()
+    made.write("A", table({"_id": ["a1"], "mail": ["m"], "phones": ["p"], "_updated": [2]}), mode="overwrite")
+
+    with pytest.raises(DataError) as refused:
+        made.run(**again)
+
+    (problem,) = refused.value.problems
+    assert problem.message == "dataset 'A' has no column 'phone' any more, which the run before has merged"
+    assert problem.hint.startswith("did you mean 'phones'?; bring it back")
+    assert made.version() == written
+
+    assert made.run(**again, schema_evolution="allow_missing")["changed"]
+    assert not made.run()["changed"]
+
+
+def test_a_dataset_that_is_written_anew_may_lack_columns(memory_pipe: MakePipe) -> None:
+    """Who resets the target begins as if there had been no run."""
+    made = memory_pipe("AB", equality=[["eq", "a.mail", "b.mail"]])
+    made.write("A", ONE)
+    made.write("B", OTHER)
+    made.run()
+    made.write("A", table({"_id": ["a1"], "mail": ["m"], "_updated": [2]}), mode="overwrite")
+
+    assert made.run(reset=True)["changed"]

@@ -185,3 +185,17 @@ def test_the_schema_describes_every_strategy():
     assert {one["$ref"].rpartition("/")[2] for one in schema["anyOf"]} == {
         "DeleteInsertConfig", "UpsertConfig", "Scd2Config", "Scd2CheckConfig",
     }  # fmt: skip
+
+
+def test_the_argument_that_names_a_column_is_found():
+    """Other arguments may have the same text."""
+    config = load_config({
+        "source": "id", "target": "t", "strategy": "upsert", "primary_key": ["id", "upsert"],
+        "dedup_sort": {"at": "desc"}, "hard_delete": "gone",
+    })  # fmt: skip
+
+    found = {name: config.find_argument(name) for name in ("id", "upsert", "at", "gone", "t")}
+
+    assert found == {
+        "id": "primary_key", "upsert": "primary_key", "at": "dedup_sort", "gone": "hard_delete", "t": "t"
+    }  # fmt: skip
