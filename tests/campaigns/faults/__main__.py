@@ -6,6 +6,7 @@ import argparse
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -66,11 +67,12 @@ def try_workload(
         tally.tried["refused workloads"] += 1
         tally.failed.append(f"refused without a fault: {error}")
         return
-    failed = len(tally.failed)
+    failed, tried = len(tally.failed), Counter(tally.tried)
     for _ in range(trials):
         _disturb(made, capability, random)
+    kinds = ", ".join(f"{number} {kind}" for kind, number in sorted((tally.tried - tried).items()))
     print(
-        f"{capability} {seed}: {made.steps} steps, {len(tally.failed) - failed} of {trials} failed",
+        f"{capability} {seed}: {made.steps} steps, {len(tally.failed) - failed} of {trials} failed ({kinds})",
         flush=True,
     )
     for line in tally.failed[failed:]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import errno
 import gzip
 import hashlib
 import os
@@ -25,6 +26,7 @@ from airflow_merge_provider.jobs.spark.storage import build_storage_options
 _UNPACKERS: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 PACKED = tuple(_UNPACKERS)
 _THREADS = 16
+_REMOVALS_MAX = 5
 _CLAIMED = ".claimed-"
 _MARK_LENGTH = 32
 # So that a name with a mark in it is no longer than names can be, whatever its characters take.
@@ -174,7 +176,9 @@ class LocalStorage(Storage):
         try:
             path.unlink(missing_ok=True)
         except (IsADirectoryError, PermissionError):
-            shutil.rmtree(path)
+            if not path.is_dir():
+                raise
+            _remove_folder(path)
 
     def move(self, name: str, target: Storage, target_name: str) -> None:
         if not isinstance(target, LocalStorage):
@@ -312,6 +316,18 @@ def find_storage_options(spark: SparkSession, location: str) -> dict[str, Any]:
     """Give fsspec what Spark's settings say about an object store; its environment tells it the rest."""
     is_s3 = location.startswith(("s3://", "s3a://"))
     return {**build_storage_options(spark, location), **({"use_listings_cache": False} if is_s3 else {})}
+
+
+def _remove_folder(path: Path) -> None:
+    """Remove a folder; what a job of a killed driver goes on writing into it may stay."""
+    for _ in range(_REMOVALS_MAX):
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                raise
+        else:
+            return
 
 
 def _copied(source: Storage, name: str, target: Storage, target_name: str) -> None:
