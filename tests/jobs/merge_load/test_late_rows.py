@@ -115,7 +115,7 @@ def test_of_one_time_the_highest_sequence_counts_whenever_it_comes(on_late, memo
     assert list_valid(made) == ["higher"]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_any_order_of_loads_gives_one_history(seed: int, memory_loads: MakeLoads) -> None:
     """The history of rows that come in any loads is that of all of them in one."""
     draw = random.Random(seed)  # noqa: S311 - a workload, no secret

@@ -26,7 +26,7 @@ from tests.conformance.test_merge_source import comparable
 from tests.jobs.merge_source.pipe import JSON, FeedPipe, MemoryPipe
 
 FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
-SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "40")))
+SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "28")))
 
 STEPS = 3
 ALIASES = "abcd"

@@ -40,9 +40,11 @@ def merging(pipe: MakePipe, **settings: Any) -> Pipe:
     return made
 
 
-def test_the_oldest_id_survives_a_join_and_the_largest_part_a_split(pipe: MakePipe) -> None:
+def test_the_oldest_id_survives_a_join_and_the_largest_part_a_split(
+    memory_pipe: MakePipe,
+) -> None:
     """New outputs get new ids, and none is given twice."""
-    made = merging(pipe, stable_id=True)
+    made = merging(memory_pipe, stable_id=True)
     assert stable(made) == {"0|a1|1|b1": 0, "0|a2": 1}
 
     made.write("B", versions([2, 3], ["b2", "b3"], [2, 7]))
@@ -116,9 +118,9 @@ def test_events_of_a_run_that_did_not_commit_are_taken_back(pipe: MakePipe) -> N
     assert sorted(row["kind"] for row in rows.collect()) == ["merged", "split"]
 
 
-def test_both_can_be_asked_for_later(pipe: MakePipe) -> None:
+def test_both_can_be_asked_for_later(memory_pipe: MakePipe) -> None:
     """A target that has neither column gets them; what says the same reaches no reader."""
-    made = merging(pipe)
+    made = merging(memory_pipe)
     assert made.run("second", replaced_by=True)["changed"] is False
 
     report = made.run("third", stable_id=True, replaced_by=True)

@@ -1,0 +1,27 @@
+"""A short campaign of what users do between runs; ``make campaign`` runs a long one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.campaigns.users import UserTally, try_sequences
+from tests.conformance.lean import lean_session
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("capability", ["joiner", "merge_record"])
+def test_what_users_do_is_made_up_for_or_refused(
+    capability: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The tables are in the end as if nobody had done anything, or a refusal says what to do."""
+    tally = UserTally()
+
+    try_sequences(lean_session(spark), capability, 1, tmp_path / "lake", tally)
+
+    assert tally.failed == []
+    assert tally.ended.total() == 1
+    assert tally.done
