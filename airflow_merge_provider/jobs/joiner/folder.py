@@ -13,6 +13,7 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from fsspec.implementations.local import LocalFileSystem
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.jobs.spark.storage import build_storage_options
+from airflow_merge_provider.jobs.spark.storage import build_storage_options, remove_busy_folder
 
 # Spark, and most that reads folders, passes over names that begin like this.
 _HIDDEN = ("_", ".")
@@ -147,8 +148,7 @@ class Folder:
 
     def discard(self, name: str) -> None:
         """Remove a file or a folder; one that is not there is no error."""
-        with contextlib.suppress(FileNotFoundError):
-            self._fs.rm(self._path(name), recursive=True)
+        remove_busy_folder(partial(self._fs.rm, self._path(name), recursive=True))
 
     def _last(self) -> Entry | None:
         number = self._newest()

@@ -28,12 +28,9 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.core.source_offset import SourceOffset, normalize_uri, read_offsets
 from airflow_merge_provider.jobs.delta.side_table import SideTable, append_once
-from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
-from airflow_merge_provider.jobs.merge_source.cluster.quarantine import (
-    QUARANTINE,
-    build_quarantine_rows as quarantine_rows,
-)
+from airflow_merge_provider.jobs.merge_source.cluster.quarantine import QUARANTINE, build_quarantine_rows
 from airflow_merge_provider.jobs.merge_source.diff.comparison import ComparedClusters
 from airflow_merge_provider.jobs.merge_source.diff.id_lineage import LINEAGE, LineageEvent, build_lineage_rows
 from airflow_merge_provider.jobs.merge_source.diff.totals import (
@@ -62,6 +59,7 @@ from airflow_merge_provider.jobs.merge_source.resolution import (
 )
 from airflow_merge_provider.jobs.merge_source.scan.incremental_scan import PreviousScan
 from airflow_merge_provider.jobs.merge_source.scan.overrides import read_overrides
+from airflow_merge_provider.jobs.merge_source.scan.sources import list_property_columns
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun
 from airflow_merge_provider.jobs.run.progress import Progress
@@ -172,10 +170,7 @@ class _Merge(JobRun):
     @cached_property
     def columns(self) -> dict[str, list[str]]:
         """The columns of every dataset that are merged."""
-        merged = {
-            each.dataset.id: read_dataset(self.spark, each).columns for each in self.pinned if each.exists
-        }
-        return {id_: [name for name in names if not name.startswith("_")] for id_, names in merged.items()}
+        return list_property_columns(self.spark, self.pinned)
 
     def describe_plan(self) -> dict[str, Any]:
         """Return the details of a run that reads no rows."""
@@ -368,7 +363,7 @@ class _Merge(JobRun):
         named = state[SIDE_TABLE_VERSIONS]
         if resolution.clustering.quarantined or QUARANTINE in named:
             written[QUARANTINE] = self._open_side_table(QUARANTINE, named)
-            rows = quarantine_rows(resolution.clustering.quarantined)
+            rows = build_quarantine_rows(resolution.clustering.quarantined)
             written[QUARANTINE].replace_rows(create_dataframe(self.spark, rows))
         if events:
             written[LINEAGE] = self._open_side_table(LINEAGE, named)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
-from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -89,31 +86,3 @@ def test_a_location_of_an_unknown_kind_is_an_error_of_the_setup():
     """Before anything is done, with what is missing."""
     with pytest.raises(SetupError, match="no library for this kind of location"):
         opened("nosuch://bucket/x")
-
-
-def test_a_folder_is_removed_while_somebody_writes_into_it(tmp_path: Path) -> None:
-    """A Spark job goes on when its driver was killed; a file that may not be removed is an error."""
-    storage, stop = opened(str(tmp_path)), threading.Event()
-
-    def write() -> None:
-        for number in count():
-            place = tmp_path / "staging" / f"part-{number % 7}" / str(number)
-            try:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.touch()
-            except FileNotFoundError:
-                continue
-            if stop.is_set():
-                return
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        for _ in range(200):
-            storage.delete("staging")
-    finally:
-        stop.set()
-        writer.join()
-    storage.delete("staging")
-
-    assert storage.list_prefixed("staging") == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import contextlib
-import errno
 import gzip
 import hashlib
 import os
@@ -12,6 +11,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -21,12 +21,11 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.merge_record.landing import Entry, walk_folder
 from airflow_merge_provider.jobs.merge_record.files.new_file import NewFile
-from airflow_merge_provider.jobs.spark.storage import build_storage_options
+from airflow_merge_provider.jobs.spark.storage import build_storage_options, remove_busy_folder
 
 _UNPACKERS: dict[str, Callable[[BinaryIO], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 PACKED = tuple(_UNPACKERS)
 _THREADS = 16
-_REMOVALS_MAX = 5
 _CLAIMED = ".claimed-"
 _MARK_LENGTH = 32
 # So that a name with a mark in it is no longer than names can be, whatever its characters take.
@@ -178,7 +177,7 @@ class LocalStorage(Storage):
         except (IsADirectoryError, PermissionError):
             if not path.is_dir():
                 raise
-            _remove_folder(path)
+            remove_busy_folder(partial(shutil.rmtree, path))
 
     def move(self, name: str, target: Storage, target_name: str) -> None:
         if not isinstance(target, LocalStorage):
@@ -316,18 +315,6 @@ def find_storage_options(spark: SparkSession, location: str) -> dict[str, Any]:
     """Give fsspec what Spark's settings say about an object store; its environment tells it the rest."""
     is_s3 = location.startswith(("s3://", "s3a://"))
     return {**build_storage_options(spark, location), **({"use_listings_cache": False} if is_s3 else {})}
-
-
-def _remove_folder(path: Path) -> None:
-    """Remove a folder; what a job of a killed driver goes on writing into it may stay."""
-    for _ in range(_REMOVALS_MAX):
-        try:
-            shutil.rmtree(path)
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
-                raise
-        else:
-            return
 
 
 def _copied(source: Storage, name: str, target: Storage, target_name: str) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql import Column, DataFrame, Window, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT
+from airflow_merge_provider.jobs.delta.table import PinnedDataset, read_dataset
 from airflow_merge_provider.jobs.merge_source.scan.variants import check_variant_type, properties_map
 from airflow_merge_provider.jobs.spark.expressions import combined
 from airflow_merge_provider.jobs.spark.sql import column
@@ -121,6 +122,12 @@ class Source:
         decided = [name for name in (SAME_LEFT, SAME_RIGHT) if name in self.frame.columns]
         content += [_hash_property(name, self.frame.schema[name].dataType) for name in decided]
         return combined(Column.bitwiseXOR, content, F.lit(0))
+
+
+def list_property_columns(spark: SparkSession, pinned: Sequence[PinnedDataset]) -> dict[str, list[str]]:
+    """Return the columns of each dataset that hold properties, by the ids of the datasets that exist."""
+    found = {each.dataset.id: read_dataset(spark, each).columns for each in pinned if each.exists}
+    return {id_: [name for name in names if not name.startswith(("_", "$"))] for id_, names in found.items()}
 
 
 def open_source(frame: DataFrame, offset: int, config: MergeSourceConfig) -> Source:

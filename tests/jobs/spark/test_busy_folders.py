@@ -1,0 +1,62 @@
+"""Folders that are removed while a Spark job of a killed or overtaken run still writes into them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from airflow_merge_provider.jobs.joiner.folder import Folder
+from airflow_merge_provider.jobs.merge_record.files.storage import open_storage
+
+
+@pytest.mark.parametrize(
+    "find_remover", [lambda root: open_storage(root).delete, lambda root: Folder(root).discard]
+)
+def test_a_folder_is_removed_while_somebody_writes_into_it(
+    find_remover: Callable[[str], Callable[[str], None]], tmp_path: Path
+) -> None:
+    """The writer is not waited for; what it writes at last is removed the next time."""
+    remove, stop = find_remover(str(tmp_path)), threading.Event()
+
+    def write() -> None:
+        for number in count():
+            place = tmp_path / "staging" / f"part-{number % 7}" / str(number)
+            try:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.touch()
+            except FileNotFoundError:
+                continue
+            if stop.is_set():
+                return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(200):
+            remove("staging")
+    finally:
+        stop.set()
+        writer.join()
+    remove("staging")
+
+    assert list(tmp_path.iterdir()) == []
+    remove("staging")
+
+
+def test_a_folder_that_may_not_be_removed_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what the writer adds is passed over."""
+    (tmp_path / "staging").mkdir()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "no")
+
+    monkeypatch.setattr("os.rmdir", refuse)
+
+    with pytest.raises(PermissionError):
+        open_storage(str(tmp_path)).delete("staging")
