@@ -78,9 +78,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def _forgetful(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let Delta forget tables now and then, and Python the plans of DataFrames in cycles."""
+    """Let Delta forget tables now and then, and Python the plans of DataFrames in cycles.
+
+    Never while a test runs: a client of Spark Connect may wait for ever then, as in the drivers of jobs.
+    """
+    if "spark" not in request.fixturenames:
+        yield
+        return
+    gc.disable()
     yield
-    if "spark" in request.fixturenames and next(_turns) % _FORGET_AFTER == 0:
+    gc.enable()
+    if next(_turns) % _FORGET_AFTER == 0:
         from tests.conformance.lean import forget_tables
 
         gc.collect()

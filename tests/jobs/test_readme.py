@@ -35,7 +35,7 @@ def test_customers_with_one_address_become_one(spark, tmp_path, operator):
     )
     assert merged(spark, tmp_path, operator, "monday") == [["1", "9"], ["2"], ["8"]]
 
-    write(tmp_path / "shop_customers", [{"_id": "9", "email": "grace@example.org"}])
+    write(tmp_path / "shop_customers", [{"_id": "9", "email": "grace@example.org", "city": "Rome"}])
     assert merged(spark, tmp_path, operator, "tuesday") == [["1"], ["2"], ["9"]]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -31,6 +32,9 @@ def main(argv: Sequence[str], jobs: Mapping[str, Run] | None = None) -> int:
     """
     die_with_parent()
     if os.environ.get("SPARK_REMOTE"):
+        # PySpark's client tells the server of each plan that is collected. Where Python collects in a thread
+        # that gRPC starts under its lock, both wait for ever; and this process lives for one run.
+        gc.disable()
         # The server would go on with the statement: it has to be told that nobody waits for it.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     request_file, result_file, *conf_file = (Path(argument) for argument in argv)

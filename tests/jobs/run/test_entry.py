@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import stat
@@ -147,3 +148,14 @@ def test_an_error_that_is_its_own_cause_is_looked_at_once():
     error.__cause__.__cause__ = error
 
     assert errors.convert_error(error) is None
+
+
+def test_a_driver_over_connect_collects_nothing_meanwhile(answer, monkeypatch):
+    """Or PySpark's client tells the server from any thread, also from one that waits for gRPC's lock."""
+    monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
+    monkeypatch.setattr(entry.signal, "signal", lambda *_: None)
+    gc.enable()
+
+    _, told = answer(lambda spark, request, progress: {**REPORT, "approved_by": str(gc.isenabled())})
+
+    assert told.report["approved_by"] == "False"
