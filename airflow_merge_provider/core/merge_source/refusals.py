@@ -98,7 +98,7 @@ def empty_source() -> DataError:
     return DataError.of([Problem("if_source_empty", _REFUSED, message, hint)])
 
 
-def missing_columns(
+def refuse_missing_columns(
     before: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]
 ) -> DataError | None:
     """Refuse datasets without columns that the run before has merged; None when all are there.

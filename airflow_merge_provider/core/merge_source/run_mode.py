@@ -85,7 +85,7 @@ def check_columns(
     """
     if config.schema_evolution == "allow_missing" or config.reset:
         return
-    refused = refusals.missing_columns(before.get(COLUMNS, {}), columns)
+    refused = refusals.refuse_missing_columns(before.get(COLUMNS, {}), columns)
     if refused is not None:
         raise refused
 
