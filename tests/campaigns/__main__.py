@@ -25,6 +25,8 @@ from tests.campaigns.pipe_files import NAME, try_pipe_files
 from tests.campaigns.users import UserTally, try_sequences
 
 _ROUND = 500
+# What users do is tried so many times with each workload.
+_SEQUENCES = 4
 
 
 def main() -> int:
@@ -103,7 +105,9 @@ def _try_users(minutes: float, first: int) -> int:
         spark = open_session(server.get_url())
         while time.monotonic() < end:
             for capability in CAPABILITIES:
-                try_sequences(spark, capability, seed, Path(folder) / f"{capability}-{seed}", tally)
+                place = Path(folder) / f"{capability}-{seed}"
+                try_sequences(spark, capability, seed, place, tally, _SEQUENCES)
+            print(f"  seed {seed}: {tally.ended.total()} sequences, {len(tally.failed)} failed", flush=True)
             seed += 1
         spark.stop()
     print(f"users, seeds {first} to {seed - 1}: {dict(tally.ended)}")

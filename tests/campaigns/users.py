@@ -45,26 +45,35 @@ class UserTally:
     failed: list[str] = field(default_factory=list)
 
 
-def try_sequences(spark: SparkSession, capability: str, seed: int, folder: Path, tally: UserTally) -> None:
-    """Run one workload undisturbed and once more with what users do; the same seed does the same."""
+def try_sequences(
+    spark: SparkSession, capability: str, seed: int, folder: Path, tally: UserTally, count: int = 1
+) -> None:
+    """Run one workload undisturbed and some times with what users do; the same seed does the same."""
     workload = build_workload(capability, seed)
     clean = Sequence(spark, workload, folder / "clean")
     for step in range(1, _STEPS + 1):
         clean.write(step)
         clean.run(step)
-    disturbed = Sequence(spark, workload, folder / "disturbed")
-    said: list[str] = []
-    try:
-        is_refused = disturbed.run_disturbed(Random(f"{capability}/{seed}/users"), said)  # noqa: S311 - again
-        tally.ended["refused" if is_refused else "equal"] += 1
-        if not is_refused:
-            compare_folders(clean.read(), disturbed.read())
-    except Exception as error:  # noqa: BLE001 - what is looked for
-        text = failure(error).message if isinstance(error, MergeError) else f"{type(error).__name__}: {error}"
-        text = "\n".join(text.splitlines()[:3])
-        tally.failed.append(f"{capability} {seed} {dict(workload.config)}, {said}: {text}")
-    tally.done.update(said)
+    expected = clean.read()
+    for number in range(1, count + 1):
+        disturbed = Sequence(spark, workload, folder / f"disturbed-{number}" / "lake")
+        random = Random(f"{capability}/{seed}/users/{number}")  # noqa: S311 - again
+        said: list[str] = []
+        try:
+            is_refused = disturbed.run_disturbed(random, said)
+            tally.ended["refused" if is_refused else "equal"] += 1
+            if not is_refused:
+                compare_folders(expected, disturbed.read())
+        except Exception as error:  # noqa: BLE001 - what is looked for
+            name = f"{capability} {seed}/{number} {dict(workload.config)}, {said}"
+            tally.failed.append(f"{name}: {_describe_error(error)}")
+        tally.done.update(said)
     shutil.rmtree(folder)
+
+
+def _describe_error(error: Exception) -> str:
+    text = failure(error).message if isinstance(error, MergeError) else f"{type(error).__name__}: {error}"
+    return "\n".join(text.splitlines()[:3])
 
 
 class Sequence:
