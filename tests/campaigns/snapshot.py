@@ -46,7 +46,8 @@ def compare_folders(expected: Content, found: Content) -> None:
         want, have = Counter(expected.get(name, ["no table"])), Counter(found.get(name, ["no table"]))
         if want != have:
             more, less = list((have - want).elements())[:3], list((want - have).elements())[:3]
-            raise AssertionError(f"{name}: more {more}, less {less}")
+            counts = f"{(have - want).total()} more and {(want - have).total()} less"
+            raise AssertionError(f"{name}: {counts}, more {more}, less {less}")
 
 
 def count_commits(table: Path, run_id: str) -> int:

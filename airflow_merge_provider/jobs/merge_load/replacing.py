@@ -120,4 +120,6 @@ def _pair_by_content(taken: StagedLoad, gone: DataFrame) -> Changes:
     deleted = add_action(deleted, DELETE, "deleted").withColumn(WEIGHT, column(_STORED))
     inserted = add_action(taken.live.join(counts.where(column(_LOADED) > 0), CONTENT), INSERT, "inserted")
     rows = union_rows([each.select(*refer((*names, *MARKS))) for each in (inserted, deleted)])
-    return Changes(rows, taken.layout.fields, names, nullable=True)
+    # A stored row has no column yet that is new.
+    address = [field for field in taken.layout.fields if field.name not in taken.layout.new]
+    return Changes(rows, address, names, nullable=True)

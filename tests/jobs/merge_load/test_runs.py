@@ -251,6 +251,25 @@ def test_new_columns_come_with_any_kind_of_write(loads: MakeLoads) -> None:
     assert made.rows() == [{"id": 1, "o": "x"}, {"id": 2, "v": "b", "n": 5}, {"id": 3, "o": "z"}]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"merge_key": "g"},
+        {"merge_key": "g", **KEY},
+        {"destination_scope": "g = 'x'"},
+    ],
+    ids=["merge key", "both keys", "scope"],
+)
+def test_replaced_groups_get_new_columns(loads: MakeLoads, settings: dict[str, Any]) -> None:
+    """Stored rows are found by the columns that they have."""
+    made = loads("delete-insert", **settings)
+    made.load([{"id": 1, "g": "x", "v": 1}, {"id": 2, "g": "x", "v": 2}])
+    report = made.load([{"id": 3, "g": "x", "v": 3, "n": 5}, {"id": 1, "g": "x", "v": 1}])
+
+    assert made.rows() == [{"id": 1, "g": "x", "v": 1}, {"id": 3, "g": "x", "v": 3, "n": 5}]
+    assert (report["rows"]["inserted"], report["rows"]["deleted"]) == (1, 1)
+
+
 def test_the_first_to_arrive_counts_among_equals(loads: MakeLoads) -> None:
     """Arrival is the order of files by time, and of rows inside a file, whatever their content."""
     made = loads("delete-insert", **KEY, dedup_sort={"s": "desc"})
