@@ -36,7 +36,7 @@ _HEALING = ("merge_source", "joiner")
 _CUMULATIVE = ("merge_source", "merge_engine", "joiner")
 
 # Columns that count runs, or ids: what a run gave that was undone is not given a second time.
-_NUMBERS_OF_RUNS = ("_run", "_updated", "_previous")
+_NUMBERS_OF_RUNS = ("_run", "run", "_updated", "_previous")
 _NUMBERS_OF_IDS = ("$stable_id", "_hash")
 _UNDOING = "restore and run again"
 # After these a run merges what two runs had merged, or cannot know what was deleted by hand.
