@@ -19,6 +19,8 @@ from tests.campaigns.faults.server import ConnectServer
 from tests.campaigns.faults.trials import FaultTally, FaultTrials, RefusedError
 
 _TRIALS_OF_A_WORKLOAD = 30
+# The part of all draws that makes trials of a kind.
+_DRAWS = {"all": (0.0, 1.0), "kills": (0.0, 0.7), "races": (0.78, 1.0)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--trials", type=int, default=_TRIALS_OF_A_WORKLOAD, help="of each workload (%(default)s)"
     )
     parser.add_argument("--only", choices=CAPABILITIES, nargs="*", default=list(CAPABILITIES))
+    parser.add_argument("--kinds", choices=_DRAWS, default="all", help="of trials (%(default)s)")
     parser.add_argument("--workloads", type=int, help="how many seeds, whatever time it takes")
     parser.add_argument("--remote", help="a Spark Connect server on this machine; otherwise one is started")
     options = parser.parse_args(argv)
@@ -46,7 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for seed, capability in ((seed, each) for seed in seeds for each in options.only):
             if options.workloads is None and time.monotonic() > end:
                 break
-            try_workload(capability, seed, folder / f"{capability}-{seed}", server, tally, options.trials)
+            made = FaultTrials(capability, seed, folder / f"{capability}-{seed}", server, tally)
+            try_workload(made, options.trials, _DRAWS[options.kinds])
     report(tally)
     if not tally.failed:
         shutil.rmtree(folder)
@@ -55,12 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1
 
 
-def try_workload(
-    capability: str, seed: int, folder: Path, server: ConnectServer, tally: FaultTally, trials: int
-) -> None:
+def try_workload(made: FaultTrials, trials: int, draws: tuple[float, float]) -> None:
     """Disturb one workload so often; its steps come first."""
-    random = Random(f"{capability}/{seed}/faults")  # noqa: S311 - the same ones again
-    made = FaultTrials(capability, seed, folder, server, tally)
+    name, tally = made.name, made.tally
+    random = Random(f"{name.replace(' ', '/')}/faults")  # noqa: S311 - the same ones again
     try:
         made.prepare()
     except RefusedError as error:
@@ -69,21 +71,21 @@ def try_workload(
         return
     failed, tried = len(tally.failed), Counter(tally.tried)
     for _ in range(trials):
-        _disturb(made, capability, random)
+        _disturb(made, random, draws)
     kinds = ", ".join(f"{number} {kind}" for kind, number in sorted((tally.tried - tried).items()))
     print(
-        f"{capability} {seed}: {made.steps} steps, {len(tally.failed) - failed} of {trials} failed ({kinds})",
+        f"{name}: {made.steps} steps, {len(tally.failed) - failed} of {trials} failed ({kinds})",
         flush=True,
     )
     for line in tally.failed[failed:]:
         print(f"    {line[:2000]}", flush=True)
     if len(tally.failed) == failed:
-        shutil.rmtree(folder)
+        shutil.rmtree(made.folder)
 
 
-def _disturb(made: FaultTrials, capability: str, random: Random) -> None:
+def _disturb(made: FaultTrials, random: Random, draws: tuple[float, float]) -> None:
     """Make one trial of any kind; those that start a Spark of their own are few."""
-    step, draw = random.randint(1, made.steps + 1), random.random()
+    step, draw = random.randint(1, made.steps + 1), random.uniform(*draws)
     if draw < 0.4:
         made.kill_before(step)
     elif draw < 0.58:
@@ -94,7 +96,7 @@ def _disturb(made: FaultTrials, capability: str, random: Random) -> None:
         made.kill_launched("child", random.uniform(0, 3 + made.seconds), is_local=False)
     elif draw < 0.66:
         made.kill_launched("child", random.uniform(0, 15), is_local=True)
-    elif draw < 0.7 and capability == "merge_record":
+    elif draw < 0.7 and made.capability == "merge_record":
         made.reuse_name(step)
     elif draw < 0.78:
         made.stop_before(step)

@@ -52,10 +52,11 @@ class FaultTrials:
         self, capability: str, seed: int, folder: Path, server: ConnectServer, tally: FaultTally
     ) -> None:
         self._workload: Workload = build_workload(capability, seed)
-        self._name = f"{capability} {seed}"
-        self._folder = folder
+        self.capability = capability
+        self.name = f"{capability} {seed}"
+        self.folder = folder
         self._server = server
-        self._tally = tally
+        self.tally = tally
         self._numbers, self._checks = count(1), count(1)
         self._template = folder / "template"
         self._clean_ends: dict[tuple[str, ...], tuple[Content, Content]] = {}
@@ -72,7 +73,7 @@ class FaultTrials:
         try:
             self._run_clean()
         except AssertionError as error:
-            raise RefusedError(f"{self._name}, {dict(self._workload.config)}: {error}") from None
+            raise RefusedError(f"{self.name}, {dict(self._workload.config)}: {error}") from None
 
     def _run_clean(self) -> None:
         self._write(self._template, 1)
@@ -141,7 +142,7 @@ class FaultTrials:
         """Kill what users start, or the Spark process below it, and try again."""
         kind = "kill of the JVM" if is_local else f"kill of the {victim} of a driver"
         with self._trial(kind, seconds) as folder:
-            work = self._folder / f"run-{next(self._numbers)}"
+            work = self.folder / f"run-{next(self._numbers)}"
             request = self._workload.build_request(folder, 2)
             LaunchedRun(work, request, None if is_local else self._server.get_url()).kill(victim, seconds)
             self._finish(folder, 2)
@@ -177,13 +178,13 @@ class FaultTrials:
     def _trial(self, kind: str, place: object) -> Iterator[Path]:
         """Give a copy of the template, and note what a trial in it ends with."""
         folder = self._copy()
-        self._tally.tried[kind] += 1
+        self.tally.tried[kind] += 1
         try:
             yield folder
         except (AssertionError, TimeoutError) as error:
-            self._tally.failed.append(f"{self._name}: {kind}, {place}: {error}")
+            self.tally.failed.append(f"{self.name}: {kind}, {place}: {error}")
             # What happened can be looked at.
-            folder.rename(self._folder / f"failed-{len(self._tally.failed)}-{folder.name}")
+            folder.rename(self.folder / f"failed-{len(self.tally.failed)}-{folder.name}")
         else:
             shutil.rmtree(folder)
 
@@ -225,17 +226,17 @@ class FaultTrials:
         workload: Workload | None = None,
     ) -> RunProcess:
         request = (workload or self._workload).build_request(folder, step, run_id)
-        work = self._folder / f"run-{next(self._numbers)}"
+        work = self.folder / f"run-{next(self._numbers)}"
         return RunProcess(work, request, self._server.get_url(), fault)
 
     def _copy(self) -> Path:
-        return shutil.copytree(self._template, self._folder / f"lake-{next(self._numbers)}", symlinks=True)
+        return shutil.copytree(self._template, self.folder / f"lake-{next(self._numbers)}", symlinks=True)
 
     def _write(self, folder: Path, step: int) -> None:
-        call_in_process(self._workload.write_sources, self._folder, folder, step)
+        call_in_process(self._workload.write_sources, self.folder, folder, step)
 
     def _read(self, folder: Path) -> Content:
-        found: Content = call_in_process(read_folder, self._folder, str(folder))
+        found: Content = call_in_process(read_folder, self.folder, str(folder))
         return found
 
     def _count_commits(self, folder: Path) -> int:
