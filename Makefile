@@ -20,7 +20,7 @@ define NEED_JAVA
 import sys
 from airflow_merge_provider import jars
 try:
-    jars.java()
+    jars.find_java()
 except jars.SetupError as error:
     sys.exit(str(error))
 endef

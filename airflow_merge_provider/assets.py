@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from airflow.sdk import Asset, AssetWatcher
 
-from airflow_merge_provider.core.dataset import Dataset, resolve
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.openlineage.facet import Dataset as LineageDataset
@@ -37,7 +37,7 @@ def dataset_asset(
     extra: dict[str, Any] | None = None,
     watchers: Sequence[AssetWatcher] = (),
 ) -> Asset:
-    """Give the asset of a dataset: the same one for the same dataset, in every DAG.
+    """Return the asset of a dataset: the same one for the same dataset, in every DAG.
 
     ``watchers`` tell of changes that are made outside Airflow.
 
@@ -50,8 +50,8 @@ def dataset_asset(
     """
     if isinstance(ref, Asset):
         return ref
-    uri = _asset_uri(resolve(ref, warehouse or WAREHOUSE, at="dataset"))
-    return Asset(name=_name(uri), uri=uri, group=GROUP, extra=extra, watchers=list(watchers))
+    uri = _asset_uri(resolve_dataset(ref, warehouse or WAREHOUSE, at="dataset"))
+    return Asset(name=_build_name(uri), uri=uri, group=GROUP, extra=extra, watchers=list(watchers))
 
 
 def dataset_text(asset: Asset) -> str:
@@ -67,7 +67,7 @@ def dataset_text(asset: Asset) -> str:
 
 
 def is_catalog(asset: Asset) -> bool:
-    """Tell whether a catalog table stands behind an asset: only Spark can read it."""
+    """Return whether a catalog table stands behind an asset: only Spark can read it."""
     return asset.uri.startswith(f"{CATALOG}/")
 
 
@@ -109,7 +109,7 @@ def _asset_uri(dataset: Dataset) -> str:
     return f"file://{path}" if path.startswith("/") else path
 
 
-def _name(uri: str) -> str:
+def _build_name(uri: str) -> str:
     """Name by what people read: ``warehouse.customers``; a location is its own name."""
     parts = urlsplit(uri)
     return f"{parts.netloc}.{parts.path.removeprefix('/')}" if parts.scheme == "merge" else uri

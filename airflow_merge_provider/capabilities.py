@@ -50,21 +50,25 @@ def _merge_record_references(config: merge_record.MergeRecordConfig) -> dict[str
 
 CAPABILITIES = {
     "joiner": Capability(
-        joiner.JoinerConfig, joiner_counts.COUNTS, joiner.from_stage, joiner.references, joiner.warnings
+        joiner.JoinerConfig,
+        joiner_counts.COUNTS,
+        joiner.from_stage,
+        joiner.list_references,
+        joiner.list_warnings,
     ),
     "merge_engine": Capability(
         merge_engine.MergeEngineConfig,
         engine_counts.COUNTS,
         dict,
-        merge_engine.references,
-        engine_checks.warnings,
+        merge_engine.list_references,
+        engine_checks.list_warnings,
     ),
     "merge_load": Capability(
         merge_load.MergeLoadConfig,
         load_counts.COUNTS,
         dict,
-        merge_load.references,
-        merge_load.warnings,
+        merge_load.list_references,
+        merge_load.list_warnings,
         load_counts.CHECK_COUNTS,
     ),
     "merge_record": Capability(
@@ -72,14 +76,14 @@ CAPABILITIES = {
         record_counts.COUNTS,
         dict,
         _merge_record_references,
-        merge_record.warnings,
+        merge_record.list_warnings,
     ),
     "merge_source": Capability(
         merge_source.MergeSourceConfig,
         source_counts.COUNTS,
         merge_source.from_pipe,
         _merge_source_references,
-        merge_source.warnings,
+        merge_source.list_warnings,
     ),
 }
 

@@ -21,22 +21,22 @@ _SILENT = "-Xlog:disable -Xlog:all=error:stderr"
 
 
 def one_shot(conf: Mapping[str, str], archive: Path) -> dict[str, str]:
-    """Give the settings with the JVM options for one job on this machine; options in ``conf`` win."""
+    """Return the settings with the JVM options for one job on this machine; options in ``conf`` win."""
     # With one compiler Java reserves a fifth of its usual room for code, which long plans fill.
     options = ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
     if archive.is_file():
         options += [f"-XX:SharedArchiveFile={archive}", _SILENT]
-    return _before(conf, [*_collector(conf), *options])
+    return _prepend_options(conf, [*_choose_collector(conf), *options])
 
 
 def long_lived(conf: Mapping[str, str]) -> dict[str, str]:
-    """Give the settings with the JVM options for a server."""
-    return _before(conf, _collector(conf))
+    """Return the settings with the JVM options for a server."""
+    return _prepend_options(conf, _choose_collector(conf))
 
 
-def recording(conf: Mapping[str, str], archive: Path) -> dict[str, str]:
-    """Give the settings under which a JVM writes down at its end which classes it had loaded."""
-    return _before(conf, [*_collector(conf), f"-XX:ArchiveClassesAtExit={archive}", _SILENT])
+def add_recording_settings(conf: Mapping[str, str], archive: Path) -> dict[str, str]:
+    """Return the settings under which a JVM writes down at its end which classes it had loaded."""
+    return _prepend_options(conf, [*_choose_collector(conf), f"-XX:ArchiveClassesAtExit={archive}", _SILENT])
 
 
 def archive_file(java: Path, spark: Path, jars: Sequence[str]) -> Path:
@@ -48,7 +48,7 @@ def archive_file(java: Path, spark: Path, jars: Sequence[str]) -> Path:
 
 
 @contextmanager
-def being_made(archive: Path) -> Iterator[Path]:
+def replace_when_made(archive: Path) -> Iterator[Path]:
     """Lend another name to write to, and move what is there to the archive's own at the end."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     part = archive.with_suffix(".part")
@@ -61,11 +61,11 @@ def being_made(archive: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def _collector(conf: Mapping[str, str]) -> list[str]:
+def _choose_collector(conf: Mapping[str, str]) -> list[str]:
     """Choose the collector, unless the user did: a JVM with two does not start."""
     chosen = re.search(r"-XX:\+Use\w+GC", conf.get(_OPTIONS, ""))
     return [] if chosen else ["-XX:+UseParallelGC"]
 
 
-def _before(conf: Mapping[str, str], options: Sequence[str]) -> dict[str, str]:
+def _prepend_options(conf: Mapping[str, str], options: Sequence[str]) -> dict[str, str]:
     return {**conf, _OPTIONS: " ".join([*options, conf.get(_OPTIONS, "")]).strip()}

@@ -26,15 +26,15 @@ from airflow_merge_provider.core.errors import (
     RiskError,
     SetupError,
 )
-from airflow_merge_provider.core.merge_source.explanation import readable, told
+from airflow_merge_provider.core.merge_source.explanation import format_key, format_links
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, RunToken
 from airflow_merge_provider.core.report import truncate_report
 from airflow_merge_provider.core.report_schema import build_report_schema
 from airflow_merge_provider.core.spark_conf import find_misplaced
 from airflow_merge_provider.explain.merge_engine import explain_key
-from airflow_merge_provider.explain.merge_source import explain, explain_between
-from airflow_merge_provider.explain.target import opened, owner
-from airflow_merge_provider.launch import LOCAL, make_archive, run_job, serve
+from airflow_merge_provider.explain.merge_source import explain_between, explain_output
+from airflow_merge_provider.explain.target import find_owner, open_target
+from airflow_merge_provider.launch import LOCAL, make_archive, run_connect_server, run_job
 from airflow_merge_provider.run_file import (
     STDIN,
     WAREHOUSE,
@@ -60,7 +60,7 @@ _EXITS = """exit codes:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code."""
-    options = _parser().parse_args(argv)
+    options = _build_parser().parse_args(argv)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run_file(options: argparse.Namespace) -> int:
     file = read_run_file(options.file, options.warehouse)
     file.check_config(needs_target=True)
     request = _build_request(options, file)
@@ -89,18 +89,18 @@ def _run(options: argparse.Namespace) -> int:
         request,
         master=options.master,
         remote=options.remote,
-        conf=_settings(options.conf),
+        conf=_parse_settings(options.conf),
         on_line=lambda line: print(line, file=sys.stderr, flush=True),
     )
     if isinstance(answer, JobFailure):
         if answer.trace and options.verbose:
             print(answer.trace, file=sys.stderr)
-        raise answer.error()
-    print(json.dumps(_shorten(answer.report, request), indent=2, ensure_ascii=False))
+        raise answer.to_error()
+    print(json.dumps(_truncate_report(answer.report, request), indent=2, ensure_ascii=False))
     return 0
 
 
-def _shorten(report: dict[str, Any], request: JobRequest) -> dict[str, Any]:
+def _truncate_report(report: dict[str, Any], request: JobRequest) -> dict[str, Any]:
     """Return the report as Airflow would store it; one of a plan is there to be read, and stays whole."""
     if request.until == "plan":
         return report
@@ -110,7 +110,7 @@ def _shorten(report: dict[str, Any], request: JobRequest) -> dict[str, Any]:
     return short
 
 
-def _check(options: argparse.Namespace) -> int:
+def _check_file(options: argparse.Namespace) -> int:
     file = read_run_file(options.file, options.warehouse)
     for warning in file.check_config(needs_target=False):
         print(f"warning: {warning}", file=sys.stderr)
@@ -131,7 +131,7 @@ def build_schema(name: str) -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def _schema(options: argparse.Namespace) -> int:
+def _print_schema(options: argparse.Namespace) -> int:
     print(json.dumps(build_schema(options.of), indent=2, ensure_ascii=False))
     return 0
 
@@ -141,25 +141,25 @@ def _connect_server(options: argparse.Namespace) -> int:
         print(f"Spark Connect server: {url} (end it with Ctrl-C)", flush=True)
         print(f"other clients need {TOKEN_VARIABLE}=$(cat {shlex.quote(str(token_file))})", flush=True)
 
-    return serve(
+    return run_connect_server(
         host=options.host,
         port=options.port,
         master=options.master,
-        conf=_settings(options.conf),
+        conf=_parse_settings(options.conf),
         token_file=options.token_file,
         on_ready=print_address,
         on_line=lambda line: print(line, file=sys.stderr, flush=True),
     )
 
 
-def _prepare(_: argparse.Namespace) -> int:
+def _prepare_archive(_: argparse.Namespace) -> int:
     archive = make_archive(on_line=lambda line: print(line, file=sys.stderr, flush=True))
     print(f"class archive: {archive}" if archive else "this Java makes no class archive: runs start slower")
     return 0
 
 
-def _history(options: argparse.Namespace) -> int:
-    _, table = opened(resolve_relative_path(options.target), choose_warehouse(options.warehouse))
+def _print_history(options: argparse.Namespace) -> int:
+    _, table = open_target(resolve_relative_path(options.target), choose_warehouse(options.warehouse))
     for commit in table.history(options.limit):
         mark: dict[str, Any] = {}
         with suppress(ValueError):
@@ -172,20 +172,20 @@ def _history(options: argparse.Namespace) -> int:
     return 0
 
 
-def _explain(options: argparse.Namespace) -> int:
+def _print_explanation(options: argparse.Namespace) -> int:
     where = {"warehouse": choose_warehouse(options.warehouse), "version": options.version}
     target = resolve_relative_path(options.target)
     if options.between:
         found = explain_between(target, options.id, *options.between, **where)
         answer: Any = [
-            {"rule": link.rule, "key": readable(link.value), "reached": link.reached} for link in found
+            {"rule": link.rule, "key": format_key(link.value), "reached": link.reached} for link in found
         ]
-        lines = list(told(found))
+        lines = list(format_links(found))
     else:
-        of_a_row = owner(target, where["warehouse"]) == "merge_engine"
-        asked = explain_key if of_a_row else explain
+        of_a_row = find_owner(target, where["warehouse"]) == "merge_engine"
+        asked = explain_key if of_a_row else explain_output
         explanation = asked(target, options.id, **where)
-        answer, lines = explanation.as_object(), list(explanation.lines())
+        answer, lines = explanation.as_object(), list(explanation.format_lines())
     print(json.dumps(answer, indent=2, ensure_ascii=False) if options.json else "\n".join(lines))
     return 0
 
@@ -211,17 +211,17 @@ def _build_request(options: argparse.Namespace, file: RunFile) -> JobRequest:
     )
 
 
-def _settings(pairs: Sequence[str]) -> dict[str, str]:
+def _parse_settings(pairs: Sequence[str]) -> dict[str, str]:
     wrong = [pair for pair in pairs if "=" not in pair]
     if wrong:
         raise ConfigError(f"--conf {wrong[0]}: write NAME=VALUE")
     settings = dict(pair.split("=", 1) for pair in pairs)
     if problems := find_misplaced(settings, "--conf"):
-        raise ConfigError.of(problems)
+        raise ConfigError.from_problems(problems)
     return settings
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="airflow_merge_provider",
         description="Merge data over Delta tables with Spark, without Airflow.",
@@ -232,7 +232,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, call: Callable[[argparse.Namespace], int], says: str) -> argparse.ArgumentParser:
+    def add_command(
+        name: str, call: Callable[[argparse.Namespace], int], says: str
+    ) -> argparse.ArgumentParser:
         added = commands.add_parser(
             name,
             help=says,
@@ -243,31 +245,48 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(command=call)
         return added
 
-    run = command("run", _run, "run a pipe, a configuration or a request, and print its report")
+    run = add_command("run", _run_file, "run a pipe, a configuration or a request, and print its report")
     _add_file(run)
     run.set_defaults(until=None)
-    run.add_argument("--dry-run", action="store_true", help="everything but the commit")
-    run.add_argument("--full-refresh", action="store_true", help="write the target anew")
+    run.add_argument("--dry-run", action="store_true", help="compute all changes, but do not commit")
+    run.add_argument("--full-refresh", action="store_true", help="rewrite the whole target")
     run.add_argument("--run-id", metavar="ID", help="name this run; the same name again is a retry of it")
     run.add_argument("--remote", metavar="URL", help="a Spark Connect server, such as sc://localhost:15002")
     _add_spark(run)
-    plan = command("plan", _run, "say how a run would go, and what would come out, without reading a row")
+    plan = add_command(
+        "plan", _run_file, "show what a run would do and its output columns, without reading a row"
+    )
     _add_file(plan)
     plan.add_argument("--remote", metavar="URL", help="a Spark Connect server, such as sc://localhost:15002")
     plan.set_defaults(dry_run=False, full_refresh=True, run_id=None, until="plan")
     _add_spark(plan)
-    check = command("check", _check, "check a pipe, a configuration or a request; say all that is wrong")
+    check = add_command(
+        "check", _check_file, "check a pipe, a configuration or a request, and print all problems"
+    )
     _add_file(check)
-    schema = command("schema", _schema, "print the JSON Schema of a configuration, a request or a result")
+    schema = add_command(
+        "schema", _print_schema, "print the JSON Schema of a configuration, a request or a result"
+    )
     schema.add_argument("of", choices=[*CAPABILITIES, "request", "result", "report"], help="what to describe")
-    _add_server(command("connect-server", _connect_server, "start a Spark Connect server on this machine"))
-    command("prepare", _prepare, "fetch the jars, and archive the JVM's classes so that runs start faster")
-    history = command("history", _history, "print the newest commits of a target and the runs they come from")
-    history.add_argument("target", metavar="TARGET", help="a dataset: a bare id or a location")
-    history.add_argument("--warehouse", metavar="PLACE", help=_WHERE)
-    history.add_argument("--limit", type=int, default=20, help="how many commits (%(default)s)")
-    _add_explain(command("explain", _explain, "say why an output is one, or how a row came to be"))
+    _add_server(
+        add_command("connect-server", _connect_server, "start a Spark Connect server on this machine")
+    )
+    add_command(
+        "prepare", _prepare_archive, "fetch the jars, and archive the JVM's classes so that runs start faster"
+    )
+    _add_history(
+        add_command("history", _print_history, "print the newest commits of a target and their runs")
+    )
+    _add_explain(
+        add_command("explain", _print_explanation, "show why an output exists, or how a row was computed")
+    )
     return parser
+
+
+def _add_history(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="TARGET", help="a dataset: a bare id or a location")
+    parser.add_argument("--warehouse", metavar="PLACE", help=_WHERE)
+    parser.add_argument("--limit", type=int, default=20, help="how many commits (%(default)s)")
 
 
 def _add_server(parser: argparse.ArgumentParser) -> None:

@@ -23,7 +23,7 @@ _LOOPBACK = (LOCALHOST, "127.0.0.1", "::1")
 
 
 def is_loopback(host: str | None) -> bool:
-    """Tell whether a host is this machine, whose processes alone can reach it."""
+    """Return whether a host is this machine, whose processes alone can reach it."""
     return host in _LOOPBACK
 
 
@@ -34,7 +34,7 @@ def get_token_file(port: int) -> Path:
 
 @contextmanager
 def offer_token(port: int, token_file: Path | None = None) -> Iterator[tuple[str, Path]]:
-    """Give the token of a server that starts, and the file that it is in.
+    """Return the token of a server that starts, and the file that it is in.
 
     A token of its own is removed with the server. One in a file that the user names is read if it is there
     already, and stays.

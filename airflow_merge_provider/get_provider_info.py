@@ -20,10 +20,12 @@ def get_provider_info() -> dict[str, Any]:
         "description": "Operators that run PySpark jobs which merge data over Delta tables.",
         "versions": [__version__],
         "integrations": [{"integration-name": _INTEGRATION, "tags": ["apache", "software"]}],
-        "operators": [_modules(*(f"operators.{name}" for name in _OPERATORS))],
-        "sensors": [_modules("sensors.dataset_populated")],
-        "triggers": [_modules("triggers.dataset_changed", "triggers.dataset_populated", "triggers.landing")],
-        "hooks": [_modules("hooks.population", "hooks.spark_job", "hooks.warehouse")],
+        "operators": [_list_modules(*(f"operators.{name}" for name in _OPERATORS))],
+        "sensors": [_list_modules("sensors.dataset_populated")],
+        "triggers": [
+            _list_modules("triggers.dataset_changed", "triggers.dataset_populated", "triggers.landing")
+        ],
+        "hooks": [_list_modules("hooks.population", "hooks.spark_job", "hooks.warehouse")],
         "connection-types": [_connection_type()],
         "extra-links": [f"{_PACKAGE}.links.merge_report.MergeReportLink"],
         "asset-uris": [
@@ -38,7 +40,7 @@ def get_provider_info() -> dict[str, Any]:
     }
 
 
-def _modules(*names: str) -> dict[str, Any]:
+def _list_modules(*names: str) -> dict[str, Any]:
     return {
         "integration-name": _INTEGRATION,
         "python-modules": [f"{_PACKAGE}.{name}" for name in names],

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from airflow_merge_provider.core.child import build_child_environment
+from airflow_merge_provider.core.child_process import build_child_environment
 from airflow_merge_provider.core.errors import MergeError, SetupError
 
 SPARK_VERSION = "4.2"
@@ -34,13 +34,13 @@ def cache_folder() -> Path:
 
 
 def delta_jars() -> tuple[str, ...]:
-    """Give the two Delta jars as files; fetch them with Spark's own resolver the first time.
+    """Return the two Delta jars as files; fetch them with Spark's own resolver the first time.
 
     :raises SetupError: when they are not there and cannot be fetched.
     """
     jars = [cache_folder() / "jars" / f"{artifact}-{_DELTA}.jar" for artifact in _ARTIFACTS]
     if not all(jar.is_file() for jar in jars):
-        _fetch(jars)
+        _fetch_jars(jars)
     return tuple(str(jar) for jar in jars)
 
 
@@ -68,7 +68,7 @@ def spark_home() -> Path:
     )
 
 
-def java() -> Path:
+def find_java() -> Path:
     """Find the Java program that Spark would start.
 
     :raises SetupError: when there is none, or one that is too old.
@@ -99,9 +99,9 @@ def java_version(program: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def _fetch(jars: list[Path]) -> None:
+def _fetch_jars(jars: list[Path]) -> None:
     """Resolve into a folder of our own and move the files in one by one: safe beside other first uses."""
-    java()
+    find_java()
     submit = spark_home() / "bin" / "spark-submit"
     folder = jars[0].parent
     try:
@@ -113,7 +113,7 @@ def _fetch(jars: list[Path]) -> None:
             f"({error.strerror})"
         ) from None
     try:
-        said = _resolve(submit, work)
+        said = _resolve_jars(submit, work)
         for jar in jars:
             fetched = work / "jars" / f"io.delta_{jar.name}"
             if not fetched.is_file():
@@ -123,7 +123,7 @@ def _fetch(jars: list[Path]) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _resolve(submit: Path, work: Path) -> str:
+def _resolve_jars(submit: Path, work: Path) -> str:
     script = work / "nothing.py"
     script.write_text("", encoding="utf-8")
     packages = ",".join(f"io.delta:{artifact}:{_DELTA}" for artifact in _ARTIFACTS)

@@ -17,11 +17,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from airflow_merge_provider.class_archive import (
+    add_recording_settings,
     archive_file,
-    being_made,
     long_lived,
     one_shot,
-    recording,
+    replace_when_made,
 )
 from airflow_merge_provider.connect_token import (
     CONNECT_PORT,
@@ -31,12 +31,16 @@ from airflow_merge_provider.connect_token import (
     is_loopback,
     offer_token,
 )
-from airflow_merge_provider.core.child import build_child_environment, die_with_parent, make_work_folder
+from airflow_merge_provider.core.child_process import (
+    build_child_environment,
+    die_with_parent,
+    make_work_folder,
+)
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesystem_id
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
 from airflow_merge_provider.core.spark_conf import connect_conf, properties_text, session_conf
-from airflow_merge_provider.jars import delta_jars, java, spark_home
+from airflow_merge_provider.jars import delta_jars, find_java, spark_home
 
 SCRIPT = Path(__file__).with_name("jobs") / "submit" / "main.py"
 LOCAL = "local[*]"
@@ -98,14 +102,14 @@ class JobProcess:
         """Start the child, hand its lines on, wait for its end and read its answer."""
         began = time.monotonic()
         with make_work_folder() as work:
-            command, env = self._command(work)
-            last = self._follow(command, env)
+            command, env = self._build_command(work)
+            last = self._follow_child(command, env)
             result = work / "result.json"
             if result.is_file():
                 return read_result(result, time.monotonic() - began)
             raise JobError(self._no_answer(last))
 
-    def kill(self) -> None:
+    def kill_process(self) -> None:
         """End the child and everything below it: first asked, after ten seconds forced."""
         self._killed = True
         child = self._child
@@ -116,7 +120,7 @@ class JobProcess:
             child.wait(_GRACE)
         _signal_group(child.pid, signal.SIGKILL)
 
-    def _command(self, work: Path) -> tuple[list[str], dict[str, str]]:
+    def _build_command(self, work: Path) -> tuple[list[str], dict[str, str]]:
         files = [str(work / "request.json"), str(work / "result.json")]
         write_private(work / "request.json", self._request.model_dump_json())
         if self._remote:
@@ -130,18 +134,18 @@ class JobProcess:
         conf = submit_conf(self._conf, local=_is_local(self._master))
         conf.setdefault("spark.app.name", f"{run.dag_id}.{run.task_id}")
         application = [str(self._script), *files]
-        return _submitted(application, conf, work, master=self._master, submit=self._submit)
+        return _build_submit_command(application, conf, work, master=self._master, submit=self._submit)
 
-    def _follow(self, command: list[str], env: dict[str, str]) -> list[str]:
+    def _follow_child(self, command: list[str], env: dict[str, str]) -> list[str]:
         last: deque[str] = deque(maxlen=20)
-        self._child = _started(command, env)
+        self._child = _start_child(command, env)
         try:
-            for line in _lines(self._child):
+            for line in _read_lines(self._child):
                 last.append(line)
                 self._on_line(line)
             self._child.wait()
         except BaseException:
-            self.kill()
+            self.kill_process()
             raise
         return list(last)
 
@@ -151,7 +155,7 @@ class JobProcess:
         return describe_exit(self._child.returncode if self._child else None, last)
 
 
-def serve(
+def run_connect_server(
     *,
     host: str,
     port: int,
@@ -177,11 +181,11 @@ def serve(
     with make_work_folder() as work, offer_token(port, token_file) as (token, file):
         settings[TOKEN_SETTING] = token
         application = ["--class", _CONNECT_SERVER, "spark-internal"]
-        child = _started(*_submitted(application, settings, work, master=master))
+        child = _start_child(*_build_submit_command(application, settings, work, master=master))
         try:
             waiting = (child, host, port, lambda url: on_ready(url, file))
             threading.Thread(target=_say_when_ready, args=waiting, daemon=True).start()
-            for line in _lines(child):
+            for line in _read_lines(child):
                 on_line(line)
             return child.wait()
         finally:
@@ -194,23 +198,23 @@ def make_archive(on_line: Callable[[str], object] = print) -> Path | None:
     :raises SetupError: when Java, Spark or a jar is missing.
     """
     jars = jars_for({})
-    archive = archive_file(java(), spark_home(), jars)
-    with make_work_folder() as work, being_made(archive) as part:
-        conf = recording(session_conf(local=True, jars=jars, user={}), part)
+    archive = archive_file(find_java(), spark_home(), jars)
+    with make_work_folder() as work, replace_when_made(archive) as part:
+        conf = add_recording_settings(session_conf(local=True, jars=jars, user={}), part)
         application = [str(SCRIPT.with_name("train.py")), str(work / "table")]
-        child = _started(*_submitted(application, conf, work, master=LOCAL))
-        for line in _lines(child):
+        child = _start_child(*_build_submit_command(application, conf, work, master=LOCAL))
+        for line in _read_lines(child):
             on_line(line)
         child.wait()
     return archive if archive.is_file() else None
 
 
 def submit_conf(user: Mapping[str, str], *, local: bool) -> dict[str, str]:
-    """Give the settings of a spark-submit process that runs one job.
+    """Return the settings of a spark-submit process that runs one job.
 
     :raises SetupError: when Java, Spark or a jar is missing.
     """
-    program = java()
+    program = find_java()
     jars = jars_for(user)
     conf = session_conf(local=local, jars=jars, user=user)
     return one_shot(conf, archive_file(program, spark_home(), jars)) if local else conf
@@ -225,7 +229,7 @@ def jars_for(conf: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def describe_exit(code: int | None, last: Sequence[str] = ()) -> str:
-    """Say why a Spark process has ended without an answer, given its exit code and its last lines."""
+    """Return why a Spark process has ended without an answer, given its exit code and its last lines."""
     lines = "".join(f"\n{line}" for line in last)
     if code in _OUT_OF_MEMORY or any(_NO_MEMORY in line for line in last):
         return f"Spark ran out of memory: raise spark.driver.memory (exit code {code}){lines}"
@@ -254,11 +258,11 @@ def _is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def _submitted(
+def _build_submit_command(
     application: list[str], conf: Mapping[str, str], work: Path, *, master: str, submit: Path | None = None
 ) -> tuple[list[str], dict[str, str]]:
-    """Give the command line and the environment of a spark-submit process."""
-    java()
+    """Return the command line and the environment of a spark-submit process."""
+    find_java()
     program = submit or spark_home() / "bin" / "spark-submit"
     # In a file of mode 0600, not as --conf: settings may hold keys, and command lines are public.
     write_private(work / "spark.properties", properties_text(conf))
@@ -273,7 +277,7 @@ def _submitted(
     return command, env
 
 
-def _started(command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
+def _start_child(command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(  # noqa: S603 - our own command, no shell
         command,
         env=env,
@@ -287,8 +291,8 @@ def _started(command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
     )
 
 
-def _lines(child: subprocess.Popen[str]) -> Iterator[str]:
-    """Give what the child says, without what every JVM says."""
+def _read_lines(child: subprocess.Popen[str]) -> Iterator[str]:
+    """Return what the child says, without what every JVM says."""
     for line in child.stdout or ():
         if not line.startswith(_NOISE):
             yield line.rstrip()

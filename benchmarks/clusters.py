@@ -42,20 +42,20 @@ def main() -> int:
     parser.add_argument("--splink", help="a Python that has Splink")
     chosen = parser.parse_args()
     folder = OUT / "data" / f"{chosen.size}"
-    truth = entities.write(folder, chosen.size)
+    truth = entities.write_datasets(folder, chosen.size)
     spark = warm_session(**{"spark.driver.memory": "4g"})
     ways = {
-        "ours": Way("ours", partial(_ours, spark, folder)),
-        "in Spark": Way("ours, keys in Spark", partial(_ours, spark, folder, keys=EDGES)),
-        "Spark floor": Way("Spark reads, hashes, writes", partial(_floor, spark, folder)),
+        "ours": Way("ours", partial(_run_ours, spark, folder)),
+        "in Spark": Way("ours, keys in Spark", partial(_run_ours, spark, folder, keys=EDGES)),
+        "Spark floor": Way("Spark reads, hashes, writes", partial(_run_floor, spark, folder)),
     }
     if not chosen.alone:
-        ways["GraphX"] = Way("GraphX", partial(_graphx, spark, folder))
+        ways["GraphX"] = Way("GraphX", partial(_run_graphx, spark, folder))
     if chosen.splink:
-        ways["Splink"] = Way("Splink on DuckDB", partial(_splink, chosen.splink, folder))
+        ways["Splink"] = Way("Splink on DuckDB", partial(_run_splink, chosen.splink, folder))
     in_turns(list(ways.values()), chosen.rounds)
     spark.stop()
-    median = {name: way.figures()["median"] for name, way in ways.items()}
+    median = {name: way.summarize_rounds()["median"] for name, way in ways.items()}
     counts = {name: way.rounds[-1]["clusters"] for name, way in ways.items() if name != "Spark floor"}
     ratios = {
         f"ours / {name}": round(median["ours"] / median[name], 3)
@@ -64,13 +64,13 @@ def main() -> int:
     }
     ratios["in Spark / ours"] = round(median["in Spark"] / median["ours"], 2)
     facts = {"clusters": counts, "clusters_in_truth": truth, "goals": GOALS}
-    print(json.dumps([way.figures() for way in ways.values()], indent=1))
+    print(json.dumps([way.summarize_rounds() for way in ways.values()], indent=1))
     written = write_results(SUITE, chosen.size, list(ways.values()), ratios, facts)
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
     return 0 if set(counts.values()) == {truth} else 1
 
 
-def _ours(spark: SparkSession, folder: Path, keys: int | None = None) -> Mapping[str, Any]:
+def _run_ours(spark: SparkSession, folder: Path, keys: int | None = None) -> Mapping[str, Any]:
     """Run without writing: what is left are the clusters and what is said of them."""
     config = {
         "version": 2, "target": "nothing", "equality": entities.RULES,
@@ -85,7 +85,7 @@ def _ours(spark: SparkSession, folder: Path, keys: int | None = None) -> Mapping
     return {"clusters": report["counts"]["live_rows"], "steps": report["seconds"]}
 
 
-def _graphx(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
+def _run_graphx(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
     """Connect every entity with its keys in GraphX; its ids have to be numbers, so both are hashed."""
     ends = []
     for name in entities.DATASETS:
@@ -110,7 +110,7 @@ def _graphx(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
     return {"clusters": labels.agg(F.count_distinct("_2")).collect()[0][0]}
 
 
-def _floor(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
+def _run_floor(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
     read = [spark.read.format("delta").load(str(folder / name)) for name in entities.DATASETS]
     rows = reduce(DataFrame.unionByName, read)
     hashed = rows.select("_id", *[F.xxhash64(name).alias(name) for name in ("email", "phone")])
@@ -118,7 +118,7 @@ def _floor(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
     return {}
 
 
-def _splink(python: str, folder: Path) -> Mapping[str, Any]:
+def _run_splink(python: str, folder: Path) -> Mapping[str, Any]:
     files = [DeltaTable(str(folder / name)).file_uris() for name in entities.DATASETS]
     said = subprocess.run(
         [python, str(_SPLINK), json.dumps(files)], check=True, capture_output=True, text=True

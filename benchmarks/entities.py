@@ -23,7 +23,7 @@ _NAMES = np.array(["Anna", "Bo", "Carl", "Dora", "Eva", "Finn", "Gro", "Hans", "
 _CITIES = np.array(["Oslo", "Bergen", "Roma", "Paris", "Wien", "Praha", "Berlin"])
 
 
-def write(folder: Path, size: int, seed: int = 7, *, versions: bool = False) -> int:
+def write_datasets(folder: Path, size: int, seed: int = 7, *, versions: bool = False) -> int:
     """Write the datasets as Delta tables below ``folder``, once; gives the number of clusters.
 
     :param size: entities in all datasets together.
@@ -35,7 +35,7 @@ def write(folder: Path, size: int, seed: int = 7, *, versions: bool = False) -> 
         return int(truth.read_text(encoding="utf-8"))
     shutil.rmtree(folder, ignore_errors=True)
     rng = np.random.default_rng(seed)
-    sizes, kinds = _clusters(rng, size)
+    sizes, kinds = _draw_clusters(rng, size)
     cluster = np.repeat(np.arange(len(sizes)), sizes)
     place = np.arange(len(cluster)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     chained = kinds[cluster] == 1
@@ -45,7 +45,7 @@ def write(folder: Path, size: int, seed: int = 7, *, versions: bool = False) -> 
     dataset = (cluster + place) % len(DATASETS)
     for offset, name in enumerate(DATASETS):
         mine = rng.permutation(np.flatnonzero(dataset == offset))
-        rows = _rows(rng, name.lower(), email[mine], phone[mine])
+        rows = _build_rows(rng, name.lower(), email[mine], phone[mine])
         if versions:
             rows = rows.append_column("_updated", pa.array(np.arange(1, len(rows) + 1)))
             rows = rows.append_column("_deleted", pa.array(np.zeros(len(rows), np.bool_)))
@@ -54,8 +54,8 @@ def write(folder: Path, size: int, seed: int = 7, *, versions: bool = False) -> 
     return len(sizes)
 
 
-def changed(rows: pa.Table, count: int, prefix: str, seed: int = 11) -> pa.Table:
-    """Give later versions of some rows: of ten one is deleted, one is new, and two move elsewhere."""
+def change_rows(rows: pa.Table, count: int, prefix: str, seed: int = 11) -> pa.Table:
+    """Return later versions of some rows: of ten one is deleted, one is new, and two move elsewhere."""
     rng = np.random.default_rng(seed)
     some = rows.take(rng.choice(len(rows), count, replace=False))
     ids, emails = some.column("_id").to_pylist(), some.column("email").to_pylist()
@@ -74,25 +74,25 @@ def changed(rows: pa.Table, count: int, prefix: str, seed: int = 11) -> pa.Table
     return some.set_column(some.column_names.index("_deleted"), "_deleted", [kind > 0.9])
 
 
-def _clusters(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Give the sizes of all clusters, and 1 for those that are chains."""
+def _draw_clusters(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sizes of all clusters, and 1 for those that are chains."""
     parts = [
         (np.ones(int(size * 0.60), np.int64), 0),
-        (_until(rng, int(size * 0.25), 2, 4), 0),
-        (_until(rng, int(size * 0.10), 10, 50), 1),
-        (_until(rng, int(size * 0.05), 100, 5_000), 0),
+        (_draw_until(rng, int(size * 0.25), 2, 4), 0),
+        (_draw_until(rng, int(size * 0.10), 10, 50), 1),
+        (_draw_until(rng, int(size * 0.05), 100, 5_000), 0),
     ]
     sizes = np.concatenate([part for part, _ in parts])
     kinds = np.concatenate([np.full(len(part), kind) for part, kind in parts])
     return sizes, kinds
 
 
-def _until(rng: np.random.Generator, total: int, least: int, most: int) -> np.ndarray:
+def _draw_until(rng: np.random.Generator, total: int, least: int, most: int) -> np.ndarray:
     drawn = rng.integers(least, most + 1, size=total // least + 1)
     return drawn[: int(np.searchsorted(np.cumsum(drawn), total)) + 1]
 
 
-def _rows(rng: np.random.Generator, prefix: str, email: np.ndarray, phone: np.ndarray) -> pa.Table:
+def _build_rows(rng: np.random.Generator, prefix: str, email: np.ndarray, phone: np.ndarray) -> pa.Table:
     count = len(email)
     return pa.table(
         {

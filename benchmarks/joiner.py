@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.delta.table import pin_dataset
-from airflow_merge_provider.jobs.joiner.job import prepared, run
+from airflow_merge_provider.jobs.joiner.job import prepare_join, run
 from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks import relations
 from benchmarks.measure import OUT, Way, in_turns, size_of, warm_session, write_results
@@ -43,29 +43,29 @@ def main() -> int:
     chosen = parser.parse_args()
     folder = chosen.folder or OUT / "data" / f"joiner-{chosen.size}"
     folder.mkdir(parents=True, exist_ok=True)
-    relations.write(folder, chosen.size)
+    relations.write_tables(folder, chosen.size)
     spark = warm_session()
     different = 0
     for task in TASKS if chosen.task is None else (chosen.task,):
-        different += _measure(spark, folder, task, chosen.size, chosen.rounds)
+        different += _measure_task(spark, folder, task, chosen.size, chosen.rounds)
     spark.stop()
     return 1 if different else 0
 
 
-def _measure(spark: SparkSession, folder: Path, task: str, size: int, rounds: int) -> int:
+def _measure_task(spark: SparkSession, folder: Path, task: str, size: int, rounds: int) -> int:
     """Measure one join in all ways, and count the rows that differ between their results."""
     target, by_hand, file = folder / "target", folder / "by_hand", folder / "duckdb.parquet"
     ways = [
-        Way("ours", lambda: _ours(spark, folder, task, target)),
-        Way("ours, joined", lambda: _joined(spark, folder, task)),
+        Way("ours", lambda: _run_ours(spark, folder, task, target)),
+        Way("ours, joined", lambda: _run_unwritten(spark, folder, task)),
         Way("Spark SQL", lambda: _by_hand(spark, folder, task, by_hand)),
-        Way("DuckDB", lambda: _duckdb(folder, task, file)),
-        Way("read and shuffle", lambda: _floor(spark, folder, task)),
+        Way("DuckDB", lambda: _run_duckdb(folder, task, file)),
+        Way("read and shuffle", lambda: _run_floor(spark, folder, task)),
     ]
     in_turns(ways, rounds)
-    different = _different(target, by_hand, file)
-    run, joined, hand, peer, floor = (way.figures()["median"] for way in ways)
-    steps = ways[0].figures()["steps"]
+    different = _count_differences(target, by_hand, file)
+    run, joined, hand, peer, floor = (way.summarize_rounds()["median"] for way in ways)
+    steps = ways[0].summarize_rounds()["steps"]
     ratios = {
         "joined / read and shuffle": round(joined / floor, 2),
         "joined / DuckDB": round(joined / peer, 2),
@@ -74,18 +74,18 @@ def _measure(spark: SparkSession, folder: Path, task: str, size: int, rounds: in
         "counting": round(steps["count inputs"] / sum(steps.values()), 2),
     }
     facts = {"rows_that_differ": different, "goals": GOALS}
-    print(json.dumps([way.figures() for way in ways], indent=1))
+    print(json.dumps([way.summarize_rounds() for way in ways], indent=1))
     written = write_results(f"joiner_{task}", size, ways, ratios, facts)
     print(f"{task}: {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}", flush=True)
     return different
 
 
-def _stages(task: str) -> Sequence[str]:
+def _list_stages(task: str) -> Sequence[str]:
     return {"skewed": (SKEWED, SMALL), "two": NAMES[:2]}.get(task, NAMES)
 
 
-def _config(task: str) -> dict[str, Any]:
-    stages = _stages(task)
+def _build_config(task: str) -> dict[str, Any]:
+    stages = _list_stages(task)
     fields = [f"{name}.k as {name}_k, {name}.{name}_n, {name}.{name}_t" for name in stages]
     required = {"full": (), "skewed": stages[:1]}.get(task, stages)
     return {
@@ -96,30 +96,30 @@ def _config(task: str) -> dict[str, Any]:
     }
 
 
-def _joined(spark: SparkSession, folder: Path, task: str) -> Mapping[str, Any]:
+def _run_unwritten(spark: SparkSession, folder: Path, task: str) -> Mapping[str, Any]:
     """Join as a run does and throw the rows away."""
-    pinned = {name: pin_dataset(spark, Dataset(name, path=str(folder / name))) for name in _stages(task)}
-    rows = prepared(spark, _config(task), pinned).rows
+    pinned = {name: pin_dataset(spark, Dataset(name, path=str(folder / name))) for name in _list_stages(task)}
+    rows = prepare_join(spark, _build_config(task), pinned).rows
     rows.write.format("noop").mode("overwrite").save()
     return {}
 
 
-def _ours(spark: SparkSession, folder: Path, task: str, target: Path) -> Mapping[str, Any]:
+def _run_ours(spark: SparkSession, folder: Path, task: str, target: Path) -> Mapping[str, Any]:
     shutil.rmtree(target, ignore_errors=True)
     request = JobRequest(
         job="joiner",
-        config={**_config(task), "target": target.name},
+        config={**_build_config(task), "target": target.name},
         run=RunToken(dag_id="benchmark", run_id="1", task_id="join"),
         warehouse=str(folder),
         started_at=0,
     )
-    before = _jobs(spark)
+    before = _count_jobs(spark)
     report = run(spark, request, Progress(out=str))
-    jobs = _jobs(spark) - before
+    jobs = _count_jobs(spark) - before
     return {"jobs": jobs, "bytes_written": size_of(target), "steps": report["seconds"]}
 
 
-def _jobs(spark: SparkSession) -> int:
+def _count_jobs(spark: SparkSession) -> int:
     """Count the Spark jobs so far; threads of a run are in no group, so nothing here is."""
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
 
@@ -127,7 +127,7 @@ def _jobs(spark: SparkSession) -> int:
 def _by_hand(spark: SparkSession, folder: Path, task: str, place: Path) -> Mapping[str, Any]:
     """Join as one would write it in SQL, into a Delta table."""
     shutil.rmtree(place, ignore_errors=True)
-    first, *others = _stages(task)
+    first, *others = _list_stages(task)
     how = {"full": "FULL JOIN", "skewed": "LEFT JOIN"}.get(task, "JOIN")
     words, before = [f"delta.`{folder / first}` {first}"], [f"{first}.k"]
     for name in others:
@@ -140,22 +140,22 @@ def _by_hand(spark: SparkSession, folder: Path, task: str, place: Path) -> Mappi
     return {"bytes_written": size_of(place)}
 
 
-def _duckdb(folder: Path, task: str, file: Path) -> Mapping[str, Any]:
+def _run_duckdb(folder: Path, task: str, file: Path) -> Mapping[str, Any]:
     """Run the peer in a process of its own; its imports do not count."""
     words = [sys.executable, "-m", "benchmarks.peers.duckdb_join", str(folder), task, str(file)]
     said = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
     return {"seconds": said["seconds"], "bytes_written": file.stat().st_size}
 
 
-def _floor(spark: SparkSession, folder: Path, task: str) -> Mapping[str, Any]:
+def _run_floor(spark: SparkSession, folder: Path, task: str) -> Mapping[str, Any]:
     """Read every input and shuffle it by its key, and no more: nothing is joined and nothing written."""
-    for name in _stages(task):
+    for name in _list_stages(task):
         table = spark.read.format("delta").load(str(folder / name))
         table.repartition("k").write.format("noop").mode("overwrite").save()
     return {}
 
 
-def _different(target: Path, by_hand: Path, file: Path) -> int:
+def _count_differences(target: Path, by_hand: Path, file: Path) -> int:
     """Count the rows that one of the three results has more often than another."""
     base = duckdb.connect()
     mine, hand = (

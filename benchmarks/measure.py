@@ -33,8 +33,8 @@ class Way:
     run: Callable[[], Mapping[str, Any]]
     rounds: list[dict[str, Any]] = field(default_factory=list)
 
-    def figures(self) -> dict[str, Any]:
-        """Give min and median of the rounds after the first, which warms up."""
+    def summarize_rounds(self) -> dict[str, Any]:
+        """Return min and median of the rounds after the first, which warms up."""
         warm = self.rounds[1:]
         seconds = [each["seconds"] for each in warm]
         return {
@@ -58,31 +58,31 @@ def in_turns(ways: list[Way], rounds: int) -> None:
     """Run every way once a round, one after the other, so that a slow minute slows all of them."""
     for number in range(rounds + 1):
         for way in ways:
-            way.rounds.append(_measured(way))
+            way.rounds.append(_measure_way(way))
             print(f"round {number} {way.name}: {way.rounds[-1]['seconds']:.2f} s", flush=True)
 
 
-def _measured(way: Way) -> dict[str, Any]:
-    with _peak() as peak:
-        cpu, start = _cpu(), time.perf_counter()
+def _measure_way(way: Way) -> dict[str, Any]:
+    with _watch_memory() as peak:
+        cpu, start = _read_cpu(), time.perf_counter()
         said = dict(way.run())
-        seconds, used = time.perf_counter() - start, _cpu() - cpu
+        seconds, used = time.perf_counter() - start, _read_cpu() - cpu
     return {"seconds": seconds, "cpu": used, **said, "peak_mib": peak[0] >> 20}
 
 
 @contextmanager
-def _peak() -> Iterator[list[int]]:
+def _watch_memory() -> Iterator[list[int]]:
     """Watch the resident memory of this process and all its children."""
     peak, stop = [0], threading.Event()
 
-    def watch() -> None:
+    def watch_family() -> None:
         while not stop.wait(0.2):
             # One that has just been forked still shows its parent's memory.
-            settled = [each for each in _family() if time.time() - each.create_time() > _SETTLED]
+            settled = [each for each in _list_processes() if time.time() - each.create_time() > _SETTLED]
             with suppress(psutil.Error):
                 peak[0] = max(peak[0], sum(each.memory_info().rss for each in settled))
 
-    thread = threading.Thread(target=watch, daemon=True)
+    thread = threading.Thread(target=watch_family, daemon=True)
     thread.start()
     try:
         yield peak
@@ -91,15 +91,15 @@ def _peak() -> Iterator[list[int]]:
         thread.join()
 
 
-def _cpu() -> float:
+def _read_cpu() -> float:
     total = 0.0
-    for each in _family():
+    for each in _list_processes():
         times = each.cpu_times()
         total += times.user + times.system + times.children_user + times.children_system
     return total
 
 
-def _family() -> list[psutil.Process]:
+def _list_processes() -> list[psutil.Process]:
     me = psutil.Process()
     alive = []
     for each in (me, *me.children(recursive=True)):
@@ -112,7 +112,7 @@ def _family() -> list[psutil.Process]:
 
 
 def size_of(folder: Path) -> int:
-    """Give the bytes of all data files below a folder."""
+    """Return the bytes of all data files below a folder."""
     return sum(file.stat().st_size for file in folder.rglob("*.parquet"))
 
 
@@ -124,7 +124,7 @@ def write_results(suite: str, size: int, ways: list[Way], ratios: Mapping[str, f
     from matplotlib import pyplot as plt  # noqa: PLC0415 - as above
 
     OUT.mkdir(exist_ok=True)
-    figures = [way.figures() for way in ways]
+    figures = [way.summarize_rounds() for way in ways]
     file = OUT / f"{suite}-{size}.json"
     content = {
         "suite": suite, "size": size, "cores": len(os.sched_getaffinity(0)), "ways": figures,

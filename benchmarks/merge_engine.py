@@ -27,7 +27,7 @@ from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_engine import reading
 from airflow_merge_provider.jobs.merge_engine.job import run
 from airflow_merge_provider.jobs.run.progress import Progress
-from benchmarks.changes import COLUMNS, TEXTS, VALUES, batch, states, write_table
+from benchmarks.changes import COLUMNS, TEXTS, VALUES, build_batch, build_states, write_table
 from benchmarks.measure import OUT, Way, in_turns, warm_session, write_results
 
 SUITE = "merge_engine"
@@ -49,36 +49,36 @@ class Contest:
         self.size, self.changes = chosen.size, chosen.changes
         self.number = {"ours": 0, "bare": 0, "peer": 0, "floor": 0}
         shutil.rmtree(folder, ignore_errors=True)
-        first = states(chosen.size)
+        first = build_states(chosen.size)
         for name in ("changes", "bare", "peer", "floor"):
             write_table(folder / name, first)
-        self._ours()
+        self._run_job()
         vectors = "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
         spark.sql(f"ALTER TABLE delta.`{folder / 'bare'}` SET {vectors}").collect()
 
-    def read(self) -> Mapping[str, Any]:
+    def read_table(self) -> Mapping[str, Any]:
         """Read all columns of the table."""
-        return self._read(lambda: self.spark.read.format("delta").load(str(self.folder / "ours")))
+        return self._read_rows(lambda: self.spark.read.format("delta").load(str(self.folder / "ours")))
 
-    def current(self) -> Mapping[str, Any]:
+    def fold_current(self) -> Mapping[str, Any]:
         """Append a batch to the source, and read what the table holds once it is folded."""
-        write_deltalake(str(self.folder / "changes"), self._batch("ours"), mode="append")
-        return self._read(lambda: reading.current(self.spark, "ours", str(self.folder)))
+        write_deltalake(str(self.folder / "changes"), self._build_batch("ours"), mode="append")
+        return self._read_rows(lambda: reading.read_current_rows(self.spark, "ours", str(self.folder)))
 
-    def ours(self) -> Mapping[str, Any]:
+    def run_ours(self) -> Mapping[str, Any]:
         """Run the job on the batch that was appended last."""
         began = time.perf_counter()
-        report = self._ours()
+        report = self._run_job()
         return {
             "seconds": time.perf_counter() - began,
             "steps": report["seconds"],
             "counts": report["counts"],
         }
 
-    def bare(self) -> Mapping[str, Any]:
+    def run_bare_merge(self) -> Mapping[str, Any]:
         """Merge the batch that DuckDB has folded: what the MERGE alone costs."""
         place = self.folder / "folded.parquet"
-        pq.write_table(self._folded("bare"), place)
+        pq.write_table(self._fold_batch("bare"), place)
         began = time.perf_counter()
         source = self.spark.read.parquet(str(place))
         source.createOrReplaceTempView("folded")
@@ -90,10 +90,10 @@ class Contest:
         ).collect()
         return {"seconds": time.perf_counter() - began}
 
-    def peer(self) -> Mapping[str, Any]:
+    def run_peer(self) -> Mapping[str, Any]:
         """Fold with DuckDB and merge with delta-rs."""
         began = time.perf_counter()
-        folded = self._folded("peer")
+        folded = self._fold_batch("peer")
         merge = DeltaTable(str(self.folder / "peer")).merge(
             folded, "t.k = s.k", source_alias="s", target_alias="t"
         )
@@ -102,10 +102,10 @@ class Contest:
         merge.when_not_matched_insert_all().execute()
         return {"seconds": time.perf_counter() - began}
 
-    def floor(self) -> Mapping[str, Any]:
+    def run_floor(self) -> Mapping[str, Any]:
         """Scan the keys and append the batch as it is: what reading and writing cost at least."""
         place = self.folder / "raw.parquet"
-        pq.write_table(self._batch("floor"), place)
+        pq.write_table(self._build_batch("floor"), place)
         began = time.perf_counter()
         table = self.spark.read.format("delta").load(str(self.folder / "floor"))
         table.agg(F.max("k")).collect()
@@ -113,32 +113,32 @@ class Contest:
         appended.append()
         return {"seconds": time.perf_counter() - began}
 
-    def _read(self, rows: Callable[[], DataFrame]) -> Mapping[str, Any]:
+    def _read_rows(self, rows: Callable[[], DataFrame]) -> Mapping[str, Any]:
         began = time.perf_counter()
         rows().agg(F.bit_xor(F.xxhash64(*COLUMNS))).collect()
         return {"seconds": time.perf_counter() - began}
 
-    def same(self) -> bool:
-        """Say whether all tables have the same rows."""
+    def is_same(self) -> bool:
+        """Return whether all tables have the same rows."""
         found = set()
         for name in ("ours", "bare", "peer"):
             rows = self.spark.read.format("delta").load(str(self.folder / name)).select(*COLUMNS)
             found.add(tuple(rows.agg(F.count(F.lit(1)), F.bit_xor(F.xxhash64(*COLUMNS))).collect()[0]))
         return len(found) == 1
 
-    def _stored(self, way: str) -> Any:
-        """Give the rows of a table; those of the bare MERGE have deletion vectors, which few readers know."""
+    def _read_stored(self, way: str) -> Any:
+        """Return the rows of a table; few readers support the deletion vectors of the bare MERGE."""
         table = DeltaTable(str(self.folder / way))
         if way != "bare":
             return table.to_pyarrow_dataset()
         rows = QueryBuilder().register("stored", table).execute("SELECT * FROM stored")
         return pa.RecordBatchReader.from_stream(rows).read_all()
 
-    def _batch(self, way: str) -> pa.Table:
+    def _build_batch(self, way: str) -> pa.Table:
         self.number[way] += 1
-        return batch(self.size, self.changes, self.number[way])
+        return build_batch(self.size, self.changes, self.number[way])
 
-    def _ours(self) -> dict[str, Any]:
+    def _run_job(self) -> dict[str, Any]:
         request = JobRequest(
             job="merge_engine",
             config={
@@ -154,10 +154,10 @@ class Contest:
         )
         return run(self.spark, request, Progress(out=str))
 
-    def _folded(self, way: str) -> pa.Table:
+    def _fold_batch(self, way: str) -> pa.Table:
         """Fold a batch with the rows that it touches in DuckDB, by the same rules."""
-        changes = self._batch(way)
-        stored = self._stored(way)  # noqa: F841 - as above
+        changes = self._build_batch(way)
+        stored = self._read_stored(way)  # noqa: F841 - as above
         if self.engine == "first-row":
             return _first_rows(changes)
         last = "arg_max({0}, seq) FILTER ({0} IS NOT NULL) AS {0}"
@@ -191,25 +191,25 @@ def main() -> int:
     chosen = parser.parse_args()
     spark = warm_session()
     engines = ENGINES if chosen.engine == "all" else [chosen.engine]
-    same = [measured(spark, chosen, engine) for engine in engines]
+    same = [run_contest(spark, chosen, engine) for engine in engines]
     spark.stop()
     return 0 if all(same) else 1
 
 
-def measured(spark: SparkSession, chosen: argparse.Namespace, engine: str) -> bool:
+def run_contest(spark: SparkSession, chosen: argparse.Namespace, engine: str) -> bool:
     """Run one engine's contest and write its figures; says whether all tables ended equal."""
     contest = Contest(spark, OUT / "data" / f"{SUITE}-{engine}-{chosen.size}", chosen, engine)
     ways = [
-        Way("read", contest.read),
-        Way("read with a batch not folded", contest.current),
-        Way("ours", contest.ours),
-        Way("bare MERGE of the folded batch", contest.bare),
-        Way("DuckDB + delta-rs", contest.peer),
-        Way("key scan and append (floor)", contest.floor),
+        Way("read", contest.read_table),
+        Way("read with a batch not folded", contest.fold_current),
+        Way("ours", contest.run_ours),
+        Way("bare MERGE of the folded batch", contest.run_bare_merge),
+        Way("DuckDB + delta-rs", contest.run_peer),
+        Way("key scan and append (floor)", contest.run_floor),
     ]
     in_turns(ways, chosen.rounds)
-    same = contest.same()
-    read, current, ours, bare, peer, floor = (way.figures()["median"] for way in ways)
+    same = contest.is_same()
+    read, current, ours, bare, peer, floor = (way.summarize_rounds()["median"] for way in ways)
     ratios = {
         "ours / bare MERGE": round(ours / bare, 2),
         "ours / delta-rs": round(ours / peer, 2),
@@ -217,7 +217,7 @@ def measured(spark: SparkSession, chosen: argparse.Namespace, engine: str) -> bo
         "read with a batch not folded / read": round(current / read, 2),
     }
     facts = {"engine": engine, "changes": chosen.changes, "tables_are_equal": same, "goal": GOAL}
-    print(json.dumps([way.figures() for way in ways], indent=1))
+    print(json.dumps([way.summarize_rounds() for way in ways], indent=1))
     written = write_results(f"{SUITE}_{engine}_{chosen.changes}", chosen.size, ways, ratios, facts)
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}", flush=True)
     return same

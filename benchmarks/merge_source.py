@@ -37,47 +37,50 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2, help="rounds after the one that warms up (2)")
     chosen = parser.parse_args()
     spark = warm_session(**{"spark.driver.memory": "4g"})
-    places = {count: _prepared(spark, chosen.size, count) for count in chosen.changes}
-    full = Way("full run", lambda: _full(spark, places[max(places)]))
+    places = {count: _prepare_warehouse(spark, chosen.size, count) for count in chosen.changes}
+    full = Way("full run", lambda: _run_full(spark, places[max(places)]))
     later = [
-        Way(f"{count:,} changed", lambda place=place: _later(spark, place)) for count, place in places.items()
+        Way(f"{count:,} changed", lambda place=place: _run_incremental(spark, place))
+        for count, place in places.items()
     ]
     in_turns([full, *later], chosen.rounds)
-    different = sum(_different(spark, place) for place in places.values())
+    different = sum(_count_differences(spark, place) for place in places.values())
     spark.stop()
-    whole = full.figures()["median"]
-    ratios = {f"{way.name} / full": round(way.figures()["median"] / whole, 2) for way in later}
+    whole = full.summarize_rounds()["median"]
+    ratios = {f"{way.name} / full": round(way.summarize_rounds()["median"] / whole, 2) for way in later}
     facts = {"outputs_that_differ": different, "goal": GOAL.get(chosen.size)}
-    print(json.dumps([way.figures() for way in (full, *later)], indent=1))
+    print(json.dumps([way.summarize_rounds() for way in (full, *later)], indent=1))
     written = write_results(SUITE, chosen.size, [full, *later], ratios, facts)
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
     return 1 if different else 0
 
 
-def _prepared(spark: SparkSession, size: int, count: int) -> Path:
+def _prepare_warehouse(spark: SparkSession, size: int, count: int) -> Path:
     """Make a warehouse that was merged once, and whose datasets have changed since."""
     base = OUT / "data" / f"{size}-versions"
-    entities.write(base, size, versions=True)
+    entities.write_datasets(base, size, versions=True)
     place = OUT / "data" / f"{size}-{count}-changed"
     if (place / "ready").exists():
         return place
     shutil.rmtree(place, ignore_errors=True)
     for name in entities.DATASETS:
         shutil.copytree(base / name, place / name)
-    _merged(spark, place, "merged", "0")
+    _run_job(spark, place, "merged", "0")
     for name in entities.DATASETS:
         table = DeltaTable(str(place / name)).to_pyarrow_table()
-        write_deltalake(str(place / name), entities.changed(table, count // 3, name.lower()), mode="append")
+        write_deltalake(
+            str(place / name), entities.change_rows(table, count // 3, name.lower()), mode="append"
+        )
     (place / "ready").touch()
     return place
 
 
-def _full(spark: SparkSession, place: Path) -> Mapping[str, Any]:
+def _run_full(spark: SparkSession, place: Path) -> Mapping[str, Any]:
     shutil.rmtree(place / "full", ignore_errors=True)
-    return _merged(spark, place, "full", "0")
+    return _run_job(spark, place, "full", "0")
 
 
-def _later(spark: SparkSession, place: Path) -> Mapping[str, Any]:
+def _run_incremental(spark: SparkSession, place: Path) -> Mapping[str, Any]:
     """Run on a copy of the target as it was before the change; copying is not measured."""
     shutil.rmtree(place / "later", ignore_errors=True)
     shutil.copytree(place / "merged", place / "later")
@@ -86,12 +89,12 @@ def _later(spark: SparkSession, place: Path) -> Mapping[str, Any]:
     target = jvm.org.apache.hadoop.fs.Path(str(place / "later"))
     jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(spark._jsparkSession, target)  # noqa: SLF001
     before, start = size_of(place / "later"), time.perf_counter()
-    said = _merged(spark, place, "later", "1")
+    said = _run_job(spark, place, "later", "1")
     seconds = time.perf_counter() - start
     return {**said, "seconds": seconds, "bytes_written": size_of(place / "later") - before}
 
 
-def _merged(spark: SparkSession, place: Path, target: str, run_id: str) -> Mapping[str, Any]:
+def _run_job(spark: SparkSession, place: Path, target: str, run_id: str) -> Mapping[str, Any]:
     config = {
         "version": 2,
         "datasets": [f"{name} {name.lower()}" for name in entities.DATASETS],
@@ -108,15 +111,15 @@ def _merged(spark: SparkSession, place: Path, target: str, run_id: str) -> Mappi
     return {"jobs": jobs, "steps": report["seconds"], "counts": report["counts"]}
 
 
-def _different(spark: SparkSession, place: Path) -> int:
+def _count_differences(spark: SparkSession, place: Path) -> int:
     """Count the live outputs that a later run and a full run do not have in common."""
     shutil.rmtree(place / "full", ignore_errors=True)
-    _merged(spark, place, "full", "0")
-    full, later = (_live(spark, place / name) for name in ("full", "later"))
+    _run_job(spark, place, "full", "0")
+    full, later = (_read_live(spark, place / name) for name in ("full", "later"))
     return full.exceptAll(later).count() + later.exceptAll(full).count()
 
 
-def _live(spark: SparkSession, table: Path) -> DataFrame:
+def _read_live(spark: SparkSession, table: Path) -> DataFrame:
     rows = spark.read.format("delta").load(str(table)).where("NOT _deleted")
     return rows.selectExpr("_id", "to_json(`$ids`)", "to_json(entity)", "to_json(_members)")
 

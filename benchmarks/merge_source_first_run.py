@@ -37,28 +37,28 @@ def main() -> int:
     parser.add_argument("--values", choices=list(SUITES), default="entity", help="the form of the target")
     chosen = parser.parse_args()
     folder = OUT / "data" / f"{chosen.size}"
-    clusters = entities.write(folder, chosen.size)
+    clusters = entities.write_datasets(folder, chosen.size)
     spark = warm_session()
     target, file, floor = folder / "target", folder / "duckdb.parquet", folder / "floor"
     ways = [
-        Way("ours", lambda: _ours(spark, folder, target, chosen.values)),
-        Way("DuckDB + scipy", lambda: _duckdb(folder, file)),
-        Way("Spark reads, hashes, writes", lambda: _floor(spark, folder, floor)),
+        Way("ours", lambda: _run_ours(spark, folder, target, chosen.values)),
+        Way("DuckDB + scipy", lambda: _run_duckdb(folder, file)),
+        Way("Spark reads, hashes, writes", lambda: _run_floor(spark, folder, floor)),
     ]
     in_turns(ways, chosen.rounds)
-    different = _different(spark, target, file, chosen.values)
+    different = _count_differences(spark, target, file, chosen.values)
     spark.stop()
-    ours, peer, least = (way.figures()["median"] for way in ways)
+    ours, peer, least = (way.summarize_rounds()["median"] for way in ways)
     ratios = {"ours / DuckDB": round(ours / peer, 2), "ours / Spark floor": round(ours / least, 2)}
     counted = ways[0].rounds[-1]["golden"]
     facts = {"clusters": counted, "clusters_in_truth": clusters, "rows_that_differ": different, "goal": GOAL}
-    print(json.dumps([way.figures() for way in ways], indent=1))
+    print(json.dumps([way.summarize_rounds() for way in ways], indent=1))
     written = write_results(SUITES[chosen.values], chosen.size, ways, ratios, facts)
     print(f"ratios {ratios}, {facts}\nwritten to {written} and {written.with_suffix('.png')}")
     return 1 if different or counted != clusters else 0
 
 
-def _ours(spark: SparkSession, folder: Path, target: Path, values: str) -> Mapping[str, Any]:
+def _run_ours(spark: SparkSession, folder: Path, target: Path, values: str) -> Mapping[str, Any]:
     shutil.rmtree(target, ignore_errors=True)
     config = {
         "version": 2,
@@ -87,21 +87,21 @@ def _ours(spark: SparkSession, folder: Path, target: Path, values: str) -> Mappi
     }
 
 
-def _duckdb(folder: Path, file: Path) -> Mapping[str, Any]:
+def _run_duckdb(folder: Path, file: Path) -> Mapping[str, Any]:
     """Run the peer in a process of its own; its imports do not count."""
     words = [sys.executable, "-m", "benchmarks.peers.duckdb_merge", str(folder), str(file)]
     said = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
     return {"seconds": said["seconds"], "bytes_written": file.stat().st_size}
 
 
-def _floor(spark: SparkSession, folder: Path, floor: Path) -> Mapping[str, Any]:
+def _run_floor(spark: SparkSession, folder: Path, floor: Path) -> Mapping[str, Any]:
     tables = [spark.read.format("delta").load(str(folder / name)) for name in entities.DATASETS]
     rows = reduce(DataFrame.unionByName, tables)
     rows.withColumn("hash", F.xxhash64(*rows.columns)).write.mode("overwrite").parquet(str(floor))
     return {"bytes_written": size_of(floor)}
 
 
-def _different(spark: SparkSession, target: Path, file: Path, values: str) -> int:
+def _count_differences(spark: SparkSession, target: Path, file: Path, values: str) -> int:
     """Compare all rows with the peer's: id, place, ids, and every property."""
     table = spark.read.format("delta").load(str(target))
     # The peer has columns of lists; one value of an entity is no list.
@@ -111,14 +111,14 @@ def _different(spark: SparkSession, target: Path, file: Path, values: str) -> in
     wrong = abs(len(mine) - len(theirs))
     for row in mine.to_pylist():
         other = theirs.get(row["_id"], {})
-        shape = _shape if values == "entity" else list
+        shape = _to_value if values == "entity" else list
         expected = {name: shape(other[name]) for name in PROPERTIES if other.get(name)}
         same = (row["_updated"], row["$ids"]) == (other.get("_updated"), other.get("$ids"))
         wrong += not (same and json.loads(row["entity"]) == expected)
     return wrong
 
 
-def _shape(values: list[Any]) -> Any:
+def _to_value(values: list[Any]) -> Any:
     return values[0] if len(values) == 1 else values
 
 

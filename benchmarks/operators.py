@@ -41,12 +41,12 @@ def main() -> int:
     # Before anything imports Airflow.
     os.environ.update(AIRFLOW_HOME=str(place / "airflow"), AIRFLOW__CORE__LOAD_EXAMPLES="False")
     try:
-        lake = _lake(place)
-        with _server(place) as port:
+        lake = _create_lake(place)
+        with _start_server(place) as port:
             os.environ[f"AIRFLOW_CONN_{_SERVER.upper()}"] = json.dumps(
                 {"conn_type": "spark_connect", "host": "127.0.0.1", "port": port}
             )
-            figures = [*_operators(lake, rounds), *_sensor(lake, rounds)]
+            figures = [*_measure_operators(lake, rounds), *_measure_sensor(lake, rounds)]
     finally:
         shutil.rmtree(place, ignore_errors=True)
     OUT.mkdir(exist_ok=True)
@@ -56,7 +56,7 @@ def main() -> int:
     return 0
 
 
-def _lake(place: Path) -> Path:
+def _create_lake(place: Path) -> Path:
     """Make a small source, and a table of many commits, written by others."""
     lake = place / "lake"
     rows = pa.table({"_id": [f"e{number}" for number in range(ROWS)], "mail": ["m"] * ROWS})
@@ -69,7 +69,7 @@ def _lake(place: Path) -> Path:
 
 
 @contextmanager
-def _server(place: Path) -> Iterator[int]:
+def _start_server(place: Path) -> Iterator[int]:
     """Start a Spark Connect server, as its users do, and give its port once it listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -89,7 +89,7 @@ def _server(place: Path) -> Iterator[int]:
         child.wait(30)
 
 
-def _operators(lake: Path, rounds: int) -> Iterator[dict[str, Any]]:
+def _measure_operators(lake: Path, rounds: int) -> Iterator[dict[str, Any]]:
     from airflow.sdk import DAG  # noqa: PLC0415 - after its home is set, here and below
 
     from airflow_merge_provider.operators.merge_engine import MergeEngineOperator  # noqa: PLC0415
@@ -108,16 +108,16 @@ def _operators(lake: Path, rounds: int) -> Iterator[dict[str, Any]]:
                     task_id="merge", target=f"{made.__name__}_{where}", warehouse=str(lake),
                     spark_conn_id=conn_id, **given,
                 )  # fmt: skip
-            runs = [_timed(dag) for _ in range(rounds + 1)][1:]
+            runs = [_time_dag(dag) for _ in range(rounds + 1)][1:]
             whole, child = ([run[place] for run in runs] for place in (0, 1))
             if where == "here":
-                yield _figure("added by the operator", made.__name__, [a - b for a, b in runs])
+                yield _build_figure("added by the operator", made.__name__, [a - b for a, b in runs])
             else:
-                yield _figure("no change, Spark Connect", made.__name__, whole)
+                yield _build_figure("no change, Spark Connect", made.__name__, whole)
             print(f"{made.__name__}, {where}: {whole}, of which the child {child}", flush=True)
 
 
-def _sensor(lake: Path, rounds: int) -> Iterator[dict[str, Any]]:
+def _measure_sensor(lake: Path, rounds: int) -> Iterator[dict[str, Any]]:
     from airflow_merge_provider.sensors.dataset_populated import DatasetPopulatedSensor  # noqa: PLC0415
 
     looks = []
@@ -127,46 +127,46 @@ def _sensor(lake: Path, rounds: int) -> Iterator[dict[str, Any]]:
         if not sensor.poke({}).is_done:
             raise RuntimeError("the table is not populated")
         looks.append(time.perf_counter() - began)
-    yield _figure("a look of the sensor", "the first", looks[:1])
-    yield _figure("a look of the sensor", "later ones", looks[1:])
+    yield _build_figure("a look of the sensor", "the first", looks[:1])
+    yield _build_figure("a look of the sensor", "later ones", looks[1:])
 
 
-def _figure(figure: str, of: str, seconds: list[float]) -> dict[str, Any]:
+def _build_figure(figure: str, of: str, seconds: list[float]) -> dict[str, Any]:
     middle, worst = statistics.median(seconds), max(seconds)
     return {"figure": figure, "of": of, "median": round(middle, 3), "max": round(worst, 3)}
 
 
-def _timed(dag: Any) -> tuple[float, float]:
+def _time_dag(dag: Any) -> tuple[float, float]:
     """Run a DAG of one operator; give the seconds of the operator and those of its child process."""
     from airflow_merge_provider.launch import JobProcess  # noqa: PLC0415
     from airflow_merge_provider.operators._spark_job import SparkJobOperator  # noqa: PLC0415
 
     seconds = {}
-    with _watched(SparkJobOperator, "execute", seconds), _watched(JobProcess, "_follow", seconds):
-        if str(_run(dag).state) != "success":
+    with _time_calls(SparkJobOperator, "execute", seconds), _time_calls(JobProcess, "_follow", seconds):
+        if str(_run_dag(dag).state) != "success":
             raise RuntimeError(f"{dag.dag_id} failed")
     return seconds["execute"], seconds["_follow"]
 
 
 @contextmanager
-def _watched(owner: type, name: str, seconds: dict[str, float]) -> Iterator[None]:
+def _time_calls(owner: type, name: str, seconds: dict[str, float]) -> Iterator[None]:
     plain: Callable[..., Any] = getattr(owner, name)
 
-    def timed(*args: Any, **kwargs: Any) -> Any:
+    def call_timed(*args: Any, **kwargs: Any) -> Any:
         began = time.perf_counter()
         try:
             return plain(*args, **kwargs)
         finally:
             seconds[name] = time.perf_counter() - began
 
-    setattr(owner, name, timed)
+    setattr(owner, name, call_timed)
     try:
         yield
     finally:
         setattr(owner, name, plain)
 
 
-def _run(dag: Any) -> Any:
+def _run_dag(dag: Any) -> Any:
     """Run a DAG as a worker would, one task after the other in this process."""
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db  # noqa: PLC0415
     from airflow.models.dagbundle import DagBundleModel  # noqa: PLC0415, TID251 - the server side

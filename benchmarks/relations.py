@@ -14,7 +14,7 @@ _OVERLAP = 0.8
 _HOT = 0.3
 
 
-def write(folder: Path, size: int) -> None:
+def write_tables(folder: Path, size: int) -> None:
     """Write four tables of ``size`` rows, a skewed one and its partner, once per size."""
     if (folder / "done").exists():
         return
@@ -23,20 +23,20 @@ def write(folder: Path, size: int) -> None:
     for place, name in enumerate(NAMES):
         own = np.arange(size - common) + (place + 1) * 10 * size
         keys = draw.permutation(np.concatenate([np.arange(common), own]))
-        _write(folder / name, {"k": keys, **_payload(draw, size, name)})
+        _write_table(folder / name, {"k": keys, **_draw_payload(draw, size, name)})
     hot = draw.random(size) < _HOT
     keys = np.where(hot, 0, draw.integers(1, size, size))
-    _write(folder / SKEWED, {"k": keys, **_payload(draw, size, SKEWED)})
-    _write(folder / SMALL, {"k": np.arange(size), **_payload(draw, size, SMALL)})
+    _write_table(folder / SKEWED, {"k": keys, **_draw_payload(draw, size, SKEWED)})
+    _write_table(folder / SMALL, {"k": np.arange(size), **_draw_payload(draw, size, SMALL)})
     (folder / "done").touch()
 
 
-def _payload(draw: np.random.Generator, size: int, name: str) -> dict[str, object]:
+def _draw_payload(draw: np.random.Generator, size: int, name: str) -> dict[str, object]:
     numbers = draw.integers(0, 1_000_000, size)
     return {f"{name}_n": numbers, f"{name}_t": np.char.add(f"{name}-", numbers.astype(str))}
 
 
-def _write(place: Path, columns: dict[str, object]) -> None:
+def _write_table(place: Path, columns: dict[str, object]) -> None:
     content = pa.table(columns)
     # Four files, as several writers would leave them.
     step = -(-len(content) // 4)

@@ -11,8 +11,8 @@ from deltalake import write_deltalake
 _WORDS = np.array([f"word{number:04d}" for number in range(2000)])
 
 
-def table(ids: np.ndarray, seed: int) -> pa.Table:
-    """Give one row per id: a key, five numbers, four texts, two dates and a flag; a twentieth is NULL."""
+def build_rows(ids: np.ndarray, seed: int) -> pa.Table:
+    """Return one row per id: a key, five numbers, four texts, two dates and a flag; a twentieth is NULL."""
     random = np.random.default_rng(seed)
     count = len(ids)
     columns: dict[str, pa.Array] = {"id": pa.array(ids, pa.int64())}
@@ -26,27 +26,27 @@ def table(ids: np.ndarray, seed: int) -> pa.Table:
     return pa.table(columns)
 
 
-def changed(rows: pa.Table, share: float, seed: int) -> pa.Table:
-    """Give the same rows with other values in a share of them."""
+def change_rows(rows: pa.Table, share: float, seed: int) -> pa.Table:
+    """Return the same rows with other values in a share of them."""
     random = np.random.default_rng(seed)
     picked = random.random(len(rows)) < share
-    others = table(rows["id"].to_numpy(), seed)
+    others = build_rows(rows["id"].to_numpy(), seed)
     return pa.concat_tables([rows.filter(pa.array(~picked)), others.filter(pa.array(picked))])
 
 
-def without(rows: pa.Table, share: float, seed: int) -> pa.Table:
+def drop_rows(rows: pa.Table, share: float, seed: int) -> pa.Table:
     """Leave a share of the rows out."""
     return rows.filter(pa.array(np.random.default_rng(seed).random(len(rows)) >= share))
 
 
-def batch(stored: int, count: int, seed: int) -> pa.Table:
-    """Give rows to load: nine tenths have ids that are stored, spread over all, a tenth are new."""
+def build_batch(stored: int, count: int, seed: int) -> pa.Table:
+    """Return rows to load: nine tenths have ids that are stored, spread over all, a tenth are new."""
     random = np.random.default_rng(seed)
     old = random.choice(stored, count - count // 10, replace=False)
-    return table(np.concatenate([old, np.arange(stored, stored + count // 10)]), seed)
+    return build_rows(np.concatenate([old, np.arange(stored, stored + count // 10)]), seed)
 
 
-def write(place: Path, rows: pa.Table, files: int = 8) -> None:
+def write_rows(place: Path, rows: pa.Table, files: int = 8) -> None:
     """Write rows as a Delta table of some files."""
     for start in range(0, len(rows), -(-len(rows) // files)):
         write_deltalake(str(place), rows.slice(start, -(-len(rows) // files)), mode="append")

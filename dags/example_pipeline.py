@@ -44,7 +44,7 @@ with DAG(
     @task(outlets=[WORLD, NYC, US, CHANGES, LANDING])
     def publish(params: dict[str, Any] | None = None) -> list[str]:
         """Write what the pipeline starts from."""
-        from demo.pipeline import publish as write  # noqa: PLC0415 - a task imports what it needs
+        from demo.pipeline import publish_tables as write  # noqa: PLC0415 - a task imports what it needs
 
         from airflow_merge_provider.hooks.warehouse import find_warehouse  # noqa: PLC0415
 

@@ -47,7 +47,7 @@ def collect_errors(package: Path) -> list[ErrorText]:
         area = _find_area(path.relative_to(package))
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for texts in (*_collect_calls(tree), *_collect_known(tree)):
-            if _says(texts[1]):
+            if _is_sentence(texts[1]):
                 found.add(ErrorText(area, *texts))
     order = [*_AREAS.values(), _OTHERS]
     return sorted(found, key=lambda each: (order.index(each.area), each))
@@ -67,11 +67,11 @@ def _collect_calls(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
         for call in (each for each in ast.walk(function) if isinstance(each, ast.Call) and each.args):
             called, args = ast.unparse(call.func), call.args
             if called == "Problem" and len(args) >= _PROBLEM_MIN:
-                hints = _render(args[3], names) if len(args) > _PROBLEM_MIN else [""]
-                code = _render(args[1], names)[0]
-                yield from ((code, text, hint) for text in _render(args[2], names) for hint in hints)
+                hints = _render_text(args[3], names) if len(args) > _PROBLEM_MIN else [""]
+                code = _render_text(args[1], names)[0]
+                yield from ((code, text, hint) for text in _render_text(args[2], names) for hint in hints)
             elif called in _CODES:
-                yield from ((_CODES[called], *_split_hint(text)) for text in _render(args[0], names))
+                yield from ((_CODES[called], *_split_hint(text)) for text in _render_text(args[0], names))
 
 
 def _collect_known(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
@@ -80,7 +80,7 @@ def _collect_known(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
         if isinstance(each, ast.Tuple) and len(each.elts) == len(_KNOWN):
             kind = ast.unparse(each.elts[1])
             if kind in _CODES:
-                yield _CODES[kind], *_split_hint(_render(each.elts[2], {})[0])
+                yield _CODES[kind], *_split_hint(_render_text(each.elts[2], {})[0])
 
 
 def _list_assigned(function: ast.AST) -> dict[str, list[ast.expr]]:
@@ -99,18 +99,18 @@ def _list_assigned(function: ast.AST) -> dict[str, list[ast.expr]]:
     return found
 
 
-def _render(text: ast.expr, names: Mapping[str, list[ast.expr]]) -> list[str]:
+def _render_text(text: ast.expr, names: Mapping[str, list[ast.expr]]) -> list[str]:
     """Return the texts that an expression can give, as far as the code tells."""
     if isinstance(text, ast.Constant):
         return [str(text.value)]
     if isinstance(text, ast.JoinedStr):
         return ["".join(_render_part(part) for part in text.values)]
     if isinstance(text, ast.IfExp):
-        return [*_render(text.body, names), *_render(text.orelse, names)]
+        return [*_render_text(text.body, names), *_render_text(text.orelse, names)]
     if isinstance(text, ast.BoolOp):
-        return [each for value in text.values for each in _render(value, names)]
+        return [each for value in text.values for each in _render_text(value, names)]
     if isinstance(text, ast.Name) and text.id in names:
-        return [each for value in names[text.id] for each in _render(value, {})]
+        return [each for value in names[text.id] for each in _render_text(value, {})]
     return [VARIES]
 
 
@@ -122,10 +122,10 @@ def _split_hint(text: str) -> tuple[str, str]:
     """Part a message from its way out, which stands behind a colon or a semicolon."""
     for mark in (": ", "; "):
         head, _, tail = text.partition(mark)
-        if _says(head) and tail:
+        if _is_sentence(head) and tail:
             return head, tail
     return text, ""
 
 
-def _says(text: str) -> bool:
+def _is_sentence(text: str) -> bool:
     return len(text.replace(VARIES, "").split()) >= _WORDS_MIN

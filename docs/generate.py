@@ -30,7 +30,7 @@ TEXTS = ROOT / "airflow_merge_provider/plugins/static/counts.js"
 _BLOCK = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def generate() -> Iterator[tuple[Path, str]]:
+def generate_files() -> Iterator[tuple[Path, str]]:
     """Yield every generated file with its content."""
     yield SCHEMA, json.dumps(build_schema("report"), indent=2, ensure_ascii=False) + "\n"
     yield TEXTS, _render_texts()
@@ -56,12 +56,14 @@ def _render_errors() -> str:
     lines = []
     for area, texts in groupby(collect_errors(ROOT / "airflow_merge_provider"), key=lambda each: each.area):
         lines += [f"### {area}", "", "| code | message | what to do |", "| --- | --- | --- |"]
-        lines += [f"| {each.code} | {_escape(each.message)} | {_escape(each.hint)} |" for each in texts]
+        lines += [
+            f"| {each.code} | {_escape_cell(each.message)} | {_escape_cell(each.hint)} |" for each in texts
+        ]
         lines.append("")
     return "\n".join(lines)
 
 
-def _escape(text: str) -> str:
+def _escape_cell(text: str) -> str:
     return html.escape(text.replace("|", "\\|").replace("*", "\\*"), quote=False)
 
 
@@ -79,5 +81,5 @@ def _render_texts() -> str:
 
 
 if __name__ == "__main__":
-    for path, content in generate():
+    for path, content in generate_files():
         path.write_text(content, encoding="utf-8")

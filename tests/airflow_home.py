@@ -13,9 +13,9 @@ os.environ.update(AIRFLOW_HOME=HOME, AIRFLOW__CORE__LOAD_EXAMPLES="False")
 _OWNER = os.getpid()
 
 
-def _remove() -> None:
+def _remove_home() -> None:
     if os.getpid() == _OWNER:
         shutil.rmtree(HOME, ignore_errors=True)
 
 
-atexit.register(_remove)
+atexit.register(_remove_home)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.jars import java
+from airflow_merge_provider.jars import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ _ORDER = ("e2e", "jobs", "conformance", "dags", "architecture")
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark tests by their folder."""
-    if (folder := _folder(item)) in _MARKERS:
+    if (folder := _find_folder(item)) in _MARKERS:
         item.add_marker(_MARKERS[folder])
 
 
@@ -46,10 +46,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     classic = os.environ.get("TESTS_SPARK", "connect") != "connect"
     items[:] = [item for item in items if classic or "classic" not in item.keywords]
-    items.sort(key=lambda item: _ORDER.index(_folder(item)) if _folder(item) in _ORDER else len(_ORDER))
+    items.sort(
+        key=lambda item: _ORDER.index(_find_folder(item)) if _find_folder(item) in _ORDER else len(_ORDER)
+    )
 
 
-def _folder(item: pytest.Item) -> str:
+def _find_folder(item: pytest.Item) -> str:
     """Return the folder of ``tests`` that a test is in; nothing for doctests of the package."""
     return item.path.relative_to(_TESTS).parts[0] if item.path.is_relative_to(_TESTS) else ""
 
@@ -59,7 +61,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if "spark" not in item.keywords:
         return
     try:
-        java()
+        find_java()
     except SetupError as error:
         if os.environ.get("CI"):
             pytest.fail(error.message, pytrace=False)
@@ -77,7 +79,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(autouse=True)
-def _forgetful(request: pytest.FixtureRequest) -> Iterator[None]:
+def _forget_tables(request: pytest.FixtureRequest) -> Iterator[None]:
     """Let Delta forget tables now and then, and Python the plans of DataFrames in cycles.
 
     Never while a test runs: a client of Spark Connect may wait for ever then, as in the drivers of jobs.

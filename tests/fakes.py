@@ -52,13 +52,13 @@ class FakeSparkJobHook:
         type(self).killed += 1
 
     @classmethod
-    def answering(cls, answer: JobResult | JobFailure | Exception) -> type[FakeSparkJobHook]:
-        """Give a fresh fake with one answer."""
+    def create_fake(cls, answer: JobResult | JobFailure | Exception) -> type[FakeSparkJobHook]:
+        """Return a fresh fake with one answer."""
         return type("Fake", (cls,), {"requests": [], "made_with": [], "answer": answer, "killed": 0})
 
 
-def unchanged() -> JobResult:
-    """Give the answer of a run that found nothing new."""
+def build_unchanged() -> JobResult:
+    """Return the answer of a run that found nothing new."""
     rows = {"inserted": 0, "updated": 0, "deleted": 0, "unchanged": 3}
     reason = "no source has changed since the previous run"
     quiet = {"run_mode": "noop", "run_mode_reason": reason, "changed": False, "rows": rows}

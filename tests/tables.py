@@ -11,7 +11,7 @@ FLAGGED = {"merge.capability": "joiner", "merge.populated": "true"}
 OURS = {"merge.capability": "joiner"}
 
 
-def table(place: Path, rows: int = 1, properties: dict[str, str] | None = None) -> str:
+def create_table(place: Path, rows: int = 1, properties: dict[str, str] | None = None) -> str:
     """Make a table with some rows and properties, and give its place."""
     write_deltalake(place, pa.table({"_id": pa.array(map(str, range(rows)), pa.string())}), mode="append")
     if properties:

@@ -37,46 +37,48 @@ class Dataset:
         return replace(self, id=f"{self.id}{suffix}", path=path, table=table)
 
 
-def resolve(ref: str | Mapping[str, Any], warehouse: str | None, *, at: str = "") -> Dataset:
+def resolve_dataset(ref: str | Mapping[str, Any], warehouse: str | None, *, at: str = "") -> Dataset:
     """Find what a reference means (design §3); ``at`` is the path that errors name.
 
-    >>> resolve("customers", "/lake").uri
+    >>> resolve_dataset("customers", "/lake").uri
     '/lake/customers'
-    >>> resolve("lake.crm.customers", None).uri
+    >>> resolve_dataset("lake.crm.customers", None).uri
     'table:lake.crm.customers'
-    >>> resolve("s3://lake/customers/", None).uri
+    >>> resolve_dataset("s3://lake/customers/", None).uri
     's3://lake/customers'
 
     :raises ConfigError: when the reference means nothing, or needs a warehouse and there is none.
     """
     if isinstance(ref, Mapping):
         return _from_object(ref, warehouse, at)
-    name = _name(ref, at)
+    name = _read_name(ref, at)
     if _is_location(name):
-        return Dataset(id=name, path=_location(name))
+        return Dataset(id=name, path=_normalize_location(name))
     if _BARE.match(name):
         if not warehouse:
-            raise _wrong(
+            raise _refuse_dataset(
                 at,
                 f"dataset {name!r} needs a warehouse",
                 "give warehouse=…, set it on the merge_store connection, or set [merge] warehouse",
             )
         if not _is_location(warehouse):
-            raise _wrong("warehouse", f"{warehouse!r} is no location", "write an absolute path or a URI")
-        return Dataset(id=name, path=f"{_location(warehouse).rstrip('/')}/{name}")
+            raise _refuse_dataset(
+                "warehouse", f"{warehouse!r} is no location", "write an absolute path or a URI"
+            )
+        return Dataset(id=name, path=f"{_normalize_location(warehouse).rstrip('/')}/{name}")
     if _TABLE.match(name):
         return Dataset(id=name, table=name)
-    raise _wrong(
+    raise _refuse_dataset(
         at,
         f"{name!r} names no dataset",
         "write a bare id (letters, digits, _ and -), catalog.schema.table, or a location with / or ://",
     )
 
 
-def _name(ref: Any, at: str) -> str:
+def _read_name(ref: Any, at: str) -> str:
     """Take the text of a reference; what users write is not always one."""
     if not isinstance(ref, str) or not ref.strip():
-        raise _wrong(at, f"a dataset must be named by a text, not {ref!r}")
+        raise _refuse_dataset(at, f"a dataset must be named by a text, not {ref!r}")
     return ref.strip()
 
 
@@ -84,7 +86,7 @@ def _is_location(text: str) -> bool:
     return text.startswith("/") or bool(_SCHEME.match(text))
 
 
-def _location(text: str) -> str:
+def _normalize_location(text: str) -> str:
     """Drop ``file:`` and closing slashes, so that one place has one name."""
     path = "/" + text.removeprefix("file:").lstrip("/") if text.startswith("file:") else text
     return path.rstrip("/") or "/"
@@ -94,15 +96,15 @@ def _from_object(ref: Mapping[str, Any], warehouse: str | None, at: str) -> Data
     unknown = sorted(set(ref) - {"dataset", "format", "options"})
     if unknown or "dataset" not in ref:
         wrong = f"unknown key {unknown[0]!r}" if unknown else "key 'dataset' is missing"
-        raise _wrong(at, f"{wrong} in {dict(ref)!r}", "known: dataset, format, options")
-    named = resolve(ref["dataset"], warehouse, at=at)
+        raise _refuse_dataset(at, f"{wrong} in {dict(ref)!r}", "known: dataset, format, options")
+    named = resolve_dataset(ref["dataset"], warehouse, at=at)
     kind = str(ref.get("format", "delta")).lower()
     if kind != "delta" and kind not in FILE_FORMATS:
         known = ", ".join(("delta", *FILE_FORMATS))
-        raise _wrong(at, f"unknown format {ref['format']!r}", f"known: {known}")
+        raise _refuse_dataset(at, f"unknown format {ref['format']!r}", f"known: {known}")
     options = {str(key): str(value) for key, value in (ref.get("options") or {}).items()}
     return Dataset(named.id, kind, named.path, named.table, options)
 
 
-def _wrong(at: str, message: str, hint: str = "") -> ConfigError:
-    return ConfigError.of([Problem(at, "dataset", message, hint)])
+def _refuse_dataset(at: str, message: str, hint: str = "") -> ConfigError:
+    return ConfigError.from_problems([Problem(at, "dataset", message, hint)])

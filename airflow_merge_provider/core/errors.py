@@ -40,7 +40,7 @@ class MergeError(Exception):
         self.problems = tuple(problems)
 
     @classmethod
-    def of(cls, problems: Sequence[Problem], found: int | None = None) -> Self:
+    def from_problems(cls, problems: Sequence[Problem], found: int | None = None) -> Self:
         """Make one error of all problems; its first line says the first of them, the others are bounded.
 
         ``found`` is how many there are, where these are only the first of them.
@@ -77,7 +77,7 @@ class RiskError(DataError):
         self.report = dict(report or {})
 
     @classmethod
-    def told(cls, problem: Problem, report: Mapping[str, Any]) -> RiskError:
+    def from_problem(cls, problem: Problem, report: Mapping[str, Any]) -> RiskError:
         """Make the error of one problem, with what a person needs to judge it."""
         return cls(str(problem), [problem], report)
 
@@ -107,7 +107,7 @@ def _shorten_text(text: str) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Give a hint that names the known word nearest to ``word``, or nothing.
+    """Return a hint that names the known word nearest to ``word``, or nothing.
 
     >>> did_you_mean("equality_set", ["equality", "equality_sets", "identity"])
     "did you mean 'equality_sets'?"

@@ -60,27 +60,29 @@ class Config(BaseModel):
             wrong = {str(detail["loc"][0]) for detail in details if detail["loc"]}
             # pydantic drops the rules between fields as soon as one field is wrong; users want both.
             known = cls._known(raw, wrong)
-            problems = [cls._problem(detail) for detail in details]
-            raise ConfigError.of([*problems, *cls.rules(known)]) from None
-        if problems := list(cls.rules(vars(config))):
-            raise ConfigError.of(problems)
+            problems = [cls._build_problem(detail) for detail in details]
+            raise ConfigError.from_problems([*problems, *cls.check_rules(known)]) from None
+        if problems := list(cls.check_rules(vars(config))):
+            raise ConfigError.from_problems(problems)
         return config
 
     @classmethod
-    def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
         """Yield the problems between fields; ``known`` holds only the fields that are right alone."""
         yield from ()
 
     @classmethod
     def _known(cls, raw: Mapping[str, Any], wrong: set[str]) -> dict[str, Any]:
         return {
-            name: _one(field, raw[name]) if name in raw else field.get_default(call_default_factory=True)
+            name: _validate_field(field, raw[name])
+            if name in raw
+            else field.get_default(call_default_factory=True)
             for name, field in cls.model_fields.items()
             if name not in wrong
         }
 
     @classmethod
-    def _problem(cls, detail: ErrorDetails) -> Problem:
+    def _build_problem(cls, detail: ErrorDetails) -> Problem:
         path = path_of(detail["loc"])
         kind = detail["type"]
         if kind == "extra_forbidden":
@@ -132,12 +134,12 @@ def _require_scalar(value: Any, loc: tuple[int | str, ...]) -> None:
 
 
 def _is_cut(text: str) -> bool:
-    """Tell whether a text has half of a character of two halves, which cannot be written down."""
+    """Return whether a text has half of a character of two halves, which cannot be written down."""
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _build_value_error(loc: tuple[int | str, ...], message: str, hint: str = "") -> ConfigError:
-    return ConfigError.of([Problem(path_of(loc), "value", message, hint)])
+    return ConfigError.from_problems([Problem(path_of(loc), "value", message, hint)])
 
 
 def path_of(loc: tuple[int | str, ...]) -> str:
@@ -152,7 +154,7 @@ def path_of(loc: tuple[int | str, ...]) -> str:
     return text
 
 
-def _one(field: FieldInfo, value: Any) -> Any:
+def _validate_field(field: FieldInfo, value: Any) -> Any:
     """Validate one field by itself."""
     annotation: Any = field.annotation
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

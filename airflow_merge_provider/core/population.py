@@ -42,7 +42,7 @@ class Population(BaseModel):
     reset: bool = False
 
 
-def population(
+def build_population(
     config: Any, references: Mapping[str, Any], *, set_initial_offset: Offset, marked: Iterable[Any] = ()
 ) -> Population | None:
     """Take from a configuration what its output's flag depends on; None where no table can carry one.
@@ -64,12 +64,12 @@ def population(
     )
 
 
-def waiting_for(
+def list_unpopulated(
     datasets: Iterable[str], state: Mapping[str, State], *, ignore_non_existent: bool = True
 ) -> tuple[str, ...]:
-    """Give the datasets that are not populated yet; one that ``state`` does not name does not exist.
+    """Return the datasets that are not populated yet; one that ``state`` does not name does not exist.
 
-    >>> waiting_for(["A", "B"], {"A": "unpopulated"})
+    >>> list_unpopulated(["A", "B"], {"A": "unpopulated"})
     ('A',)
     """
     missing = "populated" if ignore_non_existent else "unpopulated"
@@ -77,7 +77,7 @@ def waiting_for(
 
 
 def table_state(properties: Mapping[str, str], holds_rows: Callable[[], bool]) -> State:
-    """Say what a table tells of itself: by its flag, or where this package never wrote it, by its rows.
+    """Return the state of a table: from its flag, or from its rows if this package never wrote it.
 
     >>> table_state({"merge.capability": "joiner"}, lambda: True)
     'unpopulated'
@@ -92,7 +92,7 @@ def table_state(properties: Mapping[str, str], holds_rows: Callable[[], bool]) -
 
 
 def output_populated(mode: Offset, *, source_populated: bool, run: Progressed) -> bool:
-    """Tell whether an output that was not populated is so after a run has come this far."""
+    """Return whether an output that was not populated is so after a run has come this far."""
     if mode == "onload":
         return True
     if mode == "initially":

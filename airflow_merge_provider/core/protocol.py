@@ -53,12 +53,12 @@ class RunToken(BaseModel):
     clear_number: int = 0
 
     def is_same_run(self, stored: Mapping[str, Any] | None) -> bool:
-        """Tell whether a stored token is of this run, before or after it was cleared."""
+        """Return whether a stored token is of this run, before or after it was cleared."""
         mine = self.model_dump(exclude={"clear_number"})
         return stored is not None and all(stored.get(name) == value for name, value in mine.items())
 
     def is_same_attempt(self, stored: Mapping[str, Any] | None) -> bool:
-        """Tell whether a stored token is of this run, not cleared since: this attempt is a retry."""
+        """Return whether a stored token is of this run, not cleared since: this attempt is a retry."""
         return self.is_same_run(stored) and (stored or {}).get("clear_number", 0) == self.clear_number
 
 
@@ -99,8 +99,8 @@ class JobFailure(Message):
     trace: str = ""
     report: dict[str, Any] = Field({}, description="What a run that would change too much would do.")
 
-    def error(self) -> MergeError:
-        """Give the failure as the error it was on the other side."""
+    def to_error(self) -> MergeError:
+        """Return the failure as the error it was on the other side."""
         problems = [Problem(**problem) for problem in self.problems]
         if self.code == RiskError.code:
             return RiskError(self.message, problems, self.report)
@@ -125,7 +125,7 @@ def read_request(path: Path) -> JobRequest:
             f"not a request of protocol {PROTOCOL_VERSION}: {first['msg']}",
             "the package of the worker and of the Spark driver must be the same version",
         )
-        raise ConfigError.of([problem]) from None
+        raise ConfigError.from_problems([problem]) from None
 
 
 def read_result(path: Path, elapsed: float) -> JobResult | JobFailure:

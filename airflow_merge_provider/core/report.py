@@ -39,11 +39,11 @@ class Measure(NamedTuple):
     scope: Scope = "run"
 
 
-class _Part(BaseModel):
+class _ReportPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class TargetReport(_Part):
+class TargetReport(_ReportPart):
     """The target of a run and its versions."""
 
     dataset: str = Field(description="The dataset as its configuration names it.")
@@ -54,7 +54,7 @@ class TargetReport(_Part):
     )
 
 
-class SourceReport(_Part):
+class SourceReport(_ReportPart):
     """A source of a run at the version that was read."""
 
     uri: str = Field(description="Where it is.")
@@ -62,7 +62,7 @@ class SourceReport(_Part):
     rows: int | None = Field(description="The rows it has at that version; null if only a scan could tell.")
 
 
-class RowCounts(_Part):
+class RowCounts(_ReportPart):
     """What the commit of a run does to the rows of the target."""
 
     inserted: int | None = Field(None, description="Rows that were not there before.")
@@ -71,23 +71,23 @@ class RowCounts(_Part):
     unchanged: int | None = Field(None, description="Rows that stay as they were.")
 
     @classmethod
-    def none(cls, unchanged: int | None = None) -> Self:
+    def for_noop(cls, unchanged: int | None = None) -> Self:
         """Return the counts of a run that writes nothing to a target of some rows."""
         return cls(inserted=0, updated=0, deleted=0, unchanged=unchanged)
 
     @classmethod
-    def overwrite(cls, *, before: int | None, after: int | None) -> Self:
+    def for_overwrite(cls, *, before: int | None, after: int | None) -> Self:
         """Return the counts of a run that replaces all rows."""
         return cls(inserted=after, updated=0, deleted=before, unchanged=0)
 
     @classmethod
-    def change(cls, *, before: int | None, inserted: int | None, updated: int, deleted: int) -> Self:
+    def for_change(cls, *, before: int | None, inserted: int | None, updated: int, deleted: int) -> Self:
         """Return the counts of a run that changes some rows of ``before``."""
         unchanged = None if before is None else max(before - updated - deleted, 0)
         return cls(inserted=inserted, updated=updated, deleted=deleted, unchanged=unchanged)
 
 
-class Report(_Part):
+class Report(_ReportPart):
     """What a run did, or what a dry run would do."""
 
     job: str = Field(description="The capability that ran.")

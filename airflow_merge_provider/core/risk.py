@@ -26,7 +26,7 @@ class Risk:
     after: int | None = None
 
     @classmethod
-    def anew(cls, after: int, before: int) -> Self:
+    def for_overwrite(cls, after: int, before: int) -> Self:
         """Weigh a run that writes all rows anew: it is as large as what it adds or takes away."""
         return cls(abs(after - before), before, after)
 
@@ -36,35 +36,35 @@ class Risk:
         # Rounded up, in integers: a run that may write this share may write these rows.
         return -(-self.changed * _STEPS // max(self.before, 1)) / _STEPS
 
-    def exceeds(self, limit: float) -> bool:
-        """Tell whether the run would change too much; a target without rows has nothing to lose."""
+    def is_above(self, limit: float) -> bool:
+        """Return whether the run would change too much; a target without rows has nothing to lose."""
         # The limit as it was written: 4722.4112 times 625 is less in binary.
         return self.before > 0 and self.changed > Decimal(repr(limit)) * self.before
 
-    def says(self, limit: float) -> str:
-        """Say in words what the run would do beside what it may."""
+    def describe_risk(self, limit: float) -> str:
+        """Return a sentence that compares the changes of the run with the limit."""
         does = f"the run would write {self.changed}"
         share = f"{self.ratio:g} of them"
         if self.after is not None:
             does, share = f"the run would leave {self.after}", f"a change by {share}"
         return f"{does} rows where {self.before} stood, {share}; the limit is {limit:g}"
 
-    def warnings(self, limit: float | None) -> list[str]:
-        """Say of a dry run that it would have been stopped."""
-        return [f"{LIMIT}: {self.says(limit)}"] if limit is not None and self.exceeds(limit) else []
+    def list_warnings(self, limit: float | None) -> list[str]:
+        """Return the warning of a dry run whose real run would have been stopped."""
+        return [f"{LIMIT}: {self.describe_risk(limit)}"] if limit is not None and self.is_above(limit) else []
 
-    def check(self, limit: float | None, report: Mapping[str, Any]) -> None:
+    def check_limit(self, limit: float | None, report: Mapping[str, Any]) -> None:
         """Stop a run before its commit; ``report`` is what a person needs to judge it.
 
         :raises RiskError: when the run would change too much.
         """
-        if limit is not None and self.exceeds(limit):
+        if limit is not None and self.is_above(limit):
             hint = "look at what changed with dry_run=True; raise the limit, or set on_risk to 'ask'"
-            problem = Problem(LIMIT, "risk", self.says(limit), hint)
-            raise RiskError.told(problem, {**report, "change_ratio": self.ratio})
+            problem = Problem(LIMIT, "risk", self.describe_risk(limit), hint)
+            raise RiskError.from_problem(problem, {**report, "change_ratio": self.ratio})
 
 
-def problems(limit: Any, on_risk: Any) -> list[Problem]:
+def find_problems(limit: Any, on_risk: Any) -> list[Problem]:
     """Refuse a limit that is no share, and a word that is no way to go on."""
     found = []
     is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
@@ -74,5 +74,7 @@ def problems(limit: Any, on_risk: Any) -> list[Problem]:
     if on_risk not in ("fail", "ask"):
         found.append(Problem(ON_RISK, "value", "must be 'fail' or 'ask'"))
     elif on_risk == "ask" and limit is None:
-        found.append(Problem(ON_RISK, "alone", "'ask' needs max_change_ratio", "say from where on to ask"))
+        found.append(
+            Problem(ON_RISK, "requires-option", "'ask' needs max_change_ratio", "say from where on to ask")
+        )
     return found

@@ -31,7 +31,7 @@ class SourceOffset:
     commit_id: str | None = None
 
     def is_same_read(self, other: SourceOffset) -> bool:
-        """Tell whether both are the same version of the same source."""
+        """Return whether both are the same version of the same source."""
         ids = (self.table_id, other.table_id)
         if None in ids:
             is_same_source = ids == (None, None) and normalize_uri(self.uri) == normalize_uri(other.uri)
@@ -107,7 +107,7 @@ def find_replaced(offsets: Iterable[SourceOffset], current: SourceOffset) -> Sou
 
 
 def is_same_reads(state: Mapping[str, Any], current: Iterable[SourceOffset]) -> bool:
-    """Tell whether a run has read just these versions of just these sources, each of them once or more."""
+    """Return whether a run has read just these versions of just these sources, each of them once or more."""
     before, now = read_offsets(state), list({each.uri: each for each in current}.values())
     found = [find_offset(before, each) for each in now]
     if len(before) != len(now):

@@ -67,7 +67,7 @@ def find_misplaced(names: Iterable[str], path: str) -> list[Problem]:
 
 
 def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -> dict[str, str]:
-    """Give the settings of a Spark process that is about to start.
+    """Return the settings of a Spark process that is about to start.
 
     >>> session_conf(local=False, jars=["/a.jar"], user={"spark.jars": "/b.jar"})["spark.jars"]
     '/a.jar,/b.jar'
@@ -75,7 +75,7 @@ def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -
     conf = {**_ALWAYS, "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"}
     if local:
         conf |= {
-            "spark.sql.shuffle.partitions": str(2 * cores()),
+            "spark.sql.shuffle.partitions": str(2 * count_cores()),
             "spark.driver.memory": "2g",
             "spark.driver.host": "localhost",
         }
@@ -84,15 +84,15 @@ def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -
         conf["spark.driver.extraClassPath" if local else "spark.jars"] = (
             os.pathsep.join(jars) if local else ",".join(jars)
         )
-    return joined(conf, user)
+    return merge_settings(conf, user)
 
 
 def connect_conf(user: Mapping[str, str]) -> dict[str, str]:
-    """Give the settings of a session on a Spark Connect server that runs already."""
+    """Return the settings of a session on a Spark Connect server that runs already."""
     return {name: _ALWAYS[name] for name in _OF_THE_SESSION} | dict(user)
 
 
-def joined(conf: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+def merge_settings(conf: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
     """Lay settings over settings: lists grow, everything else is replaced."""
     result = dict(conf)
     for name, value in more.items():
@@ -109,15 +109,15 @@ def properties_text(conf: Mapping[str, str]) -> str:
     >>> print(properties_text({"spark.hadoop.a b": "x\\y"}), end="")
     spark.hadoop.a\ b=x\\y
     """
-    return "".join(f"{_escaped(name, key=True)}={_escaped(value)}\n" for name, value in conf.items())
+    return "".join(f"{_escape_text(name, key=True)}={_escape_text(value)}\n" for name, value in conf.items())
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Count the cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _escaped(text: str, *, key: bool = False) -> str:
+def _escape_text(text: str, *, key: bool = False) -> str:
     special = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
     if key:
         special |= {" ": "\\ ", "=": "\\=", ":": "\\:", "#": "\\#", "!": "\\!"}

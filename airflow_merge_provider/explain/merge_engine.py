@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
 from airflow_merge_provider.core.merge_engine.accumulators import comes_before
-from airflow_merge_provider.core.merge_engine.checks import plan as planned
+from airflow_merge_provider.core.merge_engine.checks import plan_fold as planned
 from airflow_merge_provider.core.merge_engine.columns import columns_of
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.fold import Record
 from airflow_merge_provider.core.merge_engine.plan import Plan
-from airflow_merge_provider.core.merge_engine.trace import Trace, traced
+from airflow_merge_provider.core.merge_engine.trace import KeyTrace, trace_records
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, read_offsets
 from airflow_merge_provider.core.table_history import HistoryEntry, trace_lineage
-from airflow_merge_provider.explain.target import opened
+from airflow_merge_provider.explain.target import open_target
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -33,7 +33,7 @@ _Place = tuple[int, int, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class SourceRecord:
     """A record as it was read: from which commit of which source, its kind, and what it says."""
 
     source: str
@@ -46,7 +46,7 @@ class Read:
 
     @property
     def place(self) -> str:
-        """Say where it stands."""
+        """The source and version of the record."""
         return f"{PurePosixPath(self.source).name} version {self.version} row {self.row}"
 
 
@@ -55,21 +55,21 @@ class KeyExplanation:
     """The records of a key, oldest first, with what each did, and where every value comes from."""
 
     key: Mapping[str, Any]
-    read: tuple[Read, ...]
-    trace: Trace
+    read: tuple[SourceRecord, ...]
+    trace: KeyTrace
 
-    def lines(self) -> Iterator[str]:
+    def format_lines(self) -> Iterator[str]:
         """Yield the explanation as text; records that an option dropped have no number."""
         named = ", ".join(f"{name} = {value!r}" for name, value in self.key.items())
         yield f"{named}: {'a row' if self.trace.alive else 'no row'} from {len(self.read)} records"
-        for each, number, did in self._told():
+        for each, number, did in self._number_records():
             yield f"  record {'-' if number is None else number}  {each.kind}  {each.place}: {did}"
         for name, source in self.trace.values.items():
             by = f" (record {', '.join(map(str, source.records))})" if source.records else ""
             yield f"  {name} = {source.value!r}: {source.why}{by}"
 
     def as_object(self) -> dict[str, Any]:
-        """Give the explanation as what JSON has."""
+        """Return the explanation as what JSON has."""
         columns = {
             name: {"value": source.value, "why": source.why, "records": list(source.records)}
             for name, source in self.trace.values.items()
@@ -83,12 +83,12 @@ class KeyExplanation:
                 "kind": each.kind,
                 "did": did,
             }
-            for each, number, did in self._told()
+            for each, number, did in self._number_records()
         ]
         whole = {"key": self.key, "row": self.trace.alive, "columns": columns, "records": records}
         return dict(json.loads(json.dumps(whole, default=str)))
 
-    def _told(self) -> Iterator[tuple[Read, int | None, str]]:
+    def _number_records(self) -> Iterator[tuple[SourceRecord, int | None, str]]:
         """Yield each record with its number and what it did; those that an option drops were never folded."""
         folded = iter(enumerate(self.trace.did))
         for each in self.read:
@@ -99,7 +99,7 @@ class KeyExplanation:
 def explain_key(
     target: str, key: str, *, warehouse: str | None = None, version: int | None = None
 ) -> KeyExplanation:
-    """Say which records made the row of a key, and which of them gave each column its value.
+    """Return which records made the row of a key, and which of them gave each column its value.
 
     ``key`` is the value of the one key column, or a JSON object with the values of several; ``version`` looks
     at the target as it was then.
@@ -107,12 +107,12 @@ def explain_key(
     :raises ConfigError: when the target or the key cannot be what they are said to be.
     :raises DataError: when the target is no merge engine's, or does not say how it was made.
     """
-    dataset, table = opened(target, warehouse)
+    dataset, table = open_target(target, warehouse)
     uri = dataset.uri
-    runs = list(_runs(table, table.version() if version is None else version))
+    runs = list(_list_runs(table, table.version() if version is None else version))
     if not runs or not runs[-1].get("configs"):
         message = f"{uri} does not say how it was made: its last commits are no runs of a merge engine"
-        raise DataError.of([Problem("target", "foreign-target", message)])
+        raise DataError.from_problems([Problem("target", "foreign-target", message)])
     state = runs[-1]
     columns = columns_of(json.loads(table.schema().to_json())["fields"])
     plans = {
@@ -120,21 +120,23 @@ def explain_key(
         for source, config in state["configs"].items()
     }
     plan = next(iter(plans.values()))
-    wanted = _key(plan, key)
+    wanted = _parse_key(plan, key)
     read = [
         each
         for source, config in state["configs"].items()
-        for each in _read(source, MergeEngineConfig.parse(config), plans[source], wanted, runs)
+        for each in _read_records(source, MergeEngineConfig.parse(config), plans[source], wanted, runs)
     ]
-    read.sort(key=cmp_to_key(lambda one, other: _compared(plan, one, other)))
+    read.sort(key=cmp_to_key(lambda one, other: _compare_records(plan, one, other)))
     if not read:
-        raise DataError.of([Problem("key", "unknown", f"the sources of {uri} hold no record of {wanted}")])
+        raise DataError.from_problems(
+            [Problem("key", "unknown", f"the sources of {uri} hold no record of {wanted}")]
+        )
     folded = [each.record for each in read if not each.dropped]
     found = {name: read[0].record.values[name] for name in plan.key}
-    return KeyExplanation(found, tuple(read), traced(plan, folded))
+    return KeyExplanation(found, tuple(read), trace_records(plan, folded))
 
 
-def _runs(table: DeltaTable, version: int) -> Iterator[dict[str, Any]]:
+def _list_runs(table: DeltaTable, version: int) -> Iterator[dict[str, Any]]:
     """Yield the states of the runs that a version rests on, oldest first; a RESTORE undoes runs."""
     entries = [
         HistoryEntry(
@@ -153,7 +155,7 @@ def _runs(table: DeltaTable, version: int) -> Iterator[dict[str, Any]]:
             yield state
 
 
-def _key(plan: Plan, text: str) -> dict[str, str]:
+def _parse_key(plan: Plan, text: str) -> dict[str, str]:
     """Read the values of the key, as texts."""
     if len(plan.key) == 1 and not text.startswith("{"):
         return {plan.key[0]: text}
@@ -163,13 +165,15 @@ def _key(plan: Plan, text: str) -> dict[str, str]:
         given = None
     if not isinstance(given, dict) or sorted(given) != sorted(plan.key):
         hint = "{" + ", ".join(f'"{name}": …' for name in plan.key) + "}"
-        raise ConfigError.of([Problem("key", "value", "must be a JSON object with the key's columns", hint)])
+        raise ConfigError.from_problems(
+            [Problem("key", "value", "must be a JSON object with the key's columns", hint)]
+        )
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
 
 
-def _read(
+def _read_records(
     uri: str, config: MergeEngineConfig, plan: Plan, key: Mapping[str, str], runs: Sequence[Mapping[str, Any]]
-) -> Iterator[Read]:
+) -> Iterator[SourceRecord]:
     """Yield the records of a key that a source held when it was folded last."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
@@ -185,15 +189,15 @@ def _read(
     commits = _Commits(uri, folded[-1])
     for fragment in dataset.get_fragments():
         rows = fragment.to_table(schema=dataset.schema)
-        places = list(_places(rows, key))
-        version = commits.of(fragment.path) if places else 0
+        places = list(_find_places(rows, key))
+        version = commits.find_version(fragment.path) if places else 0
         run = next((at for at, offset in enumerate(folded) if version <= offset), 0)
         for row in places:
             (values,) = rows.slice(row, 1).to_pylist()
             yield _as_read(uri, config, plan, values, (run, version, fragment.path, row))
 
 
-def _places(rows: Any, key: Mapping[str, str]) -> Iterator[int]:
+def _find_places(rows: Any, key: Mapping[str, str]) -> Iterator[int]:
     """Yield the places of the rows that have a key, by the texts of its values."""
     true = {name.casefold(): name for name in rows.column_names}
     (first, text), *others = [(rows[true[name.casefold()]].cast("string"), key[name]) for name in key]
@@ -210,7 +214,7 @@ def _as_read(
     plan: Plan,
     values: Mapping[str, Any],
     place: tuple[int, int, str, int],
-) -> Read:
+) -> SourceRecord:
     given = {name.casefold(): value for name, value in values.items()}
     run, version, file, row = place
     kind_column = config.row_kind_column or plan.options.row_kind_field
@@ -225,10 +229,12 @@ def _as_read(
         clears=emptied,
     )
     asked = tuple(given[name.casefold()] for name in config.order_by)
-    return Read(uri, version, row, kind, record, (run, *asked, version, file, row), _dropped(plan, kind))
+    return SourceRecord(
+        uri, version, row, kind, record, (run, *asked, version, file, row), _explain_drop(plan, kind)
+    )
 
 
-def _dropped(plan: Plan, kind: str) -> str:
+def _explain_drop(plan: Plan, kind: str) -> str:
     if plan.options.ignore_delete and kind in {"-U", "-D"}:
         return "dropped by ignore-delete"
     if plan.options.ignore_update_before and kind == "-U":
@@ -236,7 +242,7 @@ def _dropped(plan: Plan, kind: str) -> str:
     return ""
 
 
-def _compared(plan: Plan, one: Read, other: Read) -> int:
+def _compare_records(plan: Plan, one: SourceRecord, other: SourceRecord) -> int:
     """Order records as the fold does: by their sequence, then by their arrival."""
     sequences = [[each.record.values[name] for name in plan.sequence] for each in (one, other)]
     for turned, sign in ((sequences, -1), (sequences[::-1], 1)):
@@ -253,16 +259,16 @@ class _Commits:
         self._uri, self._newest = uri, newest
         self._files: dict[int, frozenset[str]] = {}
 
-    def of(self, path: str) -> int:
+    def find_version(self, path: str) -> int:
         """Find the version that added a file: all later ones have it, and no earlier one."""
         name = PurePosixPath(path).name
         low, high = 0, self._newest
         while low < high:
             middle = (low + high) // 2
-            low, high = (low, middle) if name in self._at(middle) else (middle + 1, high)
+            low, high = (low, middle) if name in self._list_files(middle) else (middle + 1, high)
         return low
 
-    def _at(self, version: int) -> frozenset[str]:
+    def _list_files(self, version: int) -> frozenset[str]:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 

@@ -10,12 +10,12 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.chain import Link
 from airflow_merge_provider.core.merge_source.explanation import (
     Explanation,
-    between,
-    explained,
-    linked,
+    explain_row,
+    find_links_between,
+    list_links,
     unknown_output,
 )
-from airflow_merge_provider.explain.target import opened
+from airflow_merge_provider.explain.target import open_target
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -24,17 +24,17 @@ _COLUMNS = ("_id", "_deleted", "$replaced", "$replaced_by", "_members")
 _CANDIDATES = 2000
 
 
-def explain(
+def explain_output(
     target: str, output_id: str, *, warehouse: str | None = None, version: int | None = None
 ) -> Explanation:
-    """Say of which entities an output of a merge source consists, and by which values they became one.
+    """Return the entities of an output of a merge source, and the values that link them.
 
     ``version`` looks at the target as it was then.
 
     :raises ConfigError: when the target has no location.
     :raises DataError: when it is no merge source's target, or has no such output.
     """
-    return explained(_row(target, output_id, warehouse, version))
+    return explain_row(_find_row(target, output_id, warehouse, version))
 
 
 def explain_between(
@@ -46,60 +46,64 @@ def explain_between(
     warehouse: str | None = None,
     version: int | None = None,
 ) -> list[Link]:
-    """Give the shortest chain of values between two members of an output, each named ``dataset/id``.
+    """Return the shortest chain of values between two members of an output, each named ``dataset/id``.
 
     :raises DataError: as ``explain`` does, and when one of the two is no member.
     """
-    return between(_row(target, output_id, warehouse, version)["_members"] or [], start, end)
+    return find_links_between(_find_row(target, output_id, warehouse, version)["_members"] or [], start, end)
 
 
-def links(
+def list_all_links(
     target: str, *, warehouse: str | None = None, version: int | None = None
 ) -> Iterator[dict[str, str]]:
     """Yield the links of all outputs: output_id, left, right, rule and key, n - 1 rows for n members."""
-    dataset, table = _opened(target, warehouse, version)
+    dataset, table = _open_golden_target(target, warehouse, version)
     query = 'SELECT "_id", "_members" FROM target WHERE cardinality("_members") > 1'
-    for row in _selected(dataset, table, query, ("_id", "_members")):
-        yield from linked(row["_id"], row["_members"])
+    for row in _query_rows(dataset, table, query, ("_id", "_members")):
+        yield from list_links(row["_id"], row["_members"])
 
 
-def _row(target: str, output_id: str, warehouse: str | None, version: int | None) -> Mapping[str, Any]:
-    dataset, table = _opened(target, warehouse, version)
-    names = [name for name in _COLUMNS if name in _names(table)]
+def _find_row(target: str, output_id: str, warehouse: str | None, version: int | None) -> Mapping[str, Any]:
+    dataset, table = _open_golden_target(target, warehouse, version)
+    names = [name for name in _COLUMNS if name in _list_columns(table)]
     columns = ", ".join(f'"{name}"' for name in names)
-    query = f'SELECT {columns} FROM target WHERE "_id" = {_text(output_id)}'
-    found = next(_selected(dataset, table, query, names), None)
+    query = f'SELECT {columns} FROM target WHERE "_id" = {_quote_text(output_id)}'
+    found = next(_query_rows(dataset, table, query, names), None)
     if found is None:
-        raise unknown_output(output_id, dataset.uri, *_near(dataset, table, output_id))
+        raise unknown_output(output_id, dataset.uri, *_find_near(dataset, table, output_id))
     return found
 
 
-def _near(dataset: Dataset, table: DeltaTable, output_id: str) -> tuple[list[str], list[str]]:
+def _find_near(dataset: Dataset, table: DeltaTable, output_id: str) -> tuple[list[str], list[str]]:
     """Find outputs that hold an entity of this id, and ids that begin alike."""
 
-    def ids(where: str) -> list[str]:
+    def query_ids(where: str) -> list[str]:
         query = f'SELECT "_id" FROM target WHERE {where} LIMIT {_CANDIDATES}'
-        return [row["_id"] for row in _selected(dataset, table, query, ("_id",))]
+        return [row["_id"] for row in _query_rows(dataset, table, query, ("_id",))]
 
     entity = output_id.rpartition("/")[2]
-    holders = ids(f'array_has("$ids", {_text(entity)})')
+    holders = query_ids(f'array_has("$ids", {_quote_text(entity)})')
     begin = output_id[: max(1, len(output_id) // 2)]
-    return holders, [] if holders else ids(f'starts_with("_id", {_text(begin)})') or ids("true")
+    return holders, [] if holders else query_ids(f'starts_with("_id", {_quote_text(begin)})') or query_ids(
+        "true"
+    )
 
 
-def _opened(target: str, warehouse: str | None, version: int | None) -> tuple[Dataset, DeltaTable]:
-    dataset, table = opened(target, warehouse, version)
-    if "_members" not in _names(table):
+def _open_golden_target(
+    target: str, warehouse: str | None, version: int | None
+) -> tuple[Dataset, DeltaTable]:
+    dataset, table = open_target(target, warehouse, version)
+    if "_members" not in _list_columns(table):
         problem = Problem("target", "foreign-target", f"{dataset.uri} is no merge source's target")
-        raise DataError.of([problem])
+        raise DataError.from_problems([problem])
     return dataset, table
 
 
-def _names(table: DeltaTable) -> list[str]:
+def _list_columns(table: DeltaTable) -> list[str]:
     return [field.name for field in table.schema().fields]
 
 
-def _selected(
+def _query_rows(
     dataset: Dataset, table: DeltaTable, query: str, names: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a query; the reader respects deletion vectors, which ``to_pyarrow_table`` refuses."""
@@ -115,5 +119,5 @@ def _selected(
         raise DataError(f"{dataset.uri} cannot be read here: {error}") from error
 
 
-def _text(value: str) -> str:
+def _quote_text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_merge_provider.core.dataset import Dataset, resolve
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 
-def opened(target: str, warehouse: str | None, version: int | None = None) -> tuple[Dataset, DeltaTable]:
+def open_target(target: str, warehouse: str | None, version: int | None = None) -> tuple[Dataset, DeltaTable]:
     """Open a target.
 
     :raises ConfigError: when it has no location.
@@ -20,20 +20,20 @@ def opened(target: str, warehouse: str | None, version: int | None = None) -> tu
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
-    dataset = resolve(target, warehouse, at="target")
+    dataset = resolve_dataset(target, warehouse, at="target")
     if dataset.path is None:
         problem = Problem("target", "dataset", "a catalog table has no location here", "name the location")
-        raise ConfigError.of([problem])
+        raise ConfigError.from_problems([problem])
     try:
         return dataset, DeltaTable(dataset.path, version=version)
     except TableNotFoundError:
         raise DataError(f"{dataset.uri} is not a Delta table: check the name and the warehouse") from None
 
 
-def owner(target: str, warehouse: str | None) -> str | None:
+def find_owner(target: str, warehouse: str | None) -> str | None:
     """Name the capability that writes a target; None where it is somebody else's table.
 
     :raises ConfigError, DataError: as ``opened`` does.
     """
-    _, table = opened(target, warehouse)
+    _, table = open_target(target, warehouse)
     return table.metadata().configuration.get("merge.capability")

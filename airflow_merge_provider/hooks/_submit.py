@@ -13,11 +13,15 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_merge_provider.core.child import build_child_environment, die_with_parent, make_work_folder
+from airflow_merge_provider.core.child_process import (
+    build_child_environment,
+    die_with_parent,
+    make_work_folder,
+)
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_result
 from airflow_merge_provider.core.spark_conf import properties_text
-from airflow_merge_provider.jars import java, spark_home
+from airflow_merge_provider.jars import find_java, spark_home
 from airflow_merge_provider.launch import SCRIPT, describe_exit, submit_conf, write_private
 
 _BINARY = "spark-submit"
@@ -49,21 +53,21 @@ class SubmitProcess:
         :raises SetupError: when Java, Spark, a jar or the mode is missing; nothing has been started then.
         :raises JobError: when the process ended without an answer.
         """
-        java()
+        find_java()
         began = time.monotonic()
         with make_work_folder() as work:
-            self._stock = self._hook(work)
+            self._stock = self._build_hook(work)
             write_private(work / "request.json", self._request.model_dump_json())
-            self._submit(work, self._stock)
+            self._submit_request(work, self._stock)
             return read_result(work / "result.json", time.monotonic() - began)
 
-    def kill(self) -> None:
+    def kill_process(self) -> None:
         """End the child; its Python half follows by the parent-death signal."""
         self._killed = True
         if self._stock is not None:
             self._stock.on_kill()
 
-    def _hook(self, work: Path) -> SparkSubmitHook:
+    def _build_hook(self, work: Path) -> SparkSubmitHook:
         try:
             hook = QuietSubmitHook(
                 conn_id=self._conn_id,
@@ -87,7 +91,7 @@ class SubmitProcess:
         write_private(work / "spark.properties", properties_text(conf))
         return hook
 
-    def _submit(self, work: Path, hook: SparkSubmitHook) -> None:
+    def _submit_request(self, work: Path, hook: SparkSubmitHook) -> None:
         env = build_child_environment(PYTHONUNBUFFERED="1", PYSPARK_DRIVER_PYTHON=sys.executable)
         try:
             hook.submit(str(SCRIPT), env=env, preexec_fn=die_with_parent)

@@ -16,8 +16,8 @@ from airflow.sdk import Asset
 from airflow_merge_provider.assets import dataset_asset
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.core.population import FLAG, State, table_state, waiting_for
-from airflow_merge_provider.hooks._marks import is_marked, is_marked_async
+from airflow_merge_provider.core.population import FLAG, State, list_unpopulated, table_state
+from airflow_merge_provider.hooks._population_marks import is_marked, is_marked_async
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Origin = Literal["flag", "rows", "files", "mark", "event", "missing", "catalog"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class PopulationStatus:
     """What was seen of one dataset; ``state`` is None when it does not exist.
 
     ``origin`` says what the state rests on: the table's flag, the rows of a table that others write, files
@@ -52,61 +52,65 @@ class Sight:
         version = "" if self.version is None else f" at version {self.version}"
         return f"{self.dataset} exists{version}, but is not populated yet"
 
-    def marked(self) -> Sight:
-        """Give the same dataset as one that Airflow has a mark of."""
+    def with_mark(self) -> PopulationStatus:
+        """Return the same dataset as one that Airflow has a mark of."""
         return replace(self, state="populated", origin="mark")
 
 
-def look(hook: WarehouseHook, refs: Sequence[Ref], *, warehouse: str | None = None) -> list[Sight]:
+def get_status(
+    hook: WarehouseHook, refs: Sequence[Ref], *, warehouse: str | None = None
+) -> list[PopulationStatus]:
     """See what the datasets tell of themselves; ``warehouse`` as operators are given it, for their assets.
 
     :raises ConfigError: when a reference names no dataset.
     :raises SetupError: when a place cannot be read.
     """
-    return [_sight(hook, ref, dataset_asset(ref, warehouse=warehouse)) for ref in refs]
+    return [_get_dataset_status(hook, ref, dataset_asset(ref, warehouse=warehouse)) for ref in refs]
 
 
-def missing(sights: Iterable[Sight], *, ignore_non_existent: bool) -> list[Sight]:
-    """Give those that are waited for."""
+def list_missing(sights: Iterable[PopulationStatus], *, ignore_non_existent: bool) -> list[PopulationStatus]:
+    """Return those that are waited for."""
     by_uri = {sight.uri: sight for sight in sights}
     state = {uri: sight.state for uri, sight in by_uri.items() if sight.state is not None}
-    return [by_uri[uri] for uri in waiting_for(by_uri, state, ignore_non_existent=ignore_non_existent)]
+    return [by_uri[uri] for uri in list_unpopulated(by_uri, state, ignore_non_existent=ignore_non_existent)]
 
 
-def with_marks(sights: Sequence[Sight], *, ignore_non_existent: bool) -> list[Sight]:
+def with_marks(sights: Sequence[PopulationStatus], *, ignore_non_existent: bool) -> list[PopulationStatus]:
     """Let marks count for what is waited for; from a task."""
-    waited = missing(sights, ignore_non_existent=ignore_non_existent)
-    return [sight.marked() if sight in waited and is_marked(sight.asset) else sight for sight in sights]
+    waited = list_missing(sights, ignore_non_existent=ignore_non_existent)
+    return [sight.with_mark() if sight in waited and is_marked(sight.asset) else sight for sight in sights]
 
 
-async def with_marks_async(sights: Sequence[Sight], *, ignore_non_existent: bool) -> list[Sight]:
+async def with_marks_async(
+    sights: Sequence[PopulationStatus], *, ignore_non_existent: bool
+) -> list[PopulationStatus]:
     """Let marks count for what is waited for; from a trigger."""
-    waited = missing(sights, ignore_non_existent=ignore_non_existent)
+    waited = list_missing(sights, ignore_non_existent=ignore_non_existent)
     return [
-        sight.marked() if sight in waited and await is_marked_async(sight.asset) else sight
+        sight.with_mark() if sight in waited and await is_marked_async(sight.asset) else sight
         for sight in sights
     ]
 
 
-def _sight(hook: WarehouseHook, ref: Ref, asset: Asset) -> Sight:
-    dataset = hook.dataset(ref)
+def _get_dataset_status(hook: WarehouseHook, ref: Ref, asset: Asset) -> PopulationStatus:
+    dataset = hook.resolve_dataset(ref)
     if dataset.path is None:
-        return Sight(dataset.id, dataset.uri, asset, "unpopulated", "catalog")
+        return PopulationStatus(dataset.id, dataset.uri, asset, "unpopulated", "catalog")
     if dataset.format == "delta":
         return _table_sight(hook, dataset, asset)
     if _has_files(hook, dataset.path):
-        return Sight(dataset.id, dataset.uri, asset, "populated", "files")
-    return Sight(dataset.id, dataset.uri, asset, None, "missing")
+        return PopulationStatus(dataset.id, dataset.uri, asset, "populated", "files")
+    return PopulationStatus(dataset.id, dataset.uri, asset, None, "missing")
 
 
-def _table_sight(hook: WarehouseHook, dataset: Dataset, asset: Asset) -> Sight:
-    table = hook.table(dataset)
+def _table_sight(hook: WarehouseHook, dataset: Dataset, asset: Asset) -> PopulationStatus:
+    table = hook.open_table(dataset)
     if table is None:
-        return Sight(dataset.id, dataset.uri, asset, None, "missing")
+        return PopulationStatus(dataset.id, dataset.uri, asset, None, "missing")
     properties = {str(name): str(value) for name, value in table.metadata().configuration.items()}
     state = table_state(properties, lambda: _holds_rows(table))
     origin: Origin = "flag" if FLAG in properties else "rows"
-    return Sight(dataset.id, dataset.uri, asset, state, origin, table.version())
+    return PopulationStatus(dataset.id, dataset.uri, asset, state, origin, table.version())
 
 
 def _holds_rows(table: DeltaTable) -> bool:
@@ -116,7 +120,7 @@ def _holds_rows(table: DeltaTable) -> bool:
 
 
 def _has_files(hook: WarehouseHook, path: str) -> bool:
-    """Tell whether there is a file, or a folder with one in it that is not hidden."""
+    """Return whether there is a file, or a folder with one in it that is not hidden."""
     if path.startswith("/"):
         place: Any = Path(path)
     else:

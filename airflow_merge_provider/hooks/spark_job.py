@@ -20,7 +20,7 @@ class Process(Protocol):
 
     def run(self) -> JobResult | JobFailure: ...
 
-    def kill(self) -> None: ...
+    def kill_process(self) -> None: ...
 
 
 class SparkJobHook(BaseHook):
@@ -38,7 +38,7 @@ class SparkJobHook(BaseHook):
     def __init__(self, conn_id: str = default_conn_name, *, conf: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         self.conn_id = conn_id
-        self.conf = {str(name): _text(value) for name, value in (conf or {}).items()}
+        self.conf = {str(name): _format_setting(value) for name, value in (conf or {}).items()}
         self._process: Process | None = None
 
     def submit(self, request: JobRequest) -> JobResult | JobFailure:
@@ -47,26 +47,26 @@ class SparkJobHook(BaseHook):
         :raises SetupError: when something the run needs is missing; nothing has been started then.
         :raises JobError: when the process ended without an answer.
         """
-        self._process = self._chosen(request)
+        self._process = self._choose_process(request)
         return self._process.run()
 
     def on_kill(self) -> None:
         """End the child process, if one runs."""
         if self._process is not None:
-            self._process.kill()
+            self._process.kill_process()
 
-    def _chosen(self, request: JobRequest) -> Process:
-        connection = self._connection()
+    def _choose_process(self, request: JobRequest) -> Process:
+        connection = self._find_connection()
         if connection is None:
             self.log.info("No connection %r: Spark runs on this machine", self.conn_id)
-            return JobProcess(request, conf=self.conf, on_line=self._say)
+            return JobProcess(request, conf=self.conf, on_line=self._log_line)
         if connection.conn_type == "spark_connect":
             from airflow.providers.apache.spark.hooks.spark_connect import (  # noqa: PLC0415 - cost
                 SparkConnectHook,
             )
 
             url = SparkConnectHook(self.conn_id).get_connection_url()
-            return JobProcess(request, remote=url, conf=self.conf, on_line=self._say)
+            return JobProcess(request, remote=url, conf=self.conf, on_line=self._log_line)
         if connection.conn_type in {"spark", "yarn", "k8s", "local"}:
             from airflow_merge_provider.hooks._submit import SubmitProcess  # noqa: PLC0415 - 0.7 CPU s
 
@@ -76,7 +76,7 @@ class SparkJobHook(BaseHook):
             "name one of type spark or spark_connect"
         )
 
-    def _connection(self) -> Connection | None:
+    def _find_connection(self) -> Connection | None:
         try:
             return self.get_connection(self.conn_id)
         except AirflowNotFoundException:
@@ -87,10 +87,10 @@ class SparkJobHook(BaseHook):
                 " on this machine"
             ) from None
 
-    def _say(self, line: str) -> None:
+    def _log_line(self, line: str) -> None:
         self.log.info("%s", line)
 
 
-def _text(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     """Write a setting as Spark reads it: booleans in lower case."""
     return str(value).lower() if isinstance(value, bool) else str(value)

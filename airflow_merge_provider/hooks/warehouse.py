@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, conf
 
-from airflow_merge_provider.core.dataset import Dataset, resolve
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, SetupError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class WarehouseHook(BaseHook):
 
     @cached_property
     def warehouse(self) -> str | None:
-        """Say where bare ids lie: as given, else by the connection, else by the configuration."""
+        """The folder of datasets that are given by ID: as given, else of the connection, else configured."""
         if self._warehouse:
             return self._warehouse
         if self._connection is not None and self._connection.host:
@@ -46,13 +46,13 @@ class WarehouseHook(BaseHook):
 
     @cached_property
     def storage_options(self) -> dict[str, str]:
-        """Give the options for reading an object store.
+        """Return the options for reading an object store.
 
         :raises ConfigError: when the connection's storage options are no JSON object.
         """
         options: Any = self._connection.extra_dejson.get("storage_options") if self._connection else None
         if isinstance(options, str):
-            options = _json(options)
+            options = _parse_json(options)
         if not isinstance(options or {}, Mapping):
             problem = Problem(
                 "storage_options",
@@ -60,39 +60,39 @@ class WarehouseHook(BaseHook):
                 f"connection {self.merge_store_conn_id!r} has storage options that are no JSON object",
                 'write them as {"AWS_REGION": "…"}',
             )
-            raise ConfigError.of([problem])
+            raise ConfigError.from_problems([problem])
         return {str(name): str(value) for name, value in (options or {}).items()}
 
-    def dataset(self, ref: str | Mapping[str, Any]) -> Dataset:
+    def resolve_dataset(self, ref: str | Mapping[str, Any]) -> Dataset:
         """Find what a reference means in this warehouse.
 
         :raises ConfigError: when it means nothing.
         """
-        return resolve(ref, self.warehouse, at="dataset")
+        return resolve_dataset(ref, self.warehouse, at="dataset")
 
-    def version(self, ref: str | Mapping[str, Any]) -> int | None:
-        """Give a table's version; ``None`` when there is no such table."""
-        table = self.table(self.dataset(ref))
+    def read_version(self, ref: str | Mapping[str, Any]) -> int | None:
+        """Return a table's version; ``None`` when there is no such table."""
+        table = self.open_table(self.resolve_dataset(ref))
         return None if table is None else table.version()
 
-    def newest(self, ref: str | Mapping[str, Any]) -> tuple[int, str] | None:
-        """Give a table's version and its id, which another table in its place does not have."""
-        table = self.table(self.dataset(ref))
+    def read_identity(self, ref: str | Mapping[str, Any]) -> tuple[int, str] | None:
+        """Return a table's version and its id, which another table in its place does not have."""
+        table = self.open_table(self.resolve_dataset(ref))
         return None if table is None else (table.version(), str(table.metadata().id))
 
-    def properties(self, ref: str | Mapping[str, Any]) -> dict[str, str]:
-        """Give a table's properties; none when there is no such table."""
-        table = self.table(self.dataset(ref))
+    def read_properties(self, ref: str | Mapping[str, Any]) -> dict[str, str]:
+        """Return a table's properties; none when there is no such table."""
+        table = self.open_table(self.resolve_dataset(ref))
         if table is None:
             return {}
         return {str(name): str(value) for name, value in table.metadata().configuration.items()}
 
     def run_number(self, ref: str | Mapping[str, Any], job: str) -> int | None:
-        """Give the number of the last run of ``job`` that committed to a table."""
-        table = self.table(self.dataset(ref))
+        """Return the number of the last run of ``job`` that committed to a table."""
+        table = self.open_table(self.resolve_dataset(ref))
         return None if table is None else table.transaction_version(f"airflow-merge/{job}")
 
-    async def connect(self) -> None:
+    async def fetch_connection(self) -> None:
         """Fetch the connection as code in an event loop has to; afterwards nothing here waits for Airflow."""
         try:
             found: Connection | None = await self.aget_connection(self.merge_store_conn_id)
@@ -107,7 +107,7 @@ class WarehouseHook(BaseHook):
         if self.warehouse.startswith("/") and not Path(self.warehouse).is_dir():
             return False, f"{self.warehouse} is no folder of this machine"
         try:
-            self.version(f"{self.warehouse.rstrip('/')}/_airflow_merge_provider_connection_test")
+            self.read_version(f"{self.warehouse.rstrip('/')}/_airflow_merge_provider_connection_test")
         except (ConfigError, SetupError) as error:
             return False, str(error)
         return True, f"{self.warehouse} can be reached"
@@ -119,7 +119,7 @@ class WarehouseHook(BaseHook):
         except AirflowNotFoundException:
             return None
 
-    def table(self, dataset: Dataset) -> DeltaTable | None:
+    def open_table(self, dataset: Dataset) -> DeltaTable | None:
         """Open a table's log; ``None`` when there is no such table.
 
         :raises SetupError: when the place cannot be read.
@@ -139,7 +139,7 @@ class WarehouseHook(BaseHook):
             raise SetupError(f"{dataset.path} cannot be read: {said.split(' Known schemes')[0]}") from error
 
 
-def _json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     """Read JSON; text that is none stays text."""
     try:
         return json.loads(text) if text.strip() else None
@@ -148,5 +148,5 @@ def _json(text: str) -> Any:
 
 
 def find_warehouse() -> str | None:
-    """Say where bare ids lie when an operator does not: the default connection, else the configuration."""
+    """Return the default warehouse: of the default connection, else of the configuration."""
     return WarehouseHook().warehouse

@@ -21,7 +21,7 @@ class RefusedArgumentsError(ConfigError, AirflowFailException):
 
 
 def own_parameters(kind: type, base: type) -> dict[str, inspect.Parameter]:
-    """Give the arguments of an operator and of the classes between it and a base, not those of the base."""
+    """Return the arguments of an operator and of the classes between it and a base, not those of the base."""
     between = kind.__mro__[: kind.__mro__.index(base)]
     found: dict[str, inspect.Parameter] = {}
     for each in reversed(between):
@@ -31,7 +31,7 @@ def own_parameters(kind: type, base: type) -> dict[str, inspect.Parameter]:
 
 
 def is_literal(value: Any) -> bool:
-    """Say whether a value is known while the DAG is parsed: no template and no result of another task.
+    """Return whether a value is known while the DAG is parsed: no template and no result of another task.
 
     >>> is_literal(["A a", {"dataset": "/lake/{{ ds }}"}])
     False
@@ -46,10 +46,10 @@ def is_literal(value: Any) -> bool:
     return not hasattr(value, "iter_references")
 
 
-def native(text: str) -> Any:
+def parse_rendered(text: str) -> Any:
     """Read what a template was rendered to: a boolean, a number or JSON, else the text itself.
 
-    >>> native("True"), native("2"), native('["A a"]'), native("first")
+    >>> parse_rendered("True"), parse_rendered("2"), parse_rendered('["A a"]'), parse_rendered("first")
     (True, 2, ['A a'], 'first')
     """
     word = text.strip().lower()

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from airflow.sdk import Asset
 
-from airflow_merge_provider.core.merge_load.config import AnyConfig, references, warnings
+from airflow_merge_provider.core.merge_load.config import AnyConfig, list_references, list_warnings
 from airflow_merge_provider.core.model import Config
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
 
@@ -37,14 +37,14 @@ class LoadJobOperator(SparkJobOperator):
         "dedup_sort": "json",
     }
 
-    def references(self, config: AnyConfig) -> dict[str, Any]:
-        return references(config)
+    def list_references(self, config: AnyConfig) -> dict[str, Any]:
+        return list_references(config)
 
-    def warnings(self, config: AnyConfig) -> list[str]:
-        return warnings(config)
+    def list_warnings(self, config: AnyConfig) -> list[str]:
+        return list_warnings(config)
 
-    def _checked(self) -> tuple[Config, dict[str, Any]]:
-        config, given = super()._checked()
+    def _parse_config(self) -> tuple[Config, dict[str, Any]]:
+        config, given = super()._parse_config()
         return config, {"strategy": self.strategy, **given}
 
 
@@ -94,6 +94,6 @@ class MergeLoadOperator(LoadJobOperator):
         self.dispatch_by = dispatch_by
 
 
-def fields(*own: str) -> tuple[str, ...]:
+def list_fields(*own: str) -> tuple[str, ...]:
     """Name the arguments that make the configuration: those of every load, and a strategy's own."""
     return (*_COMMON, *own)

@@ -19,7 +19,9 @@ _MARKDOWN = re.compile(r"[\\`*\[\]<>|!#&~]")
 _NEXT = "Nothing was written: start a new run of the DAG, which asks with the figures of then"
 
 
-def ask(context: Context, target: str, risk: RiskError, *, within: timedelta | None, method: str) -> NoReturn:
+def ask_for_approval(
+    context: Context, target: str, risk: RiskError, *, within: timedelta | None, method: str
+) -> NoReturn:
     """Ask in the Airflow UI and let the task wait without a process; ``method`` goes on with the answer.
 
     Nobody has to answer ``within`` the given time: then the answer is to reject.
@@ -36,7 +38,7 @@ def ask(context: Context, target: str, risk: RiskError, *, within: timedelta | N
         ti_id=context["ti"].id,
         options=[APPLY, REJECT],
         subject=f"{target}: {risk.problems[0].message}",
-        body=body(risk.report),
+        body=build_body(risk.report),
         defaults=[REJECT],
         multiple=False,
         # The server refuses a question without these two.
@@ -62,7 +64,7 @@ def refuse_growth(target: str, risk: RiskError, *, approved: float) -> NoReturn:
     raise AirflowFailException(f"{target}: the change has grown since it was approved, {grown}. {_NEXT}")
 
 
-def approver(event: Mapping[str, Any]) -> str:
+def find_approver(event: Mapping[str, Any]) -> str:
     """Name who let the run go on.
 
     :raises AirflowSkipException: when nobody did; no asset event is emitted then.
@@ -74,7 +76,7 @@ def approver(event: Mapping[str, Any]) -> str:
     return str(user.get("name") or user.get("id") or "unknown")
 
 
-def body(report: Mapping[str, Any]) -> str:
+def build_body(report: Mapping[str, Any]) -> str:
     """Show a person what the run would do, as Markdown."""
     lines = [
         "| what | how much |",

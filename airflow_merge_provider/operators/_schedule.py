@@ -10,7 +10,7 @@ _FIRES = 50
 
 
 def longest_pause(timetable: Any) -> timedelta | None:
-    """Give the longest time between two runs of a timetable; None when it is not known.
+    """Return the longest time between two runs of a timetable; None when it is not known.
 
     Of a schedule by assets or time only the time counts: nobody knows when assets come.
     """
@@ -29,5 +29,5 @@ def longest_pause(timetable: Any) -> timedelta | None:
 
 
 def is_by_assets_alone(timetable: Any) -> bool:
-    """Say whether nothing but an asset's event starts a DAG."""
+    """Return whether nothing but an asset's event starts a DAG."""
     return type(timetable).__name__ == "AssetTriggeredTimetable"

@@ -17,21 +17,15 @@ from airflow.sdk import Asset, BaseOperator, Context
 from airflow_merge_provider import lineage
 from airflow_merge_provider.assets import dataset_asset
 from airflow_merge_provider.core import risk
-from airflow_merge_provider.core.dataset import resolve
-from airflow_merge_provider.core.errors import (
-    ConfigError,
-    MergeError,
-    Problem,
-    RiskError,
-    did_you_mean,
-)
+from airflow_merge_provider.core.dataset import resolve_dataset
+from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem, RiskError, did_you_mean
 from airflow_merge_provider.core.model import Config
-from airflow_merge_provider.core.population import DEFAULT_OFFSET, OFFSETS, Population, population
+from airflow_merge_provider.core.population import DEFAULT_OFFSET, OFFSETS, Population, build_population
 from airflow_merge_provider.core.protocol import Job, JobFailure, JobRequest, RunToken
 from airflow_merge_provider.core.report import truncate_report
 from airflow_merge_provider.core.source_offset import normalize_uri
 from airflow_merge_provider.core.spark_conf import find_misplaced
-from airflow_merge_provider.hooks._marks import marked_among, note
+from airflow_merge_provider.hooks._population_marks import find_marked, mark_populated
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
 from airflow_merge_provider.hooks.warehouse import find_warehouse
 from airflow_merge_provider.links.merge_report import MergeReportLink
@@ -41,8 +35,8 @@ from airflow_merge_provider.operators._arguments import (
     as_text,
     assets_in,
     is_literal,
-    native,
     own_parameters,
+    parse_rendered,
 )
 from airflow_merge_provider.operators._report import REPORT_KEY, event_extra
 from airflow_merge_provider.operators._writers import list_conflicts
@@ -131,7 +125,7 @@ class SparkJobOperator(BaseOperator):
         :raises AirflowFailException: when trying again cannot help.
         :raises AirflowException: when it can.
         """
-        return self._reported(context)
+        return self._run_and_report(context)
 
     def after_review(
         self, context: Context, event: Mapping[str, Any], reviewed: Mapping[str, Any]
@@ -140,21 +134,21 @@ class SparkJobOperator(BaseOperator):
 
         :raises AirflowSkipException: when the answer is no, or none came in time.
         """
-        by = _review.approver(event)
-        return self._reported(context, allowed=float(reviewed["ratio"]), approved_by=by)
+        by = _review.find_approver(event)
+        return self._run_and_report(context, allowed=float(reviewed["ratio"]), approved_by=by)
 
-    def _reported(
+    def _run_and_report(
         self, context: Context, *, allowed: float | None = None, approved_by: str | None = None
     ) -> dict[str, Any]:
         try:
-            report = self._run(context, allowed)
+            report = self._run_job(context, allowed)
         except MergeError as error:
             if isinstance(error, RiskError) and self.on_risk == "ask":
                 place = error.report.get("target", {}).get("dataset", self.task_id)
                 if allowed is not None:
                     _review.refuse_growth(place, error, approved=allowed)
                 method = self.after_review.__name__
-                _review.ask(context, place, error, within=self.execution_timeout, method=method)
+                _review.ask_for_approval(context, place, error, within=self.execution_timeout, method=method)
             # A line of its own: Airflow shows the exception at the end of a traceback.
             self.log.error("%s", error)  # noqa: TRY400 - the trace follows anyway
             kind = AirflowException if error.retryable else AirflowFailException
@@ -167,7 +161,7 @@ class SparkJobOperator(BaseOperator):
         if short["truncated"]:
             self.log.info("The report is too long for an XCom; in full: %s", json.dumps(report))
         context["ti"].xcom_push(key=REPORT_KEY, value=short)
-        self._emit(short, context)
+        self._emit_asset(short, context)
         return short
 
     def on_kill(self) -> None:
@@ -176,29 +170,31 @@ class SparkJobOperator(BaseOperator):
             self._hook.on_kill()
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:
-        """Tell OpenLineage what the run read and wrote."""
-        return None if self._report is None else lineage.facets(self._report)
+        """Return the datasets that the run read and wrote, for OpenLineage."""
+        return None if self._report is None else lineage.build_lineage(self._report)
 
     @abstractmethod
-    def references(self, config: Any) -> dict[str, str]:
-        """Give every dataset that a configuration names, by the path that errors name."""
+    def list_references(self, config: Any) -> dict[str, str]:
+        """Return every dataset that a configuration names, by the path that errors name."""
 
-    def awaited(self) -> list[Any]:
-        """Give the datasets that must be populated for the source to be so; of literal arguments."""
-        wish = self._population(self._checked()[0])
+    def list_awaited(self) -> list[Any]:
+        """Return the datasets that must be populated for the source to be so; of literal arguments."""
+        wish = self._build_population(self._parse_config()[0])
         return list(wish.datasets) if wish else []
 
-    def warnings(self, config: Any) -> list[str]:
-        """Say what is allowed and probably not meant."""
+    def list_warnings(self, config: Any) -> list[str]:
+        """Return warnings about settings that are valid but probably not intended."""
         return []
 
     def _await_sources(self, config: Any) -> None:
         """Wait for what has to be there before Spark starts, where a configuration asks for it."""
 
-    def _population(self, config: Any, marked: Sequence[str] = ()) -> Population | None:
-        """Say what the flag of the target depends on; None where the target is no table."""
+    def _build_population(self, config: Any, marked: Sequence[str] = ()) -> Population | None:
+        """Return what the flag of the target depends on; None where the target is no table."""
         offset: Any = self.set_initial_offset
-        return population(config, self.references(config), set_initial_offset=offset, marked=marked)
+        return build_population(
+            config, self.list_references(config), set_initial_offset=offset, marked=marked
+        )
 
     def _refuse_unknown(self, given: Mapping[str, Any]) -> None:
         """Refuse arguments that no class has; Airflow's own error names them without a remedy.
@@ -213,10 +209,10 @@ class SparkJobOperator(BaseOperator):
             if name not in of_airflow and not name.startswith("_")
         ]
         if problems:
-            message = f"task {given.get('task_id')!r}: {ConfigError.of(problems).message}"
+            message = f"task {given.get('task_id')!r}: {ConfigError.from_problems(problems).message}"
             raise RefusedArgumentsError(message, problems)
 
-    def _declare(self, target: Any, sources: Sequence[Any]) -> None:
+    def _declare_assets(self, target: Any, sources: Sequence[Any]) -> None:
         """Check what is literal and name the assets: the last line of a subclass's constructor.
 
         :raises RefusedArgumentsError: with every problem of the literal arguments.
@@ -226,12 +222,12 @@ class SparkJobOperator(BaseOperator):
         self._templated = tuple(name for name in self.template_fields if not is_literal(getattr(self, name)))
         if not self._templated:
             try:
-                self._checked()
+                self._parse_config()
             except ConfigError as error:
                 message = f"task {self.task_id!r}: {error.message}"
                 raise RefusedArgumentsError(message, error.problems) from None
-        self.add_inlets([asset for asset in map(self._asset, sources) if asset])
-        asset = self._asset(target)
+        self.add_inlets([asset for asset in map(self._build_asset, sources) if asset])
+        asset = self._build_asset(target)
         self.written_uri = normalize_uri(asset.uri) if asset and self.is_only_writer else None
         if self.emit_asset and asset:
             self._target_asset = asset
@@ -244,10 +240,10 @@ class SparkJobOperator(BaseOperator):
         """
         super().resolve_template_files()
         if problems := list(list_conflicts(self)):
-            message = f"task {self.task_id!r}: {ConfigError.of(problems).message}"
+            message = f"task {self.task_id!r}: {ConfigError.from_problems(problems).message}"
             raise RefusedArgumentsError(message, problems)
 
-    def _asset(self, ref: Any) -> Asset | None:
+    def _build_asset(self, ref: Any) -> Asset | None:
         """Name the asset of a dataset; a template has none, a wrong name is reported elsewhere."""
         if isinstance(ref, Asset):
             return ref
@@ -258,12 +254,12 @@ class SparkJobOperator(BaseOperator):
         except ConfigError:
             return None
 
-    def _run(self, context: Context, allowed: float | None) -> dict[str, Any]:
+    def _run_job(self, context: Context, allowed: float | None) -> dict[str, Any]:
         self._render_natively()
-        config, given = self._checked()
+        config, given = self._parse_config()
         warehouse = self.warehouse or find_warehouse()
-        self._resolved(config, warehouse)
-        for warning in self.warnings(config):
+        self._check_datasets(config, warehouse)
+        for warning in self.list_warnings(config):
             self.log.warning("%s", warning)
         self._await_sources(config)
         request = JobRequest(
@@ -275,20 +271,20 @@ class SparkJobOperator(BaseOperator):
             run_after=_find_run_after(context),
             until="transform" if self.dry_run_only else "commit",
             full_refresh=bool(self.full_refresh),
-            population=self._population(config, marked_among(self.inlets, context)),
+            population=self._build_population(config, find_marked(self.inlets, context)),
             max_change_ratio=self.max_change_ratio if allowed is None else allowed,
         )
         self._hook = SparkJobHook(self.spark_conn_id, conf=self.conf)
         outcome = self._hook.submit(request)
         if isinstance(outcome, JobFailure):
-            error = outcome.error()
+            error = outcome.to_error()
             if outcome.trace:
                 self.log.error("%s", error)
                 self.log.error("%s", outcome.trace)
             raise error
         return outcome.report
 
-    def _checked(self) -> tuple[Config, dict[str, Any]]:
+    def _parse_config(self) -> tuple[Config, dict[str, Any]]:
         """Parse the arguments, with every problem at once."""
         given = {name: getattr(self, name) for name in self.config_fields}
         given = {name: value for name, value in given.items() if value is not None}
@@ -296,12 +292,13 @@ class SparkJobOperator(BaseOperator):
         try:
             config = self.config_class.parse(given)
         except ConfigError as error:
-            raise ConfigError.of([*error.problems, *others]) from None
-        if not others and self.set_initial_offset != DEFAULT_OFFSET and self._population(config) is None:
+            raise ConfigError.from_problems([*error.problems, *others]) from None
+        writes_files = not others and self._build_population(config) is None
+        if writes_files and self.set_initial_offset != DEFAULT_OFFSET:
             hint = "leave it out: files count as populated as soon as they are there"
             others = [Problem("set_initial_offset", "value", "needs a Delta table as target", hint)]
         if others:
-            raise ConfigError.of(others)
+            raise ConfigError.from_problems(others)
         return config, given
 
     def _common_problems(self) -> list[Problem]:
@@ -315,10 +312,10 @@ class SparkJobOperator(BaseOperator):
             for name, value in given.items()
             if not isinstance(value, bool)
         ]
-        problems += risk.problems(self.max_change_ratio, self.on_risk)
+        problems += risk.find_problems(self.max_change_ratio, self.on_risk)
         if self.max_change_ratio is not None and not self.guarded:
             message = "does not apply: this operator changes no rows"
-            problems.append(Problem(risk.LIMIT, "alone", message, "leave it out"))
+            problems.append(Problem(risk.LIMIT, "unsupported", message, "leave it out"))
         conf: Any = self.conf
         if conf is not None and not isinstance(conf, Mapping):
             problems.append(Problem("conf", "value", "must be an object of Spark settings"))
@@ -331,22 +328,22 @@ class SparkJobOperator(BaseOperator):
             problems += _problems_of("x", self.warehouse, "warehouse")
         return problems
 
-    def _resolved(self, config: Config, warehouse: str | None) -> None:
+    def _check_datasets(self, config: Config, warehouse: str | None) -> None:
         """Refuse datasets that cannot be found, before Spark starts."""
         problems = [
             problem
-            for path, ref in self.references(config).items()
+            for path, ref in self.list_references(config).items()
             for problem in _problems_of(ref, warehouse, path)
         ]
         if problems:
-            raise ConfigError.of(problems)
+            raise ConfigError.from_problems(problems)
 
     def _render_natively(self) -> None:
         """Turn rendered text into booleans, numbers and lists, where the argument takes no text."""
         for name in self._templated:
             value = getattr(self, name)
             if isinstance(value, str) and not self._takes_text(name):
-                setattr(self, name, native(value))
+                setattr(self, name, parse_rendered(value))
             elif isinstance(value, (list, tuple, Mapping)) or assets_in(value):
                 setattr(self, name, as_text(value))
 
@@ -357,12 +354,12 @@ class SparkJobOperator(BaseOperator):
         kinds = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
         return str in kinds
 
-    def _emit(self, report: Mapping[str, Any], context: Context) -> None:
+    def _emit_asset(self, report: Mapping[str, Any], context: Context) -> None:
         """Update the target's asset; a run that changed nothing takes its outlet back and still succeeds."""
         if self._target_asset is None:
             return
         if not self.dry_run_only:
-            note(self._target_asset, report, context)
+            mark_populated(self._target_asset, report, context)
         if (report.get("changed") or report.get("became_populated")) and not self.dry_run_only:
             context["outlet_events"][self._target_asset].extra = event_extra(report, context["run_id"])
             return
@@ -391,7 +388,7 @@ def _find_run_after(context: Context) -> int | None:
 
 def _problems_of(ref: str, warehouse: str | None, path: str) -> Sequence[Problem]:
     try:
-        resolve(ref, warehouse, at=path)
+        resolve_dataset(ref, warehouse, at=path)
     except ConfigError as error:
         return error.problems
     return ()

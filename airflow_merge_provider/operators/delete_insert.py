@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_merge_provider.core.merge_load.keyed import DeleteInsertConfig
-from airflow_merge_provider.operators._merge_load import MergeLoadOperator, fields
+from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig
+from airflow_merge_provider.operators._merge_load import MergeLoadOperator, list_fields
 
 
 class DeleteInsertOperator(MergeLoadOperator):
@@ -24,7 +24,7 @@ class DeleteInsertOperator(MergeLoadOperator):
 
     strategy = "delete-insert"
     config_class = DeleteInsertConfig
-    config_fields = fields("primary_key", "merge_key", "deduplicated", "destination_scope", "on_no_keys")
+    config_fields = list_fields("primary_key", "merge_key", "deduplicated", "destination_scope", "on_no_keys")
     template_fields: Sequence[str] = (*config_fields, *MergeLoadOperator.template_fields)
 
     def __init__(
@@ -43,4 +43,4 @@ class DeleteInsertOperator(MergeLoadOperator):
         self.deduplicated = deduplicated
         self.destination_scope = destination_scope
         self.on_no_keys = on_no_keys
-        self._declare(self.target, [self.source])
+        self._declare_assets(self.target, [self.source])

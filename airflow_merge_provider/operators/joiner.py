@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 from airflow.sdk import Asset
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.joiner.config import JoinerConfig, from_stage, references, warnings
-from airflow_merge_provider.core.joiner.preview import preview
+from airflow_merge_provider.core.joiner.config import JoinerConfig, from_stage, list_references, list_warnings
+from airflow_merge_provider.core.joiner.preview import preview_join
 from airflow_merge_provider.operators._arguments import RefusedArgumentsError, as_text, is_literal
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
 
@@ -164,7 +164,7 @@ class JoinerOperator(SparkJobOperator):
         self.key_columns = key_columns
         self.unmatched = unmatched
         self.expect = expect
-        self._declare(target, _datasets(inputs))
+        self._declare_assets(target, _list_datasets(inputs))
 
     @classmethod
     def from_stage(cls, stage: Mapping[str, Any], **kwargs: Any) -> Self:
@@ -181,28 +181,28 @@ class JoinerOperator(SparkJobOperator):
                 JoinerConfig.parse(as_text(config))
             except ConfigError as error:
                 raise RefusedArgumentsError(error.message, error.problems) from None
-        return cls(**{**JoinerConfig.renamed(config), **kwargs})
+        return cls(**{**JoinerConfig.rename_properties(config), **kwargs})
 
     def preview(self, inputs_schemas: Mapping[str, Any]) -> dict[str, Any]:
-        """Give the schemas of all inputs and of the output, without reading anything.
+        """Return the schemas of all inputs and of the output, without reading anything.
 
         ``inputs_schemas`` has for every input ``{"id": "int", "name": "string?"}`` (``?`` is nullable) or
         ``[["id", "int", False], …]``. Arguments have to be literal or rendered.
 
         :raises ConfigError: with every problem of the arguments and of the schemas.
         """
-        _, given = self._checked()
-        return preview(given, inputs_schemas)
+        _, given = self._parse_config()
+        return preview_join(given, inputs_schemas)
 
-    def references(self, config: JoinerConfig) -> dict[str, Any]:
-        return references(config)
+    def list_references(self, config: JoinerConfig) -> dict[str, Any]:
+        return list_references(config)
 
-    def warnings(self, config: JoinerConfig) -> list[str]:
-        return warnings(config)
+    def list_warnings(self, config: JoinerConfig) -> list[str]:
+        return list_warnings(config)
 
 
-def _datasets(inputs: Any) -> list[Any]:
-    """Give the datasets of the inputs as far as they are known while a DAG is parsed."""
+def _list_datasets(inputs: Any) -> list[Any]:
+    """Return the datasets of the inputs as far as they are known while a DAG is parsed."""
     if isinstance(inputs, Mapping):
         return list(inputs.values())
     if isinstance(inputs, (list, tuple)):

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Self
 
 from airflow.sdk import Asset, Context
 
-from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, MergeError
-from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig, warnings
-from airflow_merge_provider.core.merge_record.measures import UNLIMITED, period_text
+from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig, list_warnings
 from airflow_merge_provider.core.merge_record.properties import from_properties
+from airflow_merge_provider.core.merge_record.units import UNLIMITED, period_text
 from airflow_merge_provider.hooks.warehouse import find_warehouse
 from airflow_merge_provider.operators._arguments import RefusedArgumentsError
 from airflow_merge_provider.operators._schedule import is_by_assets_alone, longest_pause
@@ -162,7 +162,7 @@ class MergeRecordOperator(SparkJobOperator):
         self.max_bins = UNLIMITED if max_bins is None else max_bins
         self.deferrable = deferrable
         self.poll_interval = poll_interval
-        self._declare(merged, [source])
+        self._declare_assets(merged, [source])
 
     @classmethod
     def from_properties(
@@ -183,46 +183,46 @@ class MergeRecordOperator(SparkJobOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the job, or wait first until it has something to do."""
         if self.deferrable and not self.dry_run_only and not self.full_refresh:
-            trigger = self._trigger(context)
-            if trigger is not None and trigger.why() is None:
+            trigger = self._build_trigger(context)
+            if trigger is not None and trigger.find_reason() is None:
                 self.log.info("Nothing to merge: waiting for files or for the next expiry")
                 self.defer(trigger=trigger, method_name="execute_when_due", timeout=self.execution_timeout)
-        return self._merged(context)
+        return self._merge_files(context)
 
     def execute_when_due(self, context: Context, event: str) -> dict[str, Any]:
         """Run the job after the wait."""
         self.log.info("There is something to do: %s", event)
-        return self._merged(context)
+        return self._merge_files(context)
 
-    def _merged(self, context: Context) -> dict[str, Any]:
+    def _merge_files(self, context: Context) -> dict[str, Any]:
         report = super().execute(context)
         # Of the whole report: what is returned may have been truncated.
         details = (self._report or report)["details"]
         context["ti"].xcom_push(key=NEXT_EXPIRY, value=details.get(NEXT_EXPIRY))
         return report
 
-    def _trigger(self, context: Context) -> LandingTrigger | None:
+    def _build_trigger(self, context: Context) -> LandingTrigger | None:
         """Make what waits; None when the arguments are wrong, which the run tells better."""
         self._render_natively()
         try:
-            _, given = self._checked()
-            references = self.references(MergeRecordConfig.parse(given))
+            _, given = self._parse_config()
+            references = self.list_references(MergeRecordConfig.parse(given))
             places = {
-                name: resolve(place, self.warehouse or find_warehouse(), at=name).path
+                name: resolve_dataset(place, self.warehouse or find_warehouse(), at=name).path
                 for name, place in references.items()
             }
         except MergeError:
             return None
         return LandingTrigger({**given, **places}, self.poll_interval, run_token(context).model_dump())
 
-    def references(self, config: MergeRecordConfig) -> dict[str, str]:
+    def list_references(self, config: MergeRecordConfig) -> dict[str, str]:
         return {name: place for name in PLACES if (place := getattr(config, name)) is not None}
 
-    def warnings(self, config: MergeRecordConfig) -> list[str]:
-        return [*warnings(config), *self._schedule_warnings(config)]
+    def list_warnings(self, config: MergeRecordConfig) -> list[str]:
+        return [*list_warnings(config), *self._schedule_warnings(config)]
 
     def _schedule_warnings(self, config: MergeRecordConfig) -> list[str]:
-        """Say where the DAG runs too seldom for the age that bins may have."""
+        """Return where the DAG runs too seldom for the age that bins may have."""
         if config.max_bin_age is None or self.deferrable or not self.has_dag():  # type: ignore[no-untyped-call]
             return []
         timetable = self.dag.timetable

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Self
 from airflow.sdk import Asset, Context
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, warnings
-from airflow_merge_provider.core.merge_source.population import awaited
-from airflow_merge_provider.hooks.population import look, missing, with_marks
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, list_warnings
+from airflow_merge_provider.core.merge_source.population import list_awaited
+from airflow_merge_provider.hooks.population import get_status, list_missing, with_marks
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 from airflow_merge_provider.operators._arguments import RefusedArgumentsError, is_literal
 from airflow_merge_provider.operators._spark_job import SparkJobOperator
@@ -157,7 +157,7 @@ class MergeSourceOperator(SparkJobOperator):
         self.id_column, self.deleted_column = id_column, deleted_column
         self.sequence_column, self.entity_column = sequence_column, entity_column
         self.schema_evolution = schema_evolution
-        self._declare(target, [*_refs(datasets), *filter(None, [overrides])])
+        self._declare_assets(target, [*_list_refs(datasets), *filter(None, [overrides])])
 
     @classmethod
     def from_pipe(cls, pipe: Mapping[str, Any], **kwargs: Any) -> Self:
@@ -176,14 +176,14 @@ class MergeSourceOperator(SparkJobOperator):
 
     def execute_when_populated(self, context: Context, event: Any = None) -> dict[str, Any]:
         """Run after the sources have been waited for."""
-        return self._reported(context)
+        return self._run_and_report(context)
 
     def _await_sources(self, config: MergeSourceConfig) -> None:
         """Wait in the triggerer, where that takes no slot, until the source is populated."""
-        refs = awaited(config) if config.require_populated_input else ()
+        refs = list_awaited(config) if config.require_populated_input else ()
         ignore = config.ignore_non_existent_datasets
-        sights = look(WarehouseHook(warehouse=self.warehouse), refs, warehouse=self.warehouse)
-        waited = missing(with_marks(sights, ignore_non_existent=ignore), ignore_non_existent=ignore)
+        sights = get_status(WarehouseHook(warehouse=self.warehouse), refs, warehouse=self.warehouse)
+        waited = list_missing(with_marks(sights, ignore_non_existent=ignore), ignore_non_existent=ignore)
         # What only Spark can read is left to the job, which refuses to run when it is not populated.
         if all(sight.origin == "catalog" for sight in waited):
             return
@@ -197,17 +197,17 @@ class MergeSourceOperator(SparkJobOperator):
             timeout=_LONGEST_WAIT,
         )
 
-    def references(self, config: MergeSourceConfig) -> dict[str, str]:
+    def list_references(self, config: MergeSourceConfig) -> dict[str, str]:
         sources = {f"datasets[{place}]": ref for place, ref in enumerate(config.dataset_ids)}
         others = {"overrides": config.overrides, "metrics": config.metrics}
         named = {name: ref for name, ref in others.items() if ref is not None}
         return {"target": config.target or "", **sources, **named}
 
-    def warnings(self, config: MergeSourceConfig) -> list[str]:
-        return [*warnings(config), *self._schedule_warnings(config)]
+    def list_warnings(self, config: MergeSourceConfig) -> list[str]:
+        return [*list_warnings(config), *self._schedule_warnings(config)]
 
     def _schedule_warnings(self, config: MergeSourceConfig) -> list[str]:
-        """Say where the schedule of a DAG written by hand is not what ``supports_signalling`` says."""
+        """Return where the schedule of a DAG written by hand is not what ``supports_signalling`` says."""
         timetable = self.dag.timetable if self.has_dag() else None  # type: ignore[no-untyped-call]
         signalled = getattr(timetable, "asset_condition", None) is not None
         if config.supports_signalling and not signalled:
@@ -217,8 +217,8 @@ class MergeSourceOperator(SparkJobOperator):
         return []
 
 
-def _refs(datasets: Any) -> list[Any]:
-    """Give the datasets without their aliases."""
+def _list_refs(datasets: Any) -> list[Any]:
+    """Return the datasets without their aliases."""
     if not isinstance(datasets, (list, tuple)):
         return []
     return [

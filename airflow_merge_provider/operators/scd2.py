@@ -10,7 +10,7 @@ from airflow.sdk import Asset, Context
 
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config, is_time
-from airflow_merge_provider.operators._merge_load import LoadJobOperator, MergeLoadOperator, fields
+from airflow_merge_provider.operators._merge_load import LoadJobOperator, MergeLoadOperator, list_fields
 
 
 class Scd2Operator(MergeLoadOperator):
@@ -47,7 +47,7 @@ class Scd2Operator(MergeLoadOperator):
 
     strategy = "scd2"
     config_class = Scd2Config
-    config_fields = fields(
+    config_fields = list_fields(
         "boundary_timestamp",
         "active_record_timestamp",
         "validity_column_names",
@@ -117,7 +117,7 @@ class Scd2Operator(MergeLoadOperator):
         self.surrogate_key_column = surrogate_key_column
         self.on_late = on_late
         self.max_close_ratio = max_close_ratio
-        self._declare(self.target, [self.source])
+        self._declare_assets(self.target, [self.source])
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the job; the time for which it counts is the run's when none is given."""
@@ -155,9 +155,9 @@ class Scd2CheckOperator(LoadJobOperator):
         self.target = target
         self.source = source
         self.source_filter = source_filter
-        self._declare(None, [target, source])
+        self._declare_assets(None, [target, source])
 
-    def _population(self, config: Any, marked: Sequence[str] = ()) -> None:
+    def _build_population(self, config: Any, marked: Sequence[str] = ()) -> None:
         """Leave the flag of the history to those who write it."""
 
 

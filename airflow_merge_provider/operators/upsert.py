@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_merge_provider.core.merge_load.keyed import UpsertConfig
-from airflow_merge_provider.operators._merge_load import MergeLoadOperator, fields
+from airflow_merge_provider.core.merge_load.keyed_loads import UpsertConfig
+from airflow_merge_provider.operators._merge_load import MergeLoadOperator, list_fields
 
 
 class UpsertOperator(MergeLoadOperator):
@@ -28,7 +28,7 @@ class UpsertOperator(MergeLoadOperator):
 
     strategy = "upsert"
     config_class = UpsertConfig
-    config_fields = fields(
+    config_fields = list_fields(
         "primary_key",
         "variant",
         "skip_unchanged_rows",
@@ -59,4 +59,4 @@ class UpsertOperator(MergeLoadOperator):
         self.merge_key = merge_key
         self.destination_scope = destination_scope
         self.sequence_by = sequence_by
-        self._declare(self.target, [self.source])
+        self._declare_assets(self.target, [self.source])

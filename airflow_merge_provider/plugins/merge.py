@@ -16,7 +16,7 @@ class MergePlugin(AirflowPlugin):
 
     @property
     def external_views(self) -> list[dict[str, Any]]:  # type: ignore[override] # plugins are instantiated
-        """Give the pages: one in the Browse menu, one tab on task instances unless switched off."""
+        """Return the pages: one in the Browse menu, one tab on task instances unless switched off."""
         views = [
             {
                 "name": "Merged datasets",
@@ -43,7 +43,7 @@ class MergePlugin(AirflowPlugin):
 
     @property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override] # read by the api-server alone
-        """Give the app that serves the pages."""
+        """Return the app that serves the pages."""
         from airflow_merge_provider.plugins.web import app  # noqa: PLC0415 - 0.6 CPU s in every process
 
         return [{"app": app, "url_prefix": "/merge", "name": "Merge"}]

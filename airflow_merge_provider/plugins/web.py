@@ -20,7 +20,9 @@ app = FastAPI(title="Merge", openapi_url=None)
 
 
 @app.middleware("http")
-async def guarded(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+async def add_security_headers(
+    request: Request, call_next: Callable[[Request], Awaitable[Response]]
+) -> Response:
     """Send the pages' security headers with every answer."""
     response = await call_next(request)
     response.headers.update(_HEADERS)

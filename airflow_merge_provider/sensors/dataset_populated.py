@@ -11,12 +11,17 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Asset, BaseSensorOperator, Context, PokeReturnValue
 
 from airflow_merge_provider.assets import dataset_asset
-from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, MergeError, Problem
-from airflow_merge_provider.hooks.population import Sight, look, missing, with_marks
+from airflow_merge_provider.hooks.population import PopulationStatus, get_status, list_missing, with_marks
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
-from airflow_merge_provider.operators._arguments import RefusedArgumentsError, as_text, is_literal, native
-from airflow_merge_provider.triggers.dataset_populated import DatasetPopulatedTrigger, found
+from airflow_merge_provider.operators._arguments import (
+    RefusedArgumentsError,
+    as_text,
+    is_literal,
+    parse_rendered,
+)
+from airflow_merge_provider.triggers.dataset_populated import DatasetPopulatedTrigger, describe_found
 
 _ANY = "/"
 
@@ -57,14 +62,14 @@ class DatasetPopulatedSensor(BaseSensorOperator):
         self.merge_store_conn_id = merge_store_conn_id
         self.deferrable = deferrable
         literal = is_literal([self.datasets, ignore_non_existent_datasets])
-        problems = self._problems() if literal else []
+        problems = self._find_problems() if literal else []
         if self.mode == "reschedule":
             hint = "leave deferrable=True, which takes no slot while it waits either, or use mode='poke'"
             problems.append(Problem("mode", "value", "'reschedule' can fail a sensor that only waits", hint))
         if problems:
-            error = ConfigError.of(problems)
+            error = ConfigError.from_problems(problems)
             raise RefusedArgumentsError(error.message, error.problems)
-        self.add_inlets([asset for asset in map(self._asset, _listed(datasets)) if asset])
+        self.add_inlets([asset for asset in map(self._build_asset, _list_datasets(datasets)) if asset])
 
     def execute(self, context: Context) -> Any:
         """Look once, then wait in the triggerer; without ``deferrable`` wait here.
@@ -89,7 +94,7 @@ class DatasetPopulatedSensor(BaseSensorOperator):
         )
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """Give what the trigger has seen."""
+        """Return what the trigger has seen."""
         self.log.info("populated: %s", ", ".join(event["datasets"]) or "nothing to wait for")
         return event["datasets"]
 
@@ -98,19 +103,19 @@ class DatasetPopulatedSensor(BaseSensorOperator):
         ignore = bool(self.ignore_non_existent_datasets)
         hook = WarehouseHook(self.merge_store_conn_id, warehouse=self.warehouse)
         try:
-            sights = look(hook, self.datasets, warehouse=self.warehouse)
+            sights = get_status(hook, self.datasets, warehouse=self.warehouse)
         except MergeError as error:
             raise AirflowFailException(str(error)) from error
         sights = with_marks(sights, ignore_non_existent=ignore)
         sights = [self._by_events(sight, context) for sight in sights]
-        waited = missing(sights, ignore_non_existent=ignore)
+        waited = list_missing(sights, ignore_non_existent=ignore)
         for sight in waited or sights:
             self.log.info("%s", sight)
         if sights and all(sight.state is None for sight in sights) and not waited:
             self.log.warning("none of the datasets exists: is the warehouse right?")
-        return PokeReturnValue(is_done=not waited, xcom_value=found(sights))
+        return PokeReturnValue(is_done=not waited, xcom_value=describe_found(sights))
 
-    def _by_events(self, sight: Sight, context: Context) -> Sight:
+    def _by_events(self, sight: PopulationStatus, context: Context) -> PopulationStatus:
         """Believe the last event of a table that only Spark can read."""
         events = context.get("inlet_events")
         inlet = next((each for each in self.inlets if getattr(each, "uri", "") == sight.asset.uri), None)
@@ -129,29 +134,29 @@ class DatasetPopulatedSensor(BaseSensorOperator):
         """
         for name in ("datasets", "ignore_non_existent_datasets"):
             value = getattr(self, name)
-            setattr(self, name, native(value) if isinstance(value, str) else as_text(value))
-        if problems := self._problems():
-            raise AirflowFailException(ConfigError.of(problems).message)
+            setattr(self, name, parse_rendered(value) if isinstance(value, str) else as_text(value))
+        if problems := self._find_problems():
+            raise AirflowFailException(ConfigError.from_problems(problems).message)
 
-    def _problems(self) -> list[Problem]:
+    def _find_problems(self) -> list[Problem]:
         problems = []
         if not isinstance(self.datasets, (list, tuple)):
             problems.append(Problem("datasets", "value", "must be a list of datasets"))
         if not isinstance(self.ignore_non_existent_datasets, bool):
             problems.append(Problem("ignore_non_existent_datasets", "value", "must be a boolean"))
-        for place, ref in enumerate(_listed(self.datasets)):
+        for place, ref in enumerate(_list_datasets(self.datasets)):
             try:
-                resolve(ref, _ANY, at=f"datasets[{place}]")
+                resolve_dataset(ref, _ANY, at=f"datasets[{place}]")
             except ConfigError as error:
                 problems += error.problems
         return problems
 
-    def _asset(self, ref: Any) -> Asset | None:
+    def _build_asset(self, ref: Any) -> Asset | None:
         if isinstance(ref, Asset):
             return ref
         literal = is_literal(ref) and is_literal(self.warehouse)
         return dataset_asset(ref, warehouse=self.warehouse) if literal else None
 
 
-def _listed(datasets: Any) -> list[Any]:
+def _list_datasets(datasets: Any) -> list[Any]:
     return list(datasets) if isinstance(datasets, (list, tuple)) else []

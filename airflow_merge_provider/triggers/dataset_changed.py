@@ -43,7 +43,7 @@ class DatasetChangedTrigger(BaseEventTrigger):
         self.poke_interval = poke_interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Give what makes this trigger again in the triggerer; the dataset keeps it apart from others."""
+        """Return what makes this trigger again in the triggerer; the dataset keeps it apart from others."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
             {
@@ -61,7 +61,7 @@ class DatasetChangedTrigger(BaseEventTrigger):
         told = ""
         while True:
             try:
-                newest = await self._newest()
+                newest = await self._read_newest()
             except SetupError as error:
                 newest = None
                 if str(error) != told:
@@ -76,9 +76,9 @@ class DatasetChangedTrigger(BaseEventTrigger):
                     await store.aset(_SEEN, newest)
             await asyncio.sleep(self.poke_interval)
 
-    async def _newest(self) -> dict[str, Any] | None:
+    async def _read_newest(self) -> dict[str, Any] | None:
         hook = WarehouseHook(self.merge_store_conn_id, warehouse=self.warehouse)
-        await hook.connect()
+        await hook.fetch_connection()
         # Files and object stores are read in a thread: other triggers live in this event loop.
-        found = await asyncio.to_thread(hook.newest, self.dataset)
+        found = await asyncio.to_thread(hook.read_identity, self.dataset)
         return None if found is None else {"version": found[0], "table": found[1]}

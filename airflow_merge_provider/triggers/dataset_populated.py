@@ -9,7 +9,12 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.hooks.population import Sight, look, missing, with_marks_async
+from airflow_merge_provider.hooks.population import (
+    PopulationStatus,
+    get_status,
+    list_missing,
+    with_marks_async,
+)
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
 
 
@@ -36,7 +41,7 @@ class DatasetPopulatedTrigger(BaseTrigger):
         self.poke_interval = poke_interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Give what makes this trigger again in the triggerer."""
+        """Return what makes this trigger again in the triggerer."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
             {
@@ -53,27 +58,27 @@ class DatasetPopulatedTrigger(BaseTrigger):
         told = ""
         while True:
             try:
-                sights = await self._look()
-                waited = missing(sights, ignore_non_existent=self.ignore_non_existent_datasets)
+                sights = await self._get_status()
+                waited = list_missing(sights, ignore_non_existent=self.ignore_non_existent_datasets)
                 said = "; ".join(map(str, waited))
             except SetupError as error:
                 sights, said = [], str(error)
             if not said:
-                yield TriggerEvent({"datasets": found(sights)})  # type: ignore[no-untyped-call]
+                yield TriggerEvent({"datasets": describe_found(sights)})  # type: ignore[no-untyped-call]
                 return
             if said != told:
                 self.log.info("waiting: %s", said)
                 told = said
             await asyncio.sleep(self.poke_interval)
 
-    async def _look(self) -> list[Sight]:
+    async def _get_status(self) -> list[PopulationStatus]:
         hook = WarehouseHook(self.merge_store_conn_id, warehouse=self.warehouse)
-        await hook.connect()
+        await hook.fetch_connection()
         # Files and object stores are read in a thread: other triggers live in this event loop.
-        sights = await asyncio.to_thread(look, hook, self.datasets, warehouse=self.warehouse)
+        sights = await asyncio.to_thread(get_status, hook, self.datasets, warehouse=self.warehouse)
         return await with_marks_async(sights, ignore_non_existent=self.ignore_non_existent_datasets)
 
 
-def found(sights: Sequence[Sight]) -> dict[str, dict[str, Any]]:
-    """Say of each dataset which version was seen, and what makes it populated."""
+def describe_found(sights: Sequence[PopulationStatus]) -> dict[str, dict[str, Any]]:
+    """Return for each dataset which version was seen, and what makes it populated."""
     return {sight.dataset: {"version": sight.version, "origin": sight.origin} for sight in sights}

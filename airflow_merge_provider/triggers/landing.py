@@ -12,7 +12,12 @@ import fsspec
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_record.landing import Entry, due, listing, walk_folder
+from airflow_merge_provider.core.merge_record.landing import (
+    FileEntry,
+    find_reason_to_run,
+    sort_listing,
+    walk_folder,
+)
 from airflow_merge_provider.core.merge_record.state import State, find_state_file, plan_file
 
 
@@ -35,39 +40,41 @@ class LandingTrigger(BaseTrigger):
         self.token = token
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Tell Airflow how to make this trigger again."""
+        """Return the class path and arguments from which Airflow creates this trigger again."""
         name = f"{type(self).__module__}.{type(self).__qualname__}"
         return name, {"config": self.config, "poll_interval": self.poll_interval, "token": self.token}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look now and then; the event says why there is something to do."""
-        while (why := await asyncio.to_thread(self.why)) is None:  # noqa: ASYNC110 - files tell nobody
+        while (why := await asyncio.to_thread(self.find_reason)) is None:  # noqa: ASYNC110 - files tell nobody
             await asyncio.sleep(self.poll_interval)
         yield TriggerEvent(why)  # type: ignore[no-untyped-call] # Airflow's
 
-    def why(self) -> str | None:
-        """Say why a run would do something, or None; what cannot be read is for the run to tell."""
+    def find_reason(self) -> str | None:
+        """Return why a run would do something, or None; what cannot be read is for the run to tell."""
         try:
-            return self._due(MergeRecordConfig.parse(self.config), time.time_ns() // 1000)
+            return self._find_reason_to_run(MergeRecordConfig.parse(self.config), time.time_ns() // 1000)
         except Exception as error:  # noqa: BLE001 - a trigger that dies tells nobody why
             return f"it could not be looked: {error}"
 
-    def _due(self, config: MergeRecordConfig, now: int) -> str | None:
+    def _find_reason_to_run(self, config: MergeRecordConfig, now: int) -> str | None:
         files, folder = fsspec.core.url_to_fs(str(config.state_path))
         files.invalidate_cache()
         names = files.ls(folder, detail=False) if files.exists(folder) else ()
         name = find_state_file(str(each).rstrip("/").rpartition("/")[2] for each in names)
-        raw = None if name is None else _json(files, f"{folder}/{name}")
-        state = State() if raw is None else State.of(raw["state"])
+        raw = None if name is None else _parse_json(files, f"{folder}/{name}")
+        state = State() if raw is None else State.from_json(raw["state"])
         if raw is not None and self.token and raw["told"].get("token") == self.token:
             return "an earlier try has done the work"
         if files.exists(f"{folder}/{plan_file(state.generation + 1)}"):
             return "a run has left a plan"
         location = str(config.source)
-        return due(state, listing(_entries(location), location, config, now), now, config)
+        return find_reason_to_run(
+            state, sort_listing(_list_entries(location), location, config, now), now, config
+        )
 
 
-def _entries(location: str) -> list[Entry]:
+def _list_entries(location: str) -> list[FileEntry]:
     if location.startswith("/"):
         return list(walk_folder(location))
     files, folder = fsspec.core.url_to_fs(location)
@@ -76,10 +83,10 @@ def _entries(location: str) -> list[Entry]:
     if not files.exists(folder):
         return []
     found = files.find(folder, detail=True)
-    return [Entry.of(path[len(folder) + 1 :], stat) for path, stat in found.items()]
+    return [FileEntry.from_stat(path[len(folder) + 1 :], stat) for path, stat in found.items()]
 
 
-def _json(files: Any, path: str) -> Any:
+def _parse_json(files: Any, path: str) -> Any:
     try:
         return json.loads(files.cat_file(path))
     except FileNotFoundError:

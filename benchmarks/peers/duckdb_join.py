@@ -19,7 +19,7 @@ _COLUMNS = {name: f"{name}.k AS {name}_k, {name}_n, {name}_t" for name in (*NAME
 _CHAIN = {"inner": "JOIN", "full": "FULL JOIN", "two": "JOIN"}
 
 
-def query(folder: Path, task: str) -> str:
+def build_query(folder: Path, task: str) -> str:
     """Write the join over the files of the tables."""
     stages = {"skewed": (SKEWED, SMALL), "two": NAMES[:2]}.get(task, NAMES)
     tables = {name: f"read_parquet({DeltaTable(str(folder / name)).file_uris()!r}) {name}" for name in stages}
@@ -34,12 +34,12 @@ def query(folder: Path, task: str) -> str:
     return f"SELECT {', '.join(_COLUMNS[name] for name in stages)} FROM {' '.join(words)}"
 
 
-def join(folder: Path, task: str, out: Path) -> float:
+def join_tables(folder: Path, task: str, out: Path) -> float:
     """Join into the file ``out``; gives seconds."""
     start = time.perf_counter()
-    duckdb.connect().execute(f"COPY ({query(folder, task)}) TO '{out}' (FORMAT parquet)")
+    duckdb.connect().execute(f"COPY ({build_query(folder, task)}) TO '{out}' (FORMAT parquet)")
     return time.perf_counter() - start
 
 
 if __name__ == "__main__":
-    print(json.dumps({"seconds": join(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))}))
+    print(json.dumps({"seconds": join_tables(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))}))

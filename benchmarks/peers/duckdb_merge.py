@@ -39,7 +39,7 @@ COPY (
 """
 
 
-def merge(folder: Path, out: Path) -> float:
+def merge_datasets(folder: Path, out: Path) -> float:
     """Merge the datasets of ``benchmarks.entities`` below ``folder`` into the file ``out``; gives seconds."""
     start = time.perf_counter()
     base = duckdb.connect()
@@ -70,4 +70,4 @@ def merge(folder: Path, out: Path) -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"seconds": merge(Path(sys.argv[1]), Path(sys.argv[2]))}))
+    print(json.dumps({"seconds": merge_datasets(Path(sys.argv[1]), Path(sys.argv[2]))}))

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from airflow_merge_provider.core.errors import DataError, JobError, MergeError, SetupError
-from airflow_merge_provider.jars import delta_jars, java
+from airflow_merge_provider.jars import delta_jars, find_java
 from demo import golden_airports, worked_example
-from demo.inputs import prepare
+from demo.inputs import prepare_tables
 from demo.local_airflow import ALL, LocalAirflow, free_port
-from demo.tables import entities, entity_lines
+from demo.tables import entity_lines, read_entities
 
 Reports = dict[str, dict[str, Any]]
 
@@ -39,68 +39,68 @@ def main(arguments: list[str] | None = None) -> int:
     home = asked.home.resolve()
     # Also where this was started in the background, with interrupts switched off.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupted)
+        signal.signal(number, _raise_interrupt)
     try:
-        java()
+        find_java()
         delta_jars()
-        with _alone(home):
+        with _lock_home(home):
             if asked.what == "run" or not _has_run(home):
-                _run(home)
+                _run_demo(home)
             if asked.what == "ui":
-                _ui(home)
+                _serve_ui(home)
     except MergeError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     except KeyboardInterrupt:
-        say("stopped")
+        print_timed("stopped")
         return 0 if asked.what == "ui" else _STOPPED
     return 0
 
 
-def say(text: str) -> None:
+def print_timed(text: str) -> None:
     """Print a line with the seconds since the start."""
-    tell(f"[demo  +{time.monotonic() - _began:5.1f}s] {text}")
+    print_line(f"[demo  +{time.monotonic() - _began:5.1f}s] {text}")
 
 
-def tell(text: str = "") -> None:
+def print_line(text: str = "") -> None:
     """Print a line at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
-def _run(home: Path) -> None:
-    warehouse = _warehouse(home)
-    counts = prepare(warehouse)
-    say("tables: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
+def _run_demo(home: Path) -> None:
+    warehouse = _find_warehouse(home)
+    counts = prepare_tables(warehouse)
+    print_timed("tables: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
     with LocalAirflow(home / "airflow", warehouse) as airflow:
-        say("Airflow starts: api-server, scheduler, dag-processor")
+        print_timed("Airflow starts: api-server, scheduler, dag-processor")
         airflow.wait_until_ready((WORKED, GOLDEN))
-        reports = {dag_id: _merged(airflow, dag_id) for dag_id in (WORKED, GOLDEN)}
-    say("Airflow has ended")
+        reports = {dag_id: _merge_airports(airflow, dag_id) for dag_id in (WORKED, GOLDEN)}
+    print_timed("Airflow has ended")
     _tell_worked_example(warehouse, reports[WORKED])
     _tell_golden_airports(warehouse, reports[GOLDEN])
     _tell_seconds(reports)
-    tell()
+    print_line()
     if not any(report["changed"] for report in reports.values()):
-        tell("Nothing has changed since the run before: no table has got a new version.")
-    tell("Next: make ui shows these runs, make test runs the tests.")
+        print_line("Nothing has changed since the run before: no table has got a new version.")
+    print_line("Next: make ui shows these runs, make test runs the tests.")
 
 
-def _merged(airflow: LocalAirflow, dag_id: str) -> dict[str, Any]:
+def _merge_airports(airflow: LocalAirflow, dag_id: str) -> dict[str, Any]:
     """Run a DAG and give the report of its merge.
 
     :raises JobError: when it fails.
     """
-    run_id = airflow.trigger(dag_id)
-    say(f"{dag_id}: {airflow.url}/dags/{dag_id}/runs/{run_id}")
-    if airflow.follow(dag_id, run_id, tell) != "success":
+    run_id = airflow.trigger_run(dag_id)
+    print_timed(f"{dag_id}: {airflow.url}/dags/{dag_id}/runs/{run_id}")
+    if airflow.follow_run(dag_id, run_id, print_line) != "success":
         log = next(iter(airflow.log_files(dag_id, run_id)), airflow.home / "scheduler.log")
-        reason = airflow.reason(dag_id, run_id)
+        reason = airflow.read_reason(dag_id, run_id)
         raise JobError(f"{dag_id} failed: {reason}\nIts log is {log}; make clean starts afresh.")
-    report: dict[str, Any] = airflow.xcom(dag_id, run_id, _TASK, "merge_report")
+    report: dict[str, Any] = airflow.read_xcom(dag_id, run_id, _TASK, "merge_report")
     target = report["target"]
     done = "wrote" if report["changed"] else "nothing has changed since"
-    say(f"{dag_id}: {done} {target['dataset']} version {target['version']}")
+    print_timed(f"{dag_id}: {done} {target['dataset']} version {target['version']}")
     return report
 
 
@@ -110,59 +110,62 @@ def _tell_worked_example(warehouse: Path, report: Mapping[str, Any]) -> None:
     :raises DataError: when they are not what they have to be.
     """
     version = report["target"]["version"]
-    outputs = entity_lines(entities(warehouse / worked_example.TARGET, version))
-    _title(f"A, B and C merged: {worked_example.TARGET}, version {version}")
+    outputs = entity_lines(read_entities(warehouse / worked_example.TARGET, version))
+    _print_title(f"A, B and C merged: {worked_example.TARGET}, version {version}")
     for line in outputs:
-        tell(line)
+        print_line(line)
     if outputs != worked_example.EXPECTED:
         raise DataError("This is not what has to come out:\n" + "\n".join(worked_example.EXPECTED))
 
 
 def _tell_golden_airports(warehouse: Path, report: Mapping[str, Any]) -> None:
     version = report["target"]["version"]
-    known = golden_airports.airports(warehouse)
-    found = golden_airports.merged(warehouse, known, version)
-    _title(f"Three lists of airports merged: {golden_airports.TARGET}, version {version}")
-    for line in golden_airports.story(report, found, known):
-        tell(line)
+    known = golden_airports.read_airports(warehouse)
+    found = golden_airports.list_golden(warehouse, known, version)
+    _print_title(f"Three lists of airports merged: {golden_airports.TARGET}, version {version}")
+    for line in golden_airports.format_report(report, found, known):
+        print_line(line)
 
 
 def _tell_seconds(reports: Reports) -> None:
-    _title("Seconds")
+    _print_title("Seconds")
     for dag_id, report in reports.items():
         steps = ", ".join(f"{step} {seconds:.1f}" for step, seconds in report["seconds"].items())
-        tell(f"{dag_id:<24} {sum(report['seconds'].values()):5.1f}  ({steps})")
+        print_line(f"{dag_id:<24} {sum(report['seconds'].values()):5.1f}  ({steps})")
 
 
-def _ui(home: Path) -> None:
-    with LocalAirflow(home / "airflow", _warehouse(home), parts=ALL, port=free_port(_PORT)) as airflow:
-        say("Airflow starts")
+def _serve_ui(home: Path) -> None:
+    with LocalAirflow(home / "airflow", _find_warehouse(home), parts=ALL, port=free_port(_PORT)) as airflow:
+        print_timed("Airflow starts")
         airflow.wait_until_ready((WORKED, GOLDEN, PIPELINE))
-        tell()
-        tell(f"Airflow: {airflow.url} (no login, this machine only; Ctrl-C stops)")
-        tell(f"A merge report: {airflow.url}/dags/{GOLDEN}, then a run, its task, the tab Merge report")
-        tell(f"A pipeline to start: {airflow.url}/dags/{PIPELINE}, then Trigger; five more DAGs follow it")
-        airflow.watch()
+        print_line()
+        print_line(f"Airflow: {airflow.url} (no login, this machine only; Ctrl-C stops)")
+        print_line(f"A merge report: {airflow.url}/dags/{GOLDEN}, then a run, its task, the tab Merge report")
+        print_line(
+            f"A pipeline to start: {airflow.url}/dags/{PIPELINE}, then Trigger; five more DAGs follow it"
+        )
+        airflow.watch_processes()
 
 
-def _title(text: str) -> None:
-    tell()
-    tell(text)
-    tell("-" * len(text))
+def _print_title(text: str) -> None:
+    print_line()
+    print_line(text)
+    print_line("-" * len(text))
 
 
-def _warehouse(home: Path) -> Path:
+def _find_warehouse(home: Path) -> Path:
     return home / "warehouse"
 
 
 def _has_run(home: Path) -> bool:
     return all(
-        (_warehouse(home) / target).is_dir() for target in (worked_example.TARGET, golden_airports.TARGET)
+        (_find_warehouse(home) / target).is_dir()
+        for target in (worked_example.TARGET, golden_airports.TARGET)
     )
 
 
 @contextmanager
-def _alone(home: Path) -> Iterator[None]:
+def _lock_home(home: Path) -> Iterator[None]:
     """Keep a second demo away from the same database.
 
     :raises SetupError: when there is another.
@@ -176,7 +179,7 @@ def _alone(home: Path) -> Iterator[None]:
         yield
 
 
-def _interrupted(*_: object) -> None:
+def _raise_interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 

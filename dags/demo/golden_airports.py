@@ -8,8 +8,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from airflow_merge_provider.core.merge_source.chain import Link, Named, chain
-from demo.tables import read
+from airflow_merge_provider.core.merge_source.chain import EntityRef, Link, build_chain
+from demo.tables import read_rows
 
 TARGET = "airports_golden"
 FAR_KM = 1000
@@ -41,27 +41,29 @@ class Golden(NamedTuple):
     apart_km: float
 
 
-def airports(warehouse: Path) -> dict[Named, Airport]:
-    """Give every airport of the three lists."""
+def read_airports(warehouse: Path) -> dict[EntityRef, Airport]:
+    """Return every airport of the three lists."""
     found = {}
     for dataset, columns in _LISTS.items():
-        for row in read(warehouse / dataset, columns):
-            entity = Named(dataset, row.pop("_id"))
+        for row in read_rows(warehouse / dataset, columns):
+            entity = EntityRef(dataset, row.pop("_id"))
             found[entity] = Airport(**row)
     return found
 
 
-def merged(warehouse: Path, known: Mapping[Named, Airport], version: int | None = None) -> list[Golden]:
-    """Give the golden airports that stand for several, the farthest apart first."""
-    clusters = [row["_members"] for row in read(warehouse / TARGET, '"_members"', version)]
-    found = [Golden(members, _apart(members, known)) for members in clusters if len(members) > 1]
+def list_golden(
+    warehouse: Path, known: Mapping[EntityRef, Airport], version: int | None = None
+) -> list[Golden]:
+    """Return the golden airports that stand for several, the farthest apart first."""
+    clusters = [row["_members"] for row in read_rows(warehouse / TARGET, '"_members"', version)]
+    found = [Golden(members, _measure_distance(members, known)) for members in clusters if len(members) > 1]
     return sorted(found, key=lambda golden: (-golden.apart_km, str(golden.members)))
 
 
-def story(
-    report: Mapping[str, Any], found: Sequence[Golden], known: Mapping[Named, Airport]
+def format_report(
+    report: Mapping[str, Any], found: Sequence[Golden], known: Mapping[EntityRef, Airport]
 ) -> Iterator[str]:
-    """Tell a run from its report and the golden airports that stand for several."""
+    """Yield a summary of a run from its report and the golden airports with several members."""
     counts = report["counts"]
     yield f"{counts['entities']:,} entities in, {counts['live_rows']:,} golden airports out; of these,"
     merged = counts["merged_rows"]
@@ -86,39 +88,40 @@ def story(
     yield "of a rule and another on the other: leave that rule out, or such codes out of the rule (filter)."
 
 
-def chain_lines(members: Members, known: Mapping[Named, Airport]) -> Iterator[str]:
-    """Tell a cluster: the first airport, then by which code each other one came in."""
-    yield f"  {_place(_named(members[0]), known)}".rstrip()
-    for link in chain(members):
-        yield f"  {_place(link.reached, known)} {_because(link)}"
+def chain_lines(members: Members, known: Mapping[EntityRef, Airport]) -> Iterator[str]:
+    """Yield a cluster as text: the first airport, then each other one with the code that links it."""
+    yield f"  {_format_airport(_build_name(members[0]), known)}".rstrip()
+    for link in build_chain(members):
+        yield f"  {_format_airport(link.reached, known)} {_format_link(link)}"
 
 
-def _because(link: Link) -> str:
+def _format_link(link: Link) -> str:
     code = link.value.partition(":")[2]
     return f"{code}: {link.rule}, {link.known.dataset}/{link.known.id}"
 
 
-def _place(entity: Named, known: Mapping[Named, Airport]) -> str:
+def _format_airport(entity: EntityRef, known: Mapping[EntityRef, Airport]) -> str:
     airport = known[entity]
-    where = f"{_degrees(airport.latitude, 'NS')} {_degrees(airport.longitude, 'EW')} {airport.region or ''}"
+    latitude, longitude = _format_degrees(airport.latitude, "NS"), _format_degrees(airport.longitude, "EW")
+    where = f"{latitude} {longitude} {airport.region or ''}"
     return f"{entity.dataset + '/' + entity.id:<20} {airport.name[:28]:<28} {where[:20]:<20}"
 
 
-def _degrees(value: float, ends: str) -> str:
+def _format_degrees(value: float, ends: str) -> str:
     return f"{abs(value):3.0f}{ends[0] if value >= 0 else ends[1]}"
 
 
-def _named(member: Mapping[str, Any]) -> Named:
-    return Named(member["dataset"], member["id"])
+def _build_name(member: Mapping[str, Any]) -> EntityRef:
+    return EntityRef(member["dataset"], member["id"])
 
 
-def _apart(members: Members, known: Mapping[Named, Airport]) -> float:
-    places = [known[_named(member)] for member in members]
+def _measure_distance(members: Members, known: Mapping[EntityRef, Airport]) -> float:
+    places = [known[_build_name(member)] for member in members]
     return max(distance_km(one, other) for one, other in combinations(places, 2))
 
 
 def distance_km(one: Airport, other: Airport) -> float:
-    """Give the kilometres between two places on the globe."""
+    """Return the kilometres between two places on the globe."""
     here, there = math.radians(one.latitude), math.radians(other.latitude)
     east = math.radians(other.longitude - one.longitude)
     half = math.sin((there - here) / 2) ** 2 + math.cos(here) * math.cos(there) * math.sin(east / 2) ** 2

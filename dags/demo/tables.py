@@ -10,8 +10,8 @@ from typing import Any
 Row = dict[str, Any]
 
 
-def read(place: Path, columns: str = "*", version: int | None = None) -> list[Row]:
-    """Give columns of a table's rows, as they were at a version."""
+def read_rows(place: Path, columns: str = "*", version: int | None = None) -> list[Row]:
+    """Return columns of a table's rows, as they were at a version."""
     import pyarrow as pa
     from deltalake import DeltaTable, QueryBuilder
 
@@ -22,7 +22,7 @@ def read(place: Path, columns: str = "*", version: int | None = None) -> list[Ro
     return list(rows.to_pylist())
 
 
-def write(place: Path, rows: Iterable[Row]) -> bool:
+def write_rows(place: Path, rows: Iterable[Row]) -> bool:
     """Make a table hold these rows and no others; say whether that took a new version.
 
     A table that is as it should be is left alone: a new version would be a change to whoever reads it.
@@ -32,15 +32,15 @@ def write(place: Path, rows: Iterable[Row]) -> bool:
 
     given = list(rows)
     names = dict.fromkeys(name for row in given for name in row)
-    wanted = _ordered({name: row.get(name) for name in names} for row in given)
-    if DeltaTable.is_deltatable(str(place)) and _ordered(read(place)) == wanted:
+    wanted = _sort_rows({name: row.get(name) for name in names} for row in given)
+    if DeltaTable.is_deltatable(str(place)) and _sort_rows(read_rows(place)) == wanted:
         return False
     write_deltalake(str(place), pa.Table.from_pylist(wanted), mode="overwrite", schema_mode="overwrite")
     return True
 
 
-def entities(place: Path, version: int | None = None) -> list[Row]:
-    """Give a merge source's outputs as entities, in the order in which they were made."""
+def read_entities(place: Path, version: int | None = None) -> list[Row]:
+    """Return a merge source's outputs as entities, in the order in which they were made."""
     from pyspark.sql.types import VariantVal
 
     def entity(row: Row) -> Row:
@@ -50,7 +50,7 @@ def entities(place: Path, version: int | None = None) -> list[Row]:
         named = {name: row[name] for name in ("$ids", "_id", "_updated") if row[name] is not None}
         return {**named, **flags, **properties}
 
-    rows = read(place, '"_id", "_updated", "_deleted", "$ids", "$replaced", entity', version)
+    rows = read_rows(place, '"_id", "_updated", "_deleted", "$ids", "$replaced", entity', version)
     return [entity(row) for row in sorted(rows, key=lambda row: int(row["_updated"]))]
 
 
@@ -59,5 +59,5 @@ def entity_lines(outputs: Iterable[Mapping[str, Any]]) -> list[str]:
     return [json.dumps(output, sort_keys=True, ensure_ascii=False) for output in outputs]
 
 
-def _ordered(rows: Iterable[Row]) -> list[Row]:
+def _sort_rows(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: str(row["_id"]))

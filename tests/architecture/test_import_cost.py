@@ -70,7 +70,7 @@ print(json.dumps(seen))
 """
 
 
-def run(code: str, home: Path, *arguments: str) -> Any:
+def run_code(code: str, home: Path, *arguments: str) -> Any:
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         env={**os.environ, "AIRFLOW_HOME": str(home)},
@@ -85,7 +85,7 @@ def run(code: str, home: Path, *arguments: str) -> Any:
 @pytest.fixture(scope="module")
 def costs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Measure the import of every module."""
-    found: dict[str, Any] = run(_COST, tmp_path_factory.mktemp("home"), *MODULES)
+    found: dict[str, Any] = run_code(_COST, tmp_path_factory.mktemp("home"), *MODULES)
     return found
 
 
@@ -99,10 +99,10 @@ def test_an_import_is_cheap_and_loads_nothing_heavy(module, costs):
 
 def test_a_heavy_import_is_noticed(tmp_path):
     """A module that loads one of the heavy libraries is seen to load it."""
-    (found, _) = run(_COST, tmp_path, "pandas")["pandas"]
+    (found, _) = run_code(_COST, tmp_path, "pandas")["pandas"]
     assert {"pandas", "numpy"} <= set(found["loaded"])
 
 
 def test_making_an_operator_touches_no_file_and_no_network(tmp_path):
     """A constructor only looks at its arguments."""
-    assert run(_QUIET, tmp_path) == []
+    assert run_code(_QUIET, tmp_path) == []

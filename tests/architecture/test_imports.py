@@ -20,7 +20,7 @@ MODULES = sorted(
 )
 
 
-def python(code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_python(code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *options, "-c", code],
         env={**os.environ, **environment},
@@ -70,7 +70,7 @@ def test_every_module_imports_without_deprecation(folder, tmp_path):
     quiet = "import warnings\nwith warnings.catch_warnings(action='ignore'): import airflow.sdk\n"
     code = quiet + code
 
-    done = python(code, "-W", "error::DeprecationWarning", AIRFLOW_HOME=str(tmp_path))
+    done = run_python(code, "-W", "error::DeprecationWarning", AIRFLOW_HOME=str(tmp_path))
 
     assert done.returncode == 0, done.stderr
 
@@ -85,7 +85,7 @@ def test_core_loads_the_standard_library_and_pydantic_only():
         "print(*sorted(tops - set(sys.stdlib_module_names)))"
     )
 
-    done = python(code)
+    done = run_python(code)
 
     allowed = {"airflow_merge_provider", "pydantic", "pydantic_core", "typing_extensions", "annotated_types"}
     allowed |= {"typing_inspection", "pendulum", "dateutil", "six", "tzdata", "time_machine"}
@@ -101,6 +101,6 @@ def test_the_spark_side_runs_without_airflow():
         f"for name in {jobs!r}: importlib.import_module(name)\n"
     )
 
-    done = python(code)
+    done = run_python(code)
 
     assert done.returncode == 0, done.stderr

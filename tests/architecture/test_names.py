@@ -38,7 +38,7 @@ WAITING = {"deferrable", "poll_interval"}
 EMPTY_WORDS = {"utils", "util", "common", "helpers", "helper", "misc", "manager", "base"}
 
 
-def snake(name: str) -> str:
+def to_snake_case(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
@@ -52,7 +52,7 @@ def test_every_operator_module_is_listed_here():
 def test_an_operator_lives_in_the_module_of_its_name(operator):
     """FooBarOperator lives in operators/foo_bar.py."""
     stem = operator.__module__.rpartition(".")[2]
-    assert snake(operator.__name__.removesuffix("Operator")) == stem
+    assert to_snake_case(operator.__name__.removesuffix("Operator")) == stem
 
 
 @pytest.mark.parametrize("operator", OPERATORS)

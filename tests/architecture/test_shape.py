@@ -21,18 +21,18 @@ _NESTING = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, a
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def depth(node: ast.AST) -> int:
+def measure_depth(node: ast.AST) -> int:
     """Count how deep blocks stand in each other; an elif is no level of its own."""
     deepest = 0
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (*_FUNCTION, ast.ClassDef, ast.Lambda)):
             continue
         chained = isinstance(node, ast.If) and node.orelse == [child] and isinstance(child, ast.If)
-        deepest = max(deepest, depth(child) + (isinstance(child, _NESTING) and not chained))
+        deepest = max(deepest, measure_depth(child) + (isinstance(child, _NESTING) and not chained))
     return deepest
 
 
-def findings(source: str) -> Iterator[str]:
+def find_violations(source: str) -> Iterator[str]:
     """Name what is too long or too deep in one module."""
     lines = source.count("\n") + 1
     if lines > MODULE_LINES:
@@ -43,8 +43,8 @@ def findings(source: str) -> Iterator[str]:
         length = (node.end_lineno or node.lineno) - node.lineno + 1
         if length > FUNCTION_LINES:
             yield f"{node.name}: {length} lines, at most {FUNCTION_LINES}"
-        if depth(node) > DEPTH:
-            yield f"{node.name}: nested {depth(node)} deep, at most {DEPTH}"
+        if measure_depth(node) > DEPTH:
+            yield f"{node.name}: nested {measure_depth(node)} deep, at most {DEPTH}"
 
 
 def test_folders_stay_small():
@@ -73,7 +73,7 @@ def test_nothing_is_asserted_that_types_can_say():
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_and_functions_stay_small(path):
     """No module, function or nesting is above its cap."""
-    assert list(findings(path.read_text(encoding="utf-8"))) == []
+    assert list(find_violations(path.read_text(encoding="utf-8"))) == []
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_modules_and_functions_stay_small(path):
 )
 def test_the_caps_catch_what_is_above_them(source):
     """Each cap fails on the smallest module that breaks it."""
-    assert list(findings(source))
+    assert list(find_violations(source))
 
 
 @pytest.mark.parametrize(

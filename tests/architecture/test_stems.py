@@ -13,77 +13,79 @@ PACKAGE = Path(__file__).parents[2] / "airflow_merge_provider"
 CASES = [(side, name) for side in ("core", "jobs") for name in CAPABILITIES]
 
 
-def modules(stem: str, side: str) -> list[tuple[str, ast.Module]]:
-    """Give the modules of a name, by their capabilities."""
+def list_modules(stem: str, side: str) -> list[tuple[str, ast.Module]]:
+    """Return the modules of a name, by their capabilities."""
     paths = ((name, PACKAGE / side / name / f"{stem}.py") for name in CAPABILITIES)
     return [(name, ast.parse(path.read_text(encoding="utf-8"))) for name, path in paths if path.exists()]
 
 
-def functions(module: ast.Module) -> dict[str, ast.FunctionDef]:
+def list_functions(module: ast.Module) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
 
 
-def classes(module: ast.Module) -> list[str]:
+def list_classes(module: ast.Module) -> list[str]:
     return [node.name for node in module.body if isinstance(node, ast.ClassDef) and node.name[0] != "_"]
 
 
-def imported(module: ast.Module) -> list[str]:
+def list_imports(module: ast.Module) -> list[str]:
     return [str(node.module) for node in ast.walk(module) if isinstance(node, ast.ImportFrom)]
 
 
 def test_a_config_is_what_users_write():
     """`core/*/config.py` has the configuration of its capability."""
-    found = modules("config", "core")
+    found = list_modules("config", "core")
 
     assert [name for name, _ in found] == list(CAPABILITIES)
     for name, module in found:
-        assert CAPABILITIES[name].config.__name__ in classes(module), name
+        assert CAPABILITIES[name].config.__name__ in list_classes(module), name
         assert CAPABILITIES[name].config.__module__.endswith(f".core.{name}.config")
 
 
 def test_counts_are_those_of_the_report():
     """`core/*/counts.py` declares what the report of its capability counts."""
-    assert [name for name, _ in modules("counts", "core")] == list(CAPABILITIES)
+    assert [name for name, _ in list_modules("counts", "core")] == list(CAPABILITIES)
     for name, capability in CAPABILITIES.items():
         assert capability.counts, name
 
 
 def test_a_plan_is_decided_before_anything_runs():
     """`core/*/plan.py` has a class that says what a run will do."""
-    for name, module in modules("plan", "core"):
-        assert any(each.endswith("Plan") for each in classes(module)), name
+    for name, module in list_modules("plan", "core"):
+        assert any(each.endswith("Plan") for each in list_classes(module)), name
 
 
 def test_a_job_is_run_by_a_request():
     """`jobs/*/job.py` has `run(spark, request, progress)`, which the entry point calls."""
-    found = modules("job", "jobs")
+    found = list_modules("job", "jobs")
 
     assert [name for name, _ in found] == list(CAPABILITIES)
     for name, module in found:
-        arguments = functions(module)["run"].args.args
+        arguments = list_functions(module)["run"].args.args
         assert [each.arg for each in arguments] == ["spark", "request", "progress"], name
 
 
 def test_a_report_gives_the_details():
     """`jobs/*/report.py` builds what only its capability tells, and nothing that every report has."""
-    found = modules("report", "jobs")
+    found = list_modules("report", "jobs")
 
     assert [name for name, _ in found] == list(CAPABILITIES)
     for name, module in found:
-        assert "build_details" in functions(module), name
-        assert not any(each.endswith(".core.report_schema") for each in imported(module)), name
+        assert "build_details" in list_functions(module), name
+        assert not any(each.endswith(".core.report_schema") for each in list_imports(module)), name
 
 
 def test_a_transformation_neither_reads_nor_writes():
     """`jobs/*/transform.py` makes rows of rows."""
-    for name, module in modules("transform", "jobs"):
-        assert not [each for each in imported(module) if ".jobs.delta" in each or ".jobs.run" in each], name
+    for name, module in list_modules("transform", "jobs"):
+        assert not [each for each in list_imports(module) if ".jobs.delta" in each or ".jobs.run" in each], (
+            name
+        )
 
 
 def test_a_target_is_asked_the_same_by_every_job():
     """`jobs/*/target.py` says what its job asks of a target, wherever that is."""
-    for name, module in modules("target", "jobs"):
-        assert "Target" in classes(module), name
+    for name, module in list_modules("target", "jobs"):
+        assert "Target" in list_classes(module), name
 
 
 @pytest.mark.parametrize(("side", "name"), CASES, ids=lambda value: value)

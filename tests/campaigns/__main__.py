@@ -60,9 +60,9 @@ def _try_inputs(minutes: float, first: int) -> int:
 
 
 def _print_failed(failed: Sequence[str]) -> int:
-    print(f"  {len(failed)} failed")
+    print(f"  {len(failed)} failed", flush=True)
     for line in failed[:20]:
-        print(f"    {line[:2000]}")
+        print(f"    {line[:2000]}", flush=True)
     return 1 if failed else 0
 
 
@@ -104,16 +104,18 @@ def _try_users(minutes: float, first: int) -> int:
     with ConnectServer() as server, TemporaryDirectory() as folder:
         spark = open_session(server.get_url())
         while time.monotonic() < end:
+            failed = len(tally.failed)
             for capability in CAPABILITIES:
                 place = Path(folder) / f"{capability}-{seed}"
                 try_sequences(spark, capability, seed, place, tally, _SEQUENCES)
-            print(f"  seed {seed}: {tally.ended.total()} sequences, {len(tally.failed)} failed", flush=True)
+            print(f"  seed {seed}: {tally.ended.total()} sequences", flush=True)
+            _print_failed(tally.failed[failed:])
             seed += 1
         spark.stop()
-    print(f"users, seeds {first} to {seed - 1}: {dict(tally.ended)}")
+    print(f"users, seeds {first} to {seed - 1}: {dict(tally.ended)}, {len(tally.failed)} failed")
     for name, count in sorted(tally.done.items()):
         print(f"  {name}: {count}")
-    return _print_failed(tally.failed)
+    return 1 if tally.failed else 0
 
 
 def _try_limits(_: float, __: int) -> int:

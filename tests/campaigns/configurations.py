@@ -89,7 +89,7 @@ def build_configuration(rng: random.Random, capability: str) -> dict[str, Any]:
 
 def change_value(rng: random.Random, value: Any, new: Any) -> Any:
     """Return a value in which something, chosen at random, is another."""
-    return _put(value, rng.choice(list(_list_paths(value))), new)
+    return _replace_value(value, rng.choice(list(_list_paths(value))), new)
 
 
 @cache
@@ -128,10 +128,10 @@ def _list_paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, .
             yield from _list_paths(each, (*path, place))
 
 
-def _put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+def _replace_value(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     """Return a value in which the one at a path is another."""
     if not path:
         return new
     changed = dict(value) if isinstance(value, dict) else list(value)
-    changed[path[0]] = _put(value[path[0]], path[1:], new)
+    changed[path[0]] = _replace_value(value[path[0]], path[1:], new)
     return changed

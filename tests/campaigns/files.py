@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from tests.campaigns.configurations import ODD, change_value
-from tests.jobs.merge_record.contents import avro, zigzag
+from tests.jobs.merge_record.contents import build_avro, encode_zigzag
 from tests.jobs.merge_record.landing import Landing
 
 _SOUND, _ODD = 4, 20
@@ -67,36 +67,36 @@ def try_files(spark: SparkSession, kind: str, seed: int, folder: Path, tally: Fi
     made = Landing(folder, spark, **_build_settings(rng, kind))
     sound = [f"sound-{number}" for number in range(_SOUND)]
     for place, name in enumerate(sound):
-        made.put(f"{name}.{kind}", _WRITERS[kind]([{"id": name, "n": 1}]), at=10 * place)
+        made.put_file(f"{name}.{kind}", _WRITERS[kind]([{"id": name, "n": 1}]), at=10 * place)
     for number in range(_ODD):
         _put_odd(made, rng, kind, number)
     began = time.monotonic()
     try:
-        report = made.run(at=1000)
+        report = made.run_job(at=1000)
         took = time.monotonic() - began
         assert took < _SECONDS_MAX, f"takes {took:.0f} s"
         failed = report["counts"]["failed_files"]
         tally.merged[kind] += report["counts"]["files"] - _SOUND
         tally.refused[kind] += failed
-        _check(made, sound, failed)
+        _check_folder(made, sound, failed)
     except Exception as error:  # noqa: BLE001 - what is looked for
         tally.failed.append(f"{kind} {seed}: {type(error).__name__}: {str(error)[:800]}, left in {folder}")
     else:
         shutil.rmtree(folder)
 
 
-def _check(made: Landing, sound: list[str], failed: int) -> None:
+def _check_folder(made: Landing, sound: list[str], failed: int) -> None:
     """Make sure that nothing stays, that sound files are merged once, and that failed ones say why."""
     if made.settings["original_action"] != "keep":
-        assert made.names("in") == [], f"stays: {made.names('in')}"
-    texts = b"".join(path.read_bytes() for path in made.outputs())
+        assert made.list_names("in") == [], f"stays: {made.list_names('in')}"
+    texts = b"".join(path.read_bytes() for path in made.list_outputs())
     found = {name: texts.count(f'"id":"{name}"'.encode()) for name in sound}
     assert set(found.values()) == {1}, f"not merged once: {found}"
-    names = made.names("failure")
+    names = made.list_names("failure")
     assert len(names) == failed, f"{failed} failed, {len(names)} are there"
-    reasons = [made.attributes(made.root / "failure" / name).get("failure.reason") for name in names]
+    reasons = [made.read_attributes(made.root / "failure" / name).get("failure.reason") for name in names]
     assert all(reasons), f"without a reason: {list(zip(names, reasons, strict=True))}"
-    again = made.run(at=1001)
+    again = made.run_job(at=1001)
     assert not again["changed"], f"merged again: {again['counts']}"
 
 
@@ -132,7 +132,7 @@ def _put_odd(made: Landing, rng: random.Random, kind: str, number: int) -> None:
     suffix = rng.choice((kind, kind, kind, "gz", "txt", f"{kind}.gz"))
     if suffix.endswith("gz") and rng.random() < 0.7:
         content = gzip.compress(content)
-    path = made.put(f"{name}.{suffix}", content, at=rng.randrange(100))
+    path = made.put_file(f"{name}.{suffix}", content, at=rng.randrange(100))
     if rng.random() < 0.15:
         path.with_name(f"{path.name}{SIDECAR}").write_bytes(rng.choice(_SIDECARS))
 
@@ -165,8 +165,8 @@ def _write_xml(rows: Any) -> bytes:
 
 
 def _write_avro(rows: Any) -> bytes:
-    cells = (zigzag(len(row["id"])) + row["id"].encode() + zigzag(row["n"]) for row in rows)
-    return avro(_AVRO_SCHEMA, b"".join(cells), count=len(rows))
+    cells = (encode_zigzag(len(row["id"])) + row["id"].encode() + encode_zigzag(row["n"]) for row in rows)
+    return build_avro(_AVRO_SCHEMA, b"".join(cells), count=len(rows))
 
 
 def _build_table(rows: Any) -> pa.Table:

@@ -43,7 +43,7 @@ class RunEnd:
         return next(lines, "")
 
 
-def run(folder: Path, job: str, config: dict[str, Any], *conf: str) -> RunEnd:
+def run_request(folder: Path, job: str, config: dict[str, Any], *conf: str) -> RunEnd:
     """Run one request as users do, with a Spark of its own."""
     request = JobRequest(
         job=job,  # type: ignore[arg-type]
@@ -60,7 +60,7 @@ def run(folder: Path, job: str, config: dict[str, Any], *conf: str) -> RunEnd:
     with log.open("w", encoding="utf-8") as output:
         process = psutil.Popen([*command, *settings], stdout=output, stderr=subprocess.STDOUT)
         while process.poll() is None:
-            most = max(most, _measure(process))
+            most = max(most, _measure_memory(process))
             if time.monotonic() - began > _SECONDS_MAX:
                 process.kill()
             time.sleep(0.2)
@@ -68,7 +68,7 @@ def run(folder: Path, job: str, config: dict[str, Any], *conf: str) -> RunEnd:
     return RunEnd(process.returncode, log.read_text(encoding="utf-8"), took, most // _MEGABYTE)
 
 
-def _measure(process: psutil.Popen) -> int:
+def _measure_memory(process: psutil.Popen) -> int:
     total = 0
     for each in (process, *process.children(recursive=True)):
         try:
@@ -108,7 +108,7 @@ def fold_one_key(folder: Path) -> RunEnd:
         "merge_engine": "aggregation",
         "options": options,
     }
-    return run(folder, "merge_engine", config, "spark.driver.memory=6g")
+    return run_request(folder, "merge_engine", config, "spark.driver.memory=6g")
 
 
 def load_many_columns(folder: Path) -> RunEnd:
@@ -116,7 +116,7 @@ def load_many_columns(folder: Path) -> RunEnd:
     columns = {"id": pa.array(range(100), pa.int64())}
     columns |= {f"c{number}": pa.array([f"v{number}"] * 100) for number in range(_COLUMNS)}
     write_deltalake(str(folder / "rows"), pa.table(columns))
-    return run(folder, "merge_load", {"strategy": "scd2", "source": "rows", "natural_key": "id"})
+    return run_request(folder, "merge_load", {"strategy": "scd2", "source": "rows", "natural_key": "id"})
 
 
 def merge_many_columns(folder: Path) -> RunEnd:
@@ -124,14 +124,16 @@ def merge_many_columns(folder: Path) -> RunEnd:
     columns = {"_id": pa.array([f"p{number}" for number in range(100)])}
     columns |= {f"c{number}": pa.array([f"v{number}"] * 100) for number in range(_COLUMNS)}
     write_deltalake(str(folder / "persons"), pa.table(columns))
-    return run(folder, "merge_source", {"datasets": ["persons p"], "equality": [["eq", "p._id", "p._id"]]})
+    return run_request(
+        folder, "merge_source", {"datasets": ["persons p"], "equality": [["eq", "p._id", "p._id"]]}
+    )
 
 
 def load_one_large_row(folder: Path) -> RunEnd:
     """Load a row of a hundred megabytes."""
     text = pa.array(["x" * (100 * _MEGABYTE), "small"])
     write_deltalake(str(folder / "rows"), pa.table({"id": [1, 2], "text": text}))
-    return run(folder, "merge_load", {"strategy": "upsert", "source": "rows", "primary_key": "id"})
+    return run_request(folder, "merge_load", {"strategy": "upsert", "source": "rows", "primary_key": "id"})
 
 
 def exhaust_memory(folder: Path) -> RunEnd:
@@ -139,12 +141,12 @@ def exhaust_memory(folder: Path) -> RunEnd:
     text = pa.array(["x" * (200 * _MEGABYTE), "small"])
     write_deltalake(str(folder / "rows"), pa.table({"id": [1, 2], "text": text}))
     config = {"strategy": "upsert", "source": "rows", "primary_key": "id"}
-    end = run(folder, "merge_load", config, "spark.driver.memory=512m")
+    end = run_request(folder, "merge_load", config, "spark.driver.memory=512m")
     assert end.code != 0, "it has been written"
     assert "spark.driver.memory" in end.first_line, end.output[-3000:]
     # Files that no commit names are no rows.
     assert not list((folder / "target" / "_delta_log").glob("*.json")), "something was committed"
-    again = run(folder, "merge_load", config, "spark.driver.memory=6g")
+    again = run_request(folder, "merge_load", config, "spark.driver.memory=6g")
     assert again.code == 0, f"run again: {again.first_line or again.output[-2000:]}"
     return RunEnd(0, end.output, end.seconds, end.megabytes)
 

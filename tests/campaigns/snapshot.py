@@ -63,7 +63,7 @@ def count_commits(table: Path, run_id: str) -> int:
 
 
 def is_staged(path: Path) -> bool:
-    """Say whether a file is one that a run has not published yet, or that the next run removes."""
+    """Return whether a file is one that a run has not published yet, or that the next run removes."""
     return any(name.startswith("_staging-") for name in path.parts)
 
 

@@ -19,7 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import ConflictError, MergeError
-from airflow_merge_provider.jobs.run.entry import failure
+from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.run.retry import run_attempt
 from tests.campaigns.snapshot import compare_folders, read_folder
@@ -59,8 +59,8 @@ def try_sequences(
     workload = build_workload(capability, seed)
     clean = Sequence(spark, workload, folder / "clean")
     for step in range(1, _STEPS + 1):
-        clean.write(step)
-        clean.run(step)
+        clean.write_sources(step)
+        clean.run_step(step)
     for number in range(1, count + 1):
         disturbed = Sequence(spark, workload, folder / f"disturbed-{number}" / "lake")
         random = Random(f"{capability}/{seed}/users/{number}")  # noqa: S311 - again
@@ -69,7 +69,7 @@ def try_sequences(
             is_refused = disturbed.run_disturbed(random, said)
             tally.ended["refused" if is_refused else "equal"] += 1
             if not is_refused:
-                compare_folders(clean.read(said), disturbed.read(said))
+                compare_folders(clean.read_content(said), disturbed.read_content(said))
         except Exception as error:  # noqa: BLE001 - what is looked for
             name = f"{capability} {seed}/{number} {dict(workload.config)}, {said}"
             tally.failed.append(f"{name}: {_describe_error(error)}")
@@ -78,7 +78,9 @@ def try_sequences(
 
 
 def _describe_error(error: Exception) -> str:
-    text = failure(error).message if isinstance(error, MergeError) else f"{type(error).__name__}: {error}"
+    text = (
+        build_failure(error).message if isinstance(error, MergeError) else f"{type(error).__name__}: {error}"
+    )
     return "\n".join(text.splitlines()[:3])
 
 
@@ -93,18 +95,18 @@ class Sequence:
         self._sources = _SOURCES[workload.capability]
         folder.mkdir(parents=True)
 
-    def write(self, step: int) -> None:
+    def write_sources(self, step: int) -> None:
         """Let the sources get what came with a step."""
         self._workload.write_sources(self._folder, step)
 
-    def run(self, step: int, run_id: str | None = None) -> Mapping[str, Any]:
+    def run_step(self, step: int, run_id: str | None = None) -> Mapping[str, Any]:
         """Run as a task does, which is tried again where another run was first."""
         job = importlib.import_module(f"airflow_merge_provider.jobs.{self._workload.capability}.job")
         request = self._workload.build_request(self._folder, step, run_id)
         self._last_report = run_attempt(self._spark, request, Progress(out=str), job.run)
         return self._last_report
 
-    def read(self, said: Collection[str] = ()) -> dict[str, list[str]]:
+    def read_content(self, said: Collection[str] = ()) -> dict[str, list[str]]:
         """Return what all tables and folders hold that does not depend on how often something ran.
 
         :param said: what was done between the runs. After some of it there is no telling which outputs there
@@ -126,7 +128,7 @@ class Sequence:
         :raises AssertionError: if a refusal has no way out, or has left something.
         """
         for step in range(1, _STEPS + 1):
-            self.write(step)
+            self.write_sources(step)
             actions = self._list_actions(step)
             before = random.choice(actions) if random.random() < 0.6 else None
             if before is not None:
@@ -137,10 +139,10 @@ class Sequence:
             draw = random.random()
             if draw < 0.3:
                 said.append("try again")
-                self.run(step)
+                self.run_step(step)
             elif draw < 0.5 and self._undo_run():
                 said.append(_UNDOING)
-                self.run(step, f"again-{step}")
+                self.run_step(step, f"again-{step}")
         return False
 
     def _undo_run(self) -> bool:
@@ -149,23 +151,23 @@ class Sequence:
         before = target.get("version_before")
         if self._find_target() is None or before is None or not self._last_report["changed"]:
             return False
-        self._sql(f"RESTORE TABLE delta.`{self._find_target()}` TO VERSION AS OF {before}")
+        self._run_sql(f"RESTORE TABLE delta.`{self._find_target()}` TO VERSION AS OF {before}")
         return True
 
     def _is_refused(self, step: int) -> bool:
         """Run, and say whether that was refused; whoever reads the refusal knows what to do."""
-        found = self.read()
+        found = self.read_content()
         refusal = self._find_refusal(step)
         if refusal is None:
             return False
         assert refusal.problems, f"no way out: {refusal}"
         assert all(problem.hint for problem in refusal.problems), f"no way out: {refusal}"
-        compare_folders(found, self.read())
+        compare_folders(found, self.read_content())
         return True
 
     def _find_refusal(self, step: int) -> MergeError | None:
         try:
-            self.run(step)
+            self.run_step(step)
         except ConflictError:
             raise
         except MergeError as error:
@@ -201,34 +203,34 @@ class Sequence:
 
     def _optimize_sources(self, _: int) -> None:
         for place in self._list_sources():
-            self._sql(f"OPTIMIZE delta.`{place}`")
+            self._run_sql(f"OPTIMIZE delta.`{place}`")
 
     def _optimize_target(self, _: int) -> None:
-        self._sql(f"OPTIMIZE delta.`{self._find_target()}`")
+        self._run_sql(f"OPTIMIZE delta.`{self._find_target()}`")
 
     def _vacuum_sources(self, _: int) -> None:
         for place in self._list_sources():
-            self._vacuum(place)
+            self._vacuum_table(place)
 
     def _vacuum_target(self, _: int) -> None:
         for log in self._folder.glob(f"{self._workload.config['target']}*/_delta_log"):
-            self._vacuum(log.parent)
+            self._vacuum_table(log.parent)
 
-    def _vacuum(self, place: Path) -> None:
+    def _vacuum_table(self, place: Path) -> None:
         self._spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-        self._sql(f"VACUUM delta.`{place}` RETAIN 0 HOURS")
+        self._run_sql(f"VACUUM delta.`{place}` RETAIN 0 HOURS")
 
     def _restore_target(self, _: int) -> None:
         """Undo the last commit, whose changes are still in the sources."""
         target = self._find_target()
         version = DeltaTable(str(target)).version()
         if version > 0:
-            self._sql(f"RESTORE TABLE delta.`{target}` TO VERSION AS OF {version - 1}")
+            self._run_sql(f"RESTORE TABLE delta.`{target}` TO VERSION AS OF {version - 1}")
 
     def _delete_rows(self, _: int) -> None:
         target = self._find_target()
         first = DeltaTable(str(target)).schema().fields[0].name
-        self._sql(f"DELETE FROM delta.`{target}` WHERE hash(`{first}`) % 2 = 0")
+        self._run_sql(f"DELETE FROM delta.`{target}` WHERE hash(`{first}`) % 2 = 0")
 
     def _remake_source(self, _: int) -> None:
         """Drop a source and write its rows into a new table."""
@@ -238,7 +240,7 @@ class Sequence:
         write_deltalake(str(place), rows)
 
     def _add_column(self, step: int) -> None:
-        self._sql(f"ALTER TABLE delta.`{self._list_sources()[0]}` ADD COLUMNS (added_{step} STRING)")
+        self._run_sql(f"ALTER TABLE delta.`{self._list_sources()[0]}` ADD COLUMNS (added_{step} STRING)")
 
     def _rename_column(self, step: int) -> None:
         """Let a source have a column by another name, and put it right once a run has refused it."""
@@ -248,7 +250,7 @@ class Sequence:
         names = [f"{name}_new" if name == old else name for name in rows.column_names]
         write_deltalake(str(place), rows.rename_columns(names), mode="overwrite", schema_mode="overwrite")
 
-    def _sql(self, statement: str) -> None:
+    def _run_sql(self, statement: str) -> None:
         self._spark.sql(statement).collect()
 
 

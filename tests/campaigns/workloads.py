@@ -44,7 +44,7 @@ class Workload:
 
     def write_sources(self, folder: Path, step: int) -> None:
         """Write what came with a step, the same whenever this is asked."""
-        self.write(folder, _draw(f"{self.seed}/{step}"), step)
+        self.write(folder, _create_random(f"{self.seed}/{step}"), step)
 
     def build_request(self, folder: Path, step: int, run_id: str | None = None, **more: Any) -> JobRequest:
         """Return the request of the run that belongs to a step."""
@@ -60,16 +60,16 @@ class Workload:
 
 def build_workload(capability: str, seed: int) -> Workload:
     """Return the workload of a seed."""
-    random = _draw(f"{capability}/{seed}")
+    random = _create_random(f"{capability}/{seed}")
     config, write = _BUILDERS[capability](random)
     return Workload(capability, seed, config, write)
 
 
-def _draw(seed: str) -> Random:
+def _create_random(seed: str) -> Random:
     return Random(seed)  # noqa: S311 - the same rows again
 
 
-def _append(folder: Path, name: str, rows: Rows, schema: pa.Schema, mode: str = "append") -> None:
+def _append_rows(folder: Path, name: str, rows: Rows, schema: pa.Schema, mode: str = "append") -> None:
     table = pa.Table.from_pylist(rows, schema)
     # Somebody may have added columns.
     write_deltalake(str(folder / name), table, mode=mode, schema_mode="merge")  # type: ignore[call-overload]
@@ -107,7 +107,7 @@ def _build_merge_source(random: Random) -> tuple[dict[str, Any], Any]:
     if random.random() < 0.3:
         config |= {"max_key_fanout": 4, "on_over_merge": "quarantine"}
 
-    def write(folder: Path, random: Random, step: int) -> None:
+    def write_step(folder: Path, random: Random, step: int) -> None:
         for place, alias in enumerate(aliases):
             rows = [
                 {
@@ -121,12 +121,12 @@ def _build_merge_source(random: Random) -> tuple[dict[str, Any], Any]:
                 for number in range(random.choice((3, 8)))
             ]
             if rows and (place == 0 or random.random() < 0.8 or step == 1):
-                _append(folder, alias.upper(), rows, _PERSON)
+                _append_rows(folder, alias.upper(), rows, _PERSON)
         if "overrides" in config and step == 1:
             decision = {"kind": "different", "left": "A/a0", "right": "B/b0"}
-            _append(folder, "decisions", [decision], _DECISION)
+            _append_rows(folder, "decisions", [decision], _DECISION)
 
-    return config, write
+    return config, write_step
 
 
 # Merge engine: changes of few keys.
@@ -167,7 +167,7 @@ def _build_merge_engine(random: Random) -> tuple[dict[str, Any], Any]:
     if random.random() < 0.6:
         config["changelog"] = "log"
 
-    def write(folder: Path, random: Random, step: int) -> None:
+    def write_step(folder: Path, random: Random, step: int) -> None:
         for commit in range(random.choice((1, 2))):
             rows = [
                 {
@@ -179,9 +179,9 @@ def _build_merge_engine(random: Random) -> tuple[dict[str, Any], Any]:
                 }
                 for number in range(random.choice((2, 6)))
             ]
-            _append(folder, "changes", rows, _CHANGE)
+            _append_rows(folder, "changes", rows, _CHANGE)
 
-    return config, write
+    return config, write_step
 
 
 # Merge load: loads by key, replaced groups, histories, lists in tables of their own.
@@ -221,7 +221,7 @@ def _build_merge_load(random: Random) -> tuple[dict[str, Any], Any]:
     flag = strategy.get("hard_delete")
     schema = pa.schema([_LOAD.field(name) for name in (*names, *([flag] if flag else []))])
 
-    def write(folder: Path, random: Random, step: int) -> None:
+    def write_step(folder: Path, random: Random, step: int) -> None:
         keys = random.sample(range(10), random.choice((3, 7)))
         rows = [
             {
@@ -235,9 +235,9 @@ def _build_merge_load(random: Random) -> tuple[dict[str, Any], Any]:
             }
             for key in keys
         ]
-        _append(folder, "rows", rows, schema, "overwrite")
+        _append_rows(folder, "rows", rows, schema, "overwrite")
 
-    return config, write
+    return config, write_step
 
 
 # Joiner: tables and folders of files.
@@ -263,13 +263,13 @@ def _build_joiner(random: Random) -> tuple[dict[str, Any], Any]:
         **random.choice(_JOINS),
     }
 
-    def write(folder: Path, random: Random, step: int) -> None:
+    def write_step(folder: Path, random: Random, step: int) -> None:
         left = [{"id": key, "name": f"n{step}"} for key in random.sample(range(9), 5)]
         right = [{"purchase": 100 * step + n, "customer": random.randrange(9)} for n in range(6)]
-        _append(folder, "customers", left, _LEFT, "overwrite")
-        _append(folder, "purchases", right, _RIGHT)
+        _append_rows(folder, "customers", left, _LEFT, "overwrite")
+        _append_rows(folder, "purchases", right, _RIGHT)
 
-    return config, write
+    return config, write_step
 
 
 # MergeRecord: files of JSON lines, some of them bad.
@@ -292,7 +292,7 @@ def _build_merge_record(random: Random) -> tuple[dict[str, Any], Any]:
         "failure_scope": random.choice(("bin", "flowfile")),
     }
 
-    def write(folder: Path, random: Random, step: int) -> None:
+    def write_step(folder: Path, random: Random, step: int) -> None:
         for number in range(random.choice((3, 6))):
             content = "".join(
                 json.dumps({"id": f"{step}-{number}-{each}"}) + "\n" for each in range(random.choice((1, 2)))
@@ -300,7 +300,7 @@ def _build_merge_record(random: Random) -> tuple[dict[str, Any], Any]:
             is_bad = number > 0 and random.random() < 0.15
             write_file(folder, f"{step}-{number}.json", BAD if is_bad else content, random.choice("12"))
 
-    return config, write
+    return config, write_step
 
 
 def write_file(folder: Path, name: str, content: str, group: str) -> None:

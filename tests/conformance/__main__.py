@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     vectors = content["vectors"] if isinstance(content, dict) else content
     with tempfile.TemporaryDirectory(prefix="merge-conformance-") as folder:
         spark = start_session(Path(folder))
-        for number, line in enumerate(lines(capability, spark, vectors, Path(folder))):
+        for number, line in enumerate(iterate_outcomes(capability, spark, vectors, Path(folder))):
             print(json.dumps(line, ensure_ascii=False), flush=True)
             print(f"\r{number + 1}/{len(vectors)}", end="", file=sys.stderr, flush=True)
         print(file=sys.stderr)
@@ -44,13 +44,13 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def lines(
+def iterate_outcomes(
     capability: ModuleType, spark: SparkSession, vectors: Sequence[Any], folder: Path
 ) -> Iterator[dict[str, Any]]:
     """Yield the outcomes of vectors in their order; two run at a time, each in a session of its thread."""
     mine, turns = local(), count(1)
 
-    def run(number: int) -> dict[str, Any]:
+    def run_vector(number: int) -> dict[str, Any]:
         if not hasattr(mine, "session"):
             mine.session = lean_session(spark)
         if next(turns) % _FORGET_AFTER == 0:
@@ -58,11 +58,11 @@ def lines(
         return line_of(capability, mine.session, vectors[number], folder / str(number))
 
     with ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
-        yield from pool.map(run, range(len(vectors)))
+        yield from pool.map(run_vector, range(len(vectors)))
 
 
 def line_of(capability: ModuleType, spark: SparkSession, vector: Any, warehouse: Path) -> dict[str, Any]:
-    """Give a vector's outcome; whatever goes wrong on the way is its error."""
+    """Return a vector's outcome; whatever goes wrong on the way is its error."""
     try:
         outcome: dict[str, Any] = capability.outcome(spark, vector, warehouse)
     except Exception as error:  # noqa: BLE001 - one vector must not end the others

@@ -26,8 +26,8 @@ _PLAIN = {
 _ROW_FIELD = re.compile(r"`?(\w+)`?\s+(.+)", re.DOTALL)
 
 
-def column(name: str, text: str) -> dict[str, Any]:
-    """Give a field of a schema as Spark writes it in JSON."""
+def parse_column(name: str, text: str) -> dict[str, Any]:
+    """Return a field of a schema as Spark writes it in JSON."""
     kind, nullable = text.strip(), True
     if kind.upper().endswith("NOT NULL"):
         kind, nullable = kind[: -len("NOT NULL")].strip(), False
@@ -38,18 +38,18 @@ def column(name: str, text: str) -> dict[str, Any]:
 
 
 def spark_type(text: str) -> Any:
-    """Give the JSON of the Spark type that a type text names."""
+    """Return the JSON of the Spark type that a type text names."""
     word, _, inside = text.strip().partition("<")
     word, inside = word.strip().upper(), inside.rstrip()[:-1]
     if word == "ARRAY":
         return {"type": "array", "elementType": spark_type(inside), "containsNull": True}
     if word in {"MAP", "MULTISET"}:
-        key, value = parts(inside) if word == "MAP" else (inside, "INT")
+        key, value = split_types(inside) if word == "MAP" else (inside, "INT")
         kinds = {"keyType": spark_type(key), "valueType": spark_type(value)}
         return {"type": "map", **kinds, "valueContainsNull": True}
     if word in {"ROW", "STRUCT"}:
-        fields = [_ROW_FIELD.match(part.strip()) for part in parts(inside)]
-        return {"type": "struct", "fields": [column(field[1], field[2]) for field in fields if field]}
+        fields = [_ROW_FIELD.match(part.strip()) for part in split_types(inside)]
+        return {"type": "struct", "fields": [parse_column(field[1], field[2]) for field in fields if field]}
     if word.startswith(("VARCHAR", "CHAR")):
         return "string"
     if word.startswith("DECIMAL"):
@@ -57,7 +57,7 @@ def spark_type(text: str) -> Any:
     return _PLAIN[re.sub(r"\(.*\)", "", word)]
 
 
-def parts(inside: str) -> list[str]:
+def split_types(inside: str) -> list[str]:
     """Split at the commas that stand in no bracket."""
     found, depth = [""], 0
     for char in inside:

@@ -21,14 +21,14 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, MergeError
 from airflow_merge_provider.core.joiner.config import JoinerConfig
-from airflow_merge_provider.core.joiner.preview import preview
-from airflow_merge_provider.core.joiner.schema import Schema, Schemas, fields, parts, type_of
+from airflow_merge_provider.core.joiner.preview import preview_join
+from airflow_merge_provider.core.joiner.schema import Schema, Schemas, parse_fields, split_type, type_of
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset
 from airflow_merge_provider.jobs.joiner.counting import records_in
-from airflow_merge_provider.jobs.joiner.job import join_inputs, prepared, run
+from airflow_merge_provider.jobs.joiner.job import join_inputs, prepare_join, run
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
-from airflow_merge_provider.jobs.joiner.target import Target, Written
+from airflow_merge_provider.jobs.joiner.target import Target, WriteResult
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark.session import override_settings
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
@@ -56,17 +56,17 @@ class MemoryTarget(Target):
 
     written: list[DataFrame] = field(default_factory=list)
 
-    def check(self, spark: SparkSession, fields: Schema) -> None:
+    def check_columns(self, spark: SparkSession, fields: Schema) -> None:
         """Take every column."""
 
     def count_rows(self, spark: SparkSession) -> int:
         """Return how many rows there are."""
         return 0
 
-    def write(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> Written:
+    def commit_rows(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> WriteResult:
         """Keep the rows; they are computed when they are read."""
         self.written.append(rows)
-        return Written(0, None)
+        return WriteResult(0, None)
 
 
 def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
@@ -74,13 +74,13 @@ def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse:
     pinned = {
         stage: PinnedDataset(
             Dataset(stage, path=f"t{place}"), 0, stage,
-            create_dataframe(spark, content(given["rows"], fields(given["schema"]))),
+            create_dataframe(spark, parse_rows(given["rows"], parse_fields(given["schema"]))),
         )
         for place, (stage, given) in enumerate(vector["inputs"].items())
     }  # fmt: skip
     config = {**vector["config"], "inputs": {stage: each.dataset.path for stage, each in pinned.items()}}
-    shown = preview(config, {stage: given["schema"] for stage, given in vector["inputs"].items()})
-    request = _request(config, warehouse)
+    shown = preview_join(config, {stage: given["schema"] for stage, given in vector["inputs"].items()})
+    request = _build_request(config, warehouse)
     target = MemoryTarget(Dataset(TARGET, path=TARGET), append=False, last=None)
     parsed = JoinerConfig.parse(request.config)
     report = join_inputs(spark, request, Progress(out=str), parsed, target, pinned)
@@ -94,20 +94,22 @@ def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse:
     }
 
 
-def outcome(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
+def run_vector(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
     """Run one vector: what is wrong with it shows without tables, everything else in the target."""
-    schemas = {stage: fields(given["schema"]) for stage, given in vector["inputs"].items()}
+    schemas = {stage: parse_fields(given["schema"]) for stage, given in vector["inputs"].items()}
     config = {**vector["config"], "inputs": {stage: f"t{place}" for place, stage in enumerate(schemas)}}
     try:
-        shown = preview(config, {stage: given["schema"] for stage, given in vector["inputs"].items()})
+        shown = preview_join(config, {stage: given["schema"] for stage, given in vector["inputs"].items()})
         for place, (stage, schema) in enumerate(schemas.items()):
-            config["inputs"][stage] = _write(warehouse / f"t{place}", vector["inputs"][stage]["rows"], schema)
+            config["inputs"][stage] = _write_input(
+                warehouse / f"t{place}", vector["inputs"][stage]["rows"], schema
+            )
         with override_settings(spark, {"spark.sql.caseSensitive": "true"}):
-            found, counted = _joined(spark, config, schemas, warehouse)
+            found, counted = _run_join(spark, config, schemas, warehouse)
             kinds = [field.type for field in schema_of(found)]
             rows = rows_of(found)
     except MergeError as error:
-        return {"id": vector["id"], "errors": [_error(each) for each in error.problems]}
+        return {"id": vector["id"], "errors": [_format_problem(each) for each in error.problems]}
     return {
         "id": vector["id"],
         # A Delta table takes every column as nullable; what the join says of them is in the preview.
@@ -119,14 +121,14 @@ def outcome(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> 
     }
 
 
-def _joined(
+def _run_join(
     spark: SparkSession, config: Mapping[str, Any], schemas: Schemas, warehouse: Path
 ) -> tuple[DataFrame, Mapping[str, Any]]:
-    """Give what a run has written, and what it counted.
+    """Return what a run has written, and what it counted.
 
     No Delta table holds names that differ in case only; such a result is taken where it would be written.
     """
-    request = _request(config, warehouse)
+    request = _build_request(config, warehouse)
     try:
         JoinerConfig.parse(request.config, schemas)
     except ConfigError:
@@ -134,7 +136,7 @@ def _joined(
             stage: pin_dataset(spark, Dataset(stage, ref["format"], ref["dataset"]))
             for stage, ref in config["inputs"].items()
         }
-        join = prepared(spark, config, pinned)
+        join = prepare_join(spark, config, pinned)
         return join.rows, {"records_in": records_in(spark, join.frames, pinned)}
     report = run(spark, request, Progress(out=str))
     rows = spark.read.format("delta").load(str(warehouse / TARGET))
@@ -142,7 +144,7 @@ def _joined(
     return rows, {"records_in": records, "outputs": report["counts"]["outputs"]}
 
 
-def _request(config: Mapping[str, Any], warehouse: Path) -> JobRequest:
+def _build_request(config: Mapping[str, Any], warehouse: Path) -> JobRequest:
     return JobRequest(
         job="joiner",
         config={**config, "target": TARGET},
@@ -152,27 +154,27 @@ def _request(config: Mapping[str, Any], warehouse: Path) -> JobRequest:
     )
 
 
-def _write(place: Path, rows: list[list[Any]], schema: Schema) -> dict[str, str]:
+def _write_input(place: Path, rows: list[list[Any]], schema: Schema) -> dict[str, str]:
     """Write an input; a name that differs from another in case only is no name for Spark's Delta."""
     if len({field.name.lower() for field in schema}) == len(schema):
-        write_deltalake(str(place), content(rows, schema))
+        write_deltalake(str(place), parse_rows(rows, schema))
         return {"dataset": str(place), "format": "delta"}
     place.mkdir(parents=True)
-    parquet.write_table(content(rows, schema), place / "rows.parquet")
+    parquet.write_table(parse_rows(rows, schema), place / "rows.parquet")
     return {"dataset": str(place), "format": "parquet"}
 
 
-def content(rows: list[list[Any]], schema: Schema) -> pa.Table:
-    """Give an input's rows as they are written in a vector."""
-    columns = [[_given(row[number], field.type) for row in rows] for number, field in enumerate(schema)]
+def parse_rows(rows: list[list[Any]], schema: Schema) -> pa.Table:
+    """Return an input's rows as they are written in a vector."""
+    columns = [[_parse_value(row[number], field.type) for row in rows] for number, field in enumerate(schema)]
     named = pa.schema([pa.field(each.name, arrow_type(each.type), each.nullable) for each in schema])
     kinds = zip(columns, named, strict=True)
     return pa.Table.from_arrays([pa.array(values, each.type) for values, each in kinds], schema=named)
 
 
 def arrow_type(written: str) -> pa.DataType:
-    """Give Arrow's type for one of the vectors'."""
-    kind, inner = parts(written)
+    """Return the Arrow type of a type of the vectors."""
+    kind, inner = split_type(written)
     if kind == "array":
         return pa.list_(arrow_type(inner[0][1]))
     if kind == "map":
@@ -184,52 +186,56 @@ def arrow_type(written: str) -> pa.DataType:
     return _ATOMS[type_of(kind)]
 
 
-def _given(value: Any, written: str) -> Any:
+def _parse_value(value: Any, written: str) -> Any:
     """Read a value as vectors write it."""
-    kind, inner = parts(written)
+    kind, inner = split_type(written)
     if value is None:
         return None
     if kind == "array":
-        return [_given(each, inner[0][1]) for each in value]
+        return [_parse_value(each, inner[0][1]) for each in value]
     if kind == "map":
         pairs = value.items() if isinstance(value, dict) else value
-        return [(_given(key, inner[0][1]), _given(each, inner[1][1])) for key, each in pairs]
+        return [(_parse_value(key, inner[0][1]), _parse_value(each, inner[1][1])) for key, each in pairs]
     if kind == "struct":
-        return {name: _given(value.get(name), each) for name, each in inner}
+        return {name: _parse_value(value.get(name), each) for name, each in inner}
     readers = {
         "bytes": bytes.fromhex,
         "date": dt.date.fromisoformat,
         "decimal": Decimal,
         "double": float,
         "float": float,
-        "timestamp": _utc,
+        "timestamp": _parse_timestamp,
         "timestamp_ntz": dt.datetime.fromisoformat,
     }
     return readers.get(kind.partition("(")[0], lambda same: same)(value)
 
 
-def _utc(text: str) -> dt.datetime:
+def _parse_timestamp(text: str) -> dt.datetime:
     """Read a timestamp; one without a zone is in UTC."""
     moment = dt.datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
 
 def rows_of(frame: DataFrame) -> list[list[Any]]:
-    """Give the rows of a frame as outcomes write them."""
+    """Return the rows of a frame as outcomes write them."""
     found = frame.toArrow()
-    columns = [[_shown(value, column.type) for value in column.to_pylist()] for column in found.columns]
+    columns = [
+        [_format_value(value, column.type) for value in column.to_pylist()] for column in found.columns
+    ]
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _shown(value: Any, kind: pa.DataType) -> Any:
+def _format_value(value: Any, kind: pa.DataType) -> Any:
     """Write a value as outcomes do."""
     if pa.types.is_map(kind) and value is not None:
-        pairs = [(_shown(key, kind.key_type), _shown(each, kind.item_type)) for key, each in value]
+        pairs = [
+            (_format_value(key, kind.key_type), _format_value(each, kind.item_type)) for key, each in value
+        ]
         return dict(pairs) if pa.types.is_string(kind.key_type) else [list(pair) for pair in pairs]
     if isinstance(value, dict):
-        return {field.name: _shown(value[field.name], field.type) for field in kind}
+        return {field.name: _format_value(value[field.name], field.type) for field in kind}
     if isinstance(value, list):
-        return [_shown(each, kind.value_type) for each in value]
+        return [_format_value(each, kind.value_type) for each in value]
     if isinstance(value, dt.datetime):
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, dt.date):
@@ -241,5 +247,5 @@ def _shown(value: Any, kind: pa.DataType) -> Any:
     return str(value) if isinstance(value, Decimal) else value
 
 
-def _error(problem: Any) -> dict[str, str]:
+def _format_problem(problem: Any) -> dict[str, str]:
     return {"category": problem.code, "property": problem.path, "message": str(problem)}

@@ -59,8 +59,8 @@ def start_session(folder: Path) -> SparkSession:
         "spark.app.name": "tests",
     }
     if OVER_CONNECT:
-        return awake(_start_server(user))
-    return awake(local_session(submit_conf(user, local=True)))
+        return activate_session(_start_server(user))
+    return activate_session(local_session(submit_conf(user, local=True)))
 
 
 def _start_server(conf: Mapping[str, str]) -> SparkSession:
@@ -106,7 +106,7 @@ def lean_session(spark: SparkSession) -> SparkSession:
     session = (SparkSession.getActiveSession() if OVER_CONNECT else None) or new_session(spark)
     for name, value in _SETTINGS.items():
         session.conf.set(name, value)
-    return awake(session)
+    return activate_session(session)
 
 
 def forget_tables(spark: SparkSession) -> None:
@@ -115,7 +115,7 @@ def forget_tables(spark: SparkSession) -> None:
         spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
-def awake(session: SparkSession) -> SparkSession:
+def activate_session(session: SparkSession) -> SparkSession:
     """Let Delta's catalog meet its session: it keeps the one that is active when it is first asked."""
     session.sql("SHOW NAMESPACES").collect()
     return session

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.dataset import Dataset, resolve
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset
@@ -38,16 +38,16 @@ class MemoryTable:
         """The rows; None before the first write."""
         return self._rows
 
-    def write(self, rows: pa.Table) -> None:
+    def write_rows(self, rows: pa.Table) -> None:
         """Replace all rows."""
         self._rows = rows
         self._version += 1
 
-    def append(self, rows: pa.Table) -> None:
+    def append_rows(self, rows: pa.Table) -> None:
         """Add rows."""
-        self.write(rows if self._rows is None else pa.concat_tables([self._rows, rows]))
+        self.write_rows(rows if self._rows is None else pa.concat_tables([self._rows, rows]))
 
-    def pin(self, spark: SparkSession) -> PinnedDataset:
+    def pin_rows(self, spark: SparkSession) -> PinnedDataset:
         """Return the rows at their version, as a run pins a dataset."""
         if self._rows is None:
             return PinnedDataset(self._dataset, None)
@@ -62,25 +62,25 @@ class MemoryTables:
         self._spark, self._folder = spark, folder
         self._tables: dict[str, MemoryTable] = {}
 
-    def append(self, dataset: str, rows: pa.Table) -> None:
+    def append_rows(self, dataset: str, rows: pa.Table) -> None:
         """Add rows to a dataset."""
-        self._table(dataset).append(rows)
+        self._get_table(dataset).append_rows(rows)
 
-    def write(self, dataset: str, rows: pa.Table) -> None:
+    def write_rows(self, dataset: str, rows: pa.Table) -> None:
         """Replace all rows of a dataset."""
-        self._table(dataset).write(rows)
+        self._get_table(dataset).write_rows(rows)
 
-    def read(self, dataset: str) -> pa.Table | None:
+    def read_rows(self, dataset: str) -> pa.Table | None:
         """Return all rows of a dataset; None before the first write."""
-        return self._table(dataset).rows
+        return self._get_table(dataset).rows
 
-    def pin(self, dataset: str) -> PinnedDataset:
+    def pin_dataset(self, dataset: str) -> PinnedDataset:
         """Return a dataset as a run pins it; one that was never written here is looked for on Delta."""
         if dataset in self._tables:
-            return self._tables[dataset].pin(self._spark)
-        return pin_dataset(self._spark, resolve(dataset, str(self._folder)))
+            return self._tables[dataset].pin_rows(self._spark)
+        return pin_dataset(self._spark, resolve_dataset(dataset, str(self._folder)))
 
-    def _table(self, name: str) -> MemoryTable:
+    def _get_table(self, name: str) -> MemoryTable:
         return self._tables.setdefault(name, MemoryTable(name, self._folder))
 
 
@@ -117,7 +117,7 @@ class MemoryTarget:
         self.rows: DataFrame | None = None
         self._commits: list[RunCommit] = []
 
-    def open(self, request: JobRequest) -> None:
+    def find_commits(self, request: JobRequest) -> None:
         """Find the commits of earlier attempts of a run, as a run does on a Delta table."""
         if self.last is None:
             return
@@ -137,15 +137,15 @@ class MemoryTarget:
         """Return how many rows there are."""
         return self.read_rows().count()
 
-    def pin(self) -> PinnedDataset:
+    def pin_rows(self) -> PinnedDataset:
         """Return the rows as a run pins a dataset."""
         return PinnedDataset(self.dataset, self.last.version if self.last else None, rows=self.rows)
 
-    def store(self, rows: DataFrame) -> None:
+    def store_rows(self, rows: DataFrame) -> None:
         """Compute rows now: what they are made of may be gone when they are read."""
         self.rows = rows.localCheckpoint(eager=True)
 
-    def commit(self, state: Mapping[str, Any], write: Callable[[], object]) -> CommitResult:
+    def commit_state(self, state: Mapping[str, Any], write: Callable[[], object]) -> CommitResult:
         """Let a run write, and keep its state as the text that a commit carries."""
         number = self.last.number + 1 if self.last else 1
         write()

@@ -21,7 +21,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, MergeError
-from airflow_merge_provider.core.merge_engine.checks import plan
+from airflow_merge_provider.core.merge_engine.checks import plan_fold
 from airflow_merge_provider.core.merge_engine.columns import columns_of
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
@@ -32,14 +32,14 @@ from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.merge_engine.counting import CHANGE, CountedChanges
 from airflow_merge_provider.jobs.merge_engine.job import fold_source, run
 from airflow_merge_provider.jobs.merge_engine.side_tables import KIND, RUN
-from airflow_merge_provider.jobs.merge_engine.source import Gained, select_records
+from airflow_merge_provider.jobs.merge_engine.source import IncrementalRead, select_records
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import convert_error
-from airflow_merge_provider.jobs.spark.expressions import every
+from airflow_merge_provider.jobs.spark.expressions import all_of
 from tests.conformance import memory
-from tests.conformance.flink_types import column
+from tests.conformance.flink_types import parse_column
 from tests.conformance.memory import MemorySideTable
 
 SOURCE, TARGET, CHANGELOG = "changes", "state", "log"
@@ -65,21 +65,21 @@ class MemorySource:
         """The source at its newest commit."""
         return PinnedDataset(Dataset(SOURCE, path=SOURCE), len(self._commits) - 1, SOURCE)
 
-    def append(self, rows: pa.Table) -> None:
+    def append_rows(self, rows: pa.Table) -> None:
         """Add rows as one commit."""
         places = {_COMMIT: [len(self._commits)] * len(rows), _ROW: range(len(rows))}
         for name, numbers in places.items():
             rows = rows.append_column(name, pa.array(numbers, pa.int64()))
         self._commits.append(rows)
 
-    def read_gained(self, since: int | None) -> Gained | None:
+    def read_gained(self, since: int | None) -> IncrementalRead | None:
         """Return the rows of the commits after ``since``."""
         gained = self._commits[0 if since is None else since + 1 :]
         if not gained:
             return None
         rows = self._spark.createDataFrame(pa.concat_tables(gained), self._schema)
         arrival = (F.col(_COMMIT), F.lit(""), F.col(_ROW))
-        return Gained(select_records(self._config, rows, self._names, arrival), "appends")
+        return IncrementalRead(select_records(self._config, rows, self._names, arrival), "appends")
 
 
 class MemoryTarget(memory.MemoryTarget):
@@ -99,22 +99,24 @@ class MemoryTarget(memory.MemoryTarget):
         self.changelog: SideTable | None = MemorySideTable(spark)
         self.removals = None if config.tombstone_retention is None else MemorySideTable(spark)
 
-    def store(self, rows: DataFrame) -> None:
+    def store_rows(self, rows: DataFrame) -> None:
         """Keep rows with the columns as they were declared."""
         self.rows = self._spark.createDataFrame(rows.toArrow(), self._schema)
 
-    def write(
+    def commit_rows(
         self, plan: Plan, rows: DataFrame, counted: CountedChanges, state: Mapping[str, Any], *, full: bool
     ) -> CommitResult:
         """Put changed rows in the place of those with the same keys, and add the others."""
-        written = rows.where(sql.column(CHANGE) != "-D").drop(CHANGE)
+        written = rows.where(sql.quote_column(CHANGE) != "-D").drop(CHANGE)
         if not full and self.last is not None:
-            stored, changed = self.read_rows(), F.broadcast(rows.select(*map(sql.column, plan.key)))
-            pairs = [stored[sql.name(name)].eqNullSafe(changed[sql.name(name)]) for name in plan.key]
-            written = stored.join(changed, every(pairs), "left_anti").unionByName(written)
-        return self.commit(state, partial(self.store, written))
+            stored, changed = self.read_rows(), F.broadcast(rows.select(*map(sql.quote_column, plan.key)))
+            pairs = [
+                stored[sql.quote_name(name)].eqNullSafe(changed[sql.quote_name(name)]) for name in plan.key
+            ]
+            written = stored.join(changed, all_of(pairs), "left_anti").unionByName(written)
+        return self.commit_state(state, partial(self.store_rows, written))
 
-    def purge(self, committed: CommitResult, state: Mapping[str, Any]) -> int:
+    def purge_deleted_rows(self, committed: CommitResult, state: Mapping[str, Any]) -> int:
         """Do nothing: there are no files."""
         return committed.version
 
@@ -127,15 +129,15 @@ class DeltaLake:
     ) -> None:
         self._spark, self._folder = spark, folder
 
-    def append(self, rows: pa.Table) -> None:
+    def append_rows(self, rows: pa.Table) -> None:
         """Add rows to the source."""
         write_deltalake(str(self._folder / SOURCE), rows, mode="append")
 
-    def run(self, request: JobRequest) -> dict[str, Any]:
+    def run_job(self, request: JobRequest) -> dict[str, Any]:
         """Run the job, and return its report."""
         return run(self._spark, request, Progress(out=str))
 
-    def read(self, name: str) -> pa.Table:
+    def read_rows(self, name: str) -> pa.Table:
         """Return the rows of the target or of its change log."""
         return self._spark.read.format("delta").load(str(self._folder / name)).toArrow()
 
@@ -152,17 +154,17 @@ class MemoryLake:
             MemoryTarget(spark, folder, config, schema),
         )
 
-    def append(self, rows: pa.Table) -> None:
+    def append_rows(self, rows: pa.Table) -> None:
         """Add rows to the source."""
-        self._source.append(rows)
+        self._source.append_rows(rows)
 
-    def run(self, request: JobRequest) -> dict[str, Any]:
+    def run_job(self, request: JobRequest) -> dict[str, Any]:
         """Fold what the source gained, and return the report."""
-        self._target.open(request)
+        self._target.find_commits(request)
         config, progress = MergeEngineConfig.parse(request.config), Progress(out=str)
         return fold_source(self._spark, request, progress, config, self._target, self._source)
 
-    def read(self, name: str) -> pa.Table:
+    def read_rows(self, name: str) -> pa.Table:
         """Return the rows of the target or of its change log."""
         rows = self._target.read_rows() if name == TARGET else self._target.changelog.read_rows()
         return rows.toArrow()
@@ -171,26 +173,26 @@ class MemoryLake:
 Lake = DeltaLake | MemoryLake
 
 
-def outcome(
+def run_vector(
     spark: SparkSession,
     vector: Mapping[str, Any],
     warehouse: Path,
     lake: Callable[[SparkSession, Path, MergeEngineConfig, StructType], Lake] = DeltaLake,
 ) -> dict[str, Any]:
     """Run one vector: its last rows and the changes of each commit, or the error that ends it."""
-    fields = [column(name, text) for name, text in vector["schema"].items()]
-    settings = _settings(vector)
+    fields = [parse_column(name, text) for name, text in vector["schema"].items()]
+    settings = _build_settings(vector)
     try:
         config = MergeEngineConfig.parse(settings)
-        plan(config, columns_of(fields))
+        plan_fold(config, columns_of(fields))
     except ConfigError as error:
         return {"id": vector["id"], "error": {"stage": "create", "message": str(error)}}
     tables = lake(spark, warehouse, config, StructType.fromJson({"type": "struct", "fields": fields}))
     numbers: list[int] = []
     try:
         for number, commit in enumerate(vector["commits"]):
-            tables.append(_content(fields, commit, config.row_kind_column))
-            report = tables.run(_request(vector, settings, number, warehouse))
+            tables.append_rows(_build_records(fields, commit, config.row_kind_column))
+            report = tables.run_job(_build_request(vector, settings, number, warehouse))
             # A run that changes nothing has no number.
             numbers.append(max(numbers, default=0) + 1 if report["changed"] else 0)
     except Exception as error:
@@ -198,12 +200,12 @@ def outcome(
         if not isinstance(known, MergeError):
             raise
         return {"id": vector["id"], "error": {"stage": "write", "message": str(known)}}
-    rows, changes = tables.read(TARGET).to_pylist(), tables.read(CHANGELOG).to_pylist()
+    rows, changes = tables.read_rows(TARGET).to_pylist(), tables.read_rows(CHANGELOG).to_pylist()
     return {
         "id": vector["id"],
-        "rows": [_values(row, fields) for row in rows],
+        "rows": [_format_row(row, fields) for row in rows],
         "changes": [
-            [[row[KIND], *_values(row, fields)] for row in changes if row[RUN] == number]
+            [[row[KIND], *_format_row(row, fields)] for row in changes if row[RUN] == number]
             for number in numbers
         ],
     }
@@ -211,10 +213,10 @@ def outcome(
 
 def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
     """Run one vector without storage."""
-    return outcome(spark, vector, warehouse, MemoryLake)
+    return run_vector(spark, vector, warehouse, MemoryLake)
 
 
-def _settings(vector: Mapping[str, Any]) -> dict[str, Any]:
+def _build_settings(vector: Mapping[str, Any]) -> dict[str, Any]:
     kind_is_inside = "rowkind.field" in vector["options"]
     return {
         "merge_engine": vector["engine"],
@@ -229,7 +231,7 @@ def _settings(vector: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _request(
+def _build_request(
     vector: Mapping[str, Any], settings: Mapping[str, Any], number: int, warehouse: Path
 ) -> JobRequest:
     return JobRequest(
@@ -241,12 +243,15 @@ def _request(
     )
 
 
-def _content(
+def _build_records(
     fields: Sequence[Mapping[str, Any]], commit: Sequence[Sequence[Any]], kind_column: str | None
 ) -> pa.Table:
     """Return the records of a commit, each of which is its kind and its values."""
     rows = [
-        {field["name"]: native(value, field["type"]) for field, value in zip(fields, values, strict=True)}
+        {
+            field["name"]: parse_value(value, field["type"])
+            for field, value in zip(fields, values, strict=True)
+        }
         for _, *values in commit
     ]
     nullable = [{**field, "nullable": True} for field in fields]
@@ -258,12 +263,12 @@ def _content(
     return content.append_column(kind_column, pa.array([record[0] for record in commit], pa.string()))
 
 
-def _values(row: Mapping[str, Any], fields: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _format_row(row: Mapping[str, Any], fields: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Return the values of a row as vectors write them."""
-    return [written(row[field["name"]], field["type"]) for field in fields]
+    return [format_value(row[field["name"]], field["type"]) for field in fields]
 
 
-def native(value: Any, kind: Any) -> Any:
+def parse_value(value: Any, kind: Any) -> Any:
     """Read a value of a vector as what Arrow takes for its type."""
     if value is None:
         return None
@@ -284,19 +289,21 @@ def native(value: Any, kind: Any) -> Any:
 
 def _native_nested(value: Any, kind: Mapping[str, Any]) -> Any:
     if kind["type"] == "array":
-        return [native(each, kind["elementType"]) for each in value]
+        return [parse_value(each, kind["elementType"]) for each in value]
     if kind["type"] == "struct":
-        return {field["name"]: native(value.get(field["name"]), field["type"]) for field in kind["fields"]}
+        return {
+            field["name"]: parse_value(value.get(field["name"]), field["type"]) for field in kind["fields"]
+        }
     pairs = value.items() if isinstance(value, Mapping) else value
-    return [(native(key, kind["keyType"]), native(each, kind["valueType"])) for key, each in pairs]
+    return [(parse_value(key, kind["keyType"]), parse_value(each, kind["valueType"])) for key, each in pairs]
 
 
-def written(value: Any, kind: Any) -> Any:
+def format_value(value: Any, kind: Any) -> Any:
     """Write a value of Arrow as vectors do."""
     if value is None:
         return None
     if isinstance(kind, Mapping):
-        return _written_nested(value, kind)
+        return _format_nested(value, kind)
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, bytes):
@@ -308,10 +315,12 @@ def written(value: Any, kind: Any) -> Any:
     return f"{value:f}" if isinstance(value, Decimal) else value
 
 
-def _written_nested(value: Any, kind: Mapping[str, Any]) -> Any:
+def _format_nested(value: Any, kind: Mapping[str, Any]) -> Any:
     if kind["type"] == "array":
-        return [written(each, kind["elementType"]) for each in value]
+        return [format_value(each, kind["elementType"]) for each in value]
     if kind["type"] == "struct":
-        return {field["name"]: written(value[field["name"]], field["type"]) for field in kind["fields"]}
-    pairs = [[written(key, kind["keyType"]), written(each, kind["valueType"])] for key, each in value]
+        return {field["name"]: format_value(value[field["name"]], field["type"]) for field in kind["fields"]}
+    pairs = [
+        [format_value(key, kind["keyType"]), format_value(each, kind["valueType"])] for key, each in value
+    ]
     return dict(pairs) if kind["keyType"] == "string" else pairs

@@ -17,8 +17,8 @@ from airflow_merge_provider.core.errors import MergeError
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.config import load_config
 from airflow_merge_provider.core.merge_load.load import LIST_INDEX, PARENT_ID, ROOT_ID, ROW_ID
-from airflow_merge_provider.core.merge_load.moments import moment
 from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN
+from airflow_merge_provider.core.merge_load.timestamps import parse_timestamp
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD
@@ -26,7 +26,7 @@ from airflow_merge_provider.jobs.merge_load.changes import ACTION, DELETE, UPDAT
 from airflow_merge_provider.jobs.merge_load.job import load_rows, run
 from airflow_merge_provider.jobs.merge_load.scd2.invariants import check_history
 from airflow_merge_provider.jobs.merge_load.sequences import LOADED_AT
-from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, Shape, select_inserts
+from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, TableShape, select_inserts
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import add_columns
@@ -103,17 +103,17 @@ class MemoryTarget(memory.MemoryTarget):
         self.times = MemoryTimes()
         self.sequences = MemorySequences()
 
-    def write(
-        self, found: CountedChanges, state: Mapping[str, Any], *, full: bool, shape: Shape | None
+    def commit_changes(
+        self, found: CountedChanges, state: Mapping[str, Any], *, full: bool, shape: TableShape | None
     ) -> CommitResult:
         """Put changes into the rows, as the MERGE does."""
         if full or self.last is None:
-            return self.commit(state, partial(self.store, select_inserts(found.changes, shape)))
+            return self.commit_state(state, partial(self.store_rows, select_inserts(found.changes, shape)))
         merged = self._merge_changes(found, select_inserts(found.changes, None))
         for field in self.read_rows().schema:
             if field.metadata:
                 merged = merged.withMetadata(field.name, field.metadata)
-        return self.commit(state, partial(self.store, merged))
+        return self.commit_state(state, partial(self.store_rows, merged))
 
     def _merge_changes(self, found: CountedChanges, inserts: DataFrame) -> DataFrame:
         """Return the rows after updates, deletions and inserts; new columns are NULL in old rows."""
@@ -122,17 +122,17 @@ class MemoryTarget(memory.MemoryTarget):
             return stored.unionByName(inserts, allowMissingColumns=True)
         new = {name: F.lit(None).cast(inserts.schema[name].dataType) for name in inserts.columns}
         old = add_columns(stored, {name: null for name, null in new.items() if name not in stored.columns})
-        acting = changes.rows.where(sql.column(ACTION).isin(UPDATE, DELETE))
-        joined = old.alias(OLD).join(acting.alias(NEW), F.expr(changes.meeting), "left")
-        action = F.expr(sql.name(NEW, ACTION))
+        acting = changes.rows.where(sql.quote_column(ACTION).isin(UPDATE, DELETE))
+        joined = old.alias(OLD).join(acting.alias(NEW), F.expr(changes.match_condition), "left")
+        action = F.expr(sql.quote_name(NEW, ACTION))
         kept = joined.where(action.isNull() | (action == UPDATE))
         updated = set(changes.updated or changes.columns)
         values = [
-            F.when(action == UPDATE, F.expr(sql.name(NEW, name)))
-            .otherwise(F.expr(sql.name(OLD, name)))
+            F.when(action == UPDATE, F.expr(sql.quote_name(NEW, name)))
+            .otherwise(F.expr(sql.quote_name(OLD, name)))
             .alias(name)
             if name in updated
-            else F.expr(sql.name(OLD, name)).alias(name)
+            else F.expr(sql.quote_name(OLD, name)).alias(name)
             for name in old.columns
         ]
         return kept.select(*values).unionByName(inserts, allowMissingColumns=True)
@@ -144,15 +144,15 @@ class DeltaLake:
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark, self._folder = spark, folder
 
-    def write(self, source: str, rows: pa.Table) -> None:
+    def write_rows(self, source: str, rows: pa.Table) -> None:
         """Replace all rows of a source."""
         write_deltalake(str(self._folder / source), rows)
 
-    def run(self, request: JobRequest) -> dict[str, Any]:
+    def run_job(self, request: JobRequest) -> dict[str, Any]:
         """Run the job, and return its report."""
         return run(self._spark, request, Progress(out=str))
 
-    def tables(self) -> dict[str, DataFrame]:
+    def read_tables(self) -> dict[str, DataFrame]:
         """Return the target and the tables of its lists by their names."""
         found = {}
         for place in sorted(self._folder.glob(f"{TARGET}*/_delta_log")):
@@ -170,17 +170,17 @@ class MemoryLake(MemoryTables):
         super().__init__(spark, folder)
         self.target = MemoryTarget(TARGET, folder)
 
-    def run(self, request: JobRequest) -> dict[str, Any]:
+    def run_job(self, request: JobRequest) -> dict[str, Any]:
         """Load the source, or check the history, and return the report."""
         config, progress = load_config(request.config), Progress(out=str)
         if isinstance(config, Scd2CheckConfig):
-            source = None if config.source is None else self.pin(str(config.source))
-            return check_history(self._spark, request, config, self.target.pin(), source, progress)
-        source = self.pin(str(config.source))
-        self.target.open(request)
+            source = None if config.source is None else self.pin_dataset(str(config.source))
+            return check_history(self._spark, request, config, self.target.pin_rows(), source, progress)
+        source = self.pin_dataset(str(config.source))
+        self.target.find_commits(request)
         return load_rows(self._spark, request, progress, config, self.target, source)
 
-    def tables(self) -> dict[str, DataFrame]:
+    def read_tables(self) -> dict[str, DataFrame]:
         """Return the target, if there is one."""
         return {} if self.target.last is None else {TARGET: self.target.read_rows()}
 
@@ -188,27 +188,27 @@ class MemoryLake(MemoryTables):
 Lake = DeltaLake | MemoryLake
 
 
-def outcome(
+def run_vector(
     spark: SparkSession,
     vector: Mapping[str, Any],
     warehouse: Path,
     lake: Callable[[SparkSession, Path], Lake] = DeltaLake,
 ) -> dict[str, Any]:
     """Run one vector, load by load; what a load may not do is its error."""
-    return {"id": vector["id"], "loads": list(_loads(lake(spark, warehouse), vector, warehouse))}
+    return {"id": vector["id"], "loads": list(_run_loads(lake(spark, warehouse), vector, warehouse))}
 
 
 def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
     """Run one vector without storage."""
-    return outcome(spark, vector, warehouse, MemoryLake)
+    return run_vector(spark, vector, warehouse, MemoryLake)
 
 
-def _loads(lake: Lake, vector: Mapping[str, Any], warehouse: Path) -> Iterator[dict[str, Any]]:
+def _run_loads(lake: Lake, vector: Mapping[str, Any], warehouse: Path) -> Iterator[dict[str, Any]]:
     for number, load in enumerate(vector["loads"]):
         options = {**vector.get("options", {}), **(load.get("options") or {})}
         error = None
         try:
-            config = settings(vector["strategy"], options, load)
+            config = build_settings(vector["strategy"], options, load)
             if has_lists(vector):
                 config["nested"] = "tables"
             config["source"] = f"source_{number}"
@@ -220,20 +220,22 @@ def _loads(lake: Lake, vector: Mapping[str, Any], warehouse: Path) -> Iterator[d
                 warehouse=str(warehouse),
                 started_at=number * 1_000_000,
             )
-            rows = [plain(row) for row in load.get("rows") or ()]
-            lake.write(config["source"], _content(rows, options.get("columns")))
-            lake.run(request)
+            rows = [parse_value(row) for row in load.get("rows") or ()]
+            lake.write_rows(config["source"], _build_rows(rows, options.get("columns")))
+            lake.run_job(request)
         except MergeError as refused:
             error = str(refused)
         except Exception as broken:  # noqa: BLE001 - a load that breaks is an outcome of its own
             error = f"{type(broken).__name__}: {broken}"
-        shown = {name: _rows(table) for name, table in lake.tables().items()}
+        shown = {name: _read_rows(table) for name, table in lake.read_tables().items()}
         yield {"tables": shown} | ({} if error is None else {"error": error})
 
 
-def settings(strategy: str | None, options: Mapping[str, Any], load: Mapping[str, Any]) -> dict[str, Any]:
-    """Give our configuration for dlt's options."""
-    given = {name: plain(value) for name, value in (options.get("write_disposition") or {}).items()}
+def build_settings(
+    strategy: str | None, options: Mapping[str, Any], load: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the configuration of this package for dlt's options."""
+    given = {name: parse_value(value) for name, value in (options.get("write_disposition") or {}).items()}
     hints = options.get("columns") or {}
     flags = [name for name, hint in hints.items() if hint.get("hard_delete")]
     sorts = {name: hint["dedup_sort"] for name, hint in hints.items() if hint.get("dedup_sort")}
@@ -244,7 +246,7 @@ def settings(strategy: str | None, options: Mapping[str, Any], load: Mapping[str
     found["hard_delete"] = flags[0] if len(flags) == 1 else flags or None
     found["dedup_sort"] = sorts or None
     if strategy == "scd2":
-        found["boundary_timestamp"] = plain(load.get("boundary_timestamp"))
+        found["boundary_timestamp"] = parse_value(load.get("boundary_timestamp"))
     else:
         found["primary_key"] = options.get("primary_key")
     if strategy in _VARIANTS:
@@ -257,7 +259,7 @@ def settings(strategy: str | None, options: Mapping[str, Any], load: Mapping[str
     return {name: value for name, value in found.items() if value is not None}
 
 
-def plain(value: Any) -> Any:
+def parse_value(value: Any) -> Any:
     """Read the values that JSON has no form for."""
     if isinstance(value, Mapping) and len(value) == 1:
         ((kind, text),) = value.items()
@@ -265,11 +267,11 @@ def plain(value: Any) -> Any:
         if kind in readers:
             return readers[kind](text)
     if isinstance(value, Mapping):
-        return {name: plain(each) for name, each in value.items()}
-    return [plain(each) for each in value] if isinstance(value, list) else value
+        return {name: parse_value(each) for name, each in value.items()}
+    return [parse_value(each) for each in value] if isinstance(value, list) else value
 
 
-def _content(rows: Sequence[Mapping[str, Any]], hints: Mapping[str, Any] | None) -> pa.Table:
+def _build_rows(rows: Sequence[Mapping[str, Any]], hints: Mapping[str, Any] | None) -> pa.Table:
     """Return rows as dlt would type them: a column without any value does not exist."""
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {}
@@ -278,32 +280,32 @@ def _content(rows: Sequence[Mapping[str, Any]], hints: Mapping[str, Any] | None)
         kind = _TYPES.get(((hints or {}).get(name) or {}).get("data_type", ""))
         if kind is None and all(value is None for value in values):
             continue
-        columns[name] = _array(values, kind)
+        columns[name] = _build_array(values, kind)
     return pa.table(columns or {"nothing": pa.array([], pa.string())})
 
 
-def _array(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
+def _build_array(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
     if kind is not None and pa.types.is_timestamp(kind):
-        values = [None if value is None else moment(value) for value in values]
+        values = [None if value is None else parse_timestamp(value) for value in values]
     return pa.array(values, kind)
 
 
 def has_lists(vector: Mapping[str, Any]) -> bool:
-    """Tell whether rows hold lists, which are tables in dlt."""
+    """Return whether rows hold lists, which are tables in dlt."""
     rows = (row for load in vector["loads"] for row in load.get("rows") or ())
     return any(isinstance(value, list) for row in rows for value in row.values())
 
 
-def _rows(table: DataFrame) -> list[dict[str, Any]]:
+def _read_rows(table: DataFrame) -> list[dict[str, Any]]:
     """Return all rows of a table without the columns that are the load's own."""
-    return [_shown(row.asDict(recursive=True)) for row in table.drop(*_OURS).collect()]
+    return [_format_value(row.asDict(recursive=True)) for row in table.drop(*_OURS).collect()]
 
 
-def _shown(value: Any) -> Any:
+def _format_value(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _shown(each) for name, each in value.items()}
+        return {name: _format_value(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_shown(each) for each in value]
+        return [_format_value(each) for each in value]
     if isinstance(value, datetime):
         # Spark gives moments in the time of this machine.
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")

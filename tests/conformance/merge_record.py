@@ -10,7 +10,7 @@ from typing import Any
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
-from airflow_merge_provider.core.merge_record.plan import Arrivals, Merge, plan, projected
+from airflow_merge_provider.core.merge_record.plan import NewFiles, PlannedMerge, plan_merges, project_record
 from airflow_merge_provider.core.merge_record.properties import from_properties
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.merge_record.state import State
@@ -18,18 +18,18 @@ from airflow_merge_provider.core.merge_record.state import State
 _SECOND = 1_000_000
 
 
-def outcome(_spark: Any, vector: Mapping[str, Any], _warehouse: Path) -> dict[str, Any]:
+def run_vector(_spark: Any, vector: Mapping[str, Any], _warehouse: Path) -> dict[str, Any]:
     """Plan every trigger of one vector; bins live on where the processor restarts."""
     try:
-        config = _config(vector)
+        config = _parse_config(vector)
     except ConfigError as error:
         return {"id": vector["id"], "invalid_configuration": True, "message": str(error)}
     if vector["mode"] == "validate":
         return {"id": vector["id"], "invalid_configuration": False, "message": ""}
-    return {"id": vector["id"], **_run(vector, config)}
+    return {"id": vector["id"], **_run_triggers(vector, config)}
 
 
-def _config(vector: Mapping[str, Any]) -> MergeRecordConfig:
+def _parse_config(vector: Mapping[str, Any]) -> MergeRecordConfig:
     arguments = from_properties(vector["properties"], vector.get("environment"))
     arguments["complete_full_enough"] = vector["mode"] != "single"
     if vector.get("writer_schema"):
@@ -39,7 +39,7 @@ def _config(vector: Mapping[str, Any]) -> MergeRecordConfig:
     return MergeRecordConfig.parse(arguments)
 
 
-def _run(vector: Mapping[str, Any], config: MergeRecordConfig) -> dict[str, Any]:
+def _run_triggers(vector: Mapping[str, Any], config: MergeRecordConfig) -> dict[str, Any]:
     state = State()
     queued: dict[str, Mapping[str, Any]] = {}
     merged: list[dict[str, Any]] = []
@@ -49,12 +49,12 @@ def _run(vector: Mapping[str, Any], config: MergeRecordConfig) -> dict[str, Any]
         if trigger.get("event") == "restart":
             continue
         now = round(trigger["at"] * _SECOND)
-        arrivals = list(_arrivals(trigger.get("arrivals", ()), now, config))
+        arrivals = list(_build_arrivals(trigger.get("arrivals", ()), now, config))
         queued |= {each["name"]: each for each in trigger.get("arrivals", ())}
         schemas = {key: schema for _, key, schema in arrivals}
-        made = plan(state, Arrivals(tuple(each for each, _, _ in arrivals), schemas), now, config)
+        made = plan_merges(state, NewFiles(tuple(each for each, _, _ in arrivals), schemas), now, config)
         state = made.state
-        merged += [_merged(number, merge, queued) for merge in made.merges]
+        merged += [_format_merge(number, merge, queued) for merge in made.merges]
         original += [source.name for merge in made.merges for source in merge.sources]
         failure += [source.name for failed in made.failures for source in failed.sources]
     return {
@@ -66,12 +66,12 @@ def _run(vector: Mapping[str, Any], config: MergeRecordConfig) -> dict[str, Any]
     }
 
 
-def _arrivals(
+def _build_arrivals(
     arrivals: list[Mapping[str, Any]], now: int, config: MergeRecordConfig
 ) -> Iterator[tuple[FlowFile, str, Schema]]:
     for arrival in arrivals:
-        schema = Schema.of(arrival["schema"])
-        key = schema.key(config.schema_identity)
+        schema = Schema.from_json(arrival["schema"])
+        key = schema.build_key(config.schema_identity)
         fails_at = arrival.get("fail_at_record")
         flowfile = FlowFile(
             uri=arrival["name"],
@@ -94,11 +94,13 @@ def _json_lines(records: list[Any]) -> int:
     )
 
 
-def _merged(trigger: int, merge: Merge, queued: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _format_merge(
+    trigger: int, merge: PlannedMerge, queued: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
     return {
         "trigger": trigger,
         "records": [
-            projected(record, merge.schema)
+            project_record(record, merge.schema)
             for source in merge.sources
             for record in queued[source.name]["records"]
         ],

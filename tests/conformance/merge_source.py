@@ -34,14 +34,14 @@ class MemoryTarget(memory.MemoryTarget):
         """Return how many rows there are."""
         return self.read_rows().count()
 
-    def overwrite(self, rows: DataFrame) -> None:
+    def overwrite_rows(self, rows: DataFrame) -> None:
         """Replace all rows."""
-        self.store(rows)
+        self.store_rows(rows)
 
-    def apply(self, changes: RowChanges, *, new_columns: bool) -> None:
+    def apply_changes(self, changes: RowChanges, *, new_columns: bool) -> None:
         """Put changed rows in the place of those with the same IDs, and add the others."""
         kept = self.read_rows().join(F.broadcast(changes.rows.select("_id")), "_id", "left_anti")
-        self.store(kept.unionByName(changes.rows, allowMissingColumns=new_columns))
+        self.store_rows(kept.unionByName(changes.rows, allowMissingColumns=new_columns))
 
 
 class DeltaLake:
@@ -50,19 +50,19 @@ class DeltaLake:
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark, self._folder = spark, folder
 
-    def append(self, dataset: str, rows: pa.Table) -> None:
+    def append_rows(self, dataset: str, rows: pa.Table) -> None:
         """Add rows to a dataset."""
         write_deltalake(str(self._folder / dataset), rows, mode="append")
 
-    def read(self, dataset: str) -> pa.Table:
+    def read_rows(self, dataset: str) -> pa.Table:
         """Return all rows of a dataset."""
         return DeltaTable(str(self._folder / dataset)).to_pyarrow_table()
 
-    def write(self, dataset: str, rows: pa.Table) -> None:
+    def write_rows(self, dataset: str, rows: pa.Table) -> None:
         """Replace all rows of a dataset."""
         write_deltalake(str(self._folder / dataset), rows, mode="overwrite")
 
-    def run(self, request: JobRequest) -> dict[str, Any]:
+    def run_job(self, request: JobRequest) -> dict[str, Any]:
         """Run the job, and return its report."""
         return run(self._spark, request, Progress(out=str))
 
@@ -78,11 +78,11 @@ class MemoryLake(MemoryTables):
         super().__init__(spark, folder)
         self.target = MemoryTarget(TARGET, folder)
 
-    def run(self, request: JobRequest) -> dict[str, Any]:
+    def run_job(self, request: JobRequest) -> dict[str, Any]:
         """Merge the datasets into the target, and return the report."""
         config = MergeSourceConfig.parse(request.config)
-        pinned = [self.pin(name) for name in config.dataset_ids]
-        self.target.open(request)
+        pinned = [self.pin_dataset(name) for name in config.dataset_ids]
+        self.target.find_commits(request)
         return merge_datasets(self._spark, request, Progress(out=str), config, self.target, pinned)
 
     def target_rows(self) -> DataFrame:
@@ -93,7 +93,7 @@ class MemoryLake(MemoryTables):
 Lake = DeltaLake | MemoryLake
 
 
-def outcome(
+def run_vector(
     spark: SparkSession,
     vector: Mapping[str, Any],
     warehouse: Path,
@@ -107,22 +107,22 @@ def outcome(
         return {"id": vector["id"], "error": str(error)}
     if "steps" not in vector:
         return {"id": vector["id"], "error": "", "steps": []}
-    return {"id": vector["id"], "steps": list(_steps(lake(spark, warehouse), vector, warehouse))}
+    return {"id": vector["id"], "steps": list(_run_steps(lake(spark, warehouse), vector, warehouse))}
 
 
 def outcome_in_memory(spark: SparkSession, vector: Mapping[str, Any], warehouse: Path) -> dict[str, Any]:
     """Run one vector without storage."""
-    return outcome(spark, vector, warehouse, MemoryLake)
+    return run_vector(spark, vector, warehouse, MemoryLake)
 
 
-def _steps(lake: Lake, vector: Mapping[str, Any], warehouse: Path) -> Iterator[Any]:
+def _run_steps(lake: Lake, vector: Mapping[str, Any], warehouse: Path) -> Iterator[Any]:
     config, operator = vector["config"], vector.get("operator") or {}
     versions: dict[str, int] = {}
     position = -1
     for number, step in enumerate(vector["steps"]):
         config, operator = step.get("config", config), step.get("operator", operator)
-        _append(lake, step.get("inputs", {}), versions)
-        _remove(lake, step.get("remove", {}))
+        _append_entities(lake, step.get("inputs", {}), versions)
+        _remove_entities(lake, step.get("remove", {}))
         settings = {**config, **operator, "target": TARGET, "entity_column": "entity"}
         if step.get("reset"):
             settings["reset"], position = True, -1
@@ -135,8 +135,8 @@ def _steps(lake: Lake, vector: Mapping[str, Any], warehouse: Path) -> Iterator[A
             full_refresh=bool(step.get("full")),
         )
         try:
-            lake.run(request)
-            written = list(written_entities(lake.target_rows(), position))
+            lake.run_job(request)
+            written = list(iterate_written(lake.target_rows(), position))
         except MergeError as error:
             yield {"error": str(error)}
             continue
@@ -147,24 +147,24 @@ def _steps(lake: Lake, vector: Mapping[str, Any], warehouse: Path) -> Iterator[A
         yield written
 
 
-def _append(lake: Lake, inputs: Mapping[str, list[Any]], versions: dict[str, int]) -> None:
+def _append_entities(lake: Lake, inputs: Mapping[str, list[Any]], versions: dict[str, int]) -> None:
     for dataset, entities in inputs.items():
         start = versions.get(dataset, 0)
         rows = [(start + place, json.dumps(entity)) for place, entity in enumerate(entities, start=1)]
         versions[dataset] = start + len(rows)
         content = pa.table({"_updated": [row[0] for row in rows], "entity": [row[1] for row in rows]}, SCHEMA)
-        lake.append(dataset, content)
+        lake.append_rows(dataset, content)
 
 
-def _remove(lake: Lake, ids: Mapping[str, list[str]]) -> None:
+def _remove_entities(lake: Lake, ids: Mapping[str, list[str]]) -> None:
     """Delete all rows of some entities."""
     for dataset, gone in ids.items():
-        rows = lake.read(dataset)
+        rows = lake.read_rows(dataset)
         kept = [json.loads(entity)["_id"] not in gone for entity in rows.column("entity").to_pylist()]
-        lake.write(dataset, rows.filter(pa.array(kept)))
+        lake.write_rows(dataset, rows.filter(pa.array(kept)))
 
 
-def written_entities(table: DataFrame, position: int) -> Iterator[dict[str, Any]]:
+def iterate_written(table: DataFrame, position: int) -> Iterator[dict[str, Any]]:
     """Yield the entities that were written after a position, in their order, without hidden columns."""
     columns = (
         "_id",

@@ -33,7 +33,7 @@ def run_selected(
     ]
     mine = local()
 
-    def run(test: str, case: Any) -> Any:
+    def run_case(test: str, case: Any) -> Any:
         if not hasattr(mine, "session"):
             mine.session = lean_session(spark)
             for name, value in conf.items():
@@ -42,6 +42,6 @@ def run_selected(
 
     pool = ThreadPoolExecutor(max_workers=2)
     try:
-        yield {case: pool.submit(run, *case) for case in selected}
+        yield {case: pool.submit(run_case, *case) for case in selected}
     finally:
         pool.shutdown(cancel_futures=True)

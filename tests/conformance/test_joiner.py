@@ -76,7 +76,7 @@ def test_a_join_gives_what_the_vector_expects(id_: str, outcomes: Outcomes) -> N
     if "outputSchema" not in VECTORS[id_]["config"]:
         assert found["frame"] == expected["schema"]
     assert found["records_in"] == expected["records_in"]
-    assert bag(found["rows"]) == bag(expected["rows"])
+    assert count_rows(found["rows"]) == count_rows(expected["rows"])
 
 
 @pytest.mark.parametrize("id_", [*INTO_TABLES, REFUSED_BY_SPARK])
@@ -93,10 +93,10 @@ def test_a_run_does_what_the_vector_expects(id_: str, outcomes: Outcomes) -> Non
         assert all(text in line["errors"][0]["message"] for text in expected["must_mention"])
         return
     assert line["schema"] == expected["schema"]
-    assert bag(line["rows"]) == bag(expected["rows"])
+    assert count_rows(line["rows"]) == count_rows(expected["rows"])
     assert (line["records_in"], line["records_out"]) == (expected["records_in"], expected["records_out"])
 
 
-def bag(rows: list[Any]) -> Counter[str]:
+def count_rows(rows: list[Any]) -> Counter[str]:
     """Count equal rows, whatever their order."""
     return Counter(json.dumps(row, sort_keys=True) for row in rows)

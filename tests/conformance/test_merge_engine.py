@@ -22,15 +22,15 @@ VECTORS: list[Vector] = json.loads(
 UNREADABLE = "rbm64"
 
 
-def expected(vector: Vector) -> Any:
-    """Give the rows that are expected, or ``{"error": {"stage", "mentions"}}``."""
+def read_expected(vector: Vector) -> Any:
+    """Return the rows that are expected, or ``{"error": {"stage", "mentions"}}``."""
     if "ours" in vector:
         return vector["ours"]
     return vector["expected"] if vector["expected"] is not None else {"error": vector["expected_error"]}
 
 
 def is_refused(vector: Vector, stage: str) -> bool:
-    wanted = expected(vector)
+    wanted = read_expected(vector)
     return isinstance(wanted, dict) and wanted.get("error", {}).get("stage") == stage
 
 
@@ -62,9 +62,9 @@ ON_DELTA = (
 @pytest.mark.parametrize("vector", CONFIGURATIONS, ids=lambda vector: vector["id"])
 def test_a_wrong_configuration_is_refused(vector: Vector, tmp_path: Path) -> None:
     """Without Spark, with all that the message must name."""
-    line = merge_engine.outcome(None, vector, tmp_path)  # type: ignore[arg-type]  # not reached
+    line = merge_engine.run_vector(None, vector, tmp_path)  # type: ignore[arg-type]  # not reached
 
-    assert mentions(vector) - said(line, vector) == set()
+    assert list_mentions(vector) - find_mentions(line, vector) == set()
 
 
 @pytest.fixture(scope="module")
@@ -97,37 +97,37 @@ def test_a_vector_comes_out_of_tables(id_: str, outcomes: Outcomes) -> None:
 
 
 def check_outcome(vector: Vector, line: Any) -> None:
-    if isinstance(expected(vector), dict):
-        assert mentions(vector) - said(line, vector) == set()
+    if isinstance(read_expected(vector), dict):
+        assert list_mentions(vector) - find_mentions(line, vector) == set()
         return
     assert "error" not in line, line
-    assert bag(vector, line["rows"]) == bag(vector, expected(vector))
+    assert build_bag(vector, line["rows"]) == build_bag(vector, read_expected(vector))
     if "ours_changes" in vector:
-        assert [bag(vector, commit, 1) for commit in line["changes"]] == [
-            bag(vector, commit, 1) for commit in vector["ours_changes"]
+        assert [build_bag(vector, commit, 1) for commit in line["changes"]] == [
+            build_bag(vector, commit, 1) for commit in vector["ours_changes"]
         ]
 
 
-def mentions(vector: Vector) -> set[str]:
-    return {text.lower() for text in expected(vector)["error"].get("mentions", [])}
+def list_mentions(vector: Vector) -> set[str]:
+    return {text.lower() for text in read_expected(vector)["error"].get("mentions", [])}
 
 
-def said(line: Vector, vector: Vector) -> set[str]:
+def find_mentions(line: Vector, vector: Vector) -> set[str]:
     message = json.dumps(line["error"]).lower()
-    return {text for text in mentions(vector) if text in message}
+    return {text for text in list_mentions(vector) if text in message}
 
 
-def bag(vector: Vector, rows: list[list[Any]], skip: int = 0) -> list[str]:
+def build_bag(vector: Vector, rows: list[list[Any]], skip: int = 0) -> list[str]:
     """Write rows so that ``==`` compares them as bags, also inside columns without an order."""
     places = {skip + at for at, name in enumerate(vector["schema"]) if name in vector.get("unordered", [])}
 
-    def shape(at: int, value: Any) -> Any:
-        return sorted(value, key=text) if at in places and isinstance(value, list) else value
+    def sort_bags(at: int, value: Any) -> Any:
+        return sorted(value, key=format_value) if at in places and isinstance(value, list) else value
 
-    return sorted(text([shape(at, value) for at, value in enumerate(row)]) for row in rows)
+    return sorted(format_value([sort_bags(at, value) for at, value in enumerate(row)]) for row in rows)
 
 
-def text(value: Any) -> str:
+def format_value(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
@@ -135,5 +135,5 @@ def test_bags_tell_rows_apart() -> None:
     """The order of rows and of columns without one is no difference; how often a row is there is."""
     vector = {"schema": {"k": "INT", "v": "ARRAY<INT>"}, "unordered": ["v"]}
 
-    assert bag(vector, [[1, [1, 2]], [2, []]]) == bag(vector, [[2, []], [1, [2, 1]]])
-    assert bag(vector, [[1, [1, 1]]]) != bag(vector, [[1, [1]]])
+    assert build_bag(vector, [[1, [1, 2]], [2, []]]) == build_bag(vector, [[2, []], [1, [2, 1]]])
+    assert build_bag(vector, [[1, [1, 1]]]) != build_bag(vector, [[1, [1]]])

@@ -46,7 +46,7 @@ def outcomes(
     place = tmp_path_factory.mktemp("loads")
 
     def in_memory(session: SparkSession, id_: str) -> Any:
-        run = merge_load.outcome if id_ in ON_DELTA_ALONE else merge_load.outcome_in_memory
+        run = merge_load.run_vector if id_ in ON_DELTA_ALONE else merge_load.outcome_in_memory
         return run(session, MATCHING[id_], place / id_)
 
     def on_delta(session: SparkSession, id_: str) -> Any:
@@ -77,11 +77,11 @@ def check_loads(id_: str, line: Any) -> None:
         assert ("error" in load) == ("error" in expected), load.get("error")
         tables = expected.get("tables") or {}
         for name in {*tables, *load["tables"]}:
-            assert comparable(load["tables"].get(name)) == comparable(tables.get(name))
+            assert to_comparable(load["tables"].get(name)) == to_comparable(tables.get(name))
 
 
-def comparable(table: list[dict[str, Any]] | None) -> Counter[str]:
-    """Give the rows of a table as a bag: NULLs, identifiers of dlt and the names of validity do not count."""
+def to_comparable(table: list[dict[str, Any]] | None) -> Counter[str]:
+    """Return the rows of a table as a bag, without NULLs, dlt's identifiers and names of validity columns."""
     rows = [
         {_NAMES.get(name, name): value for name, value in row.items() if value is not None}
         for row in table or []

@@ -42,30 +42,32 @@ def lean(spark: SparkSession) -> SparkSession:
 def test_runs_over_files_give_what_the_vector_expects(id_: str, lean: SparkSession, tmp_path: Path) -> None:
     """The same merged files, originals, failures and open bins as planning alone."""
     (vector,) = [each for each in VECTORS if each["id"] == id_]
-    landing = Landing(tmp_path, lean, **_settings(vector))
+    landing = Landing(tmp_path, lean, **_build_settings(vector))
     found: list[Any] = []
 
     for number, trigger in enumerate(vector["triggers"]):
-        before = set(landing.outputs())
+        before = set(landing.list_outputs())
         for place, arrival in enumerate(trigger["arrivals"]):
-            _put(landing, arrival, trigger["at"] + place / 1000)
-        report = landing.run(at=trigger["at"] + 0.9)
-        found += [_merged(landing, path, number) for path in landing.outputs() if path not in before]
+            _put_file(landing, arrival, trigger["at"] + place / 1000)
+        report = landing.run_job(at=trigger["at"] + 0.9)
+        found += [
+            _read_merged(landing, path, number) for path in landing.list_outputs() if path not in before
+        ]
 
     expected = vector["expected"]
     wanted = [
-        [each["trigger"], each["records"], _without(each["attributes"]), each["reason"]]
+        [each["trigger"], each["records"], _drop_written(each["attributes"]), each["reason"]]
         for each in expected["merged"]
     ]
-    assert sorted(map(_text, found)) == sorted(map(_text, wanted))
-    assert landing.names("original") == sorted(expected["original"])
-    assert landing.names("failure") == sorted(expected["failure"])
-    assert landing.names("in") == sorted(expected["still_queued_or_open"])
+    assert sorted(map(_format_value, found)) == sorted(map(_format_value, wanted))
+    assert landing.list_names("original") == sorted(expected["original"])
+    assert landing.list_names("failure") == sorted(expected["failure"])
+    assert landing.list_names("in") == sorted(expected["still_queued_or_open"])
     assert report["counts"]["open_bins"] == expected["open_bins"]
 
 
-def _settings(vector: dict[str, Any]) -> dict[str, Any]:
-    """Give the vector's properties; where records fail or schemas are part of it, the files' own schema."""
+def _build_settings(vector: dict[str, Any]) -> dict[str, Any]:
+    """Return the vector's properties; where records fail or schemas are part of it, the files' own schema."""
     first = next(arrival for trigger in vector["triggers"] for arrival in trigger["arrivals"])
     own = vector["id"].startswith(("bp-zero", "fail-"))
     reader = {"format": "json", "schema": first["schema"] if own else None}
@@ -77,22 +79,22 @@ def _settings(vector: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _put(landing: Landing, arrival: dict[str, Any], at: float) -> None:
+def _put_file(landing: Landing, arrival: dict[str, Any], at: float) -> None:
     records = [json.dumps(each) + "\n" for each in arrival["records"]]
     if "fail_at_record" in arrival:
         records[arrival["fail_at_record"]] = "no record\n"
-    landing.put(arrival["name"], "".join(records), at=at, **arrival["attributes"])
+    landing.put_file(arrival["name"], "".join(records), at=at, **arrival["attributes"])
 
 
-def _merged(landing: Landing, path: Path, trigger: int) -> list[Any]:
-    attributes = landing.attributes(path)
+def _read_merged(landing: Landing, path: Path, trigger: int) -> list[Any]:
+    attributes = landing.read_attributes(path)
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [trigger, records, _without(attributes), attributes["merge.completion.reason"]]
+    return [trigger, records, _drop_written(attributes), attributes["merge.completion.reason"]]
 
 
-def _without(attributes: dict[str, str]) -> dict[str, str]:
+def _drop_written(attributes: dict[str, str]) -> dict[str, str]:
     return {name: text for name, text in attributes.items() if name not in WRITTEN}
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return json.dumps(value, sort_keys=True)

@@ -81,25 +81,25 @@ def check_steps(id_: str, line: Any) -> None:
         if "expect_error" in wanted:
             assert wanted["expect_error"] in step["error"], number
         else:
-            assert [comparable(entity) for entity in step] == [
-                comparable(entity) for entity in wanted["expect"]
+            assert [to_comparable(entity) for entity in step] == [
+                to_comparable(entity) for entity in wanted["expect"]
             ], number
 
 
-def comparable(value: Any) -> Any:
+def to_comparable(value: Any) -> Any:
     """Write an entity so that ``==`` compares it: numbers by value, booleans and texts as what they are."""
     if isinstance(value, dict):
-        return {name: comparable(item) for name, item in value.items() if name not in _NOT_COMPARED}
+        return {name: to_comparable(item) for name, item in value.items() if name not in _NOT_COMPARED}
     if isinstance(value, list):
-        return [comparable(item) for item in value]
+        return [to_comparable(item) for item in value]
     return ("boolean", value) if isinstance(value, bool) else value
 
 
 def test_comparing_tells_types_apart_and_numbers_by_value() -> None:
     """1 is 1.0 and neither true nor "1"; hidden columns are not looked at."""
-    assert comparable({"x": [1], "_ts": 5}) == comparable({"x": [1.0]})
-    assert comparable({"x": 1}) != comparable({"x": True})
-    assert comparable({"x": 1}) != comparable({"x": "1"})
+    assert to_comparable({"x": [1], "_ts": 5}) == to_comparable({"x": [1.0]})
+    assert to_comparable({"x": 1}) != to_comparable({"x": True})
+    assert to_comparable({"x": 1}) != to_comparable({"x": "1"})
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_comparing_tells_types_apart_and_numbers_by_value() -> None:
 )
 def test_a_wrong_configuration_is_the_outcome(vector: Vector, tmp_path: Path) -> None:
     """A refused configuration is answered without Spark, and the line holds the quoted text."""
-    line = merge_source.outcome(None, vector, tmp_path)  # type: ignore[arg-type]  # not reached
+    line = merge_source.run_vector(None, vector, tmp_path)  # type: ignore[arg-type]  # not reached
 
     assert vector["expect_error"] in line["error"]
 

@@ -25,7 +25,7 @@ def airflow_db() -> None:
 def run_dag(airflow_db: None) -> RunDag:
     """Run a DAG as a worker would, one task after the other in this process."""
 
-    def run(dag: Any, **kwargs: Any) -> Any:
+    def run_once(dag: Any, **kwargs: Any) -> Any:
         from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
         from airflow.models.dagbundle import DagBundleModel  # noqa: TID251 - the server side
         from airflow.utils.session import create_session  # noqa: TID251 - the server side
@@ -37,26 +37,26 @@ def run_dag(airflow_db: None) -> RunDag:
         sync_bag_to_db(bag, bundle_name="testing", bundle_version=None)
         return dag.test(**kwargs)
 
-    return run
+    return run_once
 
 
 @pytest.fixture
 def fake_hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], type[FakeSparkJobHook]]:
     """Put a fake with one answer at the only place where operators reach Spark."""
 
-    def install(answer: Any) -> type[FakeSparkJobHook]:
-        fake = FakeSparkJobHook.answering(answer)
+    def install_fake(answer: Any) -> type[FakeSparkJobHook]:
+        fake = FakeSparkJobHook.create_fake(answer)
         monkeypatch.setattr("airflow_merge_provider.operators._spark_job.SparkJobHook", fake)
         return fake
 
-    return install
+    return install_fake
 
 
 @pytest.fixture
 def asset_events(airflow_db: None) -> Callable[[str], list[dict[str, Any]]]:
-    """Give the payloads of the events of one asset, oldest first."""
+    """Return the payloads of the events of one asset, oldest first."""
 
-    def events(uri: str) -> list[dict[str, Any]]:
+    def list_events(uri: str) -> list[dict[str, Any]]:
         from airflow.models.asset import AssetEvent, AssetModel  # noqa: TID251 - the server side
         from airflow.utils.session import create_session  # noqa: TID251 - the server side
         from sqlalchemy import select
@@ -65,4 +65,4 @@ def asset_events(airflow_db: None) -> Callable[[str], list[dict[str, Any]]]:
         with create_session() as session:
             return list(session.scalars(found.where(AssetModel.uri == uri).order_by(AssetEvent.id)))
 
-    return events
+    return list_events

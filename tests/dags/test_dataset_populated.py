@@ -7,29 +7,29 @@ from airflow.sdk import DAG, task
 
 from airflow_merge_provider.assets import dataset_asset
 from airflow_merge_provider.sensors.dataset_populated import DatasetPopulatedSensor
-from tests.tables import FLAGGED, OURS, table
+from tests.tables import FLAGGED, OURS, create_table
 
 pytestmark = pytest.mark.airflow
 
 
-def outcome(run):
+def read_outcome(run):
     found = run.get_task_instance("wait")
     return str(found.state), found.xcom_pull(task_ids="wait")
 
 
-def waits(datasets, **arguments):
+def build_sensor(datasets, **arguments):
     options = {"deferrable": False, "poke_interval": 0.1, "timeout": 0.2, **arguments}
     return DatasetPopulatedSensor(task_id="wait", datasets=datasets, **options)
 
 
 def test_populated_datasets_are_not_waited_for(run_dag, tmp_path):
     """The first look on the worker is enough; the result names versions and reasons."""
-    table(tmp_path / "flagged", properties=FLAGGED)
-    table(tmp_path / "theirs")
+    create_table(tmp_path / "flagged", properties=FLAGGED)
+    create_table(tmp_path / "theirs")
     with DAG("wait_not", schedule=None) as dag:
-        waits(["flagged", "theirs", "nothing"], warehouse=str(tmp_path), deferrable=True)
+        build_sensor(["flagged", "theirs", "nothing"], warehouse=str(tmp_path), deferrable=True)
 
-    assert outcome(run_dag(dag)) == (
+    assert read_outcome(run_dag(dag)) == (
         "success",
         {
             "flagged": {"version": 1, "origin": "flag"},
@@ -43,18 +43,18 @@ def test_a_deferred_sensor_ends_when_the_dataset_is_populated(run_dag, tmp_path,
     """What the worker does not see, the triggerer waits for."""
     from airflow_merge_provider.triggers import dataset_populated as trigger
 
-    table(tmp_path / "late", properties=OURS)
-    look = trigger.look
+    create_table(tmp_path / "late", properties=OURS)
+    look = trigger.get_status
 
-    def later(*args, **kwargs):
-        table(tmp_path / "late", properties=FLAGGED)
+    def look_later(*args, **kwargs):
+        create_table(tmp_path / "late", properties=FLAGGED)
         return look(*args, **kwargs)
 
-    monkeypatch.setattr(trigger, "look", later)
+    monkeypatch.setattr(trigger, "get_status", look_later)
     with DAG("wait_deferred", schedule=None) as dag:
-        waits(["late"], warehouse=str(tmp_path), deferrable=True, timeout=60)
+        build_sensor(["late"], warehouse=str(tmp_path), deferrable=True, timeout=60)
 
-    state, found = outcome(run_dag(dag))
+    state, found = read_outcome(run_dag(dag))
 
     assert state == "success"
     assert found["late"]["origin"] == "flag"
@@ -71,10 +71,10 @@ def test_a_mark_in_the_asset_counts(run_dag, tmp_path, mark, state):
         def mark_it(asset_state_store=None):
             asset_state_store[asset].set("populated", mark)
 
-        sensor = waits([name], warehouse=str(tmp_path), ignore_non_existent_datasets=False)
+        sensor = build_sensor([name], warehouse=str(tmp_path), ignore_non_existent_datasets=False)
         mark_it() >> sensor
 
-    found, value = outcome(run_dag(dag))
+    found, value = read_outcome(run_dag(dag))
 
     assert found == state
     assert state == "failed" or value == {name: {"version": None, "origin": "mark"}}
@@ -87,13 +87,13 @@ def test_the_last_event_speaks_for_a_catalog_table(run_dag, told, state):
     with DAG(f"wait_event_{told}", schedule=None) as dag:
 
         @task(outlets=[dataset_asset(ref)])
-        def write(outlet_events=None):
+        def write_event(outlet_events=None):
             extra = {"version": 4} | ({} if told is None else {"populated": told})
             outlet_events[dataset_asset(ref)].extra = extra
 
-        write() >> waits([ref])
+        write_event() >> build_sensor([ref])
 
-    found, value = outcome(run_dag(dag))
+    found, value = read_outcome(run_dag(dag))
 
     assert found == state
     assert state == "failed" or value == {ref: {"version": 4, "origin": "event"}}
@@ -102,35 +102,35 @@ def test_the_last_event_speaks_for_a_catalog_table(run_dag, told, state):
 def test_a_wrong_warehouse_is_not_waited_for(run_dag):
     """Waiting cannot mend what is missing in the configuration."""
     with DAG("wait_nowhere", schedule=None) as dag:
-        waits(["customers"], deferrable=True, timeout=60, retries=2)
+        build_sensor(["customers"], deferrable=True, timeout=60, retries=2)
 
     run = run_dag(dag)
 
-    assert outcome(run)[0] == "failed"
+    assert read_outcome(run)[0] == "failed"
     assert run.get_task_instance("wait").try_number == 1
 
 
 def test_templates_are_rendered_before_the_look(run_dag, tmp_path):
     """A whole list may come from a template."""
-    table(tmp_path / "theirs")
+    create_table(tmp_path / "theirs")
     with DAG("wait_templated", schedule=None, params={"names": ["theirs"], "strict": True}) as dag:
-        waits(
+        build_sensor(
             "{{ params.names | tojson }}",
             warehouse="{{ var.value.get('lake', '" + str(tmp_path) + "') }}",
             ignore_non_existent_datasets="{{ not params.strict }}",
         )
 
-    assert outcome(run_dag(dag)) == ("success", {"theirs": {"version": 0, "origin": "rows"}})
+    assert read_outcome(run_dag(dag)) == ("success", {"theirs": {"version": 0, "origin": "rows"}})
 
 
 def test_a_dataset_that_no_dag_names_has_no_mark(run_dag, tmp_path):
     """A template names it while the DAG runs: Airflow has no asset of it, which is no error."""
     with DAG("wait_unnamed", schedule=None, params={"names": ["late"]}) as dag:
-        waits(
+        build_sensor(
             "{{ params.names | tojson }}",
             warehouse=str(tmp_path),
             ignore_non_existent_datasets=False,
             soft_fail=True,
         )
 
-    assert outcome(run_dag(dag))[0] == "skipped"
+    assert read_outcome(run_dag(dag))[0] == "skipped"

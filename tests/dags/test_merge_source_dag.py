@@ -10,22 +10,22 @@ from airflow.sdk import DAG, Asset, task
 from airflow_merge_provider.core.errors import ConflictError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from airflow_merge_provider.operators.merge_source import MergeSourceOperator
-from tests.fakes import REPORT, unchanged
+from tests.fakes import REPORT, build_unchanged
 
 pytestmark = pytest.mark.airflow
 
 RULES = {"datasets": ["crm c", "erp e"], "equality": [["eq", "c.email", "e.mail"]], "warehouse": "/lake"}
 
 
-def merge(target, **kwargs):
+def build_operator(target, **kwargs):
     return MergeSourceOperator(task_id="merge", target=target, **{**RULES, **kwargs})
 
 
-def states(run):
+def list_states(run):
     return {each.task_id: str(each.state) for each in run.get_task_instances()}
 
 
-def xcom(run, key):
+def pull_xcom(run, key):
     return run.get_task_instance("merge").xcom_pull(task_ids="merge", key=key)
 
 
@@ -33,12 +33,12 @@ def test_a_run_that_changed_something_reports_it_everywhere(run_dag, fake_hook, 
     """Return value, merge_report, asset event and link tell of the same run."""
     fake_hook(JobResult(report=REPORT))
     with DAG("changed", schedule=None) as dag:
-        merge("changed_target")
+        build_operator("changed_target")
 
     run = run_dag(dag)
 
-    assert states(run) == {"merge": "success"}
-    assert xcom(run, "return_value") == xcom(run, "merge_report") == REPORT
+    assert list_states(run) == {"merge": "success"}
+    assert pull_xcom(run, "return_value") == pull_xcom(run, "merge_report") == REPORT
     (extra,) = asset_events("file:///lake/changed_target")
     assert extra == {
         "job": "merge_source",
@@ -49,31 +49,31 @@ def test_a_run_that_changed_something_reports_it_everywhere(run_dag, fake_hook, 
         "rows": REPORT["rows"],
         "counts": REPORT["counts"],
     }
-    assert "/tasks/merge/" in xcom(run, "_link_MergeReportLink")
+    assert "/tasks/merge/" in pull_xcom(run, "_link_MergeReportLink")
 
 
 def test_a_run_that_changed_nothing_emits_no_event_and_goes_on(run_dag, fake_hook, asset_events):
     """The task succeeds without an asset event, and downstream tasks run."""
-    fake_hook(unchanged())
+    fake_hook(build_unchanged())
     with DAG("unchanged", schedule=None) as dag:
 
         @task
-        def after():
+        def run_after():
             return "ran"
 
-        merge("unchanged_target") >> after()
+        build_operator("unchanged_target") >> run_after()
 
     run = run_dag(dag)
 
-    assert states(run) == {"merge": "success", "after": "success"}
+    assert list_states(run) == {"merge": "success", "after": "success"}
     assert asset_events("file:///lake/unchanged_target") == []
 
 
 def test_the_outlet_is_taken_back_for_one_run_only(run_dag, fake_hook, asset_events):
     """A run with changes emits its event although the run before, in the same process, did not."""
     with DAG("twice", schedule=None) as dag:
-        merge("twice_target")
-    fake_hook(unchanged())
+        build_operator("twice_target")
+    fake_hook(build_unchanged())
     run_dag(dag)
     fake_hook(JobResult(report=REPORT))
 
@@ -86,20 +86,20 @@ def test_a_dry_run_emits_no_event(run_dag, fake_hook, asset_events):
     """A dry run stops before the commit, so nobody is told of a change."""
     fake = fake_hook(JobResult(report={**REPORT, "dry_run": True}))
     with DAG("dry", schedule=None) as dag:
-        merge("dry_target", dry_run=True)
+        build_operator("dry_target", dry_run=True)
 
     run = run_dag(dag)
 
-    assert states(run) == {"merge": "success"}
+    assert list_states(run) == {"merge": "success"}
     assert fake.requests[0].until == "transform"
     assert asset_events("file:///lake/dry_target") == []
 
 
 def test_other_outlets_of_the_task_keep_their_events(run_dag, fake_hook, asset_events):
     """Only the target's asset is held back by a run that changed nothing."""
-    fake_hook(unchanged())
+    fake_hook(build_unchanged())
     with DAG("others", schedule=None) as dag:
-        merge("others_target", outlets=[Asset(uri="x-other://seen")])
+        build_operator("others_target", outlets=[Asset(uri="x-other://seen")])
 
     run_dag(dag)
 
@@ -112,7 +112,7 @@ def test_an_asset_given_as_target_gets_the_event(run_dag, fake_hook, asset_event
     fake = fake_hook(JobResult(report=REPORT))
     mine = Asset("my golden records", uri="file:///lake/mine")
     with DAG("mine", schedule=None) as dag:
-        merge(mine)
+        build_operator(mine)
 
     run_dag(dag)
 
@@ -124,7 +124,7 @@ def test_templates_are_rendered_before_the_check(run_dag, fake_hook):
     """Rendered text becomes the boolean, the number or the list that the argument takes."""
     fake = fake_hook(JobResult(report=REPORT))
     with DAG("templated", schedule=None, params={"all": True, "most": 7}) as dag:
-        merge(
+        build_operator(
             "golden_{{ dag.dag_id }}",
             full_refresh="{{ params.all }}",
             version=2,
@@ -135,7 +135,7 @@ def test_templates_are_rendered_before_the_check(run_dag, fake_hook):
     run = run_dag(dag)
 
     request = fake.requests[0]
-    assert states(run) == {"merge": "success"}
+    assert list_states(run) == {"merge": "success"}
     assert request.full_refresh is True
     assert request.config["target"] == "golden_templated"
     assert request.config["max_merged"] == 7
@@ -146,11 +146,11 @@ def test_a_wrong_template_fails_before_spark_and_without_retry(run_dag, fake_hoo
     """What could not be checked at parse time is checked before Spark, and is not tried again."""
     fake = fake_hook(JobResult(report=REPORT))
     with DAG("wrong_template", schedule=None) as dag:
-        merge("t", identity="{{ 'second' }}", retries=3, retry_delay=timedelta(0))
+        build_operator("t", identity="{{ 'second' }}", retries=3, retry_delay=timedelta(0))
 
     run = run_dag(dag)
 
-    assert states(run) == {"merge": "failed"}
+    assert list_states(run) == {"merge": "failed"}
     assert fake.requests == []
 
 
@@ -158,11 +158,11 @@ def test_a_data_error_is_not_tried_again(run_dag, fake_hook):
     """An error of the data fails the task although it has retries left."""
     fake = fake_hook(JobFailure(code="data", message="duplicate output id 'a1'", retryable=False))
     with DAG("data_error", schedule=None) as dag:
-        merge("t", retries=3, retry_delay=timedelta(0))
+        build_operator("t", retries=3, retry_delay=timedelta(0))
 
     run = run_dag(dag)
 
-    assert states(run) == {"merge": "failed"}
+    assert list_states(run) == {"merge": "failed"}
     assert len(fake.requests) == 1
 
 
@@ -170,18 +170,18 @@ def test_a_lost_race_is_tried_again_by_the_same_token(run_dag, fake_hook):
     """An error that another try can mend is retried, and the retry can find its own commit."""
     fake = fake_hook(ConflictError("another run committed first"))
     with DAG("lost_race", schedule=None) as dag:
-        merge("t", retries=1, retry_delay=timedelta(0))
+        build_operator("t", retries=1, retry_delay=timedelta(0))
 
     run = run_dag(dag)
 
     first, second = fake.requests
-    assert states(run) == {"merge": "failed"}
+    assert list_states(run) == {"merge": "failed"}
     assert first.run == second.run
 
 
 def test_mapped_tasks_have_tokens_of_their_own(run_dag, fake_hook):
     """Each mapped instance merges into its own target under its own token."""
-    fake = fake_hook(unchanged())
+    fake = fake_hook(build_unchanged())
     with DAG("mapped", schedule=None) as dag:
         MergeSourceOperator.partial(task_id="merge", **RULES).expand(target=["one", "two"])
 
@@ -194,7 +194,7 @@ def test_mapped_tasks_have_tokens_of_their_own(run_dag, fake_hook):
 
 def test_a_mapped_task_with_wrong_arguments_is_not_tried_again(run_dag, fake_hook):
     """The constructor of a mapped task runs on the worker; what it refuses stays refused."""
-    fake = fake_hook(unchanged())
+    fake = fake_hook(build_unchanged())
     with DAG("mapped_wrong", schedule=None) as dag:
         MergeSourceOperator.partial(
             task_id="merge", target="t", retries=2, retry_delay=timedelta(0), **RULES
@@ -213,14 +213,14 @@ def test_the_result_of_another_task_can_be_an_argument(run_dag, fake_hook):
     with DAG("xcom", schedule=None) as dag:
 
         @task
-        def datasets():
+        def list_datasets():
             return ["crm c", "erp e"]
 
-        merge("t", datasets=datasets())
+        build_operator("t", datasets=list_datasets())
 
     run = run_dag(dag)
 
-    assert states(run) == {"datasets": "success", "merge": "success"}
+    assert list_states(run) == {"datasets": "success", "merge": "success"}
     assert fake.requests[0].config["datasets"] == ["crm c", "erp e"]
 
 
@@ -228,11 +228,11 @@ def test_a_bare_id_without_warehouse_says_where_to_set_one(run_dag, fake_hook):
     """Every dataset that cannot be found is named before Spark starts."""
     fake = fake_hook(JobResult(report=REPORT))
     with DAG("no_warehouse", schedule=None) as dag:
-        merge("t", warehouse=None)
+        build_operator("t", warehouse=None)
 
     run = run_dag(dag)
 
-    assert states(run) == {"merge": "failed"}
+    assert list_states(run) == {"merge": "failed"}
     assert fake.requests == []
 
 
@@ -240,7 +240,7 @@ def test_the_warehouse_comes_from_the_connection_then_from_the_configuration(run
     """The operator's own warehouse is first, the connection second, the configuration last."""
     fake = fake_hook(JobResult(report=REPORT))
     with DAG("warehouse", schedule=None) as dag:
-        merge("t", warehouse=None)
+        build_operator("t", warehouse=None)
     monkeypatch.setenv("AIRFLOW__MERGE__WAREHOUSE", "/configured")
     run_dag(dag)
     monkeypatch.setenv(

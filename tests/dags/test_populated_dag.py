@@ -9,38 +9,38 @@ from airflow_merge_provider.assets import dataset_asset
 from airflow_merge_provider.core.protocol import JobResult
 from airflow_merge_provider.operators.merge_source import MergeSourceOperator
 from airflow_merge_provider.operators.upsert import UpsertOperator
-from tests.fakes import REPORT, unchanged
-from tests.tables import FLAGGED, OURS, table
+from tests.fakes import REPORT, build_unchanged
+from tests.tables import FLAGGED, OURS, create_table
 
 pytestmark = pytest.mark.airflow
 
 RULES = {"datasets": ["crm c", "erp e"], "equality": [["eq", "c.email", "e.mail"]], "version": 2}
 
 
-def merge(target, **kwargs):
+def build_operator(target, **kwargs):
     return MergeSourceOperator(task_id="merge", target=target, **{**RULES, **kwargs})
 
 
-def state(run):
+def read_state(run):
     return str(run.get_task_instance("merge").state)
 
 
 def test_the_job_is_told_what_the_flag_depends_on(run_dag, fake_hook):
     """The sources, the mode, and which of them a person has marked."""
-    fake = fake_hook(unchanged())
+    fake = fake_hook(build_unchanged())
     erp = dataset_asset("erp", warehouse="/lake")
     with DAG("told", schedule=None) as dag:
 
         @task(outlets=[erp])
-        def mark(asset_state_store=None):
+        def mark_asset(asset_state_store=None):
             asset_state_store[erp].set("populated", {"by": "vera"})
 
-        mark() >> merge("told_target", warehouse="/lake", set_initial_offset="{{ 'always' }}")
+        mark_asset() >> build_operator("told_target", warehouse="/lake", set_initial_offset="{{ 'always' }}")
 
     run = run_dag(dag)
 
     wish = fake.requests[0].population
-    assert state(run) == "success"
+    assert read_state(run) == "success"
     assert (wish.target, wish.set_initial_offset) == ("told_target", "always")
     assert wish.datasets == ("crm", "erp")
     assert wish.marked == ("file:///lake/erp",)
@@ -50,7 +50,7 @@ def test_becoming_populated_is_an_event(run_dag, fake_hook, asset_events):
     """Although no row has changed: whoever waits may look now."""
     fake_hook(JobResult(report={**REPORT, "changed": False, "populated": True, "became_populated": True}))
     with DAG("becoming", schedule=None) as dag:
-        merge("becoming_target", warehouse="/lake")
+        build_operator("becoming_target", warehouse="/lake")
 
     run_dag(dag)
 
@@ -64,15 +64,15 @@ def test_a_catalog_table_is_marked(run_dag, fake_hook):
     found = []
 
     @task(inlets=[dataset_asset(target)])
-    def look(asset_state_store=None):
+    def look_at_asset(asset_state_store=None):
         found.append(asset_state_store[dataset_asset(target)].get("populated"))
 
     for number, populated in enumerate([True, False]):
         fake_hook(JobResult(report={**REPORT, "populated": populated}))
         with DAG(f"marks_{number}", schedule=None) as dag:
             upsert = UpsertOperator(task_id="merge", source="/lake/new", target=target, primary_key="id")
-            upsert >> look()
-        assert state(run_dag(dag)) == "success"
+            upsert >> look_at_asset()
+        assert read_state(run_dag(dag)) == "success"
 
     assert found[0]["job"] == "merge_source"
     assert found[1] is None
@@ -82,23 +82,23 @@ def test_a_run_that_requires_it_waits_in_the_triggerer(run_dag, fake_hook, tmp_p
     """Spark starts once the source is populated, and not before."""
     from airflow_merge_provider.triggers import dataset_populated as trigger
 
-    fake = fake_hook(unchanged())
-    table(tmp_path / "crm")
-    table(tmp_path / "erp", properties=OURS)
-    look = trigger.look
+    fake = fake_hook(build_unchanged())
+    create_table(tmp_path / "crm")
+    create_table(tmp_path / "erp", properties=OURS)
+    look = trigger.get_status
 
-    def later(*args, **kwargs):
+    def look_later(*args, **kwargs):
         assert fake.requests == []
-        table(tmp_path / "erp", properties=FLAGGED)
+        create_table(tmp_path / "erp", properties=FLAGGED)
         return look(*args, **kwargs)
 
-    monkeypatch.setattr(trigger, "look", later)
+    monkeypatch.setattr(trigger, "get_status", look_later)
     with DAG("requires", schedule=None) as dag:
-        merge("required_target", warehouse=str(tmp_path), require_populated_input=True)
+        build_operator("required_target", warehouse=str(tmp_path), require_populated_input=True)
 
     run = run_dag(dag)
 
-    assert state(run) == "success"
+    assert read_state(run) == "success"
     assert len(fake.requests) == 1
     assert fake.requests[0].population.required
 
@@ -121,8 +121,8 @@ def test_a_schedule_that_contradicts_is_warned_of(signals, scheduled, warned):
     """A DAG written by hand has the schedule that it names."""
     schedule = dataset_asset("crm") if scheduled else None
     with DAG(f"contradicts_{signals}_{scheduled}", schedule=schedule):
-        operator = merge("signalled", supports_signalling=signals)
+        operator = build_operator("signalled", supports_signalling=signals)
 
-    found = operator.warnings(operator._checked()[0])
+    found = operator.list_warnings(operator._parse_config()[0])
 
     assert sum("supports_signalling" in each for each in found) == warned

@@ -20,7 +20,7 @@ def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> MakeHome:
     template = tmp_path_factory.mktemp("template") / "airflow"
     LocalAirflow(template, template / "warehouse").make_database()
 
-    def make(folder: Path) -> Path:
+    def make_home(folder: Path) -> Path:
         return Path(shutil.copytree(template, folder / "airflow"))
 
-    return make
+    return make_home

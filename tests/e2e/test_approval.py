@@ -31,12 +31,12 @@ class Orders:
         self.values: list[str] = []
 
     def change_values(self, count: int, value: str) -> None:
-        """Give some of the orders that are loaded another value."""
-        self.values = [value] * count + self.loaded()[count:]
+        """Return some of the orders that are loaded another value."""
+        self.values = [value] * count + self.read_values()[count:]
         rows = pa.table({"id": range(ROWS), "value": self.values})
         write_deltalake(self._warehouse / "orders", rows, mode="overwrite")
 
-    def loaded(self) -> list[str]:
+    def read_values(self) -> list[str]:
         """Return the values that the target holds; those that are loaded first, where it does not exist."""
         if not DeltaTable.is_deltatable(str(self._warehouse / "loaded")):
             return ["a"] * ROWS
@@ -45,29 +45,29 @@ class Orders:
         rows = found.execute("SELECT value FROM loaded ORDER BY id")
         return list(pa.RecordBatchReader.from_stream(rows).read_all()["value"].to_pylist())
 
-    def start(self) -> str:
+    def start_run(self) -> str:
         """Start a run, and return its id."""
-        return self.airflow.trigger("approval")
+        return self.airflow.trigger_run("approval")
 
-    def wait(self, run: str, state: str) -> None:
+    def wait_for_state(self, run: str, state: str) -> None:
         """Wait until the task is in a state."""
         end = time.monotonic() + PATIENCE
         while True:
-            task = self.airflow.get(f"/dags/approval/dagRuns/{run}/taskInstances/load")
+            task = self.airflow.get_json(f"/dags/approval/dagRuns/{run}/taskInstances/load")
             if task["state"] == state:
                 return
-            assert task["state"] not in _OVER, self.airflow.reason("approval", run)
+            assert task["state"] not in _OVER, self.airflow.read_reason("approval", run)
             assert time.monotonic() < end, f"the task is {task['state']}"
             time.sleep(0.5)
 
-    def question(self, run: str) -> dict[str, Any]:
+    def read_question(self, run: str) -> dict[str, Any]:
         """Return what a person is asked."""
-        return self.airflow.get(f"/dags/approval/dagRuns/{run}/taskInstances/load/-1/hitlDetails")
+        return self.airflow.get_json(f"/dags/approval/dagRuns/{run}/taskInstances/load/-1/hitlDetails")
 
     def _scheduler_log(self) -> str:
         return (self.airflow.home / "scheduler.log").read_text(encoding="utf-8", errors="replace")
 
-    def answer(self, run: str, option: str) -> None:
+    def answer_question(self, run: str, option: str) -> None:
         """Answer as the page of the task does, once the scheduler has learned that the task's process ended.
 
         An answer that comes earlier makes Airflow repeat the try, which asks again; only the scheduler's log
@@ -80,7 +80,7 @@ class Orders:
             assert time.monotonic() < end, "the scheduler has not seen the end of the task's process"
             time.sleep(0.5)
         place = f"/dags/approval/dagRuns/{run}/taskInstances/load/-1/hitlDetails"
-        self.airflow.send("PATCH", place, {"chosen_options": [option], "params_input": {}})
+        self.airflow.send_request("PATCH", place, {"chosen_options": [option], "params_input": {}})
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def orders(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -> 
         airflow.wait_until_ready(("approval",))
         made = Orders(airflow, warehouse)
         made.change_values(0, "a")
-        made.wait(made.start(), "success")
+        made.wait_for_state(made.start_run(), "success")
         yield made
 
 

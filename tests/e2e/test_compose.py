@@ -21,9 +21,9 @@ import pytest
 import yaml
 from demo import worked_example
 from demo.local_airflow import ALL, HOST, LocalAirflow, free_port
-from demo.tables import entities, entity_lines, write
+from demo.tables import entity_lines, read_entities, write_rows
 
-from airflow_merge_provider.core.child import build_child_environment, die_with_parent
+from airflow_merge_provider.core.child_process import build_child_environment, die_with_parent
 from airflow_merge_provider.jars import spark_home
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ SERVICES = yaml.safe_load((ROOT / "docker-compose.yaml").read_text(encoding="utf
 PATIENCE = 120.0
 
 
-def until(reached, what: str) -> None:
+def wait_until(reached, what: str) -> None:
     end = time.monotonic() + PATIENCE
     while not reached():
         assert time.monotonic() < end, f"{what} is not there in time"
@@ -58,15 +58,15 @@ def postgres() -> Iterator[int]:
     secret.write_text(asked["POSTGRES_PASSWORD"], encoding="utf-8")
     secret.chmod(0o644)
 
-    def run(*words: str) -> None:
+    def run_command(*words: str) -> None:
         subprocess.run(words, user=owner, cwd=place, check=True, capture_output=True)
 
     folder = str(place / "data")
     login = ["-U", asked["POSTGRES_USER"], "-A", "scram-sha-256", f"--pwfile={secret}"]
-    run(postgres_binary("initdb"), "-D", folder, *login)
+    run_command(postgres_binary("initdb"), "-D", folder, *login)
     listen = f"-p {port} -k {place} -c listen_addresses={HOST}"
     control = postgres_binary("pg_ctl")
-    run(control, "-D", folder, "-o", listen, "-l", str(place / "log"), "-w", "start")
+    run_command(control, "-D", folder, "-o", listen, "-l", str(place / "log"), "-w", "start")
     try:
         to = {"host": HOST, "port": port, "user": asked["POSTGRES_USER"], "dbname": "postgres"}
         with contextlib.closing(psycopg2.connect(password=asked["POSTGRES_PASSWORD"], **to)) as connection:
@@ -74,7 +74,7 @@ def postgres() -> Iterator[int]:
             connection.cursor().execute(f"CREATE DATABASE {asked['POSTGRES_DB']}")
         yield port
     finally:
-        run(control, "-D", folder, "-m", "immediate", "stop")
+        run_command(control, "-D", folder, "-m", "immediate", "stop")
         shutil.rmtree(place, ignore_errors=True)
 
 
@@ -88,14 +88,14 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str
     children = []
     try:
         for name in ("spark-master", "spark-worker"):
-            words = [ported(word, ports) for word in SERVICES[name]["command"]]
+            words = [replace_ports(word, ports) for word in SERVICES[name]["command"]]
             with (place / f"{name}.log").open("wb") as log:
                 words[0] = str(spark_home() / "bin" / words[0])
                 # Also where the tests themselves are killed.
                 settings = {"env": env, "preexec_fn": die_with_parent}
                 children.append(subprocess.Popen(words, stdout=log, stderr=log, **settings))
-            until(lambda: alive(ports["8081"]) >= len(children) - 1, name)
-        until(lambda: alive(ports["8081"]) == 1, "the worker")
+            wait_until(lambda: count_workers(ports["8081"]) >= len(children) - 1, name)
+        wait_until(lambda: count_workers(ports["8081"]) == 1, "the worker")
         yield {"master": ports["7077"], "page": ports["8081"]}
     finally:
         for child in children:
@@ -104,7 +104,7 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str
             child.wait(30)
 
 
-def ported(word: str, ports: dict[str, int]) -> str:
+def replace_ports(word: str, ports: dict[str, int]) -> str:
     """Put this machine's name and free ports where the compose file has its own."""
     word = word.replace("spark-master", HOST)
     for written, free in ports.items():
@@ -112,14 +112,14 @@ def ported(word: str, ports: dict[str, int]) -> str:
     return word
 
 
-def page(port: int) -> dict[str, object]:
+def read_page(port: int) -> dict[str, object]:
     with contextlib.suppress(httpx.HTTPError, ValueError):
         return dict(httpx.get(f"http://{HOST}:{port}/json/", trust_env=False).json())
     return {}
 
 
-def alive(port: int) -> int:
-    return int(str(page(port).get("aliveworkers", -1)))
+def count_workers(port: int) -> int:
+    return int(str(read_page(port).get("aliveworkers", -1)))
 
 
 # More than 20 seconds: PostgreSQL, a Spark cluster and four processes of Airflow start.
@@ -137,14 +137,14 @@ def test_an_example_runs_in_the_set_up_of_the_compose_file(postgres, spark_clust
     }
     warehouse = tmp_path / "warehouse"
     for name in ("A", "B", "C"):
-        write(warehouse / name, getattr(worked_example, name))
+        write_rows(warehouse / name, getattr(worked_example, name))
 
     with LocalAirflow(tmp_path / "airflow", warehouse, parts=ALL, settings=settings) as airflow:
         airflow.wait_until_ready(("example_merge_source",))
-        run = airflow.trigger("example_merge_source")
-        state = airflow.follow("example_merge_source", run, print)
-        reason = "" if state == "success" else airflow.reason("example_merge_source", run)
+        run = airflow.trigger_run("example_merge_source")
+        state = airflow.follow_run("example_merge_source", run, print)
+        reason = "" if state == "success" else airflow.read_reason("example_merge_source", run)
 
     assert (state, reason) == ("success", "")
-    assert entity_lines(entities(warehouse / worked_example.TARGET)) == worked_example.EXPECTED
-    until(lambda: bool(page(spark_cluster["page"])["completedapps"]), "the application")
+    assert entity_lines(read_entities(warehouse / worked_example.TARGET)) == worked_example.EXPECTED
+    wait_until(lambda: bool(read_page(spark_cluster["page"])["completedapps"]), "the application")

@@ -20,7 +20,7 @@ from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from airflow_merge_provider.launch import JobProcess
 from tests.jobs import probe
-from tests.jobs.delta_log import commits
+from tests.jobs.delta_log import list_commits
 
 pytestmark = pytest.mark.spark
 
@@ -50,17 +50,17 @@ def test_the_same_job_commits_through_a_server(spark, server, tmp_path):
     source, target = str(tmp_path / "source"), str(tmp_path / "target")
     spark.range(3).selectExpr("id", "id + 1 AS amount").write.format("delta").save(source)
 
-    def through(run_id: str, **config) -> JobResult | JobFailure:
-        asked = probe.request(source, target, run_id, **config)
+    def run_through(run_id: str, **config) -> JobResult | JobFailure:
+        asked = probe.build_request(source, target, run_id, **config)
         return JobProcess(asked, script=Path(probe.__file__), remote=server, on_line=lambda _: None).run()
 
-    first, again, second = through("r1"), through("r1"), through("r2")
-    broken, distrusted = through("r3", broken=True), through("r3", fail=True)
+    first, again, second = run_through("r1"), run_through("r1"), run_through("r2")
+    broken, distrusted = run_through("r3", broken=True), run_through("r3", fail=True)
 
     assert (first.report["changed"], first.report["target"]["version"]) == (True, 0)
     assert (again.report["changed"], again.report["target"]["version"]) == (False, 0)
     assert (second.report["changed"], second.report["target"]["version"]) == (True, 1)
-    assert [each["txn"][1] for each in commits(Path(target))] == [1, 2]
+    assert [each["txn"][1] for each in list_commits(Path(target))] == [1, 2]
     assert (broken.code, broken.message.split("]")[0]) == ("data", "[USER_RAISED_EXCEPTION")
     assert (distrusted.code, distrusted.message) == ("data", "the source is not to be trusted")
     assert spark.sql(f"SELECT sum(amount) AS total FROM delta.`{target}`").collect()[0].total == 12
@@ -76,11 +76,11 @@ def test_who_has_not_the_token_is_refused(server):
     assert token
     bare = {name: value for name, value in os.environ.items() if name not in {TOKEN_VARIABLE, "SPARK_REMOTE"}}
 
-    def count(**more: str) -> subprocess.CompletedProcess[str]:
+    def count_rows(**more: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", code, url]
         return subprocess.run(command, env=bare | more, capture_output=True, text=True, check=False)
 
-    without, wrong, right = count(), count(**{TOKEN_VARIABLE: "guessed"}), count(**token)
+    without, wrong, right = count_rows(), count_rows(**{TOKEN_VARIABLE: "guessed"}), count_rows(**token)
 
     assert (without.returncode, wrong.returncode, right.returncode) == (1, 1, 0)
     assert "UNAUTHENTICATED" in without.stderr
@@ -93,24 +93,24 @@ def test_a_job_that_is_ended_is_ended_on_the_server_too(spark, server, tmp_path)
     """The statement does not go on and commit after the task was stopped."""
     source, target = str(tmp_path / "source"), str(tmp_path / "target")
     spark.range(0, 2, 1, 1).selectExpr("id", "id + 1 AS amount").write.format("delta").save(source)
-    asked = probe.request(source, target, slow=True)
+    asked = probe.build_request(source, target, slow=True)
     job = JobProcess(asked, script=Path(probe.__file__), remote=server, on_line=lambda _: None)
     ended: list[object] = []
 
-    def run() -> None:
+    def run_job() -> None:
         try:
             ended.append(job.run())
         except JobError as error:
             ended.append(error.message)
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run_job)
     thread.start()
     end = time.monotonic() + 120
     while not any(Path(target).glob("*.parquet")):
         assert thread.is_alive(), ended
         assert time.monotonic() < end, "the statement does not begin"
         time.sleep(0.05)
-    job.kill()
+    job.kill_process()
     thread.join(30)
 
     # Nothing shows that a statement will never commit: this is longer than it would have taken.

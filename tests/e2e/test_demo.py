@@ -28,13 +28,13 @@ SECONDS = 400
 pytestmark = pytest.mark.spark
 
 
-def command(what: str, home: Path) -> list[str]:
+def build_command(what: str, home: Path) -> list[str]:
     return [sys.executable, "-m", "demo", what, "--home", str(home)]
 
 
-def demo(what: str, home: Path, **env: str) -> subprocess.CompletedProcess[str]:
+def run_demo(what: str, home: Path, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(what, home),
+        build_command(what, home),
         cwd=ROOT / "dags",
         env={**os.environ, **env},
         capture_output=True,
@@ -44,7 +44,7 @@ def demo(what: str, home: Path, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def left_behind(home: Path) -> list[str]:
+def list_orphans(home: Path) -> list[str]:
     """Name the processes whose Airflow is in this folder."""
 
     def is_ours(process: psutil.Process) -> bool:
@@ -56,7 +56,7 @@ def left_behind(home: Path) -> list[str]:
     return [" ".join(process.cmdline()) for process in psutil.process_iter() if is_ours(process)]
 
 
-def versions(home: Path) -> dict[str, int]:
+def read_versions(home: Path) -> dict[str, int]:
     return {place.name: DeltaTable(str(place)).version() for place in (home / "warehouse").iterdir()}
 
 
@@ -65,7 +65,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Co
     """Run the demo once in an empty folder, beside settings of another Airflow that it must not touch."""
     home = tmp_path_factory.mktemp("demo")
     elsewhere = tmp_path_factory.mktemp("elsewhere")
-    return home, demo(
+    return home, run_demo(
         "run", home, AIRFLOW_HOME=str(elsewhere), AIRFLOW__DATABASE__SQL_ALCHEMY_CONN="postgresql://nowhere/x"
     )
 
@@ -80,28 +80,28 @@ def test_the_first_run_shows_what_two_dags_merged(first):
     assert lines[start : start + 5] == worked_example.EXPECTED
     assert re.search(r"^33,132 entities in, 28,532 golden airports out", done.stdout, re.MULTILINE)
     assert "Nothing has changed" not in done.stdout
-    assert set(versions(home).values()) == {0}
+    assert set(read_versions(home).values()) == {0}
 
 
 def test_no_process_is_left_behind(first):
     """Airflow, its workers and Spark end with the demo."""
     home, _ = first
 
-    assert left_behind(home) == []
+    assert list_orphans(home) == []
 
 
 def test_a_second_run_changes_nothing(first):
     """The same results are shown, it is said that nothing has changed, and no table has a new version."""
     home, done = first
 
-    again = demo("run", home)
+    again = run_demo("run", home)
 
     assert again.returncode == 0, again.stdout + again.stderr
     assert "Nothing has changed since the run before" in again.stdout
     results = re.compile(r"^A, B and C merged.*?(?=^Seconds)", re.MULTILINE | re.DOTALL)
     assert results.findall(again.stdout) == results.findall(done.stdout) != []
-    assert set(versions(home).values()) == {0}
-    assert left_behind(home) == []
+    assert set(read_versions(home).values()) == {0}
+    assert list_orphans(home) == []
 
 
 def test_a_run_that_fails_says_why(first, tmp_path):
@@ -111,7 +111,7 @@ def test_a_run_that_fails_says_why(first, tmp_path):
     shutil.rmtree(target)
     write_deltalake(str(target), pa.table({"precious": [1]}))
 
-    done = demo("run", home)
+    done = run_demo("run", home)
 
     assert done.returncode == 1
     reason, log = done.stderr.splitlines()
@@ -119,7 +119,7 @@ def test_a_run_that_fails_says_why(first, tmp_path):
     assert "was written by something else" in reason
     assert "choose another target" in reason
     assert Path(log.removeprefix("Its log is ").partition("; make clean")[0]).is_file()
-    assert left_behind(home) == []
+    assert list_orphans(home) == []
 
 
 @pytest.fixture
@@ -127,14 +127,18 @@ def running() -> Iterator[Callable[[str, Path], subprocess.Popen[str]]]:
     """Start the demo and leave it running; whatever happens, it ends with the test."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(what: str, home: Path) -> subprocess.Popen[str]:
+    def start_demo(what: str, home: Path) -> subprocess.Popen[str]:
         child = subprocess.Popen(
-            command(what, home), cwd=ROOT / "dags", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            build_command(what, home),
+            cwd=ROOT / "dags",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         started.append(child)
         return child
 
-    yield start
+    yield start_demo
     for child in started:
         child.kill()
         child.communicate()
@@ -156,7 +160,7 @@ def test_the_ui_shows_the_runs_until_it_is_interrupted(first, running):
         task = f"{dag}/dagRuns/{runs[0]['dag_run_id']}/taskInstances/merge"
         report = client.get(f"{task}/xcomEntries/merge_report").json()["value"]
         page = client.get(f"{url}/merge/report.html")
-    second = demo("run", home)
+    second = run_demo("run", home)
     ui.send_signal(signal.SIGINT)
 
     assert {run["state"] for run in runs} == {"success"}
@@ -165,7 +169,7 @@ def test_the_ui_shows_the_runs_until_it_is_interrupted(first, running):
     assert second.returncode == 1
     assert "runs in" in second.stderr.splitlines()[0]
     assert ui.wait(60) == 0
-    assert left_behind(home) == []
+    assert list_orphans(home) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -177,12 +181,12 @@ def test_an_interrupted_demo_takes_its_airflow_with_it(tmp_path, running, number
     child.send_signal(number)
 
     assert child.wait(60) == 130
-    assert left_behind(tmp_path) == []
+    assert list_orphans(tmp_path) == []
 
 
 def test_without_java_the_first_line_says_so(tmp_path):
     """Before any work, in one line, with the remedy."""
-    done = demo("run", tmp_path / "demo", JAVA_HOME=str(tmp_path))
+    done = run_demo("run", tmp_path / "demo", JAVA_HOME=str(tmp_path))
 
     assert done.returncode == 1
     assert done.stderr.startswith("Java is missing: install Java 17 or 21")

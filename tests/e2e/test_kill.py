@@ -36,36 +36,36 @@ class Running:
         self.lines: list[str] = []
         self.process = JobProcess(request, script=PROBE, on_line=self.lines.append)
         self.outcome: object = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(target=self._run_process, daemon=True)
         self._thread.start()
 
-    def _run(self) -> None:
+    def _run_process(self) -> None:
         try:
             self.outcome = self.process.run()
         except Exception as error:  # noqa: BLE001 - whatever it was, the test looks at it
             self.outcome = error
 
-    def until(self, seen: Callable[[], bool]) -> None:
+    def wait_until(self, seen: Callable[[], bool]) -> None:
         end = time.monotonic() + 300
         while not seen():
             assert self._thread.is_alive(), (self.outcome, self.lines)
             assert time.monotonic() < end, self.lines
             time.sleep(0.001)
 
-    def said(self, words: str) -> Callable[[], bool]:
+    def has_printed(self, words: str) -> Callable[[], bool]:
         return lambda: any(words in line for line in self.lines)
 
-    def family(self) -> list[psutil.Process]:
+    def list_processes(self) -> list[psutil.Process]:
         java = psutil.Process(self.process._child.pid)
         return [java, *java.children(recursive=True)]
 
-    def ended(self) -> object:
+    def wait_for_end(self) -> object:
         self._thread.join(300)
         assert not self._thread.is_alive()
         return self.outcome
 
 
-def _gone(processes: list[psutil.Process]) -> bool:
+def _is_gone(processes: list[psutil.Process]) -> bool:
     _, alive = psutil.wait_procs(processes, timeout=30)
     return not alive
 
@@ -78,17 +78,17 @@ def places(spark, tmp_path) -> tuple[str, str]:
     return str(tmp_path / "source"), str(tmp_path / "target")
 
 
-def _sum(spark, target: str) -> tuple[int, int, int]:
-    """Give rows, total and number of commits."""
+def _sum_target(spark, target: str) -> tuple[int, int, int]:
+    """Return rows, total and number of commits."""
     row = spark.sql(f"SELECT count(*) AS n, sum(amount) AS total FROM delta.`{target}`").collect()[0]
     return row.n, row.total, len(list((Path(target) / "_delta_log").glob("*.json")))
 
 
-def _files(target: str) -> set[str]:
+def _list_files(target: str) -> set[str]:
     return {file.name for file in Path(target).glob("*.parquet")}
 
 
-def _log(target: str, version: int) -> Path:
+def _build_log_path(target: str, version: int) -> Path:
     return Path(target) / "_delta_log" / f"{version:020d}.json"
 
 
@@ -101,26 +101,26 @@ def test_the_next_run_gives_what_one_clean_run_gives(spark, places, first, momen
     """Whenever Spark is killed, the retry of the same run ends with the rows and commits of one run."""
     source, target = places
     if not first:
-        probe.run(spark, probe.request(source, target, "r0"), Progress(lambda _: None))
+        probe.run(spark, probe.build_request(source, target, "r0"), Progress(lambda _: None))
     version = 0 if first else 1
-    asked = probe.request(source, target)
-    before = _files(target)
+    asked = probe.build_request(source, target)
+    before = _list_files(target)
     running = Running(asked.model_copy(update={"config": {**asked.config, "wait": moment}}))
     if moment == "during":
-        running.until(lambda: bool(_files(target) - before))
+        running.wait_until(lambda: bool(_list_files(target) - before))
     else:
-        running.until(running.said(f"waiting {moment} the commit"))
-    family = running.family()
+        running.wait_until(running.has_printed(f"waiting {moment} the commit"))
+    family = running.list_processes()
 
     os.kill(family[0].pid, signal.SIGKILL)
 
-    assert isinstance(running.ended(), JobError)
-    assert _gone(family)
-    assert _log(target, version).exists() == (moment == "after")
+    assert isinstance(running.wait_for_end(), JobError)
+    assert _is_gone(family)
+    assert _build_log_path(target, version).exists() == (moment == "after")
     report = probe.run(spark, asked, Progress(lambda _: None))
     runs = version + 1
     total = sum(row % 7 for row in range(ROWS)) * runs
-    assert _sum(spark, target) == (ROWS, total, runs)
+    assert _sum_target(spark, target) == (ROWS, total, runs)
     assert report["changed"] is (moment != "after")
     assert report["target"]["version"] == version
 
@@ -128,7 +128,7 @@ def test_the_next_run_gives_what_one_clean_run_gives(spark, places, first, momen
 def test_a_killed_launcher_takes_spark_and_its_driver_with_it(places):
     """The worker may be killed without a word; no orphan goes on writing."""
     source, target = places
-    asked = probe.request(source, target, wait="before")
+    asked = probe.build_request(source, target, wait="before")
     code = (
         "import sys; from pathlib import Path\n"
         "from airflow_merge_provider.core.protocol import JobRequest\n"
@@ -147,20 +147,20 @@ def test_a_killed_launcher_takes_spark_and_its_driver_with_it(places):
         launcher.kill()
         launcher.wait()
 
-    assert _gone(family)
+    assert _is_gone(family)
 
 
 def test_a_job_that_is_ended_on_request_ends_whole(places):
     """What a stopped task calls: both processes are gone and the error says why."""
     source, target = places
-    running = Running(probe.request(source, target, wait="before"))
-    running.until(running.said("waiting before the commit"))
-    family = running.family()
+    running = Running(probe.build_request(source, target, wait="before"))
+    running.wait_until(running.has_printed("waiting before the commit"))
+    family = running.list_processes()
 
-    running.process.kill()
+    running.process.kill_process()
 
-    outcome = running.ended()
-    assert _gone(family)
+    outcome = running.wait_for_end()
+    assert _is_gone(family)
     assert isinstance(outcome, JobError)
     assert outcome.message == "The Spark process was ended on request"
     assert not Path(target).exists()
@@ -169,9 +169,9 @@ def test_a_job_that_is_ended_on_request_ends_whole(places):
 def test_a_run_says_little_and_answers(places):
     """A whole run prints its steps and nothing of Spark's, and leaves no file behind."""
     source, target = places
-    running = Running(probe.request(source, target))
+    running = Running(probe.build_request(source, target))
 
-    outcome = running.ended()
+    outcome = running.wait_for_end()
 
     assert isinstance(outcome, JobResult)
     assert outcome.report["target"]["version"] == 0
@@ -182,9 +182,9 @@ def test_a_run_says_little_and_answers(places):
 def test_a_run_that_fails_says_little_and_why(places):
     """One line for the user in the answer; no stack of the JVM's in the log."""
     source, target = places
-    running = Running(probe.request(source, target, broken=True))
+    running = Running(probe.build_request(source, target, broken=True))
 
-    outcome = running.ended()
+    outcome = running.wait_for_end()
 
     assert outcome.message.startswith("[USER_RAISED_EXCEPTION] amounts are negative")
     assert len(running.lines) <= 20

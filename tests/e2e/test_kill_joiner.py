@@ -40,35 +40,35 @@ def test_a_killed_run_is_made_good_by_its_retry(
     place = tmp_path / TARGET
 
     table = Lake(spark, tmp_path, **SETTINGS)
-    killed(table, lambda _: any(place.glob("*.parquet")))
+    kill_join(table, lambda _: any(place.glob("*.parquet")))
     assert not any((place / "_delta_log").glob("*.json"))
-    assert table.run("r")["counts"]["outputs"] == ROWS
-    assert table.version() == 0
+    assert table.run_job("r")["counts"]["outputs"] == ROWS
+    assert table.read_version() == 0
 
     for moment, runs in (("record", 0), ("settle", 1)):
         files = Lake(spark, tmp_path, **SETTINGS, target=f"by_{moment}", target_format="parquet")
         monkeypatch.setenv("MERGE_PROBE", moment)
-        killed(files, lambda lines: "waiting" in lines)
+        kill_join(files, lambda lines: "waiting" in lines)
         assert not any((tmp_path / f"by_{moment}").glob("*.parquet"))
         assert len(list((tmp_path / f"by_{moment}").glob("_merge/ledger/*.json"))) == runs
-        report = files.run("r")
+        report = files.run_job("r")
         assert (report["changed"], report["target"]["version"]) == (True, 1)
         assert spark.read.parquet(str(tmp_path / f"by_{moment}")).distinct().count() == ROWS
 
 
-def killed(join: Lake, seen: Callable[[list[str]], bool]) -> None:
+def kill_join(join: Lake, seen: Callable[[list[str]], bool]) -> None:
     """Run in a process of its own and kill its Java as soon as something is seen."""
     lines: list[str] = []
-    process = JobProcess(join.request("r"), script=Path(probe.__file__), on_line=lines.append)
+    process = JobProcess(join.build_request("r"), script=Path(probe.__file__), on_line=lines.append)
     ended: list[Any] = []
 
-    def work() -> None:
+    def run_join() -> None:
         try:
             ended.append(process.run())
         except JobError as error:
             ended.append(error)
 
-    thread = threading.Thread(target=work, daemon=True)
+    thread = threading.Thread(target=run_join, daemon=True)
     thread.start()
     until = time.monotonic() + 300
     while not seen(lines):

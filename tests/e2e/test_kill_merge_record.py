@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.jobs.merge_record.landing import Landing
-from tests.jobs.merge_record.test_crash import landing
+from tests.jobs.merge_record.test_crash import build_landing
 
 ROOT = Path(__file__).parents[2]
 # Runs in a process of its own, and ends it at the change that is asked for; -1 is never.
@@ -44,7 +44,7 @@ Landing(
 """
 
 
-def child(root: Path, change: int) -> int:
+def run_child(root: Path, change: int) -> int:
     command = [sys.executable, "-c", CHILD, str(root), str(change)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode in {0, -signal.SIGKILL}, ended.stderr
@@ -53,15 +53,15 @@ def child(root: Path, change: int) -> int:
 
 def test_a_process_that_is_killed_is_finished_by_the_next(tmp_path):
     """Plan, staging, output, manifest, moves, ledger, state: the same files with the same bytes."""
-    whole = landing(tmp_path / "whole")
-    assert child(whole.root, -1) == 0
+    whole = build_landing(tmp_path / "whole")
+    assert run_child(whole.root, -1) == 0
     (tmp_path / "whole").rename(tmp_path / "kept")
-    expected = Landing(tmp_path / "kept").everything()
+    expected = Landing(tmp_path / "kept").read_everything()
 
     for change in (1, 3, 5, 8, 11, 14, 18):
-        tried = landing(tmp_path / "whole")
-        assert child(tried.root, change) == -signal.SIGKILL, change
+        tried = build_landing(tmp_path / "whole")
+        assert run_child(tried.root, change) == -signal.SIGKILL, change
         assert (tried.root / "state" / "lease.json").exists()
-        assert child(tried.root, -1) == 0
-        assert tried.everything() == expected, change
+        assert run_child(tried.root, -1) == 0
+        assert tried.read_everything() == expected, change
         (tmp_path / "whole").rename(tmp_path / f"tried-{change}")

@@ -13,11 +13,11 @@ from airflow_merge_provider.operators.merge_engine import MergeEngineOperator
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
 
-def changes(**columns):
+def build_changes(**columns):
     return pa.table({"order": [1, 1, 2], "op": ["+I", "+I", "+I"], **columns})
 
 
-def folding(dag_id, lake):
+def build_dag(dag_id, lake):
     """Make a DAG that adds amounts up."""
     with DAG(dag_id, schedule=None) as dag:
         MergeEngineOperator(
@@ -33,17 +33,22 @@ def folding(dag_id, lake):
     return dag
 
 
-def report(run):
+def read_report(run):
     return run.get_task_instance("fold").xcom_pull(task_ids="fold", key="merge_report")
 
 
 def test_a_run_folds_what_is_new_and_tells_of_it(run_dag, asset_events, tmp_path):
     """Two batches add up in one commit, which the report and the asset's event name."""
-    dag, uri = folding("engine_on_spark", str(tmp_path)), dataset_asset("totals", warehouse=str(tmp_path)).uri
-    write_deltalake(tmp_path / "changes", changes(amount=[1, 2, 10]))
-    write_deltalake(tmp_path / "changes", changes(amount=[4, None, 20], op=["-D", "+I", "+I"]), mode="append")
+    dag, uri = (
+        build_dag("engine_on_spark", str(tmp_path)),
+        dataset_asset("totals", warehouse=str(tmp_path)).uri,
+    )
+    write_deltalake(tmp_path / "changes", build_changes(amount=[1, 2, 10]))
+    write_deltalake(
+        tmp_path / "changes", build_changes(amount=[4, None, 20], op=["-D", "+I", "+I"]), mode="append"
+    )
 
-    told = report(run_dag(dag))
+    told = read_report(run_dag(dag))
 
     assert told["changed"] is True
     assert (told["counts"]["records"], told["rows"]["inserted"]) == (6, 2)

@@ -28,7 +28,7 @@ def lake(tmp_path):
     return str(tmp_path)
 
 
-def merging(dag_id, lake, **kwargs):
+def build_dag(dag_id, lake, **kwargs):
     """Make a DAG that merges the three, and one task after it."""
     with DAG(dag_id, schedule=None) as dag:
 
@@ -48,26 +48,26 @@ def merging(dag_id, lake, **kwargs):
     return dag
 
 
-def states(run):
+def list_states(run):
     return {each.task_id: str(each.state) for each in run.get_task_instances()}
 
 
-def report(run):
+def read_report(run):
     return run.get_task_instance("merge").xcom_pull(task_ids="merge", key="merge_report")
 
 
 # More than 20 seconds: two tasks start a Spark each.
 def test_two_runs_merge_once_and_tell_once(run_dag, asset_events, lake):
     """The first run writes five entities and emits an event; the second finds nothing new and is silent."""
-    dag = merging("on_spark", lake)
+    dag = build_dag("on_spark", lake)
     uri = dataset_asset("golden", warehouse=lake).uri
 
     first = run_dag(dag)
     second = run_dag(dag)
 
-    assert states(first) == states(second) == {"merge": "success", "after": "success"}
-    assert (report(first)["changed"], report(second)["changed"]) == (True, False)
-    assert report(first)["target"]["version"] == report(second)["target"]["version"]
+    assert list_states(first) == list_states(second) == {"merge": "success", "after": "success"}
+    assert (read_report(first)["changed"], read_report(second)["changed"]) == (True, False)
+    assert read_report(first)["target"]["version"] == read_report(second)["target"]["version"]
     (event,) = asset_events(uri)
     assert event["run"] == first.run_id
     assert event["version"] == DeltaTable(f"{lake}/golden").version()
@@ -78,10 +78,10 @@ def test_two_runs_merge_once_and_tell_once(run_dag, asset_events, lake):
 
 def test_a_missing_dataset_fails_for_good_without_writing(run_dag, lake):
     """An error of the data that only Spark can see is not tried again, and there is no target."""
-    dag = merging("missing", f"{lake}/elsewhere", retries=2, retry_delay=timedelta(0))
+    dag = build_dag("missing", f"{lake}/elsewhere", retries=2, retry_delay=timedelta(0))
 
     run = run_dag(dag)
 
-    assert states(run) == {"merge": "failed", "after": "upstream_failed"}
+    assert list_states(run) == {"merge": "failed", "after": "upstream_failed"}
     assert run.get_task_instance("merge").try_number == 1
     assert not DeltaTable.is_deltatable(f"{lake}/elsewhere/golden")

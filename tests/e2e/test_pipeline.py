@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from demo.local_airflow import ALL, LocalAirflow
-from demo.tables import Row, read
+from demo.tables import Row, read_rows
 
 from tests.e2e.conftest import MakeHome
 
@@ -27,38 +27,38 @@ class Pipeline:
     def __init__(self, airflow: LocalAirflow, warehouse: Path) -> None:
         self.airflow, self.warehouse = airflow, warehouse
 
-    def start(self, **params: object) -> None:
+    def start_head(self, **params: object) -> None:
         """Start the head, and wait until nothing moves any more."""
-        self.airflow.trigger(HEAD, params)
+        self.airflow.trigger_run(HEAD, params)
         before, still, end = None, time.monotonic(), time.monotonic() + PATIENCE
         while time.monotonic() - still < 15:
             assert time.monotonic() < end, f"the pipeline does not come to rest: {before}"
-            runs = {dag_id: self.states(dag_id) for dag_id in (HEAD, *CHAIN)}
+            runs = {dag_id: self.list_states(dag_id) for dag_id in (HEAD, *CHAIN)}
             if runs != before or {"queued", "running"} & {state for each in runs.values() for state in each}:
                 before, still = runs, time.monotonic()
             time.sleep(1)
         assert {state for states in (before or {}).values() for state in states} == {"success"}, before
 
-    def states(self, dag_id: str) -> list[str]:
-        runs = self.airflow.get(f"/dags/{dag_id}/dagRuns?order_by=id")["dag_runs"]
+    def list_states(self, dag_id: str) -> list[str]:
+        runs = self.airflow.get_json(f"/dags/{dag_id}/dagRuns?order_by=id")["dag_runs"]
         return [run["state"] for run in runs]
 
-    def rows(self, table: str, columns: str = "*") -> list[Row]:
-        return read(self.warehouse / table, columns)
+    def read_rows(self, table: str, columns: str = "*") -> list[Row]:
+        return read_rows(self.warehouse / table, columns)
 
-    def version(self, table: str) -> int:
+    def read_version(self, table: str) -> int:
         return DeltaTable(str(self.warehouse / table)).version()
 
 
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -> Iterator[Pipeline]:
-    """Give the pipeline after its first run."""
+    """Return the pipeline after its first run."""
     home = tmp_path_factory.mktemp("pipeline")
     warehouse = home / "warehouse"
     with LocalAirflow(airflow_home(home), warehouse, parts=ALL) as airflow:
         airflow.wait_until_ready((HEAD, *CHAIN))
         made = Pipeline(airflow, warehouse)
-        made.start()
+        made.start_head()
         yield made
 
 
@@ -85,13 +85,13 @@ def test_what_changes_at_the_head_reaches_the_last_table(pipeline):
 
 def _has_every_flight(pipeline: Pipeline) -> None:
     """See that every flight is in the history once, with its weather and where it goes."""
-    flights = pipeline.rows("pipeline_flights", "flight_id, tailnum, dep_delay, arr_delay")
-    history = pipeline.rows("pipeline_history", "flight_id, temp, dest_name, is_current, valid_to")
+    flights = pipeline.read_rows("pipeline_flights", "flight_id, tailnum, dep_delay, arr_delay")
+    history = pipeline.read_rows("pipeline_history", "flight_id, temp, dest_name, is_current, valid_to")
     assert len(flights) == len({row["flight_id"] for row in flights}) == FLIGHTS
     assert {row["flight_id"] for row in history} == {row["flight_id"] for row in flights}
     assert len(history) == FLIGHTS
     assert all(row["is_current"] and row["valid_to"] is None for row in history)
     assert sum(row["temp"] is not None for row in history) > 0.99 * FLIGHTS
     assert sum(row["dest_name"] is not None for row in history) > 0.95 * FLIGHTS
-    assert len(pipeline.rows("pipeline_weather", "origin")) == READINGS
+    assert len(pipeline.read_rows("pipeline_weather", "origin")) == READINGS
     assert not list((pipeline.warehouse / "weather_landing").rglob("*.json"))

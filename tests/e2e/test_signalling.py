@@ -28,43 +28,47 @@ class Lake:
         self.airflow = airflow
         self.warehouse = warehouse
 
-    def write(self, dataset: str, value: int) -> None:
+    def write_value(self, dataset: str, value: int) -> None:
         rows = pa.table({"_id": ["x"], "value": [value]})
         write_deltalake(self.warehouse / dataset, rows, mode="append")
 
-    def tell(self, dataset: str) -> None:
+    def send_event(self, dataset: str) -> None:
         """Send an event, as a loader outside Airflow may."""
-        self.airflow.send("POST", "/assets/events", {"asset_id": self.asset(dataset)["id"]})
+        self.airflow.send_request("POST", "/assets/events", {"asset_id": self.find_asset(dataset)["id"]})
 
-    def asset(self, dataset: str) -> dict[str, object]:
-        (found,) = self.airflow.get(f"/assets?uri_pattern=merge://warehouse/{dataset}")["assets"]
+    def find_asset(self, dataset: str) -> dict[str, object]:
+        (found,) = self.airflow.get_json(f"/assets?uri_pattern=merge://warehouse/{dataset}")["assets"]
         return dict(found)
 
-    def value(self, dataset: str) -> int | None:
+    def read_value(self, dataset: str) -> int | None:
         place = self.warehouse / dataset
         if not DeltaTable.is_deltatable(str(place)):
             return None
         return max(DeltaTable(place).to_pyarrow_table()["value"].to_pylist())
 
-    def runs(self, dag_id: str) -> list[dict[str, object]]:
-        return list(self.airflow.get(f"/dags/{dag_id}/dagRuns?order_by=id")["dag_runs"])
+    def list_runs(self, dag_id: str) -> list[dict[str, object]]:
+        return list(self.airflow.get_json(f"/dags/{dag_id}/dagRuns?order_by=id")["dag_runs"])
 
-    def events(self, dataset: str) -> int:
-        return int(self.airflow.get(f"/assets/events?asset_id={self.asset(dataset)['id']}")["total_entries"])
+    def count_events(self, dataset: str) -> int:
+        return int(
+            self.airflow.get_json(f"/assets/events?asset_id={self.find_asset(dataset)['id']}")[
+                "total_entries"
+            ]
+        )
 
-    def until(self, reached) -> None:
+    def wait_until(self, reached) -> None:
         end = time.monotonic() + PATIENCE
         while not reached():
             assert time.monotonic() < end, "nothing happened in time"
             time.sleep(0.5)
 
-    def rest(self, *dag_ids: str, seconds: float = 8.0) -> None:
+    def wait_for_rest(self, *dag_ids: str, seconds: float = 8.0) -> None:
         """Wait until none of these DAGs has run for a while, and all of their runs went well."""
         still, before = time.monotonic(), None
         end = still + PATIENCE
         while time.monotonic() - still < seconds:
             assert time.monotonic() < end, f"{dag_ids} do not come to rest"
-            now = [(run["dag_run_id"], run["state"]) for each in dag_ids for run in self.runs(each)]
+            now = [(run["dag_run_id"], run["state"]) for each in dag_ids for run in self.list_runs(each)]
             if now != before or any(state in {"queued", "running"} for _, state in now):
                 still, before = time.monotonic(), now
             time.sleep(0.5)
@@ -73,7 +77,7 @@ class Lake:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -> Iterator[Lake]:
-    """Give one Airflow for all tests of this file, with scheduler and triggerer."""
+    """Return one Airflow for all tests of this file, with scheduler and triggerer."""
     home = tmp_path_factory.mktemp("signalling")
     warehouse = home / "warehouse"
     warehouse.mkdir()

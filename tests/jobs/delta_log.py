@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 
-def commits(table: Path) -> list[dict[str, Any]]:
+def list_commits(table: Path) -> list[dict[str, Any]]:
     """One entry per commit, in order: operation, userMetadata, transaction and table properties."""
     found = []
     for file in sorted((table / "_delta_log").glob("*.json")):

@@ -26,7 +26,7 @@ ADD = (
 )
 
 
-def request(source: str, target: str, run_id: str = "r1", **config: Any) -> JobRequest:
+def build_request(source: str, target: str, run_id: str = "r1", **config: Any) -> JobRequest:
     """Ask for one run of the probe, under the name of a job that the protocol knows."""
     return JobRequest(
         job="merge_source",
@@ -45,7 +45,7 @@ def run(spark, request, progress) -> dict[str, Any]:
     reporter = RunReporter(spark, request, progress, (), target, {}, last)
     if last is not None and last.own_commit is not None:
         done = RunResult("noop", "an earlier attempt has committed")
-        return reporter.build(done, version=last.own_commit.version)
+        return reporter.build_report(done, version=last.own_commit.version)
     pinned = pin_dataset(spark, Dataset(id="source", path=request.config["source"]))
     rows = read_dataset(spark, pinned)
     if request.config.get("slow"):
@@ -57,9 +57,9 @@ def run(spark, request, progress) -> dict[str, Any]:
         raise DataError("the source is not to be trusted")
     if request.config.get("broken"):
         rows.selectExpr("assert_true(amount < 0, 'amounts are negative')").collect()
-    _wait(request, progress, "before")
+    _wait_at(request, progress, "before")
 
-    def write() -> None:
+    def write_rows() -> None:
         if last is None:
             create_table(target, rows, CAPABILITY)
         else:
@@ -72,12 +72,12 @@ def run(spark, request, progress) -> dict[str, Any]:
             )
 
     with progress.step("write"):
-        done = commit_run(spark, target, CAPABILITY, last, {"token": token}, write)
-    _wait(request, progress, "after")
-    return reporter.build(RunResult("full", "a probe reads all"), version=done.version, changed=True)
+        done = commit_run(spark, target, CAPABILITY, last, {"token": token}, write_rows)
+    _wait_at(request, progress, "after")
+    return reporter.build_report(RunResult("full", "a probe reads all"), version=done.version, changed=True)
 
 
-def _wait(request, progress, moment: str) -> None:
+def _wait_at(request, progress, moment: str) -> None:
     if request.config.get("wait") == moment:
         progress.say(f"waiting {moment} the commit")
         time.sleep(600)

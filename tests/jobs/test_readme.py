@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from demo.tables import entities, write
+from demo.tables import read_entities, write_rows
 
 import tests.airflow_home  # noqa: F401 - before anything imports Airflow
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
@@ -27,19 +27,19 @@ def operator():
 
 def test_customers_with_one_address_become_one(spark, tmp_path, operator):
     """Case does not count, a missing address matches nothing, and the next day's changes come in."""
-    write(
+    write_rows(
         tmp_path / "crm_customers", [{"_id": "1", "email": "Ada@example.org"}, {"_id": "2", "city": "Oslo"}]
     )
-    write(
+    write_rows(
         tmp_path / "shop_customers", [{"_id": "9", "email": "ada@EXAMPLE.org"}, {"_id": "8", "city": "Rome"}]
     )
-    assert merged(spark, tmp_path, operator, "monday") == [["1", "9"], ["2"], ["8"]]
+    assert merge_day(spark, tmp_path, operator, "monday") == [["1", "9"], ["2"], ["8"]]
 
-    write(tmp_path / "shop_customers", [{"_id": "9", "email": "grace@example.org", "city": "Rome"}])
-    assert merged(spark, tmp_path, operator, "tuesday") == [["1"], ["2"], ["9"]]
+    write_rows(tmp_path / "shop_customers", [{"_id": "9", "email": "grace@example.org", "city": "Rome"}])
+    assert merge_day(spark, tmp_path, operator, "tuesday") == [["1"], ["2"], ["9"]]
 
 
-def merged(spark, warehouse, operator, day):
+def merge_day(spark, warehouse, operator, day):
     given = {name: getattr(operator, name) for name in operator.config_fields}
     request = JobRequest(
         job=operator.job,
@@ -50,5 +50,5 @@ def merged(spark, warehouse, operator, day):
         full_refresh=operator.full_refresh,
     )
     report = run(spark, request, Progress())
-    outputs = entities(warehouse / operator.target, report["target"]["version"])
+    outputs = read_entities(warehouse / operator.target, report["target"]["version"])
     return sorted(output["$ids"] for output in outputs if "_deleted" not in output)

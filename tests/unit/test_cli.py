@@ -28,12 +28,12 @@ PIPE = {
 def file(tmp_path):
     """Write a value as a JSON file."""
 
-    def write(value: object) -> str:
+    def write_json(value: object) -> str:
         path = tmp_path / "pipe.json"
         path.write_text(value if isinstance(value, str) else json.dumps(value))
         return str(path)
 
-    return write
+    return write_json
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_plan_reads_nothing(file, asked, capsys):
 
 def test_a_request_runs_as_it_stands(file, asked):
     """Token and start are those of the request: the same file again is a retry."""
-    request = probe.request("s", "t").model_copy(
+    request = probe.build_request("s", "t").model_copy(
         update={"config": {"target": "t", "datasets": ["a a"]}, "warehouse": "/lake"}
     )
 
@@ -216,7 +216,7 @@ def test_a_setting_without_a_value_is_refused(file, asked, capsys):
     ("of", "valid"),
     [
         ("merge_source", {"target": "t", "datasets": ["a a"]}),
-        ("request", json.loads(probe.request("s", "t").model_dump_json())),
+        ("request", json.loads(probe.build_request("s", "t").model_dump_json())),
         ("report", REPORT),
         ("result", {"protocol": 1, "ok": True, "report": {}}),
         ("result", {"protocol": 1, "ok": False, "code": "data", "message": "no", "retryable": False}),
@@ -316,23 +316,25 @@ def test_the_warehouse_comes_from_the_option_the_file_or_the_environment(file, a
     monkeypatch.chdir(tmp_path)
     load = {"job": "upsert", "source": "./new/../orders", "target": "t", "primary_key": "id"}
 
-    def warehouse(content, *options):
+    def run_and_read_warehouse(content, *options):
         assert cli.main(["run", file(content), *options]) == 0
         return asked["request"].warehouse
 
-    assert warehouse(load) == "/configured"
+    assert run_and_read_warehouse(load) == "/configured"
     assert asked["request"].config["source"] == str(tmp_path / "orders")
-    assert warehouse({**load, "warehouse": "/of/the/file"}) == "/of/the/file"
-    assert warehouse({**load, "warehouse": "/of/the/file"}, "--warehouse", "lake") == str(tmp_path / "lake")
+    assert run_and_read_warehouse({**load, "warehouse": "/of/the/file"}) == "/of/the/file"
+    assert run_and_read_warehouse({**load, "warehouse": "/of/the/file"}, "--warehouse", "lake") == str(
+        tmp_path / "lake"
+    )
 
 
 def test_an_unexpected_error_is_one_line(file, monkeypatch, capsys):
     """Where it comes from is shown on request."""
 
-    def fail(*_, **__):
+    def raise_error(*_, **__):
         raise RuntimeError("of its own")
 
-    monkeypatch.setattr(cli, "run_job", fail)
+    monkeypatch.setattr(cli, "run_job", raise_error)
 
     assert cli.main(["run", file(PIPE), "--warehouse", "/lake"]) == 1
     assert capsys.readouterr().err == "error: RuntimeError: of its own (--verbose shows where)\n"

@@ -26,7 +26,7 @@ AIRFLOW = [name for name in SERVICES if name.startswith("airflow-")]
 SETTINGS = SERVICES["airflow-scheduler"]["environment"]
 
 
-def valid(file: Path) -> bool:
+def is_valid(file: Path) -> bool:
     check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(file)]
     return subprocess.run(check, capture_output=True, check=False).returncode == 0
 
@@ -36,8 +36,8 @@ def test_it_is_valid_by_the_compose_specification(tmp_path):
     wrong = tmp_path / "docker-compose.yaml"
     wrong.write_text(FILE.read_text(encoding="utf-8").replace("service_healthy", "service_healty"))
 
-    assert valid(FILE)
-    assert not valid(wrong)
+    assert is_valid(FILE)
+    assert not is_valid(wrong)
 
 
 def test_whatever_is_named_is_there():

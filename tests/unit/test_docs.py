@@ -30,12 +30,12 @@ EXAMPLE = {"version": 2, "target": "merged", "datasets": ["A a", "B b"], "equali
 PLACES = ("airflow_merge_provider.operators", "airflow_merge_provider.sensors")
 
 
-def section(text: str, title: str) -> str:
+def read_section(text: str, title: str) -> str:
     return text.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
 
 
-def rows(text: str) -> list[list[str]]:
-    r"""Give the cells of every table line but the titles; ``\|`` is no border."""
+def read_rows(text: str) -> list[list[str]]:
+    r"""Return the cells of every table line but the titles; ``\|`` is no border."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
     borders = {number for number, line in enumerate(lines) if set(line) <= set("|- ")}
@@ -96,20 +96,20 @@ def test_a_bare_make_says_what_there_is():
 
 def test_the_readme_says_which_operators_work():
     """What works can be imported and is in the provider info; what is planned cannot be imported."""
-    told = {re.search(r"`(\w+)`", row[0])[1]: row[2] for row in rows(section(README, "Operators"))}
+    told = {re.search(r"`(\w+)`", row[0])[1]: row[2] for row in read_rows(read_section(README, "Operators"))}
     info = get_provider_info()
     given = [
         name for kind in ("operators", "sensors") for each in info[kind] for name in each["python-modules"]
     ]
 
     working = {name for name, state in told.items() if state.startswith("works")}
-    assert {_module(name) for name in working} == {module.rpartition(".")[2] for module in given}
+    assert {_find_module(name) for name in working} == {module.rpartition(".")[2] for module in given}
     for name in set(told) - working:
         assert told[name] == "planned"
-        assert not any(_can_be_found(f"{place}.{_module(name)}") for place in PLACES)
+        assert not any(_can_be_found(f"{place}.{_find_module(name)}") for place in PLACES)
 
 
-def _module(name: str) -> str:
+def _find_module(name: str) -> str:
     words = re.findall(r"[A-Z][a-z]*\d?", re.sub(r"(Operator|Sensor)$", "", name))
     return "_".join(words).lower()
 
@@ -125,7 +125,7 @@ def test_the_readme_names_the_versions_that_are_tested():
     """They are those that constraints.txt installs."""
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").lower().replace("_", "-")
     installed = dict(line.split("==") for line in constraints.split())
-    told = dict(rows(section(README, "Versions")))
+    told = dict(read_rows(read_section(README, "Versions")))
 
     python, java = told.pop("Python"), told.pop("Java")
     assert (python, java) == ("3.11", "17")
@@ -135,14 +135,16 @@ def test_the_readme_names_the_versions_that_are_tested():
 def test_the_options_are_the_fields_of_the_configuration():
     """Names, defaults and texts are those of the code, and no option is missing."""
     fields = {name: field for name, field in MergeSourceConfig.model_fields.items() if field.description}
-    wanted = {name: [f"`{name}`", _default(field), field.description] for name, field in fields.items()}
+    wanted = {
+        name: [f"`{name}`", _format_default(field), field.description] for name, field in fields.items()
+    }
 
-    assert {row[0].strip("`"): row for row in rows(section(MERGE_SOURCE, "Options"))} == wanted
+    assert {row[0].strip("`"): row for row in read_rows(read_section(MERGE_SOURCE, "Options"))} == wanted
     others = set(MergeSourceConfig.model_fields) - set(fields)
-    assert [name for name in others if f"`{name}`" not in section(MERGE_SOURCE, "Options")] == []
+    assert [name for name in others if f"`{name}`" not in read_section(MERGE_SOURCE, "Options")] == []
 
 
-def _default(field) -> str:
+def _format_default(field) -> str:
     if field.default is PydanticUndefined:
         return "required"
     return "" if field.default is None else f"`{json.dumps(field.default)}`"
@@ -158,7 +160,7 @@ def test_options_without_effect_are_named():
     readers = [*(package / "jobs").rglob("*.py"), *rules, package / "pipes.py"]
     code = "".join(path.read_text(encoding="utf-8") for path in readers)
     code = code.replace("most_merged", "max_merged").replace("dataset_ids", "datasets")
-    options = {row[0].strip("`") for row in rows(section(MERGE_SOURCE, "Options"))}
+    options = {row[0].strip("`") for row in read_rows(read_section(MERGE_SOURCE, "Options"))}
     without = {name for name in options if not re.search(rf"\b{name}\b", code)}
 
     told = re.findall(r"\*\*Checked, but not acted upon yet:\*\*(.*?)\n\n", MERGE_SOURCE, re.DOTALL)
@@ -174,7 +176,7 @@ def test_the_functions_are_those_that_rules_may_use():
 
 @pytest.mark.parametrize(
     ("argument", "message"),
-    [row for row in rows(section(MERGE_SOURCE, "Errors")) if row[0].startswith("`{")],
+    [row for row in read_rows(read_section(MERGE_SOURCE, "Errors")) if row[0].startswith("`{")],
     ids=lambda cell: cell[:40],
 )
 def test_an_error_of_the_page_is_the_one_that_is_raised(argument, message):
@@ -189,7 +191,7 @@ def test_refusals_of_the_page_are_in_the_code():
     """What the data can show is said in the words of the page."""
     files = (ROOT / "airflow_merge_provider").rglob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)
-    told = [row[0] for row in rows(section(MERGE_SOURCE, "Errors")) if not row[0].startswith("`{")]
+    told = [row[0] for row in read_rows(read_section(MERGE_SOURCE, "Errors")) if not row[0].startswith("`{")]
 
     assert len(told) > 3
     assert [text for text in told if text.strip("`") not in code] == []

@@ -11,24 +11,26 @@ from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.functions import FUNCTIONS
 from airflow_merge_provider.core.merge_engine.options import OPTIONS, WITHOUT_EFFECT
-from tests.unit.test_docs import _default, rows, section
+from tests.unit.test_docs import _format_default, read_rows, read_section
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/operators/merge_engine.md").read_text(encoding="utf-8")
-ERRORS = rows(section(PAGE, "Errors"))
+ERRORS = read_rows(read_section(PAGE, "Errors"))
 
 
 def test_the_options_are_the_fields_of_the_configuration():
     """Names, defaults and texts are those of the code, and no option is missing."""
     fields = MergeEngineConfig.model_fields
-    wanted = {name: [f"`{name}`", _default(field), field.description] for name, field in fields.items()}
+    wanted = {
+        name: [f"`{name}`", _format_default(field), field.description] for name, field in fields.items()
+    }
 
-    assert {row[0].strip("`"): row for row in rows(section(PAGE, "Options"))} == wanted
+    assert {row[0].strip("`"): row for row in read_rows(read_section(PAGE, "Options"))} == wanted
 
 
 def test_the_table_options_are_those_that_are_read():
     """Every option that has a meaning is named, and those without one are said to have none."""
-    told = section(PAGE, "Options")
+    told = read_section(PAGE, "Options")
     (idle,) = [part for part in told.split("**") if part.startswith(" `bucket`")]
 
     assert [option for option in OPTIONS if f"`{option}`" not in told] == []
@@ -43,7 +45,7 @@ def test_the_functions_are_those_that_work():
         if not each.unavailable
     ]
 
-    assert rows(section(PAGE, "Functions")) == wanted
+    assert read_rows(read_section(PAGE, "Functions")) == wanted
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def _generated():
+def _generate_files():
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return list(module.generate())
+    return list(module.generate_files())
 
 
-@pytest.mark.parametrize(("path", "content"), _generated(), ids=lambda value: getattr(value, "name", ""))
+@pytest.mark.parametrize(("path", "content"), _generate_files(), ids=lambda value: getattr(value, "name", ""))
 def test_generated_files_are_up_to_date(path, content):
     """`make docs` would change nothing."""
     assert path.read_text(encoding="utf-8") == content, "run make docs"

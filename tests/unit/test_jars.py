@@ -45,7 +45,7 @@ def machine(tmp_path, monkeypatch):
     return tmp_path
 
 
-def _calls(machine: Path) -> int:
+def _count_calls(machine: Path) -> int:
     file = machine / "spark" / "bin" / "calls"
     return len(file.read_text().splitlines()) if file.exists() else 0
 
@@ -58,17 +58,17 @@ def test_the_two_jars_are_fetched_once(machine):
     names = ["delta-spark_4.2_2.13-4.4.0.jar", "delta-storage-4.4.0.jar"]
     assert first == second == tuple(str(folder / name) for name in names)
     assert sorted(file.name for file in folder.iterdir()) == names
-    assert _calls(machine) == 1
+    assert _count_calls(machine) == 1
 
 
 def test_first_uses_at_the_same_time_do_not_disturb_each_other(machine):
     """Several workers may start on a fresh machine at once."""
     found: list[object] = []
 
-    def use() -> None:
+    def find_jars() -> None:
         found.append(jars.delta_jars())
 
-    threads = [threading.Thread(target=use) for _ in range(4)]
+    threads = [threading.Thread(target=find_jars) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -145,7 +145,7 @@ def test_java_is_found_on_the_path(machine, monkeypatch):
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(machine / "java" / "bin"))
 
-    assert jars.java() == machine / "java" / "bin" / "java"
+    assert jars.find_java() == machine / "java" / "bin" / "java"
 
 
 @pytest.mark.parametrize("home", ["nowhere", None])
@@ -158,7 +158,7 @@ def test_no_java_is_said_with_the_remedy(machine, monkeypatch, home):
         monkeypatch.delenv("JAVA_HOME")
 
     with pytest.raises(SetupError, match=r"^Java is missing: install Java 17 or 21, or set JAVA_HOME to one"):
-        jars.java()
+        jars.find_java()
 
 
 def test_a_java_that_is_too_old_is_refused(machine):
@@ -166,7 +166,7 @@ def test_a_java_that_is_too_old_is_refused(machine):
     (machine / "java" / "release").write_text('JAVA_VERSION="1.8.0_402"\n')
 
     with pytest.raises(SetupError, match=r"^Java 8 is too old for Spark 4.2: install Java 17 or 21"):
-        jars.java()
+        jars.find_java()
 
 
 def test_the_module_prints_the_jars(machine, capsys):

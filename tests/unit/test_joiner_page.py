@@ -8,8 +8,8 @@ import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.joiner.config import JoinerConfig
-from airflow_merge_provider.core.joiner.preview import preview
-from tests.unit.test_docs import ROOT, _default, rows, section
+from airflow_merge_provider.core.joiner.preview import preview_join
+from tests.unit.test_docs import ROOT, _format_default, read_rows, read_section
 
 PAGE = (ROOT / "docs/operators/joiner.md").read_text(encoding="utf-8")
 EXAMPLE = {"inputs": {"a": "A", "b": "B"}, "join_keys": "a.x = b.x"}
@@ -19,20 +19,22 @@ SCHEMA = {"x": "int", "y": "string", "m": "map<string,int>"}
 def test_the_options_are_the_fields_of_the_configuration():
     """Names, defaults and texts are those of the code, and no option is missing."""
     fields = JoinerConfig.model_fields
-    wanted = {name: [f"`{name}`", _default(field), field.description] for name, field in fields.items()}
+    wanted = {
+        name: [f"`{name}`", _format_default(field), field.description] for name, field in fields.items()
+    }
 
-    assert {row[0].strip("`"): row for row in rows(section(PAGE, "Options"))} == wanted
+    assert {row[0].strip("`"): row for row in read_rows(read_section(PAGE, "Options"))} == wanted
 
 
 @pytest.mark.parametrize(
     ("argument", "message"),
-    [row for row in rows(section(PAGE, "Errors")) if row[0].startswith("`{")],
+    [row for row in read_rows(read_section(PAGE, "Errors")) if row[0].startswith("`{")],
     ids=lambda cell: cell[:40],
 )
 def test_an_error_of_the_page_is_the_one_that_is_raised(argument, message):
     """The argument of the first column gives the text of the second."""
     with pytest.raises(ConfigError) as refused:
-        preview({**EXAMPLE, **json.loads(argument.strip("`"))}, {"a": SCHEMA, "b": SCHEMA})
+        preview_join({**EXAMPLE, **json.loads(argument.strip("`"))}, {"a": SCHEMA, "b": SCHEMA})
 
     assert message.strip("`") in str(refused.value)
 
@@ -41,7 +43,7 @@ def test_refusals_of_the_page_are_in_the_code():
     """What the tables can show is said in the words of the page."""
     files = (ROOT / "airflow_merge_provider/jobs/joiner").glob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)
-    told = [row[0] for row in rows(section(PAGE, "Errors")) if not row[0].startswith("`{")]
+    told = [row[0] for row in read_rows(read_section(PAGE, "Errors")) if not row[0].startswith("`{")]
 
     assert len(told) > 3
     assert [text for text in told if text.strip("`") not in code] == []

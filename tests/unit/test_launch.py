@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_merge_provider import launch
-from airflow_merge_provider.class_archive import archive_file, being_made, one_shot
+from airflow_merge_provider.class_archive import archive_file, one_shot, replace_when_made
 from airflow_merge_provider.core.errors import JobError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from airflow_merge_provider.core.spark_conf import properties_text, session_conf
@@ -39,11 +39,11 @@ sys.exit({code})
 @pytest.fixture
 def submit(tmp_path, monkeypatch):
     """Make a spark-submit that answers, on a machine that has all it needs."""
-    monkeypatch.setattr(launch, "java", lambda: Path("/opt/java/bin/java"))
+    monkeypatch.setattr(launch, "find_java", lambda: Path("/opt/java/bin/java"))
     monkeypatch.setattr(launch, "spark_home", lambda: tmp_path)
     monkeypatch.setattr(launch, "delta_jars", lambda: ("/jars/delta-spark.jar",))
 
-    def make(answer: str, code: int = 0) -> Path:
+    def make_submit(answer: str, code: int = 0) -> Path:
         import sys
 
         script = tmp_path / "bin" / "spark-submit"
@@ -53,10 +53,10 @@ def submit(tmp_path, monkeypatch):
         script.chmod(0o755)
         return script
 
-    return make
+    return make_submit
 
 
-def _seen(tmp_path) -> dict:
+def _read_seen(tmp_path) -> dict:
     import json
 
     return json.loads((tmp_path / "seen.json").read_text())
@@ -68,12 +68,12 @@ def test_an_answer_is_read_and_nothing_is_left(submit, tmp_path):
     answer = JobResult(report={"changed": True})
 
     got = launch.run_job(
-        probe.request("s", "t"), submit=submit(answer.model_dump_json()), on_line=lines.append
+        probe.build_request("s", "t"), submit=submit(answer.model_dump_json()), on_line=lines.append
     )
 
     assert got.report == {"changed": True, "seconds": {"launch": got.report["seconds"]["launch"]}}
     assert lines == ["working"]
-    assert not Path(_seen(tmp_path)["folder"]).exists()
+    assert not Path(_read_seen(tmp_path)["folder"]).exists()
 
 
 def test_secrets_are_in_files_that_only_the_user_reads(submit, tmp_path, monkeypatch):
@@ -82,10 +82,10 @@ def test_secrets_are_in_files_that_only_the_user_reads(submit, tmp_path, monkeyp
     conf = {"spark.hadoop.fs.s3a.secret.key": "hush: #1\\"}
 
     launch.run_job(
-        probe.request("s", "t"), conf=conf, submit=submit('{"report": {}}'), on_line=lambda _: None
+        probe.build_request("s", "t"), conf=conf, submit=submit('{"report": {}}'), on_line=lambda _: None
     )
 
-    seen = _seen(tmp_path)
+    seen = _read_seen(tmp_path)
     assert not any("hush" in argument for argument in seen["argv"])
     assert "spark.hadoop.fs.s3a.secret.key=hush: #1\\\\\n" in seen["properties"]
     assert seen["modes"] == ["0o600", "0o600", "0o700"]
@@ -97,7 +97,7 @@ def test_a_failure_counts_even_when_the_process_ended_badly(submit):
     failure = JobFailure(code="data", message="no", retryable=False)
 
     got = launch.run_job(
-        probe.request("s", "t"), submit=submit(failure.model_dump_json(), 1), on_line=lambda _: None
+        probe.build_request("s", "t"), submit=submit(failure.model_dump_json(), 1), on_line=lambda _: None
     )
 
     assert got == failure
@@ -106,7 +106,7 @@ def test_a_failure_counts_even_when_the_process_ended_badly(submit):
 def test_an_end_without_an_answer_tells_the_last_lines(submit):
     """Whoever killed it, the message says how far it came."""
     with pytest.raises(JobError, match=r"ended without an answer \(exit code 3\): working"):
-        launch.run_job(probe.request("s", "t"), submit=submit("", 3), on_line=lambda _: None)
+        launch.run_job(probe.build_request("s", "t"), submit=submit("", 3), on_line=lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_an_end_without_an_answer_tells_the_last_lines(submit):
 def test_an_end_for_lack_of_memory_names_the_setting(submit, code, message):
     """Spark's own exit code, and that of a process that the kernel has killed."""
     with pytest.raises(JobError, match=message) as ended:
-        launch.run_job(probe.request("s", "t"), submit=submit("", code), on_line=lambda _: None)
+        launch.run_job(probe.build_request("s", "t"), submit=submit("", code), on_line=lambda _: None)
 
     assert "spark.driver.memory" in str(ended.value).splitlines()[0]
 
@@ -136,7 +136,7 @@ def test_a_missing_java_is_said_first(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
     with pytest.raises(SetupError, match=r"^Java is missing: install Java 17 or 21, or set JAVA_HOME"):
-        launch.run_job(probe.request("s", "t"))
+        launch.run_job(probe.build_request("s", "t"))
 
 
 def test_a_server_that_does_not_listen_is_said_at_once():
@@ -146,7 +146,7 @@ def test_a_server_that_does_not_listen_is_said_at_once():
         url = f"sc://127.0.0.1:{taken.getsockname()[1]}/;token=hush"
 
         with pytest.raises(SetupError, match="cannot be reached: check the connection") as caught:
-            launch.run_job(probe.request("s", "t"), remote=url)
+            launch.run_job(probe.build_request("s", "t"), remote=url)
 
     assert "hush" not in str(caught.value)
 
@@ -154,7 +154,7 @@ def test_a_server_that_does_not_listen_is_said_at_once():
 def test_an_address_of_another_kind_is_no_server():
     """A Spark master is not a Spark Connect server."""
     with pytest.raises(SetupError, match="needs an address like sc://host:15002"):
-        launch.run_job(probe.request("s", "t"), remote="spark://master:7077")
+        launch.run_job(probe.build_request("s", "t"), remote="spark://master:7077")
 
 
 def test_a_server_does_not_start_on_a_taken_port(submit):
@@ -163,7 +163,7 @@ def test_a_server_does_not_start_on_a_taken_port(submit):
         port = taken.getsockname()[1]
 
         with pytest.raises(SetupError, match=f"Port {port} of 127.0.0.1 is taken"):
-            launch.serve(host="127.0.0.1", port=port, on_ready=print)
+            launch.run_connect_server(host="127.0.0.1", port=port, on_ready=print)
 
 
 @pytest.mark.parametrize(
@@ -234,16 +234,16 @@ def test_an_archive_appears_whole_or_not_at_all(tmp_path):
     """A run that ends halfway leaves nothing that a JVM could read."""
     archive = tmp_path / "classes" / "a.jsa"
 
-    def half() -> None:
-        with being_made(archive) as part:
+    def make_half() -> None:
+        with replace_when_made(archive) as part:
             part.write_text("half")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        half()
+        make_half()
     assert not list(archive.parent.iterdir())
 
-    with being_made(archive) as part:
+    with replace_when_made(archive) as part:
         part.write_text("whole")
 
     assert archive.read_text() == "whole"

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from airflow_merge_provider.lineage import facets, lineage_name
+from airflow_merge_provider.lineage import build_lineage, lineage_name
 from tests.fakes import REPORT
 
 
@@ -26,7 +26,7 @@ def test_a_uri_is_split_as_openlineage_names_datasets(uri, namespace, name):
 
 def test_sources_and_target_carry_their_versions():
     """What was read is pinned, and so is what was written."""
-    lineage = facets(REPORT)
+    lineage = build_lineage(REPORT)
 
     versions = [each.facets["version"].datasetVersion for each in [*lineage.inputs, *lineage.outputs]]
     assert versions == ["7", "2", "3"]
@@ -35,7 +35,7 @@ def test_sources_and_target_carry_their_versions():
 
 def test_a_report_without_versions_or_counts_still_names_the_datasets():
     """A dry run on a new target has no version to tell."""
-    lineage = facets(
+    lineage = build_lineage(
         {"target": {"uri": "/lake/golden", "version": None}, "sources": {}, "rows": {"inserted": None}}
     )
 
@@ -48,7 +48,7 @@ def test_columns_are_led_back_to_the_fields_they_show():
     """Where a report says so; a field's name may hold dots, a source's may not."""
     columns = [{"name": "id", "from": "crm.cust.id"}, {"name": "mail", "from": "erp.email"}]
 
-    (output,) = facets({**REPORT, "details": {"columns": columns}}).outputs
+    (output,) = build_lineage({**REPORT, "details": {"columns": columns}}).outputs
 
     told = output.facets["columnLineage"].fields
     found = {name: [(each.name, each.field) for each in of.inputFields] for name, of in told.items()}
@@ -60,7 +60,9 @@ def test_keys_of_a_join_are_told_once_for_the_whole_dataset():
     """They decide which rows there are; a column may show the key of whichever source has it."""
     columns = [{"name": "id", "from": ["crm.id", "erp.no"]}]
 
-    (output,) = facets({**REPORT, "details": {"columns": columns, "keys": [["crm.id", "erp.no"]]}}).outputs
+    (output,) = build_lineage(
+        {**REPORT, "details": {"columns": columns, "keys": [["crm.id", "erp.no"]]}}
+    ).outputs
 
     told = output.facets["columnLineage"]
     key = [("/lake/crm", "id"), ("/lake/erp", "no")]
@@ -75,4 +77,4 @@ def test_without_openlineage_there_is_no_lineage(monkeypatch):
     """The package is optional."""
     monkeypatch.setitem(sys.modules, "airflow.providers.openlineage.extractors.base", None)
 
-    assert facets(REPORT) is None
+    assert build_lineage(REPORT) is None

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.merge_load.keyed import DeleteInsertConfig, UpsertConfig
+from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig, UpsertConfig
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
-from tests.unit.test_docs import ROOT, _default, rows, section
+from tests.unit.test_docs import ROOT, _format_default, read_rows, read_section
 
 CONFIGS = {"upsert": UpsertConfig, "delete_insert": DeleteInsertConfig, "scd2": Scd2Config}
 PAGES = {name: (ROOT / f"docs/operators/{name}.md").read_text(encoding="utf-8") for name in CONFIGS}
@@ -21,7 +21,7 @@ EXAMPLES = {
 ERRORS = [
     (name, *row)
     for name, page in PAGES.items()
-    for row in rows(section(page, "Errors"))
+    for row in read_rows(read_section(page, "Errors"))
     if row[0][:2] == "`{"
 ]
 
@@ -30,9 +30,11 @@ ERRORS = [
 def test_the_options_are_the_fields_of_the_configuration(name):
     """Names, defaults and texts are those of the code, and no option is missing."""
     fields = {each: field for each, field in CONFIGS[name].model_fields.items() if field.description}
-    wanted = {each: [f"`{each}`", _default(field), field.description] for each, field in fields.items()}
+    wanted = {
+        each: [f"`{each}`", _format_default(field), field.description] for each, field in fields.items()
+    }
 
-    assert {row[0].strip("`"): row for row in rows(section(PAGES[name], "Options"))} == wanted
+    assert {row[0].strip("`"): row for row in read_rows(read_section(PAGES[name], "Options"))} == wanted
     assert set(CONFIGS[name].model_fields) - set(fields) == {"strategy"}
 
 
@@ -50,7 +52,7 @@ def test_refusals_of_a_page_are_in_the_code(name):
     """What the data can show is said in the words of the page."""
     files = (ROOT / "airflow_merge_provider/jobs/merge_load").rglob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)
-    told = [row[0] for row in rows(section(PAGES[name], "Errors")) if row[0][:2] != "`{"]
+    told = [row[0] for row in read_rows(read_section(PAGES[name], "Errors")) if row[0][:2] != "`{"]
 
     assert len(told) > 3
     assert [text for text in told if text.strip("`") not in code] == []
@@ -64,7 +66,7 @@ def test_every_case_that_dlt_leaves_open_has_a_line():
     told = {
         name.strip("`")
         for page in PAGES.values()
-        for row in rows(section(page, "Where dlt does something else"))
+        for row in read_rows(read_section(page, "Where dlt does something else"))
         for name in row[0].split()
     }
 

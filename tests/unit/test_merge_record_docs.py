@@ -10,7 +10,7 @@ import pytest
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_record import reasons
 from airflow_merge_provider.core.merge_record.config import FORMATS, MergeRecordConfig
-from tests.unit.test_docs import rows, section
+from tests.unit.test_docs import read_rows, read_section
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/operators/merge_record.md").read_text(encoding="utf-8")
@@ -20,18 +20,18 @@ PLACES = {"source": "/data/landing", "merged": "/m", "failure": "/f", "original"
 def test_the_options_are_the_fields_of_the_configuration():
     """Names, defaults and texts are those of the code, and no option is missing."""
     fields = MergeRecordConfig.model_fields.items()
-    wanted = [[f"`{name}`", _default(field.default), field.description] for name, field in fields]
+    wanted = [[f"`{name}`", _format_default(field.default), field.description] for name, field in fields]
 
-    assert rows(section(PAGE, "Options")) == wanted
+    assert read_rows(read_section(PAGE, "Options")) == wanted
 
 
-def _default(value) -> str:
+def _format_default(value) -> str:
     return "" if value is None else f"`{json.dumps(value)}`"
 
 
 @pytest.mark.parametrize(
     ("argument", "message"),
-    [row for row in rows(section(PAGE, "Errors")) if row[0].startswith("`{")],
+    [row for row in read_rows(read_section(PAGE, "Errors")) if row[0].startswith("`{")],
     ids=lambda cell: cell[:40],
 )
 def test_an_error_of_the_page_is_the_one_that_is_raised(argument, message):
@@ -46,7 +46,9 @@ def test_messages_of_runs_are_in_the_code():
     """What a run can say is said in the words of the page."""
     files = (ROOT / "airflow_merge_provider").rglob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)
-    told = [row[0].strip("`") for row in rows(section(PAGE, "Errors")) if not row[0].startswith("`{")]
+    told = [
+        row[0].strip("`") for row in read_rows(read_section(PAGE, "Errors")) if not row[0].startswith("`{")
+    ]
 
     assert len(told) > 3
     assert [text for text in told if text not in code] == []
@@ -57,13 +59,13 @@ def test_the_reasons_are_those_of_the_code():
     known = [reasons.FULL, reasons.FULL_ENOUGH, reasons.AGE, reasons.age_on_arrival("30 secs")]
     known += [reasons.EVICTED, reasons.FLUSH]
 
-    told = rows(section(PAGE, "How a file becomes part of another"))
+    told = read_rows(read_section(PAGE, "How a file becomes part of another"))
     assert [row[1].strip("`") for row in told] == [reason.code for reason in known]
     assert all(row[0].startswith(f"`{reason.text}`") for row, reason in zip(told, known, strict=True))
 
 
 def test_every_format_is_named():
     """None is missing, none is promised in vain."""
-    line = section(PAGE, "Files").split("* ")[1]
+    line = read_section(PAGE, "Files").split("* ")[1]
 
     assert [word for word in FORMATS if f"`{word}`" not in line] == []

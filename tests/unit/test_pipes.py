@@ -22,18 +22,18 @@ SOURCE = {
 }
 
 
-def pipe(name="people", pump=None, **changes):
+def build_pipe(name="people", pump=None, **changes):
     source = {**SOURCE, **changes.pop("source", {})}
     return {"_id": name, "type": "pipe", "source": source, "pump": pump or {}, **changes}
 
 
-def problems(refused):
+def list_problems(refused):
     return {problem.path: str(problem) for problem in refused.value.problems}
 
 
 def test_a_pipe_becomes_a_sensor_and_a_merge():
     """The DAG has the pipe's name; the merge waits for its inputs and writes the dataset of the sink."""
-    dag = pipe_dag(pipe(sink={"type": "dataset", "dataset": "golden", "set_initial_offset": "always"}))
+    dag = pipe_dag(build_pipe(sink={"type": "dataset", "dataset": "golden", "set_initial_offset": "always"}))
 
     merge = dag.get_task("merge")
     assert dag.dag_id == "people"
@@ -53,7 +53,7 @@ def test_a_pipe_becomes_a_sensor_and_a_merge():
 )
 def test_the_sensor_waits_for_the_initial_datasets(source, waited):
     """Without any there is nothing to wait for, and no sensor."""
-    dag = pipe_dag(pipe(source=source))
+    dag = pipe_dag(build_pipe(source=source))
 
     wait = dag.task_dict.get("wait")
 
@@ -73,7 +73,7 @@ def test_the_sensor_waits_for_the_initial_datasets(source, waited):
 )
 def test_the_schedule_is_by_time_or_by_inputs_or_both(pump, signals, kind):
     """Any input is enough for a run: a list of assets would wait for all of them."""
-    dag = pipe_dag(pipe(pump=pump, source={"supports_signalling": signals}))
+    dag = pipe_dag(build_pipe(pump=pump, source={"supports_signalling": signals}))
 
     found = dag.schedule
     assert isinstance(found, kind)
@@ -85,7 +85,7 @@ def test_the_schedule_is_by_time_or_by_inputs_or_both(pump, signals, kind):
 @pytest.mark.parametrize(("interval", "signalled"), [(119, False), (120, True)])
 def test_the_global_setting_leaves_short_intervals_alone(interval, signalled):
     """An interval below two minutes would see the change soon enough."""
-    dag = pipe_dag(pipe(pump={"schedule_interval": interval}), use_signalling_internally=True)
+    dag = pipe_dag(build_pipe(pump={"schedule_interval": interval}), use_signalling_internally=True)
 
     assert isinstance(dag.schedule, AssetOrTimeSchedule) is signalled
 
@@ -108,7 +108,7 @@ def test_other_operators_are_pipes_too():
 
 def test_arguments_of_the_dag_win():
     """What Airflow wants to know beyond the pipe is given beside it."""
-    dag = pipe_dag(pipe(), tags=["mine"], max_active_runs=2)
+    dag = pipe_dag(build_pipe(), tags=["mine"], max_active_runs=2)
 
     assert (dag.tags, dag.max_active_runs) == ({"mine"}, 2)
 
@@ -134,17 +134,17 @@ def test_arguments_of_the_dag_win():
 def test_a_wrong_pipe_says_where_and_what_to_do(changes, path, message):
     """Each problem stands at its path in the pipe."""
     with pytest.raises(ConfigError) as refused:
-        pipe_dag({**pipe(), **changes, "source": {**SOURCE, **changes.get("source", {})}})
+        pipe_dag({**build_pipe(), **changes, "source": {**SOURCE, **changes.get("source", {})}})
 
-    assert message in problems(refused)[path]
+    assert message in list_problems(refused)[path]
 
 
 def test_what_is_wrong_in_and_around_the_source_is_said_at_once():
     """A wrong pump hides no wrong rule."""
     with pytest.raises(ConfigError) as refused:
-        pipe_dag(pipe(pump={"schedule_interval": -1}, source={"equality": "c.x = e.x"}))
+        pipe_dag(build_pipe(pump={"schedule_interval": -1}, source={"equality": "c.x = e.x"}))
 
-    assert set(problems(refused)) == {"pump.schedule_interval", "source.equality"}
+    assert set(list_problems(refused)) == {"pump.schedule_interval", "source.equality"}
 
 
 def test_what_other_sources_lack_is_said_at_once():
@@ -152,7 +152,7 @@ def test_what_other_sources_lack_is_said_at_once():
     with pytest.raises(ConfigError) as refused:
         pipe_dag({"_id": "orders", "source": {"type": "upsert", "source": "x", "primary_keys": "id"}})
 
-    assert problems(refused) == {
+    assert list_problems(refused) == {
         "source.primary_keys": (
             "source.primary_keys: unknown property 'primary_keys' (did you mean 'primary_key'?)"
         ),
@@ -162,8 +162,8 @@ def test_what_other_sources_lack_is_said_at_once():
 
 def test_a_folder_holds_json_and_yaml(tmp_path):
     """One pipe per file or a list of them; other files are left alone."""
-    (tmp_path / "one.json").write_text(json.dumps(pipe("one")))
-    (tmp_path / "more.json").write_text(json.dumps([pipe("two"), pipe("three")]))
+    (tmp_path / "one.json").write_text(json.dumps(build_pipe("one")))
+    (tmp_path / "more.json").write_text(json.dumps([build_pipe("two"), build_pipe("three")]))
     (tmp_path / "four.yaml").write_text(
         "_id: four\nsource:\n  type: merge\n  version: 2\n  datasets: [crm c, erp e]\n"
         "  equality:\n    - [eq, c.email, e.mail]\npump:\n  schedule_interval: 600\n"
@@ -179,9 +179,9 @@ def test_a_folder_holds_json_and_yaml(tmp_path):
 def test_a_broken_folder_names_every_file_path_and_remedy(tmp_path):
     """All files are looked at before anything is refused."""
     (tmp_path / "comma.json").write_text('{"_id": "x", "source": {"datasets": ["a a",]}}')
-    (tmp_path / "list.json").write_text(json.dumps([pipe("one"), pipe("two", transform=[])]))
+    (tmp_path / "list.json").write_text(json.dumps([build_pipe("one"), build_pipe("two", transform=[])]))
     (tmp_path / "tabs.yml").write_text("_id: x\n\tsource: y")
-    (tmp_path / "twice.json").write_text(json.dumps(pipe("one")))
+    (tmp_path / "twice.json").write_text(json.dumps(build_pipe("one")))
     (tmp_path / "words.json").write_text('"people"')
 
     with pytest.raises(ConfigError) as refused:
@@ -203,9 +203,9 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
 
 def test_a_wrong_pipe_does_not_stop_the_others(tmp_path, caplog):
     """It becomes a DAG that says what is wrong, by the pipe's own id or the file's, and fails."""
-    (tmp_path / "good.json").write_text(json.dumps([pipe("one"), pipe("two", transform=[])]))
+    (tmp_path / "good.json").write_text(json.dumps([build_pipe("one"), build_pipe("two", transform=[])]))
     (tmp_path / "not json.json").write_text("{")
-    (tmp_path / "twice.yaml").write_text(yaml.safe_dump(pipe("one")))
+    (tmp_path / "twice.yaml").write_text(yaml.safe_dump(build_pipe("one")))
     (tmp_path / "folder.json").mkdir()
 
     dags = load_pipes(tmp_path)
@@ -235,4 +235,4 @@ def test_dates_of_yaml_are_their_texts(tmp_path):
 def test_a_cron_expression_is_checked(cron):
     """The scheduler would notice only when it looks for the next run."""
     with pytest.raises(ConfigError, match=r"pump\.cron_expression"):
-        pipe_dag(pipe("p", pump={"cron_expression": cron}))
+        pipe_dag(build_pipe("p", pump={"cron_expression": cron}))

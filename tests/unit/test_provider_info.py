@@ -18,7 +18,7 @@ INFO = get_provider_info()
 PACKAGE = Path(importlib.import_module("airflow_merge_provider").__file__).parent
 
 
-def found(path):
+def import_object(path):
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(module), name)
 
@@ -27,7 +27,7 @@ def modules_in(folder):
     return {f"airflow_merge_provider.{folder}.{path.stem}" for path in (PACKAGE / folder).glob("[a-z]*.py")}
 
 
-def listed(kind):
+def list_modules(kind):
     return {module for entry in INFO.get(kind, []) for module in entry["python-modules"]}
 
 
@@ -58,23 +58,23 @@ def test_the_version_is_that_of_the_package():
 @pytest.mark.parametrize("kind", ["operators", "hooks", "sensors", "triggers"])
 def test_every_public_module_is_listed_and_no_other(kind):
     """What is listed exists, and what exists is listed."""
-    assert listed(kind) == modules_in(kind)
+    assert list_modules(kind) == modules_in(kind)
 
 
 def test_every_class_and_function_named_exists():
     """Airflow imports these by name."""
     for path in INFO["extra-links"]:
-        assert found(path)().name
+        assert import_object(path)().name
     for connection in INFO["connection-types"]:
-        hook = found(connection["hook-class-name"])
+        hook = import_object(connection["hook-class-name"])
         assert (hook.conn_type, hook.hook_name) == (connection["connection-type"], connection["hook-name"])
     for scheme in INFO["asset-uris"]:
-        assert all(callable(found(scheme[key])) for key in scheme if key != "schemes")
+        assert all(callable(import_object(scheme[key])) for key in scheme if key != "schemes")
 
 
 def test_every_operator_has_its_links_listed():
     """A link that is not listed is lost when the DAG is serialised."""
-    for module in listed("operators"):
+    for module in list_modules("operators"):
         operators = [each for each in vars(importlib.import_module(module)).values() if hasattr(each, "job")]
         for operator in operators:
             for link in operator.operator_extra_links:

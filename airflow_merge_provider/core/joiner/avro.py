@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_merge_provider.core.joiner.schema import Schema, fields, struct
+from airflow_merge_provider.core.joiner.schema import Schema, format_struct, parse_fields
 
 _PLAIN = frozenset({"boolean", "int", "long", "float", "double", "string", "bytes"})
 _LOGICAL = {
@@ -21,7 +21,7 @@ _LOGICAL = {
 
 
 def is_record(written: Any) -> bool:
-    """Tell whether a schema is written as an Avro record, as a text or as an object."""
+    """Return whether a schema is written as an Avro record, as a text or as an object."""
     if isinstance(written, str):
         return written.lstrip().startswith("{")
     return isinstance(written, Mapping) and written.get("type") == "record" and "fields" in written
@@ -35,41 +35,41 @@ def from_record(written: str | Mapping[str, Any]) -> Schema:
 
     :raises ValueError: when it is no JSON, no record, or holds a type that no table has.
     """
-    record = _json(written) if isinstance(written, str) else written
+    record = _parse_json(written) if isinstance(written, str) else written
     if not is_record(record):
         raise ValueError('is no Avro record: {"type": "record", "fields": […]}')
-    return fields([[name, *_type(kind)] for name, kind in _named(record)])
+    return parse_fields([[name, *_read_type(kind)] for name, kind in _list_fields(record)])
 
 
-def _json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
         raise ValueError(f"is no JSON ({error})") from None
 
 
-def _named(record: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+def _list_fields(record: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     listed = record["fields"]
     if not isinstance(listed, list) or not all(isinstance(field, Mapping) for field in listed):
         raise ValueError("its fields must be a list of objects with name and type")
     return [(field.get("name"), field.get("type")) for field in listed]
 
 
-def _type(written: Any) -> tuple[str, bool]:
-    """Give a type and whether it takes nulls."""
+def _read_type(written: Any) -> tuple[str, bool]:
+    """Return a type and whether it takes nulls."""
     if isinstance(written, list):
         others = [each for each in written if each != "null"]
         if len(others) != 1:
             raise ValueError(f"unknown type {json.dumps(written)}: a union is one type with null")
-        return _type(others[0])[0], len(others) < len(written)
+        return _read_type(others[0])[0], len(others) < len(written)
     if isinstance(written, Mapping):
-        return _nested(written), False
+        return _read_nested_type(written), False
     if written not in _PLAIN:
         raise ValueError(f"unknown type {json.dumps(written)}")
     return str(written), False
 
 
-def _nested(written: Mapping[str, Any]) -> str:
+def _read_nested_type(written: Mapping[str, Any]) -> str:
     kind, logical = written.get("type"), written.get("logicalType")
     if logical == "decimal":
         return f"decimal({written.get('precision', 10)},{written.get('scale', 0)})"
@@ -80,9 +80,9 @@ def _nested(written: Mapping[str, Any]) -> str:
     if kind == "enum":
         return "string"
     if kind == "array":
-        return f"array<{_type(written.get('items'))[0]}>"
+        return f"array<{_read_type(written.get('items'))[0]}>"
     if kind == "map":
-        return f"map<{_type(written.get('keys', 'string'))[0]},{_type(written.get('values'))[0]}>"
+        return f"map<{_read_type(written.get('keys', 'string'))[0]},{_read_type(written.get('values'))[0]}>"
     if is_record(written):
-        return struct((str(name), _type(each)[0]) for name, each in _named(written))
-    return _type(kind)[0]
+        return format_struct((str(name), _read_type(each)[0]) for name, each in _list_fields(written))
+    return _read_type(kind)[0]

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
-from airflow_merge_provider.core.joiner.columns import Columns, columns, unused_renames
+from airflow_merge_provider.core.joiner.columns import Columns, list_unused_renames, select_columns
 from airflow_merge_provider.core.joiner.conditions import condition_problems, condition_warnings
 from airflow_merge_provider.core.joiner.hints import hint_problems, hint_warnings
-from airflow_merge_provider.core.joiner.keys import Keys, keys
+from airflow_merge_provider.core.joiner.keys import Keys, read_keys
 from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 from airflow_merge_provider.core.joiner.schema import Field, Schema
 from airflow_merge_provider.core.joiner.sinks import column_problems, place_problems
@@ -23,21 +23,21 @@ _LEAST = 2
 _SIDED = ("leftouterjoin", "rightouterjoin", "fullouterjoin")
 
 
-def problems(asked: ParsedOptions) -> list[Problem]:
-    """Give every fault that can be known, in the order in which the properties are read."""
+def list_problems(asked: ParsedOptions) -> list[Problem]:
+    """Return every fault that can be known, in the order in which the properties are read."""
     found = [*_input_problems(asked), *_required_problems(asked)]
-    key_fields, key_problems = keys(asked)
-    chosen, chosen_problems = columns(asked)
+    key_fields, key_problems = read_keys(asked)
+    chosen, chosen_problems = select_columns(asked)
     found += [*key_problems, *chosen_problems, *hint_problems(asked), *condition_problems(asked)]
     found += [*_addition_problems(asked, chosen, key_fields), *place_problems(asked)]
     if found:
         return found
     # As in CDAP a declared schema is compared with an output that is right.
-    return [*_output_problems(asked, chosen), *column_problems(asked, output(asked) or ())]
+    return [*_output_problems(asked, chosen), *column_problems(asked, build_output_schema(asked) or ())]
 
 
-def warnings(asked: ParsedOptions) -> list[str]:
-    """Say what is allowed and probably not meant."""
+def list_warnings(asked: ParsedOptions) -> list[str]:
+    """Return warnings about settings that are valid but probably not intended."""
     say, kind = asked.spelling, asked["join_type"]
     found = []
     if kind is None and asked["required_inputs"] is None:
@@ -48,23 +48,25 @@ def warnings(asked: ParsedOptions) -> list[str]:
         found.append(f"{say('required_inputs')}: has no effect with {say('join_type')} {kind}")
     found += [
         f"{say('fields_to_rename')}: {source} is not selected, so its new name has no effect"
-        for source in unused_renames(asked)
+        for source in list_unused_renames(asked)
     ]
     return [*found, *condition_warnings(asked), *hint_warnings(asked)]
 
 
-def output(asked: ParsedOptions) -> Schema | None:
-    """Give the fields that come out; None where columns or schemas are not known.
+def build_output_schema(asked: ParsedOptions) -> Schema | None:
+    """Return the fields that come out; None where columns or schemas are not known.
 
     A field may be null when its input need not be there, or when it may be null there (joiner spec §5.4).
     """
-    chosen, _ = columns(asked)
-    if chosen is None or any(asked.schema(stage) is None for stage in asked.stages):
+    chosen, _ = select_columns(asked)
+    if chosen is None or any(asked.find_schema(stage) is None for stage in asked.stages):
         return None
     if any(column.stage not in asked.stages for column in chosen):
         # The inputs themselves are wrong, which is said elsewhere.
         return None
-    inputs = {(stage, field.name): field for stage in asked.stages for field in asked.schema(stage) or ()}
+    inputs = {
+        (stage, field.name): field for stage in asked.stages for field in asked.find_schema(stage) or ()
+    }
     found = []
     for column in chosen:
         field = inputs[column.stage, column.field]
@@ -77,27 +79,29 @@ def _input_problems(asked: ParsedOptions) -> Iterator[Problem]:
         return
     if len(asked.stages) < _LEAST:
         message = f"a join needs at least two inputs, these are {len(asked.stages)}"
-        yield asked.problem("inputs", "input", message, "name another dataset")
+        yield asked.build_problem("inputs", "input", message, "name another dataset")
     for stage in asked.stages:
         if not stage or stage != stage.strip() or _RESERVED.search(stage):
             hint = "no blanks around it, and none of . , : = & ` and ' as ' in it"
-            yield asked.problem("inputs", "input", f"{stage!r} cannot be the name of an input", hint)
+            yield asked.build_problem("inputs", "input", f"{stage!r} cannot be the name of an input", hint)
     for stage, ref in asked["inputs"].items():
         yield from _reference_problems(ref, f"{asked.spelling('inputs')}.{stage}")
     count = asked["num_of_inputs"]
     if count is not None and count != len(asked.stages):
         message = f"says {count} inputs, given are {len(asked.stages)}"
-        yield asked.problem("num_of_inputs", "input", message, f"inputs: {', '.join(asked.stages)}")
+        yield asked.build_problem("num_of_inputs", "input", message, f"inputs: {', '.join(asked.stages)}")
     target = asked["target"]
     if target is not None:
         yield from _reference_problems(target, asked.spelling("target"))
         if target in asked["inputs"].values():
-            yield asked.problem("target", "config", f"{target!r} is one of the inputs", "write to another")
+            yield asked.build_problem(
+                "target", "config", f"{target!r} is one of the inputs", "write to another"
+            )
 
 
 def _reference_problems(ref: object, path: str) -> Iterator[Problem]:
     try:
-        resolve(ref, "/", at=path)  # type: ignore[arg-type]  # resolve refuses what is no reference
+        resolve_dataset(ref, "/", at=path)  # type: ignore[arg-type]  # resolve_dataset refuses what is no reference
     except ConfigError as error:
         yield from error.problems
 
@@ -111,7 +115,7 @@ def _required_problems(asked: ParsedOptions) -> Iterator[Problem]:
         what = ", ".join(sorted(asked.required)) or "no input"
         message = f"{asked.spelling('join_type')} {asked['join_type']} means that {what} is required"
         hint = f"leave {asked.spelling('required_inputs')} out, or say outerjoin"
-        yield asked.problem("required_inputs", "config", message, hint)
+        yield asked.build_problem("required_inputs", "config", message, hint)
 
 
 def _addition_problems(
@@ -125,9 +129,11 @@ def _addition_problems(
         return
     yield from _reference_problems(beside, asked.spelling("unmatched"))
     if beside == asked["target"] or beside in (asked["inputs"] or {}).values():
-        yield asked.problem("unmatched", "config", f"{beside!r} is read or written already", "name another")
+        yield asked.build_problem(
+            "unmatched", "config", f"{beside!r} is read or written already", "name another"
+        )
     if asked.cross or (asked.stages and not asked.required):
-        yield asked.problem("unmatched", "config", "this join leaves no row out", "leave it out")
+        yield asked.build_problem("unmatched", "config", "this join leaves no row out", "leave it out")
 
 
 def _name_problems(asked: ParsedOptions, chosen: Columns | None) -> Iterator[Problem]:
@@ -137,7 +143,7 @@ def _name_problems(asked: ParsedOptions, chosen: Columns | None) -> Iterator[Pro
     added += [("indicator", asked["indicator"])] if asked["indicator"] else []
     for field, name in added:
         if name.lower() in taken:
-            yield asked.problem(field, "config", f"{name!r} comes out already", "choose another name")
+            yield asked.build_problem(field, "config", f"{name!r} comes out already", "choose another name")
         taken.add(name.lower())
 
 
@@ -149,33 +155,35 @@ def _key_column_problems(asked: ParsedOptions, fields: Keys | None) -> Iterator[
     clauses = list(zip(*fields.values(), strict=True))
     if len(names) != len(clauses):
         message = f"{len(names)} names for {len(clauses)} key fields"
-        yield asked.problem("key_columns", "config", message, "give one name per clause of the keys")
+        yield asked.build_problem("key_columns", "config", message, "give one name per clause of the keys")
     for clause in clauses:
         kinds = {
             field.type
             for stage, name in zip(fields, clause, strict=True)
-            for field in asked.schema(stage) or ()
+            for field in asked.find_schema(stage) or ()
             if field.name == name
         }
         if len(kinds) > 1:
             message = f"the key is {' and '.join(sorted(kinds))}"
-            yield asked.problem("key_columns", "config", message, "one column needs one type: cast upstream")
+            yield asked.build_problem(
+                "key_columns", "config", message, "one column needs one type: cast upstream"
+            )
 
 
 def _expect_problems(asked: ParsedOptions) -> Iterator[Problem]:
     expected = asked["expect"] or {}
     if expected and (asked.cross or asked.advanced):
-        yield asked.problem("expect", "config", "only a join by keys can be guarded", "leave it out")
+        yield asked.build_problem("expect", "config", "only a join by keys can be guarded", "leave it out")
     for stage in expected:
         if asked.stages and stage not in asked.stages:
             yield asked.unknown_stage("expect", "config", stage)
-        elif stage == driving(asked):
+        elif stage == find_driving_input(asked):
             message = f"{stage!r} is the input that the others are compared with"
-            yield asked.problem("expect", "config", message, "say it of the others")
+            yield asked.build_problem("expect", "config", message, "say it of the others")
 
 
-def driving(asked: ParsedOptions) -> str | None:
-    """Give the input with which ``expect`` compares: the first required one, else the first."""
+def find_driving_input(asked: ParsedOptions) -> str | None:
+    """Return the input with which ``expect`` compares: the first required one, else the first."""
     required = [stage for stage in asked.stages if stage in asked.required]
     return next(iter([*required, *asked.stages]), None)
 
@@ -197,7 +205,7 @@ def _output_problems(asked: ParsedOptions, chosen: Columns | None) -> Iterator[P
     for name in wanted:
         if name not in names:
             yield _output_problem(asked, f"{name!r} does not come out", f"these do: {', '.join(names)}")
-    for field in output(asked) or ():
+    for field in build_output_schema(asked) or ():
         given = wanted.get(field.name)
         if given is not None:
             yield from _field_problems(asked, field, given)
@@ -211,4 +219,4 @@ def _field_problems(asked: ParsedOptions, field: Field, given: Field) -> Iterato
 
 
 def _output_problem(asked: ParsedOptions, message: str, hint: str = "declare what comes out") -> Problem:
-    return asked.problem("output_schema", "output_schema", message, hint)
+    return asked.build_problem("output_schema", "output_schema", message, hint)

@@ -40,29 +40,29 @@ class Column:
 Columns = tuple[Column, ...]
 
 
-def columns(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
-    """Give the columns that come out; None where they are wrong or depend on schemas nobody knows."""
+def select_columns(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
+    """Return the columns that come out; None where they are wrong or depend on schemas nobody knows."""
     lists = [field for field in _LISTS if asked[field]]
     if asked[SELECTED] and lists:
-        return None, [_both(asked, lists)]
+        return None, [_refuse_both_lists(asked, lists)]
     if asked[SELECTED] is not None and not lists:
-        return _selected(asked)
+        return _read_selected(asked)
     if asked[SELECT] and asked[DROP]:
         names = f"{asked.spelling(SELECT)} and {asked.spelling(DROP)}"
         message = f"{names} cannot be given together"
-        return None, [asked.problem(DROP, "config", message, "keep the shorter list")]
+        return None, [asked.build_problem(DROP, "config", message, "keep the shorter list")]
     return _by_lists(asked)
 
 
-def unused_renames(asked: ParsedOptions) -> list[str]:
-    """Give the renamed fields that are not among the selected: renaming them has no effect."""
-    chosen = {(pick.stage, pick.field) for pick in _picks(asked, SELECT) if isinstance(pick, Column)}
-    renamed = [pick for pick in _picks(asked, RENAME) if isinstance(pick, Column)]
+def list_unused_renames(asked: ParsedOptions) -> list[str]:
+    """Return the renamed fields that are not among the selected: renaming them has no effect."""
+    chosen = {(pick.stage, pick.field) for pick in _read_elements(asked, SELECT) if isinstance(pick, Column)}
+    renamed = [pick for pick in _read_elements(asked, RENAME) if isinstance(pick, Column)]
     return [pick.source for pick in renamed if chosen and (pick.stage, pick.field) not in chosen]
 
 
-def repeated(found: Sequence[Column], *, any_case: bool = False) -> dict[str, list[str]]:
-    """Give every name that comes out more than once with all the fields behind it.
+def find_repeated_names(found: Sequence[Column], *, any_case: bool = False) -> dict[str, list[str]]:
+    """Return every name that comes out more than once with all the fields behind it.
 
     ``any_case`` gives the names that differ in case only instead.
     """
@@ -75,30 +75,31 @@ def repeated(found: Sequence[Column], *, any_case: bool = False) -> dict[str, li
     return {group[-1].name: [column.source for column in group] for group in groups}
 
 
-def _both(asked: ParsedOptions, lists: Sequence[str]) -> Problem:
+def _refuse_both_lists(asked: ParsedOptions, lists: Sequence[str]) -> Problem:
     names = " and ".join(asked.spelling(field) for field in lists)
     message = f"{asked.spelling(SELECTED)} cannot be given together with {names}"
     hint = f"{asked.spelling(SELECTED)} alone says all that the lists say"
-    return asked.problem(SELECTED, "config", message, hint)
+    return asked.build_problem(SELECTED, "config", message, hint)
 
 
-def _selected(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
-    found, problems = _checked(asked, SELECTED)
+def _read_selected(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
+    found, problems = _check_elements(asked, SELECTED)
     if not found and not problems:
         message = f"{asked.spelling(SELECTED)} selects nothing"
-        problems = [asked.problem(SELECTED, _CATEGORY, message, _FORMS[SELECTED])]
-    problems += _duplicates(asked, found, SELECTED)
+        problems = [asked.build_problem(SELECTED, _CATEGORY, message, _FORMS[SELECTED])]
+    problems += _check_duplicates(asked, found, SELECTED)
     return (None if problems else tuple(found)), problems
 
 
 def _by_lists(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
     """Drop or select first, rename last, all at once; without any list everything comes out (spec §5.2)."""
-    chosen, problems = _checked(asked, SELECT)
-    dropped, drop_problems = _checked(asked, DROP)
-    renames, rename_problems = _checked(asked, RENAME)
+    chosen, problems = _check_elements(asked, SELECT)
+    dropped, drop_problems = _check_elements(asked, DROP)
+    renames, rename_problems = _check_elements(asked, RENAME)
     problems += [
-        *drop_problems, *rename_problems, *_repeats(asked, chosen), *_renamed_twice(asked, renames),
-        *_dropped_and_renamed(asked, dropped, renames),
+        *drop_problems, *rename_problems, *_check_repeated_sources(asked, chosen),
+        *_check_renamed_twice(asked, renames),
+        *_check_dropped_and_renamed(asked, dropped, renames),
     ]  # fmt: skip
     if not asked[SELECT]:
         kept = _all_fields(asked)
@@ -108,34 +109,34 @@ def _by_lists(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
         chosen = [column for column in kept if (column.stage, column.field) not in gone]
         if not any(asked[field] for field in _LISTS):
             everything = tuple(replace(column, name=column.source) for column in chosen)
-            return everything, _duplicates(asked, everything, SELECTED)
+            return everything, _check_duplicates(asked, everything, SELECTED)
     if not chosen and not problems:
         message = f"{asked.spelling(DROP)} drops every field"
-        problems.append(asked.problem(DROP, _CATEGORY, message, "leave at least one"))
+        problems.append(asked.build_problem(DROP, _CATEGORY, message, "leave at least one"))
     names = {(column.stage, column.field): column.name for column in renames}
     chosen = [replace(column, name=names.get((column.stage, column.field), column.name)) for column in chosen]
-    problems += _duplicates(asked, chosen, next(field for field in _LISTS if asked[field]))
+    problems += _check_duplicates(asked, chosen, next(field for field in _LISTS if asked[field]))
     return (None if problems else tuple(chosen)), problems
 
 
 def _all_fields(asked: ParsedOptions) -> list[Column] | None:
-    """Give every field of every input in declared order; None while a schema is missing."""
+    """Return every field of every input in declared order; None while a schema is missing."""
     found = []
     for stage in asked.stages:
-        schema = asked.schema(stage)
+        schema = asked.find_schema(stage)
         if schema is None:
             return None
         found += [Column(stage, field.name, field.name) for field in schema]
     return found
 
 
-def _checked(asked: ParsedOptions, field: str) -> tuple[list[Column], list[Problem]]:
-    """Give the elements of a list that name a field, and the faults of the others."""
+def _check_elements(asked: ParsedOptions, field: str) -> tuple[list[Column], list[Problem]]:
+    """Return the elements of a list that name a field, and the faults of the others."""
     found, problems = [], []
-    for pick in _picks(asked, field):
+    for pick in _read_elements(asked, field):
         if isinstance(pick, str):
             message = f"{pick!r} cannot be read"
-            problems.append(asked.problem(field, _CATEGORY, message, _FORMS[field]))
+            problems.append(asked.build_problem(field, _CATEGORY, message, _FORMS[field]))
         elif asked.stages and pick.stage not in asked.stages:
             problems.append(asked.unknown_stage(field, _CATEGORY, pick.stage, pick.source))
         elif missing := asked.unknown_field(field, _CATEGORY, pick.stage, pick.field):
@@ -145,15 +146,15 @@ def _checked(asked: ParsedOptions, field: str) -> tuple[list[Column], list[Probl
     return found, problems
 
 
-def _picks(asked: ParsedOptions, field: str) -> Iterator[Column | str]:
+def _read_elements(asked: ParsedOptions, field: str) -> Iterator[Column | str]:
     """Read the elements of a list; one that cannot be read is given as it is written."""
     for element in asked[field] or ():
-        yield _pick(field, element) or str(element)
+        yield _read_element(field, element) or str(element)
 
 
-def _pick(field: str, element: Any) -> Column | None:
+def _read_element(field: str, element: Any) -> Column | None:
     if isinstance(element, Mapping):
-        return _structured(field, element)
+        return _read_object(field, element)
     # What follows a second " as " is ignored, as in CDAP.
     source, *names = element.split(":" if field == RENAME else " as ")
     stage, _, name = (word.strip() for word in source.partition("."))
@@ -163,7 +164,7 @@ def _pick(field: str, element: Any) -> Column | None:
     return Column(stage, name, new[0] if new else name) if readable else None
 
 
-def _structured(field: str, element: Mapping[str, Any]) -> Column | None:
+def _read_object(field: str, element: Mapping[str, Any]) -> Column | None:
     """Read ``{"input": …, "field": …, "as": …}``: for names that hold a separator."""
     named = field in {RENAME, SELECTED}
     known = {"input", "field", "as"} if named else {"input", "field"}
@@ -175,29 +176,31 @@ def _structured(field: str, element: Mapping[str, Any]) -> Column | None:
     return Column(stage, name, new)
 
 
-def _duplicates(asked: ParsedOptions, found: Sequence[Column], field: str) -> list[Problem]:
+def _check_duplicates(asked: ParsedOptions, found: Sequence[Column], field: str) -> list[Problem]:
     """Refuse names that come out twice, and those that a target cannot tell apart (spec §5.3)."""
     advice = "give one of them another name" if field == SELECTED else "drop or rename all but one"
     problems = [
-        asked.problem(field, _CATEGORY, f"{name!r} comes out more than once: {', '.join(behind)}", advice)
-        for name, behind in repeated(found).items()
+        asked.build_problem(
+            field, _CATEGORY, f"{name!r} comes out more than once: {', '.join(behind)}", advice
+        )
+        for name, behind in find_repeated_names(found).items()
     ]
     if asked["target"] and not problems:
         problems = [
-            asked.problem(
+            asked.build_problem(
                 field, _CATEGORY,
                 f"{name!r} differs from another name in case only, which no table or file can hold:"
                 f" {', '.join(behind)}", advice,
             )
-            for name, behind in repeated(found, any_case=True).items()
+            for name, behind in find_repeated_names(found, any_case=True).items()
         ]  # fmt: skip
     return problems
 
 
-def _repeats(asked: ParsedOptions, chosen: Iterable[Column]) -> list[Problem]:
+def _check_repeated_sources(asked: ParsedOptions, chosen: Iterable[Column]) -> list[Problem]:
     sources = [column.source for column in chosen]
     return [
-        asked.problem(
+        asked.build_problem(
             SELECT, _CATEGORY, f"{source} is listed {sources.count(source)} times", "once is enough"
         )
         for source in dict.fromkeys(sources)
@@ -205,24 +208,26 @@ def _repeats(asked: ParsedOptions, chosen: Iterable[Column]) -> list[Problem]:
     ]
 
 
-def _renamed_twice(asked: ParsedOptions, renames: Iterable[Column]) -> list[Problem]:
+def _check_renamed_twice(asked: ParsedOptions, renames: Iterable[Column]) -> list[Problem]:
     names: dict[str, list[str]] = {}
     for column in renames:
         names.setdefault(column.source, []).append(column.name)
     return [
-        asked.problem(RENAME, _CATEGORY, f"{source} has several new names: {', '.join(new)}", "keep one")
+        asked.build_problem(
+            RENAME, _CATEGORY, f"{source} has several new names: {', '.join(new)}", "keep one"
+        )
         for source, new in names.items()
         if len(new) > 1
     ]
 
 
-def _dropped_and_renamed(
+def _check_dropped_and_renamed(
     asked: ParsedOptions, dropped: Iterable[Column], renames: Iterable[Column]
 ) -> list[Problem]:
     gone = {column.source for column in dropped}
     drop = asked.spelling(DROP)
     return [
-        asked.problem(
+        asked.build_problem(
             RENAME, _CATEGORY, f"{column.source} is in {drop} too", "leave it out of one of the two"
         )
         for column in renames

@@ -16,34 +16,34 @@ _CATEGORY = "invalid_condition"
 _TWO = 2
 
 
-def aliases(asked: ParsedOptions) -> dict[str, str]:
-    """Give the name of every input inside the expression."""
+def find_aliases(asked: ParsedOptions) -> dict[str, str]:
+    """Return the name of every input inside the expression."""
     given = dict(asked[ALIASES] or ())
     return {stage: given.get(stage, stage) for stage in asked.stages}
 
 
 def condition_problems(asked: ParsedOptions) -> Iterator[Problem]:
-    """Tell what is wrong with an expression, as far as that shows without Spark."""
+    """Return what is wrong with an expression, as far as that shows without Spark."""
     yield from _alias_problems(asked)
     if not asked.advanced:
         return
     if asked.cross:
         message = f"{asked.spelling('join_type')} crossjoin takes no expression"
-        yield asked.problem(TYPE, "config", message, "an inner join with the expression is the same")
+        yield asked.build_problem(TYPE, "config", message, "an inner join with the expression is the same")
     if asked.stages and len(asked.stages) != _TWO:
         message = f"{asked.spelling(TYPE)} advanced takes two inputs, these are {len(asked.stages)}"
-        yield asked.problem(TYPE, _CATEGORY, message, "join two first, then the others")
+        yield asked.build_problem(TYPE, _CATEGORY, message, "join two first, then the others")
     if EXPRESSION in asked.values and not (asked[EXPRESSION] or "").strip():
         message = f"{asked.spelling(EXPRESSION)} is required with {asked.spelling(TYPE)} advanced"
-        yield asked.problem(EXPRESSION, _CATEGORY, message, "a boolean expression over <input>.<field>")
+        yield asked.build_problem(EXPRESSION, _CATEGORY, message, "a boolean expression over <input>.<field>")
     outer = len(asked.required & set(asked.stages)) < len(asked.stages)
     if outer and not asked[IN_MEMORY]:
         message = f"an outer join by an expression needs one of its inputs in {asked.spelling(IN_MEMORY)}"
-        yield asked.problem(IN_MEMORY, "broadcast", message, "name the smaller input")
+        yield asked.build_problem(IN_MEMORY, "broadcast", message, "name the smaller input")
 
 
 def condition_warnings(asked: ParsedOptions) -> Iterator[str]:
-    """Say which properties an expression leaves unread, or which are unread without one."""
+    """Return which properties an expression leaves unread, or which are unread without one."""
     if asked.advanced:
         unread = [name for name in ("join_keys", "num_partitions") if asked[name]]
         unread += ["join_null_keys"] if asked["join_null_keys"] is False else []
@@ -63,9 +63,9 @@ def _alias_problems(asked: ParsedOptions) -> Iterator[Problem]:
         given = [alias for each, alias in pairs if each == stage]
         if len(given) > 1:
             message = f"{stage!r} has several aliases: {', '.join(given)}"
-            yield asked.problem(ALIASES, "config", message, "give it one")
-    names = list(aliases(asked).values())
+            yield asked.build_problem(ALIASES, "config", message, "give it one")
+    names = list(find_aliases(asked).values())
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
             message = f"{name!r} stands for more than one input"
-            yield asked.problem(ALIASES, "config", message, "every input needs a name of its own")
+            yield asked.build_problem(ALIASES, "config", message, "every input needs a name of its own")

@@ -17,7 +17,7 @@ from airflow_merge_provider.core.joiner.schema import Schemas
 from airflow_merge_provider.core.model import Config, require_plain
 
 
-def _read(reader: Callable[[Any], Any], written_as: Any) -> BeforeValidator:
+def _build_validator(reader: Callable[[Any], Any], written_as: Any) -> BeforeValidator:
     """Read a property by ``reader``; its JSON Schema tells the forms in which it may be written."""
     return BeforeValidator(reader, json_schema_input_type=written_as)
 
@@ -29,11 +29,11 @@ Texts = str | list[str] | None
 Forms = str | list[str | dict[str, Any]] | dict[str, Any] | None
 Declared = str | list[list[Any] | dict[str, Any]] | dict[str, Any] | None
 Options = dict[str, str | int | float | bool] | None
-Names = Annotated[tuple[str, ...] | None, _read(option_parsing.names, Texts)]
-Elements = Annotated[tuple[Any, ...] | None, _read(option_parsing.elements, Forms)]
-Flag = Annotated[bool, _read(option_parsing.boolean, bool | str)]
-Positive = Annotated[int | None, _read(option_parsing.positive, int | str | None)]
-Number = Annotated[int | None, _read(option_parsing.integer, int | str | None)]
+Names = Annotated[tuple[str, ...] | None, _build_validator(option_parsing.parse_names, Texts)]
+Elements = Annotated[tuple[Any, ...] | None, _build_validator(option_parsing.parse_elements, Forms)]
+Flag = Annotated[bool, _build_validator(option_parsing.parse_boolean, bool | str)]
+Positive = Annotated[int | None, _build_validator(option_parsing.parse_positive, int | str | None)]
+Number = Annotated[int | None, _build_validator(option_parsing.parse_integer, int | str | None)]
 # What a fault of one property alone is called; everything else is "config" (joiner spec §7.2).
 _CATEGORIES = {
     "inputs": "input",
@@ -52,10 +52,10 @@ _CATEGORIES = {
 }
 
 
-def _declared(value: Any) -> tuple[schema.Field, ...] | None:
+def _read_declared_schema(value: Any) -> tuple[schema.Field, ...] | None:
     if value is None or value == "":
         return None
-    return avro.from_record(value) if avro.is_record(value) else schema.fields(value)
+    return avro.from_record(value) if avro.is_record(value) else schema.parse_fields(value)
 
 
 class JoinerConfig(Config):
@@ -63,23 +63,23 @@ class JoinerConfig(Config):
 
     unknown_word: ClassVar[str] = "unknown property"
 
-    inputs: Annotated[dict[str, Any], _read(option_parsing.inputs, dict[str, Any] | list[str])] = Describe(
-        description="What is joined: each input's name and its dataset, in the order of the output."
-    )
+    inputs: Annotated[
+        dict[str, Any], _build_validator(option_parsing.parse_inputs, dict[str, Any] | list[str])
+    ] = Describe(description="What is joined: each input's name and its dataset, in the order of the output.")
     target: str | None = Describe(None, description="The dataset that the run writes.")
-    target_format: Annotated[Format, _read(option_parsing.word, str)] = Describe(
+    target_format: Annotated[Format, _build_validator(option_parsing.parse_word, str)] = Describe(
         "delta", description="How the target is stored: a Delta table, or a folder of files."
     )
-    target_options: Annotated[dict[str, str] | None, _read(option_parsing.options, Options)] = Describe(
-        None, description="Spark's options of the files, for example `sep` of csv."
-    )
+    target_options: Annotated[
+        dict[str, str] | None, _build_validator(option_parsing.parse_options, Options)
+    ] = Describe(None, description="Spark's options of the files, for example `sep` of csv.")
     write_mode: Literal["overwrite", "append"] = Describe(
         "overwrite", description="Whether a run replaces the target's rows or adds to them."
     )
-    join_keys: Annotated[Any, _read(option_parsing.clauses, Forms)] = Describe(
+    join_keys: Annotated[Any, _build_validator(option_parsing.parse_clauses, Forms)] = Describe(
         None, description="The fields that are compared: `a.x = b.x & a.y = b.y`, every input once a clause."
     )
-    join_type: Annotated[JoinType | None, _read(option_parsing.join_type, str | None)] = Describe(
+    join_type: Annotated[JoinType | None, _build_validator(option_parsing.join_type, str | None)] = Describe(
         None, description="The join's name; `outerjoin` or none leaves it to required_inputs."
     )
     num_of_inputs: Number = Describe(None, description="How many inputs there must be.")
@@ -96,15 +96,15 @@ class JoinerConfig(Config):
     in_memory_inputs: Names = Describe(
         None, description="The small inputs, of which every worker gets a copy."
     )
-    condition_type: Annotated[Literal["basic", "advanced"], _read(option_parsing.condition_type, str)] = (
-        Describe("basic", description="Whether keys are compared, or an expression decides.")
-    )
+    condition_type: Annotated[
+        Literal["basic", "advanced"], _build_validator(option_parsing.condition_type, str)
+    ] = Describe("basic", description="Whether keys are compared, or an expression decides.")
     condition_expression: str | None = Describe(
         None, description="The SQL expression over `<input>.<field>` that makes two rows match."
     )
-    input_aliases: Annotated[tuple[tuple[str, str], ...] | None, _read(option_parsing.aliases, Forms)] = (
-        Describe(None, description="Names of the inputs inside the expression: `input=alias;other=alias`.")
-    )
+    input_aliases: Annotated[
+        tuple[tuple[str, str], ...] | None, _build_validator(option_parsing.parse_aliases, Forms)
+    ] = Describe(None, description="Names of the inputs inside the expression: `input=alias;other=alias`.")
     distribution_enabled: Flag = Describe(
         default=False, description="Whether the rows of a skewed input are spread by a salt."
     )
@@ -113,7 +113,9 @@ class JoinerConfig(Config):
     num_partitions: Positive = Describe(
         None, description="How many partitions a shuffle has; Spark's settings decide when not given."
     )
-    output_schema: Annotated[tuple[schema.Field, ...] | None, _read(_declared, Declared)] = Describe(
+    output_schema: Annotated[
+        tuple[schema.Field, ...] | None, _build_validator(_read_declared_schema, Declared)
+    ] = Describe(
         None,
         description="The fields that must come out, each [name, type, nullable]; its order is the output's.",
     )
@@ -137,45 +139,45 @@ class JoinerConfig(Config):
 
         :raises ConfigError: with every problem that can be known.
         """
-        asked, config, found = cls._examined(raw, schemas)
-        found += checks.problems(asked)
+        asked, config, found = cls._check_properties(raw, schemas)
+        found += checks.list_problems(asked)
         if found or config is None:
-            raise ConfigError.of(found)
+            raise ConfigError.from_problems(found)
         return config
 
     @classmethod
-    def renamed(cls, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """Give a configuration under the names of the arguments, whichever names it has."""
-        return Spelling(raw, cls.model_fields).fields(raw)
+    def rename_properties(cls, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a configuration under the names of the arguments, whichever names it has."""
+        return Spelling(raw, cls.model_fields).rename_fields(raw)
 
-    def asked(self, schemas: Schemas | None = None) -> ParsedOptions:
-        """Give the configuration as the functions of this folder read it."""
+    def parse_options(self, schemas: Schemas | None = None) -> ParsedOptions:
+        """Return the configuration as the functions of this folder read it."""
         return ParsedOptions(vars(self), Spelling({}, type(self).model_fields), schemas)
 
     @classmethod
-    def _examined(
+    def _check_properties(
         cls, raw: Mapping[str, Any], schemas: Schemas | None
     ) -> tuple[ParsedOptions, Self | None, list[Problem]]:
         """Check every property by itself."""
         require_plain(raw)
         spelling = Spelling(raw, cls.model_fields)
-        given = spelling.fields(raw)
+        given = spelling.rename_fields(raw)
         found = [
             Problem(name, "config", f"{name} and {field} are the same property", "give one of them")
-            for name, field in spelling.twice(raw)
+            for name, field in spelling.find_duplicates(raw)
         ]
         try:
             config = cls.model_validate(given)
         except ValidationError as error:
             details = error.errors(include_url=False)
             wrong = {str(detail["loc"][0]) for detail in details if detail["loc"]}
-            found += [cls._spelled(detail, spelling) for detail in details]
+            found += [cls._spell_problem(detail, spelling) for detail in details]
             return ParsedOptions(cls._known(given, wrong), spelling, schemas), None, found
         return ParsedOptions(vars(config), spelling, schemas), config, found
 
     @classmethod
-    def _spelled(cls, detail: ErrorDetails, spelling: Spelling) -> Problem:
-        problem = cls._problem(detail)
+    def _spell_problem(cls, detail: ErrorDetails, spelling: Spelling) -> Problem:
+        problem = cls._build_problem(detail)
         field = str(detail["loc"][0])
         if problem.code == "unknown":
             known = [spelling(name) for name in cls.model_fields]
@@ -187,7 +189,7 @@ class JoinerConfig(Config):
 
 
 def from_stage(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the configuration in a stage of a CDAP pipeline, or in its plugin alone; all else stays as it is.
+    """Return the configuration of a stage or plugin of a CDAP pipeline; anything else is returned unchanged.
 
     :raises ConfigError: when the stage has no properties.
     """
@@ -197,18 +199,18 @@ def from_stage(raw: Mapping[str, Any]) -> dict[str, Any]:
     properties = plugin.get("properties") if isinstance(plugin, Mapping) else None
     if not isinstance(properties, Mapping):
         hint = 'a stage is {"name": …, "plugin": {"name": "Joiner", "properties": {…}}}'
-        raise ConfigError.of([Problem("plugin", "config", "has no object of properties", hint)])
+        raise ConfigError.from_problems([Problem("plugin", "config", "has no object of properties", hint)])
     beside = {name: value for name, value in raw.items() if name in JoinerConfig.model_fields}
     return {**properties, **beside}
 
 
-def warnings(config: JoinerConfig) -> list[str]:
-    """Say what is allowed and probably not meant; the run does not fail for it."""
-    return checks.warnings(config.asked())
+def list_warnings(config: JoinerConfig) -> list[str]:
+    """Return warnings about settings that are valid but probably not intended."""
+    return checks.list_warnings(config.parse_options())
 
 
-def references(config: JoinerConfig) -> dict[str, Any]:
-    """Give every dataset that a configuration names, by the path that errors name."""
+def list_references(config: JoinerConfig) -> dict[str, Any]:
+    """Return every dataset that a configuration names, by the path that errors name."""
     inputs = {f"inputs.{stage}": ref for stage, ref in config.inputs.items()}
     written = {"target": config.target, "unmatched": config.unmatched}
     return {name: ref for name, ref in {**written, **inputs}.items() if ref is not None}
@@ -227,8 +229,8 @@ _WITHOUT_EFFECT = frozenset({
 })  # fmt: skip
 
 
-def signature(config: JoinerConfig) -> str:
-    """Give a text that differs when the rows, the columns or the way they are written can."""
+def compute_signature(config: JoinerConfig) -> str:
+    """Return a text that differs when the rows, the columns or the way they are written can."""
     content = config.model_dump(mode="json", exclude=set(_WITHOUT_EFFECT))
     # The order of the inputs is the order of the columns, which sorted keys would lose.
     content["inputs"] = list(config.inputs.items())

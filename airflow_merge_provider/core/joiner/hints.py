@@ -16,7 +16,7 @@ _TWO = 2
 
 
 def hint_problems(asked: ParsedOptions) -> Iterator[Problem]:
-    """Tell what is wrong with the hints."""
+    """Return what is wrong with the hints."""
     for stage in dict.fromkeys(asked[IN_MEMORY] or ()):
         if asked.stages and stage not in asked.stages:
             yield asked.unknown_stage(IN_MEMORY, "broadcast", stage)
@@ -24,17 +24,17 @@ def hint_problems(asked: ParsedOptions) -> Iterator[Problem]:
     if skewed is not None and asked.stages and skewed not in asked.stages:
         yield asked.unknown_stage(STAGE, "distribution_stage", skewed)
     if asked[ENABLED]:
-        yield from _salting_problems(asked)
+        yield from _check_salting(asked)
 
 
-def salted(asked: ParsedOptions) -> bool:
-    """Tell whether the rows of one input get a salt: only where keys are compared."""
+def is_salted(asked: ParsedOptions) -> bool:
+    """Return whether the rows of one input get a salt: only where keys are compared."""
     return bool(asked[ENABLED]) and not asked.advanced and not asked.cross
 
 
 def hint_warnings(asked: ParsedOptions) -> Iterator[str]:
-    """Say which hints have no effect."""
-    if asked[ENABLED] and not salted(asked):
+    """Return which hints have no effect."""
+    if asked[ENABLED] and not is_salted(asked):
         yield f"{asked.spelling(ENABLED)}: only joins by keys are salted"
     in_memory = tuple(dict.fromkeys(asked[IN_MEMORY] or ()))
     if not in_memory or asked.advanced or asked.cross:
@@ -49,22 +49,22 @@ def hint_warnings(asked: ParsedOptions) -> Iterator[str]:
         )
 
 
-def _salting_problems(asked: ParsedOptions) -> Iterator[Problem]:
+def _check_salting(asked: ParsedOptions) -> Iterator[Problem]:
     factor, skewed = asked[FACTOR], asked[STAGE]
     if factor is None and FACTOR in asked.values:
         message = f"is required with {asked.spelling(ENABLED)}"
-        yield asked.problem(FACTOR, "distribution_size", message, "an integer from 1, for example 10")
+        yield asked.build_problem(FACTOR, "distribution_size", message, "an integer from 1, for example 10")
     elif factor is not None and factor < 1:
-        yield asked.problem(FACTOR, "distribution_size", f"must be at least 1, not {factor}")
+        yield asked.build_problem(FACTOR, "distribution_size", f"must be at least 1, not {factor}")
     if skewed is None and STAGE in asked.values:
         message = f"is required with {asked.spelling(ENABLED)}"
-        yield asked.problem(STAGE, "distribution_stage", message, f"one of {', '.join(asked.stages)}")
+        yield asked.build_problem(STAGE, "distribution_stage", message, f"one of {', '.join(asked.stages)}")
     elif skewed in asked.stages and skewed not in asked.required:
         message = f"{skewed!r} is not required, and copies of its rows would come out"
-        yield asked.problem(STAGE, "distribution_stage", message, "salt a required input")
+        yield asked.build_problem(STAGE, "distribution_stage", message, "salt a required input")
     if len(asked.stages) > _TWO:
         message = f"only a join of two inputs can be salted, these are {len(asked.stages)}"
-        yield asked.problem(ENABLED, "general", message, "join two first, then the others")
+        yield asked.build_problem(ENABLED, "general", message, "join two first, then the others")
     if asked[IN_MEMORY]:
         message = f"{asked.spelling(IN_MEMORY)} cannot be given together with {asked.spelling(ENABLED)}"
-        yield asked.problem(IN_MEMORY, "broadcast", message, "an input in memory needs no salt")
+        yield asked.build_problem(IN_MEMORY, "broadcast", message, "an input in memory needs no salt")

@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
-from airflow_merge_provider.core.joiner.schema import comparable, same_key
+from airflow_merge_provider.core.joiner.schema import is_comparable, same_key
 
 PROPERTY = "join_keys"
 _CATEGORY = "join_key"
@@ -24,29 +24,29 @@ Keys = dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Fault:
+class _KeyProblem:
     message: str
     hint: str = _EXAMPLE
 
 
-def keys(asked: ParsedOptions) -> tuple[Keys | None, list[Problem]]:
-    """Give the key fields of every input, the i-th of all inputs being compared; None when they are wrong."""
+def read_keys(asked: ParsedOptions) -> tuple[Keys | None, list[Problem]]:
+    """Return the key fields of every input, compared position by position; None if they are wrong."""
     if asked.cross or asked.advanced:
-        return {}, _uncalled(asked)
+        return {}, _refuse_needless_keys(asked)
     if asked[PROPERTY] is None:
         wrong_already = PROPERTY not in asked.values
-        missing = asked.problem(PROPERTY, _CATEGORY, "is required", _EXAMPLE)
+        missing = asked.build_problem(PROPERTY, _CATEGORY, "is required", _EXAMPLE)
         return None, [] if wrong_already else [missing]
     problems = []
     clauses: dict[Clause, None] = {}
-    for found in _clauses(asked[PROPERTY]):
-        if isinstance(found, _Fault):
-            problems.append(asked.problem(PROPERTY, _CATEGORY, found.message, found.hint))
+    for found in _parse_clauses(asked[PROPERTY]):
+        if isinstance(found, _KeyProblem):
+            problems.append(asked.build_problem(PROPERTY, _CATEGORY, found.message, found.hint))
         else:
             clauses[found] = None
     if not clauses and not problems:
         message = f"{asked.spelling(PROPERTY)} names no fields"
-        problems.append(asked.problem(PROPERTY, _CATEGORY, message, _EXAMPLE))
+        problems.append(asked.build_problem(PROPERTY, _CATEGORY, message, _EXAMPLE))
     problems += _clause_problems(asked, list(clauses))
     # What a clause says of an input that is missing elsewhere can be checked all the same.
     known = [_by_stage(clause, asked) for clause in clauses]
@@ -56,15 +56,15 @@ def keys(asked: ParsedOptions) -> tuple[Keys | None, list[Problem]]:
     return {stage: tuple(clause[stage] for clause in known) for stage in asked.stages}, []
 
 
-def _uncalled(asked: ParsedOptions) -> list[Problem]:
+def _refuse_needless_keys(asked: ParsedOptions) -> list[Problem]:
     """Refuse keys where there is nothing to compare; an expression only leaves them unread."""
     if not asked.cross or not asked[PROPERTY]:
         return []
     message = f"a cross join has no {asked.spelling(PROPERTY)}: {asked.spelling('join_type')} is crossjoin"
-    return [asked.problem(PROPERTY, "config", message, "leave one of the two out")]
+    return [asked.build_problem(PROPERTY, "config", message, "leave one of the two out")]
 
 
-def _clauses(written: Any) -> Iterator[Clause | _Fault]:
+def _parse_clauses(written: Any) -> Iterator[Clause | _KeyProblem]:
     if isinstance(written, str):
         yield from _from_text(written)
         return
@@ -75,11 +75,11 @@ def _clauses(written: Any) -> Iterator[Clause | _Fault]:
             yield from _from_text(clause)
 
 
-def _from_text(text: str) -> Iterator[Clause | _Fault]:
-    """Tell the grammars apart by their separators: ``=`` and ``&``, or ``,`` and ``:``."""
+def _from_text(text: str) -> Iterator[Clause | _KeyProblem]:
+    """Parse the text in the grammar that its separators belong to: ``=`` and ``&``, or ``,`` and ``:``."""
     used = [grammar for grammar in _GRAMMARS if any(mark in text for mark in grammar)]
     if len(used) > 1:
-        yield _Fault(f"{text!r} mixes two ways to write keys: = and & with , and :")
+        yield _KeyProblem(f"{text!r} mixes two ways to write keys: = and & with , and :")
         return
     between, within = used[0] if used else _GRAMMARS[0]
     for clause in text.split(between):
@@ -87,15 +87,15 @@ def _from_text(text: str) -> Iterator[Clause | _Fault]:
         if within == ",":
             parts = [part for part in parts if part]
         if any(parts):
-            yield from _clause(parts)
+            yield from _parse_clause(parts)
 
 
-def _clause(parts: Iterable[str]) -> Iterator[Clause | _Fault]:
+def _parse_clause(parts: Iterable[str]) -> Iterator[Clause | _KeyProblem]:
     found = []
     for part in parts:
         stage, _, field = (word.strip() for word in part.partition("."))
         if not stage or not field or "." in field:
-            yield _Fault(f"{part!r} is no <input>.<field>", "each part has exactly one dot")
+            yield _KeyProblem(f"{part!r} is no <input>.<field>", "each part has exactly one dot")
         else:
             found.append((stage, field))
     if found:
@@ -103,10 +103,12 @@ def _clause(parts: Iterable[str]) -> Iterator[Clause | _Fault]:
 
 
 def _clause_problems(asked: ParsedOptions, clauses: list[Clause]) -> Iterator[Problem]:
-    """Tell what makes clauses unusable: every input has to stand in every clause exactly once."""
+    """Return what makes clauses unusable: every input has to stand in every clause exactly once."""
     if len({len(clause) for clause in clauses}) > 1:
-        sizes = ", ".join(f"{len(clause)} in {_text(clause)}" for clause in clauses)
-        yield asked.problem(PROPERTY, _CATEGORY, f"every clause needs the same number of fields: {sizes}")
+        sizes = ", ".join(f"{len(clause)} in {_format_clause(clause)}" for clause in clauses)
+        yield asked.build_problem(
+            PROPERTY, _CATEGORY, f"every clause needs the same number of fields: {sizes}"
+        )
     for clause in clauses:
         named = [stage for stage, _ in clause]
         for stage, field in dict.fromkeys(clause):
@@ -117,14 +119,16 @@ def _clause_problems(asked: ParsedOptions, clauses: list[Clause]) -> Iterator[Pr
         for stage in asked.stages:
             if stage not in named:
                 hint = "every clause names every input; for other keys between some of them chain two joins"
-                yield asked.problem(PROPERTY, _CATEGORY, f"{_text(clause)} has no field of {stage!r}", hint)
+                yield asked.build_problem(
+                    PROPERTY, _CATEGORY, f"{_format_clause(clause)} has no field of {stage!r}", hint
+                )
             elif named.count(stage) > 1:
-                message = f"{_text(clause)} names {stage!r} {named.count(stage)} times"
-                yield asked.problem(PROPERTY, _CATEGORY, message, "once in every clause")
+                message = f"{_format_clause(clause)} names {stage!r} {named.count(stage)} times"
+                yield asked.build_problem(PROPERTY, _CATEGORY, message, "once in every clause")
 
 
 def _by_stage(clause: Clause, asked: ParsedOptions) -> dict[str, str]:
-    """Give a clause's fields in the declared order of their inputs."""
+    """Return a clause's fields in the declared order of their inputs."""
     fields = dict(reversed(clause))
     return {stage: fields[stage] for stage in asked.stages if stage in fields}
 
@@ -133,7 +137,7 @@ def _type_problems(asked: ParsedOptions, clause: Mapping[str, str]) -> Iterator[
     """Compare the type of the first input's field with that of each other."""
     typed = []
     for stage, field in clause.items():
-        kinds = [each.type for each in asked.schema(stage) or () if each.name == field]
+        kinds = [each.type for each in asked.find_schema(stage) or () if each.name == field]
         typed += [(f"{stage}.{field}", kind) for kind in kinds]
     if not typed:
         return
@@ -141,11 +145,11 @@ def _type_problems(asked: ParsedOptions, clause: Mapping[str, str]) -> Iterator[
     for other, kind in others:
         if not same_key(base, kind):
             message = f"{first} is {base} and {other} is {kind}: keys must have one type"
-            yield asked.problem(PROPERTY, "join_key_field", message, "cast one of them upstream")
-        elif not comparable(base):
+            yield asked.build_problem(PROPERTY, "join_key_field", message, "cast one of them upstream")
+        elif not is_comparable(base):
             message = f"{first} is {base} and {other} is {kind}: values of this type cannot be compared"
-            yield asked.problem(PROPERTY, "join_key_field", message, "join on another field")
+            yield asked.build_problem(PROPERTY, "join_key_field", message, "join on another field")
 
 
-def _text(clause: Clause) -> str:
+def _format_clause(clause: Clause) -> str:
     return "'" + " = ".join(f"{stage}.{field}" for stage, field in clause) + "'"

@@ -14,7 +14,7 @@ _ALIASES = "must be a text 'input=alias;other=alias' or an object of input: alia
 _INPUTS = "must be an object of name: dataset, or a list of '<dataset> <name>'"
 
 
-def inputs(value: Any) -> dict[str, Any]:
+def parse_inputs(value: Any) -> dict[str, Any]:
     """Read ``{"customers": dataset, …}``, or a list of ``"<dataset>"`` and ``"<dataset> <name>"``."""
     if isinstance(value, Mapping):
         return {str(stage): ref for stage, ref in value.items()}
@@ -31,7 +31,7 @@ def inputs(value: Any) -> dict[str, Any]:
     return named
 
 
-def names(value: Any) -> tuple[str, ...] | None:
+def parse_names(value: Any) -> tuple[str, ...] | None:
     """Read ``"a, b"`` or a list; empty entries are skipped."""
     if value is None:
         return None
@@ -41,7 +41,7 @@ def names(value: Any) -> tuple[str, ...] | None:
     return tuple(each.strip() for each in entries if each.strip())
 
 
-def elements(value: Any) -> tuple[Any, ...] | None:
+def parse_elements(value: Any) -> tuple[Any, ...] | None:
     """Read a list of fields: a text with commas, texts, or objects with input, field and as."""
     if value is None:
         return None
@@ -57,7 +57,7 @@ def elements(value: Any) -> tuple[Any, ...] | None:
     return tuple(each for each in trimmed if each)
 
 
-def clauses(value: Any) -> Any:
+def parse_clauses(value: Any) -> Any:
     """Read the keys: a text, an object of input: field, or a list of either."""
     if value is None or isinstance(value, str | Mapping):
         return value
@@ -84,12 +84,12 @@ def condition_type(value: Any) -> str:
     return word
 
 
-def word(value: Any) -> Any:
+def parse_word(value: Any) -> Any:
     """Read a word in any case."""
     return value.strip().lower() if isinstance(value, str) else value
 
 
-def options(value: Any) -> Any:
+def parse_options(value: Any) -> Any:
     """Read an object of texts, numbers and booleans as one of texts."""
     if not isinstance(value, Mapping):
         return value
@@ -97,7 +97,7 @@ def options(value: Any) -> Any:
     return {key: text.lower() if text in {"True", "False"} else text for key, text in said.items()}
 
 
-def boolean(value: Any) -> bool:
+def parse_boolean(value: Any) -> bool:
     """Read a boolean or the text of one."""
     if isinstance(value, bool):
         return value
@@ -107,7 +107,7 @@ def boolean(value: Any) -> bool:
     return word == "true"
 
 
-def integer(value: Any) -> int | None:
+def parse_integer(value: Any) -> int | None:
     """Read an integer or the text of one; an empty text means none."""
     if value is None or value == "":
         return None
@@ -117,15 +117,15 @@ def integer(value: Any) -> int | None:
     return int(text)
 
 
-def positive(value: Any) -> int | None:
+def parse_positive(value: Any) -> int | None:
     """Read an integer from 1, or the text of one."""
-    number = integer(value)
+    number = parse_integer(value)
     if number is not None and number < 1:
         raise ValueError(f"must be a positive integer, not {value!r}")
     return number
 
 
-def aliases(value: Any) -> tuple[tuple[str, str], ...] | None:
+def parse_aliases(value: Any) -> tuple[tuple[str, str], ...] | None:
     """Read ``"input=alias; input2=alias2"``, an object of input: alias, or a list of pairs."""
     if value is None:
         return None
@@ -134,10 +134,10 @@ def aliases(value: Any) -> tuple[tuple[str, str], ...] | None:
         pairs = [each.split("=") for each in value.split(";") if each.strip()]
     if not isinstance(pairs, list | tuple):
         raise ValueError(_ALIASES)  # noqa: TRY004 - pydantic reads it
-    return tuple(_alias(pair) for pair in pairs)
+    return tuple(_parse_alias(pair) for pair in pairs)
 
 
-def _alias(pair: Any) -> tuple[str, str]:
+def _parse_alias(pair: Any) -> tuple[str, str]:
     words = [str(word).strip() for word in pair] if isinstance(pair, list | tuple) else []
     if len(words) != 2 or not all(words):  # noqa: PLR2004 - an input and its alias
         raise ValueError(f"{'='.join(words) or pair!r} is no <input>=<alias>")

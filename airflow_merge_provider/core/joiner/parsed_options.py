@@ -22,20 +22,20 @@ class Spelling:
     """
 
     def __init__(self, raw: Mapping[str, Any], fields: Iterable[str]) -> None:
-        self._snake = {camel(field): field for field in fields} | {"schema": "output_schema"}
+        self._snake = {to_camel_case(field): field for field in fields} | {"schema": "output_schema"}
         self._written = {self._snake.get(name, name): name for name in raw}
         self._camel = any(name in self._snake and name != self._snake[name] for name in raw)
 
     def __call__(self, field: str) -> str:
-        """Give the name of a property as this user writes it."""
-        return self._written.get(field, camel(field) if self._camel else field)
+        """Return the name of a property as this user writes it."""
+        return self._written.get(field, to_camel_case(field) if self._camel else field)
 
-    def fields(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """Give the configuration under the names of the arguments."""
+    def rename_fields(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the configuration under the names of the arguments."""
         return {self._snake.get(name, name): value for name, value in raw.items()}
 
-    def twice(self, raw: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Give the names that mean one property and are both there."""
+    def find_duplicates(self, raw: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Return the names that mean one property and are both there."""
         return [
             (name, self._snake[name])
             for name in raw
@@ -52,7 +52,7 @@ class ParsedOptions:
     schemas: Schemas | None = None
 
     def __getitem__(self, field: str) -> Any:
-        """Give a property's value, None where it is wrong."""
+        """Return a property's value, None where it is wrong."""
         return self.values.get(field)
 
     @property
@@ -82,34 +82,36 @@ class ParsedOptions:
         }
         return frozenset(by_type.get(self["join_type"], self["required_inputs"] or ()))
 
-    def schema(self, stage: str) -> Schema | None:
-        """Give an input's fields, None where they are not known."""
+    def find_schema(self, stage: str) -> Schema | None:
+        """Return an input's fields, None where they are not known."""
         return None if self.schemas is None else self.schemas.get(stage)
 
-    def problem(self, field: str, category: str, message: str, hint: str = "") -> Problem:
-        """Tell a fault of a property under the name the user gave it."""
+    def build_problem(self, field: str, category: str, message: str, hint: str = "") -> Problem:
+        """Return a problem of a property under the name that the user wrote."""
         return Problem(self.spelling(field), category, message, hint)
 
     def unknown_stage(self, field: str, category: str, stage: str, element: str = "") -> Problem:
-        """Tell that a property names an input that does not exist."""
+        """Return the problem that a property names an input that does not exist."""
         where = f"{element!r}: " if element else ""
         hint = did_you_mean(stage, self.stages) or f"inputs: {', '.join(self.stages)}"
-        return self.problem(field, category, f"{where}{stage!r} is not an input", hint)
+        return self.build_problem(field, category, f"{where}{stage!r} is not an input", hint)
 
     def unknown_field(self, field: str, category: str, stage: str, name: str) -> Problem | None:
-        """Tell that an input has no such field; None when it has, or when nobody knows."""
-        schema = self.schema(stage)
+        """Return the problem that an input lacks a field; None if it has it, or if its fields are unknown."""
+        schema = self.find_schema(stage)
         names = [each.name for each in schema or ()]
         if schema is None or name in names:
             return None
         hint = did_you_mean(name, names) or f"it has: {', '.join(names)}"
-        return self.problem(field, category, f"input {stage!r} has no field {name!r} ({stage}.{name})", hint)
+        return self.build_problem(
+            field, category, f"input {stage!r} has no field {name!r} ({stage}.{name})", hint
+        )
 
 
-def camel(field: str) -> str:
+def to_camel_case(field: str) -> str:
     """Write an argument's name as CDAP writes properties.
 
-    >>> camel("join_null_keys")
+    >>> to_camel_case("join_null_keys")
     'joinNullKeys'
     """
     first, *others = field.split("_")

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from airflow_merge_provider.core.joiner import checks
-from airflow_merge_provider.core.joiner.columns import columns
-from airflow_merge_provider.core.joiner.conditions import EXPRESSION, aliases
+from airflow_merge_provider.core.joiner.columns import select_columns
+from airflow_merge_provider.core.joiner.conditions import EXPRESSION, find_aliases
 from airflow_merge_provider.core.joiner.config import JoinerConfig
-from airflow_merge_provider.core.joiner.hints import salted
-from airflow_merge_provider.core.joiner.keys import Keys, keys
+from airflow_merge_provider.core.joiner.hints import is_salted
+from airflow_merge_provider.core.joiner.keys import Keys, read_keys
 from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
 from airflow_merge_provider.core.joiner.schema import Field, Schemas
 
@@ -22,7 +22,7 @@ How = Literal["inner", "left", "full", "cross"]
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class OutputColumn:
     """One column of the result and the input's field that it shows."""
 
     stage: str
@@ -31,7 +31,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class JoinStep:
     """One more input joined to what is there already."""
 
     stage: str
@@ -61,14 +61,14 @@ class JoinPlan:
     required: frozenset[str]
     first: str
     first_in_memory: bool
-    steps: tuple[Step, ...]
+    steps: tuple[JoinStep, ...]
     keys: Mapping[str, tuple[str, ...]]
     null_keys: Mapping[str, tuple[bool, ...]]
     nulls_match: bool
     expression: str | None
     aliases: Mapping[str, str]
     key_columns: tuple[Field, ...]
-    outputs: tuple[Output, ...]
+    outputs: tuple[OutputColumn, ...]
     salt: Salt | None
     indicator: str | None
     unique: tuple[str, ...]
@@ -83,14 +83,14 @@ class JoinPlan:
         """Whether no input is required, so that any of them may be the one that has the key."""
         return not self.required and self.expression is None
 
-    def needed(self, stage: str) -> tuple[str, ...]:
-        """Give the fields of an input that the join reads, in the order of its schema."""
+    def list_needed_fields(self, stage: str) -> tuple[str, ...]:
+        """Return the fields of an input that the join reads, in the order of its schema."""
         used = {output.source for output in self.outputs if output.stage == stage}
         used |= set(self.keys.get(stage, ()))
         return tuple(field.name for field in self.schemas[stage] if field.name in used)
 
-    def knowing(self, full: Mapping[str, Collection[str]]) -> JoinPlan:
-        """Give the same join where some fields of the inputs are known to hold no null, whatever they may."""
+    def with_non_null(self, full: Mapping[str, Collection[str]]) -> JoinPlan:
+        """Return the same join with the knowledge that some fields of the inputs hold no NULL."""
         null_keys = {
             stage: tuple(
                 may and field not in full.get(stage, ())
@@ -100,8 +100,8 @@ class JoinPlan:
         }
         return replace(self, null_keys=null_keys)
 
-    def explain(self) -> str:
-        """Tell the plan in a line per input."""
+    def explain_plan(self) -> str:
+        """Return the plan as text, one line per input."""
         lines = [self.first]
         for step in self.steps:
             hint = ", in memory" if step.in_memory else ""
@@ -109,64 +109,66 @@ class JoinPlan:
         if self.expression is not None:
             lines.append(f"on {self.expression}")
         elif self.keys:
-            lines.append("on " + " and ".join(" = ".join(clause) for clause in self.clauses()))
+            lines.append("on " + " and ".join(" = ".join(clause) for clause in self.list_clauses()))
         return "\n".join(lines)
 
-    def clauses(self) -> list[tuple[str, ...]]:
-        """Give the fields that are compared with each other, as users write them; none without keys."""
+    def list_clauses(self) -> list[tuple[str, ...]]:
+        """Return the fields that are compared with each other, as users write them; none without keys."""
         sources = [[f"{stage}.{field}" for field in self.keys.get(stage, ())] for stage in self.order]
         return list(zip(*sources, strict=True))
 
 
-def plan(config: JoinerConfig, schemas: Schemas) -> JoinPlan:
+def plan_join(config: JoinerConfig, schemas: Schemas) -> JoinPlan:
     """Decide how a configuration that was checked against these schemas is carried out."""
-    asked = config.asked(schemas)
-    order = _order(asked)
+    asked = config.parse_options(schemas)
+    order = _order_inputs(asked)
     in_memory = frozenset(config.in_memory_inputs or ())
     first_in_memory = order[0] in in_memory and (asked.advanced or asked.required == set(asked.stages))
-    key_fields = keys(asked)[0] or {}
+    key_fields = read_keys(asked)[0] or {}
     salt = None
-    if salted(asked) and config.distribution_stage_name and config.distribution_factor:
+    if is_salted(asked) and config.distribution_stage_name and config.distribution_factor:
         salt = Salt(config.distribution_stage_name, config.distribution_factor)
     return JoinPlan(
         schemas=schemas,
         required=asked.required,
         first=order[0],
         first_in_memory=first_in_memory,
-        steps=tuple(Step(stage, _how(asked, stage), stage in in_memory) for stage in order[1:]),
+        steps=tuple(
+            JoinStep(stage, _choose_join_type(asked, stage), stage in in_memory) for stage in order[1:]
+        ),
         keys=key_fields,
         null_keys={stage: _null_keys(asked, stage, names) for stage, names in key_fields.items()},
         nulls_match=config.join_null_keys,
         expression=asked[EXPRESSION] if asked.advanced else None,
-        aliases=aliases(asked),
+        aliases=find_aliases(asked),
         key_columns=_key_columns(asked, key_fields),
-        outputs=_outputs(asked),
+        outputs=_build_outputs(asked),
         salt=salt,
         indicator=config.indicator,
-        unique=_unique(asked),
+        unique=_list_unique_inputs(asked),
     )
 
 
 def output_schema(planned: JoinPlan) -> tuple[Field, ...]:
-    """Give the fields of the result: the key's columns first, the indicator last."""
+    """Return the fields of the result: the key's columns first, the indicator last."""
     fields = (*planned.key_columns, *(output.field for output in planned.outputs))
     if planned.indicator is None:
         return fields
     return (*fields, Field(planned.indicator, "array<string>", nullable=False))
 
 
-def _order(asked: ParsedOptions) -> tuple[str, ...]:
+def _order_inputs(asked: ParsedOptions) -> tuple[str, ...]:
     """Put the required inputs first, those in memory last among them: then only the others are shuffled."""
     in_memory = set(asked["in_memory_inputs"] or ())
-    skewed = asked["distribution_stage_name"] if salted(asked) else None
+    skewed = asked["distribution_stage_name"] if is_salted(asked) else None
 
-    def rank(stage: str) -> tuple[bool, bool, bool]:
+    def rank_input(stage: str) -> tuple[bool, bool, bool]:
         return stage not in asked.required, stage != skewed, stage in in_memory
 
-    return tuple(sorted(asked.stages, key=rank))
+    return tuple(sorted(asked.stages, key=rank_input))
 
 
-def _how(asked: ParsedOptions, stage: str) -> How:
+def _choose_join_type(asked: ParsedOptions, stage: str) -> How:
     if asked.cross:
         return "cross"
     if stage in asked.required:
@@ -175,30 +177,30 @@ def _how(asked: ParsedOptions, stage: str) -> How:
 
 
 def _null_keys(asked: ParsedOptions, stage: str, names: tuple[str, ...]) -> tuple[bool, ...]:
-    """Tell of an input's key fields whether there may be a null that matches another."""
-    nullable = {field.name: field.nullable for field in asked.schema(stage) or ()}
+    """Return whether the key fields of an input may have NULLs that match."""
+    nullable = {field.name: field.nullable for field in asked.find_schema(stage) or ()}
     return tuple(bool(asked["join_null_keys"]) and nullable[name] for name in names)
 
 
-def _outputs(asked: ParsedOptions) -> tuple[Output, ...]:
+def _build_outputs(asked: ParsedOptions) -> tuple[OutputColumn, ...]:
     """Pair the columns with their fields; a declared schema gives the order and may widen nullability."""
-    chosen, fields = columns(asked)[0] or (), checks.output(asked) or ()
+    chosen, fields = select_columns(asked)[0] or (), checks.build_output_schema(asked) or ()
     found = {
-        field.name: Output(column.stage, column.field, field)
+        field.name: OutputColumn(column.stage, column.field, field)
         for column, field in zip(chosen, fields, strict=True)
     }
     declared = asked["output_schema"]
     if declared is None:
         return tuple(found.values())
-    return tuple(Output(found[field.name].stage, found[field.name].source, field) for field in declared)
+    return tuple(OutputColumn(found[field.name].stage, found[field.name].source, field) for field in declared)
 
 
 def _key_columns(asked: ParsedOptions, key_fields: Keys) -> tuple[Field, ...]:
-    """Give the columns that show the key; it is null only where no input with such a row could have it."""
+    """Return the columns that show the key; it is null only where no input with such a row could have it."""
     found = []
     for place, name in enumerate(asked["key_columns"] or ()):
         fields = {
-            stage: next(field for field in asked.schema(stage) or () if field.name == names[place])
+            stage: next(field for field in asked.find_schema(stage) or () if field.name == names[place])
             for stage, names in key_fields.items()
         }
         sure = any(stage in asked.required and not field.nullable for stage, field in fields.items())
@@ -207,10 +209,10 @@ def _key_columns(asked: ParsedOptions, key_fields: Keys) -> tuple[Field, ...]:
     return tuple(found)
 
 
-def _unique(asked: ParsedOptions) -> tuple[str, ...]:
-    """Give the inputs in which no key may repeat."""
+def _list_unique_inputs(asked: ParsedOptions) -> tuple[str, ...]:
+    """Return the inputs in which no key may repeat."""
     expected = asked["expect"] or {}
-    first = checks.driving(asked)
+    first = checks.find_driving_input(asked)
     once = {stage for stage, how in expected.items() if how in {"one_to_one", "many_to_one"}}
     if first and any(how in {"one_to_one", "one_to_many"} for how in expected.values()):
         once.add(first)

@@ -10,38 +10,38 @@ from typing import Any
 
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.joiner.config import JoinerConfig
-from airflow_merge_provider.core.joiner.plan import output_schema, plan
-from airflow_merge_provider.core.joiner.schema import Schema, fields
+from airflow_merge_provider.core.joiner.plan import output_schema, plan_join
+from airflow_merge_provider.core.joiner.schema import Schema, parse_fields
 
 
-def preview(raw: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the schemas of all inputs and of the output, each field as name, type, nullable.
+def preview_join(raw: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schemas of all inputs and of the output, each field as name, type, nullable.
 
     ``written`` has a schema for every input, in a form that ``schema.fields`` reads.
 
     :raises ConfigError: with every problem of the configuration and of the schemas.
     """
-    schemas = _schemas(written)
+    schemas = _read_schemas(written)
     config = JoinerConfig.parse(raw, schemas)
     if missing := [stage for stage in config.inputs if stage not in schemas]:
         hint = "give the schema of every input"
-        raise ConfigError.of(
+        raise ConfigError.from_problems(
             [Problem(f"inputs.{stage}", "input", "has no schema", hint) for stage in missing]
         )
     in_order = {stage: schemas[stage] for stage in config.inputs}
     return {
         "inputs": {stage: [field.as_list() for field in schema] for stage, schema in in_order.items()},
-        "output": [field.as_list() for field in output_schema(plan(config, in_order))],
+        "output": [field.as_list() for field in output_schema(plan_join(config, in_order))],
     }
 
 
-def _schemas(written: Mapping[str, Any]) -> dict[str, Schema]:
+def _read_schemas(written: Mapping[str, Any]) -> dict[str, Schema]:
     found, problems = {}, []
     for stage, schema in written.items():
         try:
-            found[stage] = fields(schema)
+            found[stage] = parse_fields(schema)
         except ValueError as error:
             problems.append(Problem(f"inputs.{stage}", "input", str(error), "for example {'id': 'int'}"))
     if problems:
-        raise ConfigError.of(problems)
+        raise ConfigError.from_problems(problems)
     return found

@@ -44,7 +44,7 @@ class Field:
     nullable: bool = True
 
     def as_list(self) -> list[Any]:
-        """Give the form in which schemas are shown: name, type, nullable."""
+        """Return the form in which schemas are shown: name, type, nullable."""
         return [self.name, self.type, self.nullable]
 
 
@@ -52,35 +52,35 @@ Schema = tuple[Field, ...]
 Schemas = Mapping[str, Schema]
 
 
-def fields(written: Any) -> Schema:
+def parse_fields(written: Any) -> Schema:
     """Read a schema as users write it: ``{"id": "int", "name": "string?"}`` or ``[["id", "int", False], …]``.
 
     In a mapping a closing ``?`` makes the field nullable; in a list a missing third part does.
 
-    >>> fields({"id": "bigint", "name": "string?"})[0]
+    >>> parse_fields({"id": "bigint", "name": "string?"})[0]
     Field(name='id', type='long', nullable=False)
 
     :raises ValueError: when it is something else, or has a type that does not exist.
     """
     if isinstance(written, Mapping):
         pairs = [(name, str(kind)) for name, kind in written.items()]
-        return tuple(_field(name, kind.removesuffix("?"), kind.endswith("?")) for name, kind in pairs)
+        return tuple(_parse_field(name, kind.removesuffix("?"), kind.endswith("?")) for name, kind in pairs)
     if isinstance(written, str) or not isinstance(written, Sequence):
         raise ValueError(_FORMS)  # noqa: TRY004 - pydantic reads it
     return tuple(_from_entry(entry) for entry in written)
 
 
 def type_of(written: str) -> str:
-    """Give the one spelling of a type; what is no type stays as it is written.
+    """Return the one spelling of a type; what is no type stays as it is written.
 
     >>> type_of("STRUCT<a: BIGINT, `b c`: decimal(5, 2)>")
     'struct<a:long,`b c`:decimal(5,2)>'
 
     :raises ValueError: when brackets or names are missing.
     """
-    kind, inner = parts(written)
+    kind, inner = split_type(written)
     if kind == "struct":
-        return struct(inner)
+        return format_struct(inner)
     if kind in _WIDTHS:
         return f"{kind}<{','.join(type_of(each) for _, each in inner)}>"
     name, bracket, size = kind.partition("(")
@@ -88,23 +88,23 @@ def type_of(written: str) -> str:
     return f"{name}(10,0)" if kind == "decimal" else f"{name}{bracket}{size}"
 
 
-def struct(inner: Iterable[tuple[str, str]]) -> str:
+def format_struct(inner: Iterable[tuple[str, str]]) -> str:
     """Write the type of a struct of (name, type) pairs; a name that is no word stands in backticks."""
-    return f"struct<{','.join(f'{_quoted(name)}:{type_of(kind)}' for name, kind in inner)}>"
+    return f"struct<{','.join(f'{_quote_name(name)}:{type_of(kind)}' for name, kind in inner)}>"
 
 
-def comparable(kind: str) -> bool:
-    """Tell whether values of a type can be compared: nothing that holds a map or a variant can.
+def is_comparable(kind: str) -> bool:
+    """Return whether values of a type can be compared: nothing that holds a map or a variant can.
 
-    >>> comparable("array<map<string,int>>"), comparable("struct<map:int>")
+    >>> is_comparable("array<map<string,int>>"), is_comparable("struct<map:int>")
     (False, True)
     """
-    name, inner = parts(kind)
-    return name.partition("(")[0] not in _INCOMPARABLE and all(comparable(each) for _, each in inner)
+    name, inner = split_type(kind)
+    return name.partition("(")[0] not in _INCOMPARABLE and all(is_comparable(each) for _, each in inner)
 
 
 def same_key(left: str, right: str) -> bool:
-    """Tell whether two types may stand for each other in a key: the same, or decimals of any size."""
+    """Return whether two types may stand for each other in a key: the same, or decimals of any size."""
     return left == right or (left.startswith("decimal(") and right.startswith("decimal("))
 
 
@@ -114,40 +114,40 @@ def _from_entry(entry: Any) -> Field:
     if isinstance(entry, str) or not isinstance(entry, Sequence) or len(entry) not in {_PAIR, _TRIPLE}:
         raise ValueError(f"{entry!r} is no field: write [name, type, nullable]")
     name, kind, nullable = (*entry, True)[:_TRIPLE]
-    return _field(name, kind, nullable)
+    return _parse_field(name, kind, nullable)
 
 
-def _field(name: Any, kind: Any, nullable: Any) -> Field:
+def _parse_field(name: Any, kind: Any, nullable: Any) -> Field:
     if not isinstance(name, str) or not name or not isinstance(kind, str) or not isinstance(nullable, bool):
         raise ValueError(f"{[name, kind, nullable]!r} is no field: write [name, type, nullable]")
     canonical = type_of(kind)
-    if not _exists(canonical):
+    if not _is_known_type(canonical):
         raise ValueError(f"unknown type {kind.strip()!r} of {name!r}")
     return Field(name, canonical, nullable)
 
 
-def _exists(kind: str) -> bool:
-    name, inner = parts(kind)
+def _is_known_type(kind: str) -> bool:
+    name, inner = split_type(kind)
     known = name in _WIDTHS or name == "struct" or name.partition("(")[0] in _ATOMS
-    return known and all(_exists(each) for _, each in inner)
+    return known and all(_is_known_type(each) for _, each in inner)
 
 
-def parts(written: str) -> tuple[str, list[tuple[str, str]]]:
-    """Give a type's outermost kind, and the names and types of what it holds."""
+def split_type(written: str) -> tuple[str, list[tuple[str, str]]]:
+    """Return a type's outermost kind, and the names and types of what it holds."""
     nested = _NESTED.match(written.strip())
     if nested is None:
         words = " ".join(written.lower().split())
         return re.sub(r" ?([(),]) ?", r"\1", words), []
     kind, text = nested[1].lower(), nested[2]
     if kind == "struct":
-        return kind, [_named(each) for each in _split(text) if each.strip()]
-    inner = list(_split(text))
+        return kind, [_split_field(each) for each in _split_list(text) if each.strip()]
+    inner = list(_split_list(text))
     if len(inner) != _WIDTHS[kind]:
         raise ValueError(f"unknown type {written.strip()!r}")
     return kind, [("", each) for each in inner]
 
 
-def _named(text: str) -> tuple[str, str]:
+def _split_field(text: str) -> tuple[str, str]:
     """Take a struct's field apart: ``name:type``, the name maybe in backticks."""
     quoted = re.match(r"\s*`((?:[^`]|``)+)`\s*:?(.*)\Z", text, re.DOTALL)
     if quoted:
@@ -158,7 +158,7 @@ def _named(text: str) -> tuple[str, str]:
     return name.strip(), kind
 
 
-def _split(text: str) -> Iterator[str]:
+def _split_list(text: str) -> Iterator[str]:
     """Split at the commas that stand in no bracket and no backticks."""
     depth, start, quoted = 0, 0, False
     for place, char in enumerate(text):
@@ -172,5 +172,5 @@ def _split(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return name if _PLAIN.match(name) else f"`{name.replace('`', '``')}`"

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.joiner.parsed_options import ParsedOptions
-from airflow_merge_provider.core.joiner.schema import Field, Schema, parts
+from airflow_merge_provider.core.joiner.schema import Field, Schema, split_type
 
 FORMAT = "target_format"
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -23,61 +23,67 @@ _REFUSED = {
 
 
 def place_problems(asked: ParsedOptions) -> Iterator[Problem]:
-    """Tell what is wrong with a target of files, as far as its name and its format show it."""
+    """Return what is wrong with a target of files, as far as its name and its format show it."""
     kind, target = asked[FORMAT], asked["target"]
     if asked["target_options"] and kind == "delta":
         message = f"only files have options, {asked.spelling(FORMAT)} is delta"
-        yield asked.problem("target_options", "config", message, "leave them out")
+        yield asked.build_problem("target_options", "config", message, "leave them out")
     if kind in {None, "delta"} or not isinstance(target, str):
         return
     try:
-        named = resolve(target, "/")
+        named = resolve_dataset(target, "/")
     except ConfigError:
         return
     if named.table is not None:
         message = f"{target!r} is a table of the catalog, {kind} files need a location"
-        yield asked.problem("target", "config", message, "write a bare id or a location, or choose delta")
+        yield asked.build_problem(
+            "target", "config", message, "write a bare id or a location, or choose delta"
+        )
 
 
 def column_problems(asked: ParsedOptions, chosen: Schema) -> Iterator[Problem]:
-    """Tell which columns the target's format cannot hold; ``chosen`` are those of the inputs."""
+    """Return which columns the target's format cannot hold; ``chosen`` are those of the inputs."""
     kind = asked[FORMAT]
     if not asked["target"] or kind in {None, "delta"}:
         return
     for field in chosen:
-        if why := _refused(kind, field):
-            yield asked.problem(_said_by(asked), "selected_field", why, "choose another format")
+        if why := _refuse_field(kind, field):
+            yield asked.build_problem(
+                _find_column_property(asked), "selected_field", why, "choose another format"
+            )
     names = [("key_columns", name) for name in asked["key_columns"] or ()]
     names += [("indicator", asked["indicator"])] if asked["indicator"] else []
     for argument, name in names:
         added = Field(name, "array<string>" if argument == "indicator" else "string")
-        if why := _refused(kind, added):
-            yield asked.problem(argument, "config", why, "choose another format")
+        if why := _refuse_field(kind, added):
+            yield asked.build_problem(argument, "config", why, "choose another format")
 
 
-def _refused(kind: str, field: Field) -> str | None:
+def _refuse_field(kind: str, field: Field) -> str | None:
     if kind == "avro" and not _AVRO_NAME.match(field.name):
         return f"avro files cannot hold the name {field.name!r}: letters, digits and _ only"
-    if any(each in _REFUSED.get(kind, ()) for each in _kinds(field.type)):
+    if any(each in _REFUSED.get(kind, ()) for each in _list_types(field.type)):
         return f"{kind} files cannot hold {field.name!r}, which is {field.type}"
-    if kind == "avro" and any(each == "map" and key != "string" for each, key in _keyed(field.type)):
+    if kind == "avro" and any(
+        each == "map" and key != "string" for each, key in _list_types_with_keys(field.type)
+    ):
         return f"avro files cannot hold {field.name!r}, which is {field.type}: keys of maps must be texts"
     return None
 
 
-def _kinds(written: str) -> Iterator[str]:
-    return (kind for kind, _ in _keyed(written))
+def _list_types(written: str) -> Iterator[str]:
+    return (kind for kind, _ in _list_types_with_keys(written))
 
 
-def _keyed(written: str) -> Iterator[tuple[str, str]]:
-    """Give every type inside a type, and for a map the type of its keys."""
-    kind, inner = parts(written)
+def _list_types_with_keys(written: str) -> Iterator[tuple[str, str]]:
+    """Return every type inside a type, and for a map the type of its keys."""
+    kind, inner = split_type(written)
     yield kind.partition("(")[0], inner[0][1].strip() if kind == "map" else ""
     for _, each in inner:
-        yield from _keyed(each)
+        yield from _list_types_with_keys(each)
 
 
-def _said_by(asked: ParsedOptions) -> str:
+def _find_column_property(asked: ParsedOptions) -> str:
     """Name the property that chooses the columns."""
     lists = ("fields_to_select", "fields_to_drop", "fields_to_rename")
     return next((each for each in lists if asked[each]), "selected_fields")

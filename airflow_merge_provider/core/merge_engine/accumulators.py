@@ -20,14 +20,14 @@ from typing import Any
 
 from airflow_merge_provider.core.merge_engine.columns import (
     INTEGERS,
-    bounds,
     element_of,
-    family,
-    precision,
+    find_bounds,
+    find_precision,
+    find_type_family,
     row_fields,
     type_text,
 )
-from airflow_merge_provider.core.merge_engine.plan import Rule
+from airflow_merge_provider.core.merge_engine.plan import ColumnRule
 
 # Nothing gathered yet: not the same as null, which locks first_value.
 EMPTY: Any = object()
@@ -50,15 +50,15 @@ class Accumulator:
     Values that are late may be put before the others, unless ``in_order`` says that they may not.
     """
 
-    add: Callable[[Any, Any, Rule], Any]
-    retract: Callable[[Any, Any, Rule], Any] | None = None
-    combine: Callable[[Sequence[Any], Rule], Any] | None = None
-    check: Callable[[Any, Rule], object] | None = None
+    add: Callable[[Any, Any, ColumnRule], Any]
+    retract: Callable[[Any, Any, ColumnRule], Any] | None = None
+    combine: Callable[[Sequence[Any], ColumnRule], Any] | None = None
+    check: Callable[[Any, ColumnRule], object] | None = None
     in_order: bool = False
 
 
 def order_key(value: Any) -> tuple[Any, ...]:
-    """Give what values of one type are ordered by: null before all, NaN after all.
+    """Return what values of one type are ordered by: null before all, NaN after all.
 
     >>> sorted([2.0, None, float("nan"), 1.0], key=order_key)
     [None, 1.0, 2.0, nan]
@@ -71,7 +71,7 @@ def order_key(value: Any) -> tuple[Any, ...]:
 
 
 def comes_before(pairs: Iterable[tuple[Any, Any]], *, descending: bool = False) -> bool:
-    """Say whether the first values of some pairs are older than the second ones; null is the oldest.
+    """Return whether the first values of some pairs are older than the second ones; null is the oldest.
 
     >>> comes_before([(1, 1), (None, 5)]), comes_before([(1, 2)], descending=True)
     (True, False)
@@ -84,79 +84,79 @@ def comes_before(pairs: Iterable[tuple[Any, Any]], *, descending: bool = False) 
     return False
 
 
-def identity(value: Any) -> Any:
-    """Give what equal values have in common, whatever they are made of; it can be a key of a dict."""
+def normalize_value(value: Any) -> Any:
+    """Return what equal values have in common, whatever they are made of; it can be a key of a dict."""
     if isinstance(value, Mapping):
-        return tuple((name, identity(each)) for name, each in value.items())
+        return tuple((name, normalize_value(each)) for name, each in value.items())
     if isinstance(value, list | tuple):
-        return tuple(map(identity, value))
+        return tuple(map(normalize_value, value))
     return "NaN" if isinstance(value, float) and math.isnan(value) else value
 
 
-def finished(gathered: Any, rule: Rule) -> Any:
-    """Give the value of the column.
+def finish_value(gathered: Any, rule: ColumnRule) -> Any:
+    """Return the value of the column.
 
     :raises FoldError: when it is beyond what the column can hold.
     """
     if gathered is EMPTY or gathered is None:
         return None
-    limits = bounds(rule.column.kind) if rule.function in {"sum", "product", "count"} else None
+    limits = find_bounds(rule.column.kind) if rule.function in {"sum", "product", "count"} else None
     if limits and not limits[0] <= gathered <= limits[1]:
-        raise FoldError(overflow(rule, gathered))
+        raise FoldError(describe_overflow(rule, gathered))
     return gathered
 
 
-def overflow(rule: Rule, value: object) -> str:
-    """Say that a result does not fit its column."""
+def describe_overflow(rule: ColumnRule, value: object) -> str:
+    """Return the message for a result that does not fit its column."""
     kind = type_text(rule.column.kind)
     return f"overflow: {rule.function} of column {rule.column.name!r} gives {value}, beyond {kind}"
 
 
-def _gathering(
-    combine: Callable[[Any, Any, Rule], Any], first: Callable[[Any, Rule], Any] | None = None
-) -> Callable[[Any, Any, Rule], Any]:
+def _skip_nulls(
+    combine: Callable[[Any, Any, ColumnRule], Any], first: Callable[[Any, ColumnRule], Any] | None = None
+) -> Callable[[Any, Any, ColumnRule], Any]:
     """Skip nulls: only a value meets ``combine``, and only when something was gathered before."""
 
-    def add(gathered: Any, value: Any, rule: Rule) -> Any:
+    def add_value(gathered: Any, value: Any, rule: ColumnRule) -> Any:
         if gathered is not None and gathered is not EMPTY and value is not None and value is not EMPTY:
             return combine(gathered, value, rule)
         only = gathered if value is None or value is EMPTY else value
         return only if first is None or only is None or only is EMPTY else first(only, rule)
 
-    return add
+    return add_value
 
 
-def _sum(gathered: Any, value: Any, rule: Rule) -> Any:
+def _add_to_sum(gathered: Any, value: Any, rule: ColumnRule) -> Any:
     return _WIDE.add(gathered, value) if isinstance(value, Decimal) else gathered + value
 
 
-def _sum_back(gathered: Any, value: Any, rule: Rule) -> Any:
+def _sum_back(gathered: Any, value: Any, rule: ColumnRule) -> Any:
     if value is None:
         return gathered
     negative = -value if not isinstance(value, Decimal) else value.copy_negate()
-    return negative if gathered is None or gathered is EMPTY else _sum(gathered, negative, rule)
+    return negative if gathered is None or gathered is EMPTY else _add_to_sum(gathered, negative, rule)
 
 
-def _scaled(value: Decimal, rule: Rule) -> Decimal:
-    digits = precision(rule.column.kind)
+def _scale_decimal(value: Decimal, rule: ColumnRule) -> Decimal:
+    digits = find_precision(rule.column.kind)
     exponent = Decimal(1).scaleb(-digits[1]) if digits else Decimal(1)
     return value.quantize(exponent, ROUND_HALF_UP, _WIDE)
 
 
-def _product(gathered: Any, value: Any, rule: Rule) -> Any:
+def _multiply_value(gathered: Any, value: Any, rule: ColumnRule) -> Any:
     if isinstance(value, Decimal):
-        return _scaled(_WIDE.multiply(gathered, value), rule)
+        return _scale_decimal(_WIDE.multiply(gathered, value), rule)
     return gathered * value
 
 
-def _product_back(gathered: Any, value: Any, rule: Rule) -> Any:
+def _product_back(gathered: Any, value: Any, rule: ColumnRule) -> Any:
     if value is None or gathered is None or gathered is EMPTY:
         return gathered
     if isinstance(value, float):
         return _float_quotient(gathered, value)
     if not value:
         raise FoldError(f"product of column {rule.column.name!r} cannot take back a factor of zero")
-    if family(rule.column.kind) in INTEGERS:
+    if find_type_family(rule.column.kind) in INTEGERS:
         whole = abs(gathered) // abs(value)
         return whole if (gathered < 0) == (value < 0) else -whole
     quotient = Fraction(gathered) / Fraction(value)
@@ -170,7 +170,7 @@ def _product_back(gathered: Any, value: Any, rule: Rule) -> Any:
             "the quotient is no decimal with an end"
         )
     exact = _WIDE.divide(Decimal(quotient.numerator), Decimal(quotient.denominator))
-    return _scaled(exact, rule)
+    return _scale_decimal(exact, rule)
 
 
 def _float_quotient(dividend: float, divisor: float) -> float:
@@ -181,30 +181,30 @@ def _float_quotient(dividend: float, divisor: float) -> float:
     return math.copysign(math.inf, dividend) * math.copysign(1.0, divisor)
 
 
-def _count(gathered: Any, value: Any, rule: Rule) -> Any:
+def _count_value(gathered: Any, value: Any, rule: ColumnRule) -> Any:
     step = 0 if value is None else 1
     return step if gathered is None or gathered is EMPTY else gathered + step
 
 
-def _count_back(gathered: Any, value: Any, rule: Rule) -> Any:
+def _count_back(gathered: Any, value: Any, rule: ColumnRule) -> Any:
     step = 0 if value is None else -1
     return step if gathered is None or gathered is EMPTY else gathered + step
 
 
-def _last_back(gathered: Any, value: Any, rule: Rule) -> Any:
+def _last_back(gathered: Any, value: Any, rule: ColumnRule) -> Any:
     return None
 
 
-def _last_non_null_back(gathered: Any, value: Any, rule: Rule) -> Any:
+def _last_non_null_back(gathered: Any, value: Any, rule: ColumnRule) -> Any:
     return gathered if value is None else None
 
 
-def _last_non_null(gathered: Any, value: Any, rule: Rule) -> Any:
+def _last_non_null(gathered: Any, value: Any, rule: ColumnRule) -> Any:
     return gathered if value is None or value is EMPTY else value
 
 
 def is_blank(text: str) -> bool:
-    r"""Say whether a text is empty or white space, as Java understands it.
+    r"""Return whether a text is empty or white space, as Java understands it.
 
     >>> is_blank(" \u3000"), is_blank("\u00a0")
     (True, False)
@@ -212,11 +212,11 @@ def is_blank(text: str) -> bool:
     return bool(_BLANK.match(text))
 
 
-def _listagg_first(value: str, rule: Rule) -> str | None:
+def _listagg_first(value: str, rule: ColumnRule) -> str | None:
     return None if is_blank(value) else value
 
 
-def _listagg(values: Sequence[str], rule: Rule) -> str | None:
+def _join_texts(values: Sequence[str], rule: ColumnRule) -> str | None:
     said, delimiter = [value for value in values if not is_blank(value)], rule.options.delimiter
     if len(said) <= 1 or not rule.options.distinct:
         return delimiter.join(said) if said else None
@@ -233,51 +233,53 @@ def _listagg(values: Sequence[str], rule: Rule) -> str | None:
     return delimiter.join(parts)
 
 
-def _unique(values: list[Any]) -> list[Any]:
+def _list_unique(values: list[Any]) -> list[Any]:
     known: dict[Any, Any] = {}
     for value in values:
-        known.setdefault(identity(value), value)
+        known.setdefault(normalize_value(value), value)
     return list(known.values())
 
 
-def _collect_first(value: list[Any], rule: Rule) -> list[Any]:
-    return _unique(value) if rule.options.distinct else list(value)
+def _collect_first(value: list[Any], rule: ColumnRule) -> list[Any]:
+    return _list_unique(value) if rule.options.distinct else list(value)
 
 
-def _collect(values: Sequence[list[Any]], rule: Rule) -> list[Any]:
+def _collect_items(values: Sequence[list[Any]], rule: ColumnRule) -> list[Any]:
     return _collect_first(list(chain.from_iterable(values)), rule)
 
 
-def _collect_back(gathered: Any, value: Any, rule: Rule) -> Any:
+def _collect_back(gathered: Any, value: Any, rule: ColumnRule) -> Any:
     if value is None or gathered is None or gathered is EMPTY:
         return gathered
     left = list(gathered)
     for each in value:
-        place = next((at for at, known in enumerate(left) if identity(known) == identity(each)), None)
+        place = next(
+            (at for at, known in enumerate(left) if normalize_value(known) == normalize_value(each)), None
+        )
         if place is not None:
             del left[place]
     return left
 
 
-def _entries(pairs: Any) -> dict[Any, tuple[Any, Any]]:
-    return {identity(key): (key, value) for key, value in pairs}
+def _index_entries(pairs: Any) -> dict[Any, tuple[Any, Any]]:
+    return {normalize_value(key): (key, value) for key, value in pairs}
 
 
-def _merge_map(values: Sequence[Any], rule: Rule) -> list[Any]:
-    return list(_entries(chain.from_iterable(values)).values())
+def _merge_map(values: Sequence[Any], rule: ColumnRule) -> list[Any]:
+    return list(_index_entries(chain.from_iterable(values)).values())
 
 
-def _merge_map_back(gathered: Any, value: Any, rule: Rule) -> Any:
+def _merge_map_back(gathered: Any, value: Any, rule: ColumnRule) -> Any:
     if value is None or gathered is None or gathered is EMPTY:
         return gathered
-    gone = _entries(value)
-    return [entry for key, entry in _entries(gathered).items() if key not in gone]
+    gone = _index_entries(value)
+    return [entry for key, entry in _index_entries(gathered).items() if key not in gone]
 
 
-def _keytime(values: Sequence[Any], rule: Rule) -> list[Any]:
+def _merge_map_by_time(values: Sequence[Any], rule: ColumnRule) -> list[Any]:
     time = rule.options.ts_field or row_fields(element_of(rule.column.kind))[-1]
-    known = _entries(values[0])
-    for key, (given, row) in chain.from_iterable(_entries(value).items() for value in values[1:]):
+    known = _index_entries(values[0])
+    for key, (given, row) in chain.from_iterable(_index_entries(value).items() for value in values[1:]):
         if row is None:
             known.pop(key, None)
         elif row[time] is not None:
@@ -287,8 +289,8 @@ def _keytime(values: Sequence[Any], rule: Rule) -> list[Any]:
     return list(known.values())
 
 
-def _nested_key(row: Mapping[str, Any], rule: Rule) -> tuple[Any, ...] | None:
-    """Give the key of a nested row; None drops it."""
+def _build_nested_key(row: Mapping[str, Any], rule: ColumnRule) -> tuple[Any, ...] | None:
+    """Return the key of a nested row; None drops it."""
     names = rule.options.nested_key
     if any(row[name] is None for name in names):
         if rule.options.null_strategy == "ignore":
@@ -296,31 +298,31 @@ def _nested_key(row: Mapping[str, Any], rule: Rule) -> tuple[Any, ...] | None:
         if rule.options.null_strategy == "error":
             message = f"null in nested-key ({', '.join(names)}) of column {rule.column.name!r}"
             raise FoldError(f"{message}: nested-key-null-strategy is error")
-    return tuple(identity(row[name]) for name in names)
+    return tuple(normalize_value(row[name]) for name in names)
 
 
-def _is_late(row: Mapping[str, Any], stored: Mapping[str, Any], rule: Rule) -> bool:
+def _is_late(row: Mapping[str, Any], stored: Mapping[str, Any], rule: ColumnRule) -> bool:
     return comes_before((row[name], stored[name]) for name in rule.options.nested_sequence)
 
 
-def _check_nested(value: list[Any], rule: Rule) -> None:
+def _check_nested(value: list[Any], rule: ColumnRule) -> None:
     if rule.options.null_strategy == "error":
         for row in value:
             if row is not None:
-                _nested_key(row, rule)
+                _build_nested_key(row, rule)
 
 
-def _nested_first(value: list[Any], rule: Rule) -> list[Any]:
-    return _nested_update([[], value], rule)
+def _start_nested_update(value: list[Any], rule: ColumnRule) -> list[Any]:
+    return _update_nested_rows([[], value], rule)
 
 
-def _nested_update(values: Sequence[list[Any]], rule: Rule) -> list[Any]:
+def _update_nested_rows(values: Sequence[list[Any]], rule: ColumnRule) -> list[Any]:
     limit, rows = rule.options.count_limit, chain.from_iterable(values)
     if not rule.options.nested_key:
         return [row for row in rows if row is not None][: max(limit, len(values[0]))]
     known: dict[Any, Any] = {}
     for row in rows:
-        key = None if row is None else _nested_key(row, rule)
+        key = None if row is None else _build_nested_key(row, rule)
         if key is None or (key not in known and len(known) >= limit):
             continue
         if key not in known or not _is_late(row, known[key], rule):
@@ -328,25 +330,25 @@ def _nested_update(values: Sequence[list[Any]], rule: Rule) -> list[Any]:
     return list(known.values())
 
 
-def _nested_update_back(gathered: Any, value: Any, rule: Rule) -> Any:
+def _retract_nested_rows(gathered: Any, value: Any, rule: ColumnRule) -> Any:
     if value is None or gathered is None or gathered is EMPTY:
         return gathered
     rows = [row for row in value if row is not None]
     if rule.options.nested_key:
-        keys = {_nested_key(row, rule) for row in rows} - {None}
-        return [row for row in gathered if _nested_key(row, rule) not in keys]
-    gone = {identity(row) for row in rows}
-    return [row for row in gathered if identity(row) not in gone]
+        keys = {_build_nested_key(row, rule) for row in rows} - {None}
+        return [row for row in gathered if _build_nested_key(row, rule) not in keys]
+    gone = {normalize_value(row) for row in rows}
+    return [row for row in gathered if normalize_value(row) not in gone]
 
 
-def _nested_partial_first(value: list[Any], rule: Rule) -> list[Any]:
-    return _nested_partial([value], rule)
+def _start_nested_partial(value: list[Any], rule: ColumnRule) -> list[Any]:
+    return _merge_nested_rows([value], rule)
 
 
-def _nested_partial(values: Sequence[list[Any]], rule: Rule) -> list[Any]:
+def _merge_nested_rows(values: Sequence[list[Any]], rule: ColumnRule) -> list[Any]:
     known: dict[Any, dict[str, Any]] = {}
     for row in chain.from_iterable(values):
-        key = None if row is None else _nested_key(row, rule)
+        key = None if row is None else _build_nested_key(row, rule)
         if key is None:
             continue
         if key not in known:
@@ -357,33 +359,33 @@ def _nested_partial(values: Sequence[list[Any]], rule: Rule) -> list[Any]:
 
 
 def _build_combined(
-    combine: Callable[[Sequence[Any], Rule], Any],
-    first: Callable[[Any, Rule], Any] | None = None,
+    combine: Callable[[Sequence[Any], ColumnRule], Any],
+    first: Callable[[Any, ColumnRule], Any] | None = None,
     **more: Any,
 ) -> Accumulator:
-    add = _gathering(lambda gathered, value, rule: combine((gathered, value), rule), first)
+    add = _skip_nulls(lambda gathered, value, rule: combine((gathered, value), rule), first)
     return Accumulator(add, combine=combine, **more)
 
 
 ACCUMULATORS: Mapping[str, Accumulator] = {
-    "sum": Accumulator(_gathering(_sum), _sum_back),
-    "product": Accumulator(_gathering(_product), _product_back),
-    "count": Accumulator(_count, _count_back),
-    "max": Accumulator(_gathering(lambda a, b, _: max(a, b, key=order_key))),
-    "min": Accumulator(_gathering(lambda a, b, _: min(a, b, key=order_key))),
-    "bool_and": Accumulator(_gathering(lambda a, b, _: a and b)),
-    "bool_or": Accumulator(_gathering(lambda a, b, _: a or b)),
+    "sum": Accumulator(_skip_nulls(_add_to_sum), _sum_back),
+    "product": Accumulator(_skip_nulls(_multiply_value), _product_back),
+    "count": Accumulator(_count_value, _count_back),
+    "max": Accumulator(_skip_nulls(lambda a, b, _: max(a, b, key=order_key))),
+    "min": Accumulator(_skip_nulls(lambda a, b, _: min(a, b, key=order_key))),
+    "bool_and": Accumulator(_skip_nulls(lambda a, b, _: a and b)),
+    "bool_or": Accumulator(_skip_nulls(lambda a, b, _: a or b)),
     "last_value": Accumulator(lambda _, value, __: value, _last_back),
     "last_non_null_value": Accumulator(_last_non_null, _last_non_null_back),
     "first_value": Accumulator(lambda a, value, _: value if a is EMPTY else a),
     "first_non_null_value": Accumulator(lambda a, value, _: value if a is EMPTY or a is None else a),
-    "listagg": _build_combined(_listagg, _listagg_first),
-    "collect": _build_combined(_collect, _collect_first, retract=_collect_back),
+    "listagg": _build_combined(_join_texts, _listagg_first),
+    "collect": _build_combined(_collect_items, _collect_first, retract=_collect_back),
     "merge_map": _build_combined(_merge_map, retract=_merge_map_back),
-    "merge_map_with_keytime": _build_combined(_keytime, in_order=True),
+    "merge_map_with_keytime": _build_combined(_merge_map_by_time, in_order=True),
     "nested_update": _build_combined(
-        _nested_update, _nested_first, retract=_nested_update_back, check=_check_nested
+        _update_nested_rows, _start_nested_update, retract=_retract_nested_rows, check=_check_nested
     ),
-    "nested_partial_update": _build_combined(_nested_partial, _nested_partial_first, check=_check_nested),
+    "nested_partial_update": _build_combined(_merge_nested_rows, _start_nested_partial, check=_check_nested),
     "primary-key": Accumulator(lambda _, value, __: value, lambda _, value, __: value),
 }

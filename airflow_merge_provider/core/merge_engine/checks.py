@@ -19,8 +19,8 @@ from airflow_merge_provider.core.merge_engine.columns import (
 )
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.functions import FUNCTIONS, SERIALIZED
-from airflow_merge_provider.core.merge_engine.options import AGGREGATION, PARTIAL, Group, Options
-from airflow_merge_provider.core.merge_engine.plan import Plan, Role, Rule
+from airflow_merge_provider.core.merge_engine.options import AGGREGATION, PARTIAL, Options, SequenceGroup
+from airflow_merge_provider.core.merge_engine.plan import ColumnRole, ColumnRule, Plan
 
 
 class _Names:
@@ -30,8 +30,8 @@ class _Names:
         self._true = {column.name.casefold(): column.name for column in columns}
         self.problems: list[Problem] = []
 
-    def find(self, path: str, name: str, hint: str = "") -> str:
-        """Give the true name of a column, or the name itself when there is none."""
+    def find_column(self, path: str, name: str, hint: str = "") -> str:
+        """Return the true name of a column, or the name itself when there is none."""
         found = self._true.get(name.casefold())
         if found is not None:
             return found
@@ -41,10 +41,10 @@ class _Names:
         return name
 
     def find_all(self, path: str, names: Sequence[str]) -> tuple[str, ...]:
-        return tuple(self.find(path, name) for name in names)
+        return tuple(self.find_column(path, name) for name in names)
 
 
-def plan(config: MergeEngineConfig, columns: Sequence[Column], *, retracts: bool = True) -> Plan:
+def plan_fold(config: MergeEngineConfig, columns: Sequence[Column], *, retracts: bool = True) -> Plan:
     """Plan the folding of a table with these columns; ``retracts`` says whether a record may take back.
 
     :raises ConfigError: with every problem between the configuration and the columns.
@@ -52,7 +52,7 @@ def plan(config: MergeEngineConfig, columns: Sequence[Column], *, retracts: bool
     names = _Names(columns)
     key = names.find_all("primary_key", config.primary_key)
     names.find_all("partition_by", config.partition_by)
-    options = _resolved(config.table_options, names)
+    options = _resolve_columns(config.table_options, names)
     made = Plan(
         config.merge_engine,
         tuple(columns),
@@ -67,12 +67,12 @@ def plan(config: MergeEngineConfig, columns: Sequence[Column], *, retracts: bool
     problems += [problem for rule in made.rules for problem in _rule_problems(rule, made)]
     problems += _default_problems(made)
     if problems:
-        raise ConfigError.of(problems)
+        raise ConfigError.from_problems(problems)
     return made
 
 
-def warnings(config: MergeEngineConfig) -> list[str]:
-    """Say what is allowed and probably not meant; the run does not fail for it."""
+def list_warnings(config: MergeEngineConfig) -> list[str]:
+    """Return warnings about settings that are valid but probably not intended."""
     options = config.table_options
     key = {name.casefold() for name in config.primary_key}
     ordering = {name.casefold() for group in options.groups for name in group.order}
@@ -94,14 +94,14 @@ def warnings(config: MergeEngineConfig) -> list[str]:
     return said
 
 
-def _resolved(options: Options, names: _Names) -> Options:
+def _resolve_columns(options: Options, names: _Names) -> Options:
     """Put the true names of columns into the options."""
     columns = {}
     for name, said in options.columns.items():
         option = next((f"fields.{name}.{suffix}" for suffix in sorted(said.given)), f"fields.{name}")
-        columns[names.find(f"options.{option}", name, _path_hint(name, names))] = said
+        columns[names.find_column(f"options.{option}", name, _path_hint(name, names))] = said
     groups = tuple(
-        Group(
+        SequenceGroup(
             names.find_all(f"options.{group.option}", group.order),
             names.find_all(f"options.{group.option}", group.protected),
             group.option,
@@ -116,7 +116,7 @@ def _resolved(options: Options, names: _Names) -> Options:
         columns=columns,
         groups=groups,
         sequence=names.find_all("options.sequence.field", options.sequence),
-        row_kind_field=None if kind is None else names.find("options.rowkind.field", kind),
+        row_kind_field=None if kind is None else names.find_column("options.rowkind.field", kind),
         remove_on_groups=names.find_all(
             "options.partial-update.remove-record-on-sequence-group", options.remove_on_groups
         ),
@@ -156,9 +156,9 @@ def _order_problems(made: Plan) -> Iterator[Problem]:
             yield Problem(f"options.{option}", "type", message, "take a number, a time or a text")
 
 
-def _rule_problems(rule: Rule, made: Plan) -> Iterator[Problem]:
+def _rule_problems(rule: ColumnRule, made: Plan) -> Iterator[Problem]:
     name = rule.function
-    if name is None or rule.role is not Role.FUNCTION:
+    if name is None or rule.role is not ColumnRole.FUNCTION:
         return
     path = _function_path(rule, made)
     function, column = FUNCTIONS[name], rule.column
@@ -172,10 +172,10 @@ def _rule_problems(rule: Rule, made: Plan) -> Iterator[Problem]:
     if name in SERIALIZED and made.folds_rows:
         message = f"{name} of column {rule.name!r} cannot be folded where deletes of a group remove the row"
         yield Problem(path, "function", message, "leave remove-record-on-sequence-group out")
-    yield from _nested_problems(rule)
+    yield from _check_nested(rule)
 
 
-def _function_path(rule: Rule, made: Plan) -> str:
+def _function_path(rule: ColumnRule, made: Plan) -> str:
     """Name the option that gave a column its function."""
     if rule.options.function is not None:
         return f"options.fields.{rule.name}.aggregate-function"
@@ -184,7 +184,7 @@ def _function_path(rule: Rule, made: Plan) -> str:
     return "options.fields.default-aggregate-function" if made.options.default_function else "options"
 
 
-def _nested_problems(rule: Rule) -> Iterator[Problem]:
+def _check_nested(rule: ColumnRule) -> Iterator[Problem]:
     said, function = rule.options, str(rule.function)
     asked: list[tuple[str, tuple[str, ...]]] = []
     if function == "merge_map_with_keytime" and said.ts_field is not None:
@@ -203,7 +203,9 @@ def _nested_problems(rule: Rule) -> Iterator[Problem]:
 def _default_problems(made: Plan) -> Iterator[Problem]:
     if made.engine not in {PARTIAL, AGGREGATION} or made.options.default_function is None:
         return
-    free = [rule.name for rule in made.rules if rule.role is Role.FREE and rule.name not in made.sequence]
+    free = [
+        rule.name for rule in made.rules if rule.role is ColumnRole.FREE and rule.name not in made.sequence
+    ]
     if free:
         message = f"column {free[0]!r} is in no sequence-group, where a default function cannot be used"
         hint = "protect it with a sequence-group, or name the functions of columns one by one"

@@ -27,7 +27,7 @@ class Column:
     @property
     def family(self) -> str:
         """The type without its arguments: ``decimal``, ``array``, ``integer``."""
-        return family(self.kind)
+        return find_type_family(self.kind)
 
 
 def columns_of(fields: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
@@ -46,10 +46,10 @@ def columns_of(fields: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
     )
 
 
-def family(kind: Any) -> str:
-    """Give the type without its arguments.
+def find_type_family(kind: Any) -> str:
+    """Return the type without its arguments.
 
-    >>> family("decimal(10,2)"), family({"type": "array", "elementType": "integer"})
+    >>> find_type_family("decimal(10,2)"), find_type_family({"type": "array", "elementType": "integer"})
     ('decimal', 'array')
     """
     if isinstance(kind, Mapping):
@@ -72,69 +72,75 @@ def type_text(kind: Any) -> str:
         "map": lambda: f"{type_text(kind['keyType'])}, {type_text(kind['valueType'])}",
         "struct": lambda: ", ".join(f"{each['name']}: {type_text(each['type'])}" for each in kind["fields"]),
     }
-    return f"{family(kind).upper()}<{inside[family(kind)]()}>" if family(kind) in inside else str(kind)
+    return (
+        f"{find_type_family(kind).upper()}<{inside[find_type_family(kind)]()}>"
+        if find_type_family(kind) in inside
+        else str(kind)
+    )
 
 
 def is_ordered(kind: Any) -> bool:
-    """Say whether values of a type have an order."""
-    return family(kind) not in _NOT_ORDERED
+    """Return whether values of a type have an order."""
+    return find_type_family(kind) not in _NOT_ORDERED
 
 
 def is_text(kind: Any) -> bool:
-    """Say whether a type holds text, whatever its length."""
+    """Return whether a type holds text, whatever its length."""
     return isinstance(kind, str) and bool(_TEXT.match(kind))
 
 
 def is_number(kind: Any) -> bool:
-    """Say whether a type is numeric."""
-    return family(kind) in {*INTEGERS, "float", "double", "decimal"}
+    """Return whether a type is numeric."""
+    return find_type_family(kind) in {*INTEGERS, "float", "double", "decimal"}
 
 
-def precision(kind: Any) -> tuple[int, int] | None:
-    """Give precision and scale of a decimal type, None for any other.
+def find_precision(kind: Any) -> tuple[int, int] | None:
+    """Return precision and scale of a decimal type, None for any other.
 
-    >>> precision("decimal(10,2)")
+    >>> find_precision("decimal(10,2)")
     (10, 2)
     """
     match = _DECIMAL.match(kind) if isinstance(kind, str) else None
     return (int(match[1]), int(match[2])) if match else None
 
 
-def bounds(kind: Any) -> tuple[Decimal, Decimal] | None:
-    """Give the least and the greatest number of an exact numeric type, None for any other.
+def find_bounds(kind: Any) -> tuple[Decimal, Decimal] | None:
+    """Return the least and the greatest number of an exact numeric type, None for any other.
 
-    >>> bounds("byte"), bounds("decimal(4,2)")
+    >>> find_bounds("byte"), find_bounds("decimal(4,2)")
     ((Decimal('-128'), Decimal('127')), (Decimal('-99.99'), Decimal('99.99')))
     """
-    if family(kind) in INTEGERS:
-        half = 2 ** (INTEGERS[family(kind)] - 1)
+    if find_type_family(kind) in INTEGERS:
+        half = 2 ** (INTEGERS[find_type_family(kind)] - 1)
         return Decimal(-half), Decimal(half - 1)
-    digits = precision(kind)
+    digits = find_precision(kind)
     if digits is None:
         return None
     greatest = Decimal(f"{10 ** digits[0] - 1}E-{digits[1]}")
     return greatest.copy_negate(), greatest
 
 
-def holds(kind: Any, wanted: str) -> bool:
-    """Say whether a type is of a family, or has one of it somewhere inside.
+def has_type(kind: Any, wanted: str) -> bool:
+    """Return whether a type is of a family, or has one of it somewhere inside.
 
-    >>> holds({"type": "array", "elementType": "variant"}, "variant")
+    >>> has_type({"type": "array", "elementType": "variant"}, "variant")
     True
     """
-    if family(kind) == wanted:
+    if find_type_family(kind) == wanted:
         return True
     if not isinstance(kind, Mapping):
         return False
     parts = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
-    return any(holds(part, wanted) for part in [*parts, *(each["type"] for each in kind.get("fields", ()))])
+    return any(
+        has_type(part, wanted) for part in [*parts, *(each["type"] for each in kind.get("fields", ()))]
+    )
 
 
 def row_fields(kind: Any) -> tuple[str, ...]:
-    """Give the names of the fields of a STRUCT."""
+    """Return the names of the fields of a STRUCT."""
     return tuple(each["name"] for each in kind["fields"])
 
 
 def element_of(kind: Any) -> Any:
-    """Give the type of the elements of an ARRAY, or of the values of a MAP; None for any other type."""
+    """Return the type of the elements of an ARRAY, or of the values of a MAP; None for any other type."""
     return kind.get("elementType", kind.get("valueType")) if isinstance(kind, Mapping) else None

@@ -25,7 +25,7 @@ def count_storage(before: Mapping[str, int] | None, rows: Mapping[str, int], *, 
 
 
 def is_due(config: MergeEngineConfig, stored: Mapping[str, int]) -> bool:
-    """Say whether more of what is stored is outdated than the configuration allows."""
+    """Return whether more of what is stored is outdated than the configuration allows."""
     if config.compact_ratio is None or not stored:
         return False
     return stored["outdated"] > config.compact_ratio * (stored["rows"] + stored["outdated"])

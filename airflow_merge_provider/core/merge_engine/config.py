@@ -10,9 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_core import ErrorDetails
 
-from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
-from airflow_merge_provider.core.merge_engine.contradictions import among, contradictions
+from airflow_merge_provider.core.merge_engine.option_conflicts import find_contradictions, is_among
 from airflow_merge_provider.core.merge_engine.options import (
     AGGREGATION,
     DEDUPLICATE,
@@ -31,7 +31,7 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(hour|day|week)s?\Z")
 _NO_KEY = "must be a list with at least one column"
 
 
-def _columns(value: Any) -> tuple[str, ...]:
+def _read_columns(value: Any) -> tuple[str, ...]:
     """Take a list of names, or a text with commas, as Paimon writes it."""
     words = value.split(",") if isinstance(value, str) else value
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
@@ -39,20 +39,20 @@ def _columns(value: Any) -> tuple[str, ...]:
     found = tuple(word.strip() for word in words)
     if not all(found):
         raise ValueError("must be a list of columns, without empty names")
-    twice = next((word for at, word in enumerate(found) if among(word, found[:at])), None)
+    twice = next((word for at, word in enumerate(found) if is_among(word, found[:at])), None)
     if twice is not None:
         raise ValueError(f"column {twice!r} appears more than once")
     return found
 
 
-def _key(value: Any) -> tuple[str, ...]:
-    found = _columns(value)
+def _read_key(value: Any) -> tuple[str, ...]:
+    found = _read_columns(value)
     if not found:
         raise ValueError(_NO_KEY)
     return found
 
 
-def _engine(value: Any) -> Any:
+def _read_engine(value: Any) -> Any:
     if value not in ENGINES:
         near = did_you_mean(str(value), ENGINES)
         known = f"one of {', '.join(ENGINES)}"
@@ -60,7 +60,7 @@ def _engine(value: Any) -> Any:
     return value
 
 
-def _options(value: Any) -> dict[str, Any] | None:
+def _read_options(value: Any) -> dict[str, Any] | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
@@ -69,14 +69,14 @@ def _options(value: Any) -> dict[str, Any] | None:
 
 
 def _fail_on(value: Any) -> tuple[str, ...]:
-    words = _columns(value)
+    words = _read_columns(value)
     unknown = next((word for word in words if word not in STRICT), None)
     if unknown is not None:
         raise ValueError(f"must be some of {', '.join(STRICT)}, not {unknown!r}")
     return words
 
 
-def _span(value: Any) -> timedelta | None:
+def _read_duration(value: Any) -> timedelta | None:
     """Read a span of time: a number of days, or a text such as ``12 hours``; 0 is none."""
     if value is None or isinstance(value, timedelta):
         return value or None
@@ -93,7 +93,7 @@ def _span(value: Any) -> timedelta | None:
     raise ValueError(f"must be a number of days, or a text such as '12 hours', not {value!r}")
 
 
-Columns = Annotated[tuple[str, ...], BeforeValidator(_columns)]
+Columns = Annotated[tuple[str, ...], BeforeValidator(_read_columns)]
 Name = Annotated[str, Field(min_length=1)]
 
 
@@ -104,13 +104,13 @@ class MergeEngineConfig(Config):
 
     source: str | None = Field(None, description="The dataset whose rows are the changes.")
     target: str | None = Field(None, description="The table that the changes are folded into.")
-    primary_key: Annotated[tuple[str, ...], BeforeValidator(_key)] = Field(
+    primary_key: Annotated[tuple[str, ...], BeforeValidator(_read_key)] = Field(
         description="The columns of the key: records that share it become one row."
     )
     merge_engine: Annotated[
-        Literal["deduplicate", "partial-update", "aggregation", "first-row"], BeforeValidator(_engine)
+        Literal["deduplicate", "partial-update", "aggregation", "first-row"], BeforeValidator(_read_engine)
     ] = Field("deduplicate", description="How the records of a key become one row.")
-    options: Annotated[dict[str, Any] | None, BeforeValidator(_options)] = Field(
+    options: Annotated[dict[str, Any] | None, BeforeValidator(_read_options)] = Field(
         None, description="Table options in Paimon's names, such as sequence.field."
     )
     row_kind_column: Name | None = Field(
@@ -123,7 +123,7 @@ class MergeEngineConfig(Config):
     clear_column: Name | None = Field(
         None, description="The column of the source that names the columns which a record empties."
     )
-    tombstone_retention: Annotated[timedelta | None, BeforeValidator(_span)] = Field(
+    tombstone_retention: Annotated[timedelta | None, BeforeValidator(_read_duration)] = Field(
         None, description="How long removed keys keep their place in the order, such as 7 days."
     )
     compact_ratio: Annotated[float, Field(gt=0, le=1)] | None = Field(
@@ -154,7 +154,7 @@ class MergeEngineConfig(Config):
         return tuple(name for name in WITHOUT_EFFECT if name in (self.options or {}))
 
     @classmethod
-    def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _reference_problems(known)
         if "options" not in known:
             return
@@ -164,7 +164,7 @@ class MergeEngineConfig(Config):
         key = known.get("primary_key", ())
         partition_by = known.get("partition_by", ())
         if engine is not None:
-            yield from contradictions(options, engine, key, partition_by)
+            yield from find_contradictions(options, engine, key, partition_by)
             yield from _partition_problems(engine, key, partition_by)
             yield from _retention_problems(known, options, engine)
             if known.get("clear_column") and engine in {DEDUPLICATE, FIRST_ROW}:
@@ -179,14 +179,14 @@ class MergeEngineConfig(Config):
             yield Problem("row_kind_column", "contradiction", message, "leave one of them out")
 
     @classmethod
-    def _problem(cls, detail: ErrorDetails) -> Problem:
+    def _build_problem(cls, detail: ErrorDetails) -> Problem:
         if detail["type"] == "missing" and detail["loc"] == ("primary_key",):
             return Problem("primary_key", "missing", _NO_KEY)
-        return super()._problem(detail)
+        return super()._build_problem(detail)
 
 
-def references(config: MergeEngineConfig) -> dict[str, str]:
-    """Give every dataset that a configuration names, by the path that errors name."""
+def list_references(config: MergeEngineConfig) -> dict[str, str]:
+    """Return every dataset that a configuration names, by the path that errors name."""
     named = {"source": config.source, "target": config.target, "changelog": config.changelog}
     return {path: ref for path, ref in named.items() if ref is not None}
 
@@ -208,7 +208,7 @@ def _retention_problems(known: Mapping[str, Any], options: Options, engine: str)
 def _partition_problems(
     engine: str, key: tuple[str, ...], partition_by: tuple[str, ...]
 ) -> Iterator[Problem]:
-    outside = [name for name in partition_by if not among(name, key)]
+    outside = [name for name in partition_by if not is_among(name, key)]
     if outside and engine in {PARTIAL, AGGREGATION}:
         message = f"column {outside[0]!r} is not in primary_key, and a row of {engine} stays where it is"
         yield Problem("partition_by", "contradiction", message, "add it to the key, or leave it out")
@@ -220,10 +220,10 @@ def _reference_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
         if known.get(path) is None:
             continue
         try:
-            places[path] = resolve(known[path], "/", at=path).uri
+            places[path] = resolve_dataset(known[path], "/", at=path).uri
         except ConfigError as error:
             yield from error.problems
     for path, uri in places.items():
         first = next(other for other in places if places[other] == uri)
         if first != path:
-            yield Problem(path, "twice", f"{known[path]!r} is the {first}, too", "name another dataset")
+            yield Problem(path, "duplicate", f"{known[path]!r} is the {first}, too", "name another dataset")

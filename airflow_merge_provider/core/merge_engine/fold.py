@@ -17,10 +17,10 @@ from airflow_merge_provider.core.merge_engine.accumulators import (
     Accumulator,
     FoldError,
     comes_before,
-    finished,
+    finish_value,
 )
 from airflow_merge_provider.core.merge_engine.options import PARTIAL
-from airflow_merge_provider.core.merge_engine.plan import Plan, Role, Rule
+from airflow_merge_provider.core.merge_engine.plan import ColumnRole, ColumnRule, Plan
 from airflow_merge_provider.core.merge_engine.refusals import cannot_retract
 
 
@@ -40,7 +40,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
+class FoldResult:
     """What is left of a key: the values of the folded columns, whether there is a row, what went wrong.
 
     ``removed`` holds the ordering fields of the newest removals by a sequence group, None without one.
@@ -52,46 +52,46 @@ class Folded:
     removed: Mapping[str, Any] | None = None
 
 
-def fold(plan: Plan, rules: Iterable[Rule], records: Iterable[Record]) -> Folded:
+def fold_records(plan: Plan, rules: Iterable[ColumnRule], records: Iterable[Record]) -> FoldResult:
     """Fold the records of one key, oldest first, into the columns of ``rules``.
 
     A problem is the text of the first one; there are no values then.
     """
-    walk = Walk(plan, tuple(rules))
+    walk = KeyFold(plan, tuple(rules))
     try:
         for record in records:
-            walk.take(record)
-        return Folded(walk.finish(), walk.alive, removed=walk.removed())
+            walk.take_record(record)
+        return FoldResult(walk.finish_row(), walk.alive, removed=walk.find_removals())
     except FoldError as error:
-        return Folded({}, walk.alive, str(error))
+        return FoldResult({}, walk.alive, str(error))
 
 
-class Walk:
+class KeyFold:
     """The state between two records of a key."""
 
-    def __init__(self, plan: Plan, rules: tuple[Rule, ...]) -> None:
+    def __init__(self, plan: Plan, rules: tuple[ColumnRule, ...]) -> None:
         self._plan = plan
         self._free = [rule for rule in rules if rule.group is None]
         self._groups = [
-            (place, [rule for rule in rules if rule.group == place and rule.role is not Role.ORDER])
+            (place, [rule for rule in rules if rule.group == place and rule.role is not ColumnRole.ORDER])
             for place in sorted({rule.group for rule in rules if rule.group is not None})
         ]
-        self._ordering = [rule for rule in rules if rule.role is Role.ORDER]
+        self._ordering = [rule for rule in rules if rule.role is ColumnRole.ORDER]
         self._removes = plan.options.remove_on_delete
         self._removals: dict[int, list[Any]] = {}
-        self._reset()
+        self._reset_state()
 
-    def _reset(self) -> None:
+    def _reset_state(self) -> None:
         self.alive = False
         self._gathered: dict[str, Any] = {}
         self._clocks: dict[int, list[Any]] = {}
 
-    def take(self, record: Record) -> None:
+    def take_record(self, record: Record) -> None:
         """Fold one more record."""
         if self._plan.remembers and self._is_behind_removal(record):
             return
         if record.deletes and (self._removes or self._is_removal(record)):
-            self._reset()
+            self._reset_state()
             return
         if self._removes and self._plan.engine == PARTIAL and not record.adds:
             return
@@ -101,21 +101,21 @@ class Walk:
             self._take_group(place, rules, record)
         self.alive = self.alive or record.adds
 
-    def finish(self) -> dict[str, Any]:
-        """Give the values of the columns."""
+    def finish_row(self) -> dict[str, Any]:
+        """Return the values of the columns."""
         rules = [*self._free, *(rule for _, rules in self._groups for rule in rules)]
-        values = {rule.name: finished(self._combine_waiting(rule), rule) for rule in rules}
+        values = {rule.name: finish_value(self._combine_waiting(rule), rule) for rule in rules}
         for rule in self._ordering:
             clock = self._clocks.get(rule.group or 0)
             order = self._plan.groups[rule.group or 0].order
             values[rule.name] = None if clock is None else clock[order.index(rule.name)]
         return values
 
-    def _clock(self, place: int, record: Record) -> list[Any]:
+    def _read_clock(self, place: int, record: Record) -> list[Any]:
         return [record.values[name] for name in self._plan.groups[place].order]
 
-    def removed(self) -> dict[str, Any] | None:
-        """Give the ordering fields of the newest removals by a sequence group."""
+    def find_removals(self) -> dict[str, Any] | None:
+        """Return the ordering fields of the newest removals by a sequence group."""
         pairs = [
             pair
             for place, tick in self._removals.items()
@@ -124,15 +124,15 @@ class Walk:
         return dict(pairs) or None
 
     def _is_new(self, place: int, tick: list[Any], clock: list[Any] | None) -> bool:
-        """Tell whether a tuple is not older than a group's clock."""
+        """Return whether a tuple is not older than a group's clock."""
         if clock is None:
             return True
         pairs = zip(tick, clock, strict=True)
         return not comes_before(pairs, descending=self._plan.groups[place].descending)
 
     def _is_removal(self, record: Record) -> bool:
-        """Tell whether a ``-D`` removes the row, and remember where it stands in the order."""
-        ticks = {place: self._clock(place, record) for place in self._plan.removing_groups}
+        """Return whether a ``-D`` removes the row, and remember where it stands in the order."""
+        ticks = {place: self._read_clock(place, record) for place in self._plan.removing_groups}
         removing = {
             place: tick
             for place, tick in ticks.items()
@@ -142,35 +142,37 @@ class Walk:
         return bool(removing)
 
     def _is_behind_removal(self, record: Record) -> bool:
-        """Tell whether a record is older than a removal of the row by one of its groups."""
-        ticks = ((place, self._clock(place, record)) for place in self._removals)
+        """Return whether a record is older than a removal of the row by one of its groups."""
+        ticks = ((place, self._read_clock(place, record)) for place in self._removals)
         return any(
             _is_set(tick) and not self._is_new(place, tick, self._removals[place]) for place, tick in ticks
         )
 
-    def _take_free(self, rule: Rule, record: Record) -> None:
+    def _take_free(self, rule: ColumnRule, record: Record) -> None:
         value = record.values[rule.name]
-        if rule.role is Role.FUNCTION:
-            self._aggregate(rule, record, is_new=True)
-        elif rule.role is not Role.FREE or (record.adds and (value is not None or _clears(record, rule))):
+        if rule.role is ColumnRole.FUNCTION:
+            self._aggregate_value(rule, record, is_new=True)
+        elif rule.role is not ColumnRole.FREE or (
+            record.adds and (value is not None or _is_cleared(record, rule))
+        ):
             self._gathered[rule.name] = value
 
-    def _take_group(self, place: int, rules: list[Rule], record: Record) -> None:
-        tick = self._clock(place, record)
+    def _take_group(self, place: int, rules: list[ColumnRule], record: Record) -> None:
+        tick = self._read_clock(place, record)
         if not _is_set(tick):
             return
         is_new = self._is_new(place, tick, self._clocks.get(place))
         for rule in rules:
-            if rule.role is Role.FUNCTION:
-                self._aggregate(rule, record, is_new=is_new)
+            if rule.role is ColumnRole.FUNCTION:
+                self._aggregate_value(rule, record, is_new=is_new)
             elif is_new:
                 self._gathered[rule.name] = record.values[rule.name] if record.adds else None
         if is_new:
             self._clocks[place] = tick
 
-    def _aggregate(self, rule: Rule, record: Record, *, is_new: bool) -> None:
+    def _aggregate_value(self, rule: ColumnRule, record: Record, *, is_new: bool) -> None:
         does, value = ACCUMULATORS[str(rule.function)], record.values[rule.name]
-        if record.adds and rule.skips_nulls and _clears(record, rule):
+        if record.adds and rule.skips_nulls and _is_cleared(record, rule):
             self._gathered[rule.name] = None
         elif not record.adds:
             if rule.options.ignore_retract:
@@ -185,7 +187,7 @@ class Walk:
             is_last = is_new or rule.function in {"collect", "count"}
             self._add_value(does, rule, value, is_last=is_last)
 
-    def _add_value(self, does: Accumulator, rule: Rule, value: Any, *, is_last: bool) -> None:
+    def _add_value(self, does: Accumulator, rule: ColumnRule, value: Any, *, is_last: bool) -> None:
         """Gather a value, after or before the others; those that are combined at once wait until then."""
         gathered = self._gathered.get(rule.name, EMPTY)
         if does.combine is None or gathered is EMPTY or gathered is None or (does.in_order and not is_last):
@@ -196,24 +198,24 @@ class Walk:
         elif value is not None:
             if does.check is not None:
                 does.check(value, rule)
-            waiting = gathered if isinstance(gathered, _Waiting) else _Waiting((gathered,))
+            waiting = gathered if isinstance(gathered, _PendingValues) else _PendingValues((gathered,))
             (waiting.append if is_last else waiting.appendleft)(value)
             self._gathered[rule.name] = waiting
 
-    def _combine_waiting(self, rule: Rule) -> Any:
+    def _combine_waiting(self, rule: ColumnRule) -> Any:
         """Return what is gathered, after combining what waits."""
         gathered = self._gathered.get(rule.name, EMPTY)
-        if not isinstance(gathered, _Waiting):
+        if not isinstance(gathered, _PendingValues):
             return gathered
         combine = ACCUMULATORS[str(rule.function)].combine
         return combine(tuple(gathered), rule) if combine else gathered
 
 
-class _Waiting(deque[Any]):
+class _PendingValues(deque[Any]):
     """Values of a column that are combined once their result is needed, oldest first."""
 
 
-def _clears(record: Record, rule: Rule) -> bool:
+def _is_cleared(record: Record, rule: ColumnRule) -> bool:
     return rule.name.casefold() in record.clears
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from airflow_merge_provider.core.errors import Problem, did_you_mean
 from airflow_merge_provider.core.merge_engine.columns import (
     element_of,
-    family,
+    find_type_family,
     is_number,
     is_ordered,
     row_fields,
@@ -33,25 +33,25 @@ class Function:
     unavailable: str = ""
 
 
-def _any(_: Any) -> bool:
+def _accept_any(_: Any) -> bool:
     return True
 
 
-def _is(*families: str) -> Callable[[Any], bool]:
-    return lambda kind: family(kind) in families
+def _accept_families(*families: str) -> Callable[[Any], bool]:
+    return lambda kind: find_type_family(kind) in families
 
 
-def _bytes(kind: Any) -> bool:
-    """Tell bytes of any length; a schema may come from where they have a fixed one."""
+def _is_bytes(kind: Any) -> bool:
+    """Return whether a type is bytes of any length; other systems have types with a fixed length."""
     return bool(kind == "binary")
 
 
-def _rows(kind: Any) -> bool:
-    return family(kind) == "array" and family(element_of(kind)) == "struct"
+def _is_row_list(kind: Any) -> bool:
+    return find_type_family(kind) == "array" and find_type_family(element_of(kind)) == "struct"
 
 
-def _keytime(kind: Any) -> bool:
-    if family(kind) != "map" or family(element_of(kind)) != "struct":
+def _is_keytime_map(kind: Any) -> bool:
+    if find_type_family(kind) != "map" or find_type_family(element_of(kind)) != "struct":
         return False
     return len(row_fields(element_of(kind))) >= _LEAST_KEYTIME_FIELDS
 
@@ -59,32 +59,32 @@ def _keytime(kind: Any) -> bool:
 FUNCTIONS: Mapping[str, Function] = {
     "sum": Function("a number", is_number, retracts=True),
     "product": Function("a number", is_number, retracts=True),
-    "count": Function("INT or BIGINT", _is("integer", "long"), retracts=True),
+    "count": Function("INT or BIGINT", _accept_families("integer", "long"), retracts=True),
     "max": Function("a type with an order", is_ordered),
     "min": Function("a type with an order", is_ordered),
-    "last_value": Function("any type", _any, retracts=True),
-    "last_non_null_value": Function("any type", _any, retracts=True),
-    "first_value": Function("any type", _any),
-    "first_non_null_value": Function("any type", _any),
+    "last_value": Function("any type", _accept_any, retracts=True),
+    "last_non_null_value": Function("any type", _accept_any, retracts=True),
+    "first_value": Function("any type", _accept_any),
+    "first_non_null_value": Function("any type", _accept_any),
     "listagg": Function(
         "STRING of any length", lambda kind: kind == "string", options=("list-agg-delimiter", "distinct")
     ),
-    "bool_and": Function("BOOLEAN", _is("boolean")),
-    "bool_or": Function("BOOLEAN", _is("boolean")),
-    "collect": Function("ARRAY", _is("array"), retracts=True, options=("distinct",)),
-    "merge_map": Function("MAP", _is("map"), retracts=True),
+    "bool_and": Function("BOOLEAN", _accept_families("boolean")),
+    "bool_or": Function("BOOLEAN", _accept_families("boolean")),
+    "collect": Function("ARRAY", _accept_families("array"), retracts=True, options=("distinct",)),
+    "merge_map": Function("MAP", _accept_families("map"), retracts=True),
     "merge_map_with_keytime": Function(
-        "MAP<…, STRUCT> whose STRUCT has at least two fields", _keytime, options=("ts-field",)
+        "MAP<…, STRUCT> whose STRUCT has at least two fields", _is_keytime_map, options=("ts-field",)
     ),
-    "nested_update": Function("ARRAY<STRUCT>", _rows, retracts=True, options=_NESTED),
-    "nested_partial_update": Function("ARRAY<STRUCT>", _rows, options=_NESTED[:2]),
-    "hll_sketch": Function("BINARY", _bytes),
-    "theta_sketch": Function("BINARY", _bytes),
-    "rbm32": Function("BINARY", _bytes),
+    "nested_update": Function("ARRAY<STRUCT>", _is_row_list, retracts=True, options=_NESTED),
+    "nested_partial_update": Function("ARRAY<STRUCT>", _is_row_list, options=_NESTED[:2]),
+    "hll_sketch": Function("BINARY", _is_bytes),
+    "theta_sketch": Function("BINARY", _is_bytes),
+    "rbm32": Function("BINARY", _is_bytes),
     "rbm64": Function(
-        "BINARY", _bytes, unavailable="the bytes of rbm64 are a format of the Java library alone"
+        "BINARY", _is_bytes, unavailable="the bytes of rbm64 are a format of the Java library alone"
     ),
-    "primary-key": Function("any type", _any, retracts=True),
+    "primary-key": Function("any type", _accept_any, retracts=True),
 }
 ALIASES = {"first_not_null_value": "first_non_null_value"}
 
@@ -93,12 +93,12 @@ SERIALIZED = ("hll_sketch", "theta_sketch", "rbm32")
 
 
 def function_named(word: str) -> str | None:
-    """Give the function that a word names, None when there is none."""
+    """Return the function that a word names, None when there is none."""
     known = ALIASES.get(word, word)
     return known if known in FUNCTIONS else None
 
 
 def unknown_function(path: str, word: str) -> Problem:
-    """Say that a word names no function."""
+    """Return the problem that a word is not the name of a function."""
     hint = did_you_mean(word, FUNCTIONS) or f"known: {', '.join(FUNCTIONS)}"
     return Problem(path, "function", f"unknown aggregate function {word!r}", hint)

@@ -27,7 +27,7 @@ _FIELD = re.compile(r"fields\.(?P<name>.+)\.(?P<suffix>[^.]+)\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SequenceGroup:
     """A sequence group: its ordering fields, the columns that they protect, and the option that made it.
 
     ``descending`` says that the smallest tuple is the newest; ``function`` is that of its columns which have
@@ -70,34 +70,36 @@ class Options:
     remove_on_delete: bool = False
     remove_on_groups: tuple[str, ...] = ()
     default_function: str | None = None
-    groups: tuple[Group, ...] = ()
+    groups: tuple[SequenceGroup, ...] = ()
     columns: Mapping[str, ColumnOptions] = field(default_factory=dict)
     producer: str = "none"
     given: frozenset[str] = frozenset()
 
-    def of(self, column: str) -> ColumnOptions:
-        """Give what is said about a column, the defaults when nothing is."""
+    def for_column(self, column: str) -> ColumnOptions:
+        """Return what is said about a column, the defaults when nothing is."""
         return self.columns.get(column, ColumnOptions())
 
     def function_of(self, column: str) -> str | None:
-        """Give a column's own function, else that of its group, else the default of the table."""
+        """Return a column's own function, else that of its group, else the default of the table."""
         named = column.casefold()
         groups = (group for group in self.groups if named in map(str.casefold, group.protected))
         group = next(groups, None)
-        return self.of(column).function or (group.function if group else None) or self.default_function
+        return (
+            self.for_column(column).function or (group.function if group else None) or self.default_function
+        )
 
 
 Reader = Callable[[Any], Any]
 
 
-def _boolean(value: Any) -> bool:
+def _parse_boolean(value: Any) -> bool:
     word = str(value).strip().lower()
     if word not in {"true", "false"}:
         raise ValueError(f"must be true or false, not {value!r}")
     return word == "true"
 
 
-def _names(value: Any) -> tuple[str, ...]:
+def _parse_names(value: Any) -> tuple[str, ...]:
     words = value if isinstance(value, list | tuple) else str(value).split(",")
     found = tuple(str(word).strip() for word in words)
     if not all(found):
@@ -105,19 +107,19 @@ def _names(value: Any) -> tuple[str, ...]:
     return found
 
 
-def _name(value: Any) -> str:
+def _parse_name(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"must be the name of a column, not {value!r}")
     return value.strip()
 
 
-def _text(value: Any) -> str:
+def _parse_text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"must be a text, not {value!r}")  # noqa: TRY004 - what every reader raises
     return value
 
 
-def _count(value: Any) -> int:
+def _parse_count(value: Any) -> int:
     word = str(value).strip()
     if isinstance(value, bool) or not word.isdecimal():
         raise ValueError(f"must be a whole number of at least 0, not {value!r}")
@@ -134,12 +136,12 @@ def _one_of(*words: str) -> Reader:
     return read
 
 
-def _anything(value: Any) -> Any:
+def _accept_value(value: Any) -> Any:
     return value
 
 
 @dataclass(frozen=True, slots=True)
-class _Setting:
+class _TableOption:
     """An option of the whole table: the field it sets, how it is read, and the engines that have it."""
 
     sets: str | None
@@ -147,41 +149,45 @@ class _Setting:
     engines: tuple[str, ...] = ENGINES
 
 
-_SETTINGS: Mapping[str, _Setting] = {
-    "merge-engine": _Setting(None, _one_of(*ENGINES)),
-    "sequence.field": _Setting("sequence", _names, _NOT_FIRST_ROW),
-    "sequence.field.sort-order": _Setting("descending", _one_of("ascending", "descending"), _NOT_FIRST_ROW),
-    "rowkind.field": _Setting("row_kind_field", _name),
-    "ignore-delete": _Setting("ignore_delete", _boolean),
-    "first-row.ignore-delete": _Setting("ignore_delete", _boolean),
-    "deduplicate.ignore-delete": _Setting("ignore_delete", _boolean),
-    "partial-update.ignore-delete": _Setting("ignore_delete", _boolean),
-    "ignore-update-before": _Setting("ignore_update_before", _boolean),
-    "partial-update.remove-record-on-delete": _Setting("remove_on_delete", _boolean, (PARTIAL,)),
-    "partial-update.remove-record-on-sequence-group": _Setting("remove_on_groups", _names, (PARTIAL,)),
-    "aggregation.remove-record-on-delete": _Setting("remove_on_delete", _boolean, (AGGREGATION,)),
-    _DEFAULT_FUNCTION: _Setting("default_function", _name, _WITH_FUNCTIONS),
-    "primary-key.nullable": _Setting("nullable_key", _boolean),
-    "changelog-producer": _Setting("producer", _one_of("none", "input", "lookup", "full-compaction")),
-    "changelog-producer.row-deduplicate": _Setting(None, _boolean),
-    "changelog-producer.row-deduplicate-ignore-fields": _Setting(None, _names),
-    "full-compaction.delta-commits": _Setting(None, _count),
-    "sequence.snapshot-ordering": _Setting(None, _boolean),
-    "deletion-vectors.enabled": _Setting(None, _boolean),
-    "write-only": _Setting(None, _boolean),
-    "bucket": _Setting(None, _anything),
-    "bucket-key": _Setting(None, _anything),
+_SETTINGS: Mapping[str, _TableOption] = {
+    "merge-engine": _TableOption(None, _one_of(*ENGINES)),
+    "sequence.field": _TableOption("sequence", _parse_names, _NOT_FIRST_ROW),
+    "sequence.field.sort-order": _TableOption(
+        "descending", _one_of("ascending", "descending"), _NOT_FIRST_ROW
+    ),
+    "rowkind.field": _TableOption("row_kind_field", _parse_name),
+    "ignore-delete": _TableOption("ignore_delete", _parse_boolean),
+    "first-row.ignore-delete": _TableOption("ignore_delete", _parse_boolean),
+    "deduplicate.ignore-delete": _TableOption("ignore_delete", _parse_boolean),
+    "partial-update.ignore-delete": _TableOption("ignore_delete", _parse_boolean),
+    "ignore-update-before": _TableOption("ignore_update_before", _parse_boolean),
+    "partial-update.remove-record-on-delete": _TableOption("remove_on_delete", _parse_boolean, (PARTIAL,)),
+    "partial-update.remove-record-on-sequence-group": _TableOption(
+        "remove_on_groups", _parse_names, (PARTIAL,)
+    ),
+    "aggregation.remove-record-on-delete": _TableOption("remove_on_delete", _parse_boolean, (AGGREGATION,)),
+    _DEFAULT_FUNCTION: _TableOption("default_function", _parse_name, _WITH_FUNCTIONS),
+    "primary-key.nullable": _TableOption("nullable_key", _parse_boolean),
+    "changelog-producer": _TableOption("producer", _one_of("none", "input", "lookup", "full-compaction")),
+    "changelog-producer.row-deduplicate": _TableOption(None, _parse_boolean),
+    "changelog-producer.row-deduplicate-ignore-fields": _TableOption(None, _parse_names),
+    "full-compaction.delta-commits": _TableOption(None, _parse_count),
+    "sequence.snapshot-ordering": _TableOption(None, _parse_boolean),
+    "deletion-vectors.enabled": _TableOption(None, _parse_boolean),
+    "write-only": _TableOption(None, _parse_boolean),
+    "bucket": _TableOption(None, _accept_value),
+    "bucket-key": _TableOption(None, _accept_value),
 }
 _PARTS: Mapping[str, tuple[str, Reader]] = {
-    "aggregate-function": ("function", _name),
-    "ignore-retract": ("ignore_retract", _boolean),
-    "distinct": ("distinct", _boolean),
-    "list-agg-delimiter": ("delimiter", _text),
-    "nested-key": ("nested_key", _names),
+    "aggregate-function": ("function", _parse_name),
+    "ignore-retract": ("ignore_retract", _parse_boolean),
+    "distinct": ("distinct", _parse_boolean),
+    "list-agg-delimiter": ("delimiter", _parse_text),
+    "nested-key": ("nested_key", _parse_names),
     "nested-key-null-strategy": ("null_strategy", _one_of("merge", "ignore", "error")),
-    "nested-sequence-field": ("nested_sequence", _names),
-    "count-limit": ("count_limit", _count),
-    "ts-field": ("ts_field", _name),
+    "nested-sequence-field": ("nested_sequence", _parse_names),
+    "count-limit": ("count_limit", _parse_count),
+    "ts-field": ("ts_field", _parse_name),
 }
 _GROUP = "sequence-group"
 _GROUP_WORDS = ("columns", "descending", "function")
@@ -200,7 +206,7 @@ WITHOUT_EFFECT = (
 )
 
 
-class _Reading:
+class _OptionReader:
     """Options on the way from texts to values; what is wrong is kept aside."""
 
     def __init__(self, engine: str | None) -> None:
@@ -208,18 +214,18 @@ class _Reading:
         self.problems: list[Problem] = []
         self.settings: dict[str, Any] = {}
         self.columns: dict[str, dict[str, Any]] = {}
-        self.groups: list[Group] = []
+        self.groups: list[SequenceGroup] = []
 
-    def take(self, key: str, value: Any) -> None:
+    def take_option(self, key: str, value: Any) -> None:
         if key in _SETTINGS:
-            self._setting(key, value)
+            self._take_setting(key, value)
         elif match := _FIELD.match(key):
-            self._field(key, match["name"], match["suffix"], value)
+            self._take_field(key, match["name"], match["suffix"], value)
         else:
             hint = did_you_mean(key, _SETTINGS) or f"known: {', '.join(_SETTINGS)}, fields.<column>.…"
-            self._wrong(key, "unknown", f"unknown option {key!r}", hint)
+            self._add_problem(key, "unknown", f"unknown option {key!r}", hint)
 
-    def options(self, given: Mapping[str, Any]) -> Options:
+    def build_options(self, given: Mapping[str, Any]) -> Options:
         columns = {
             name: ColumnOptions(**values, given=frozenset(given_of(given, name)))
             for name, values in self.columns.items()
@@ -228,75 +234,80 @@ class _Reading:
             **self.settings, columns=columns, groups=tuple(self.groups), given=frozenset(map(str, given))
         )
 
-    def _setting(self, key: str, value: Any) -> None:
+    def _take_setting(self, key: str, value: Any) -> None:
         setting = _SETTINGS[key]
         self._for_engine(key, setting.engines)
-        found = self._read(key, setting.read, value)
+        found = self._parse_value(key, setting.read, value)
         if found is None:
             return
         if key == "sequence.field.sort-order":
             found = found == "descending"
         if key == _DEFAULT_FUNCTION:
-            found = self._function(key, found)
+            found = self._find_function(key, found)
         if key == "merge-engine" and found != self.engine:
-            self._wrong(key, "contradiction", f"{key} is {found!r}, and merge_engine is {self.engine!r}")
+            self._add_problem(
+                key, "contradiction", f"{key} is {found!r}, and merge_engine is {self.engine!r}"
+            )
         if setting.sets == "ignore_delete":
             found = found or self.settings.get("ignore_delete", False)
         if setting.sets is not None and found is not None:
             self.settings[setting.sets] = found
 
-    def _field(self, key: str, name: str, suffix: str, value: Any) -> None:
+    def _take_field(self, key: str, name: str, suffix: str, value: Any) -> None:
         if suffix == _GROUP:
             self._for_engine(key, (PARTIAL,))
-            self._group(key, name, value)
+            self._take_group(key, name, value)
             return
         if suffix not in _PARTS:
             near = did_you_mean(suffix, [*_PARTS, _GROUP])
             hint = near.replace("'", f"'fields.{name}.", 1) or f"known: {', '.join([*_PARTS, _GROUP])}"
-            self._wrong(key, "unknown", f"unknown option {key!r}", hint)
+            self._add_problem(key, "unknown", f"unknown option {key!r}", hint)
             return
         self._for_engine(key, _WITH_FUNCTIONS)
         part, read = _PARTS[suffix]
-        found = self._read(key, read, value)
+        found = self._parse_value(key, read, value)
         if part == "function" and found is not None:
-            found = self._function(key, found)
+            found = self._find_function(key, found)
         if found is not None:
             self.columns.setdefault(name.strip(), {})[part] = found
 
-    def _group(self, key: str, name: str, value: Any) -> None:
+    def _take_group(self, key: str, name: str, value: Any) -> None:
         """Take a group: the names of its columns, or an object that says more about it."""
         said = value if isinstance(value, Mapping) else {"columns": value}
         for word in said:
             if word not in _GROUP_WORDS:
                 hint = did_you_mean(str(word), _GROUP_WORDS) or f"known: {', '.join(_GROUP_WORDS)}"
-                self._wrong(key, "unknown", f"unknown word {word!r} of a group", hint)
-        order, protected = self._read(key, _names, name), self._read(key, _names, said.get("columns", ""))
-        descending = self._read(key, _boolean, said.get("descending", False))
+                self._add_problem(key, "unknown", f"unknown word {word!r} of a group", hint)
+        order, protected = (
+            self._parse_value(key, _parse_names, name),
+            self._parse_value(key, _parse_names, said.get("columns", "")),
+        )
+        descending = self._parse_value(key, _parse_boolean, said.get("descending", False))
         function = None
-        if "function" in said and (word := self._read(key, _name, said["function"])) is not None:
-            function = self._function(key, word)
+        if "function" in said and (word := self._parse_value(key, _parse_name, said["function"])) is not None:
+            function = self._find_function(key, word)
         if order and protected:
-            self.groups.append(Group(order, protected, key, bool(descending), function))
+            self.groups.append(SequenceGroup(order, protected, key, bool(descending), function))
 
-    def _function(self, key: str, word: str) -> str | None:
+    def _find_function(self, key: str, word: str) -> str | None:
         known = function_named(word)
         if known is None:
             self.problems.append(unknown_function(f"options.{key}", word))
         return known
 
-    def _read(self, key: str, read: Reader, value: Any) -> Any:
+    def _parse_value(self, key: str, read: Reader, value: Any) -> Any:
         try:
             return read(value)
         except ValueError as error:
-            self._wrong(key, "value", str(error))
+            self._add_problem(key, "value", str(error))
             return None
 
     def _for_engine(self, key: str, engines: tuple[str, ...]) -> None:
         if self.engine in ENGINES and self.engine not in engines:
             message = f"{key} is an option of {', '.join(engines)}, and merge_engine is {self.engine!r}"
-            self._wrong(key, "engine", message, "leave it out, or choose that engine")
+            self._add_problem(key, "engine", message, "leave it out, or choose that engine")
 
-    def _wrong(self, key: str, code: str, message: str, hint: str = "") -> None:
+    def _add_problem(self, key: str, code: str, message: str, hint: str = "") -> None:
         self.problems.append(Problem(f"options.{key}", code, message, hint))
 
 
@@ -307,10 +318,10 @@ def read_options(raw: Mapping[str, Any], engine: str | None) -> tuple[Options, l
     >>> options.sequence, options.ignore_delete, problems
     (('ts',), True, [])
     """
-    reading = _Reading(engine)
+    reading = _OptionReader(engine)
     for key, value in raw.items():
-        reading.take(str(key), value)
-    return reading.options(raw), reading.problems
+        reading.take_option(str(key), value)
+    return reading.build_options(raw), reading.problems
 
 
 def given_of(raw: Mapping[str, Any], column: str) -> Iterator[str]:
@@ -321,5 +332,5 @@ def given_of(raw: Mapping[str, Any], column: str) -> Iterator[str]:
 
 
 def options_of_functions() -> set[str]:
-    """Give the last parts of options that only some functions have."""
+    """Return the last parts of options that only some functions have."""
     return {option for function in FUNCTIONS.values() for option in function.options}

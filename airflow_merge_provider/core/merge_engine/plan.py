@@ -17,14 +17,14 @@ from airflow_merge_provider.core.merge_engine.options import (
     FIRST_ROW,
     PARTIAL,
     ColumnOptions,
-    Group,
     Options,
+    SequenceGroup,
 )
 
 _NOTHING_SAID = ColumnOptions()
 
 
-class Role(StrEnum):
+class ColumnRole(StrEnum):
     """What a column is to its engine."""
 
     KEY = "key"
@@ -37,14 +37,14 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ColumnRule:
     """How one column gets its value; ``group`` is the place of its sequence group.
 
     ``folded`` says why plain aggregates cannot compute it; it is empty when they can.
     """
 
     column: Column
-    role: Role
+    role: ColumnRole
     function: str | None = None
     group: int | None = None
     options: ColumnOptions = _NOTHING_SAID
@@ -57,12 +57,12 @@ class Rule:
 
     @property
     def skips_nulls(self) -> bool:
-        """Tell whether the newest value that is not null is the column's value."""
-        return self.role is Role.FREE or (self.function == "last_non_null_value" and self.group is None)
+        """Return whether the newest value that is not null is the column's value."""
+        return self.role is ColumnRole.FREE or (self.function == "last_non_null_value" and self.group is None)
 
     @property
     def refuses_retracts(self) -> bool:
-        """Tell whether a retract that reaches this column is an error."""
+        """Return whether a retract that reaches this column is an error."""
         return (
             self.function is not None
             and not FUNCTIONS[self.function].retracts
@@ -88,10 +88,10 @@ class Plan:
     clears: bool = False
     remembers: bool = False
     # One for each column, in the order of the table. No cached property: its lock cannot go to workers.
-    rules: tuple[Rule, ...] = field(init=False, compare=False)
+    rules: tuple[ColumnRule, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rules", tuple(self._rule(column) for column in self.columns))
+        object.__setattr__(self, "rules", tuple(self._build_rule(column) for column in self.columns))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ class Plan:
         return self.options.sequence
 
     @property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[SequenceGroup, ...]:
         """The sequence groups."""
         return self.options.groups
 
@@ -132,51 +132,51 @@ class Plan:
 
     @property
     def needs_policy(self) -> bool:
-        """Tell whether nothing says what a retract does to a row, so that each is refused."""
+        """Return whether nothing says what a retract does to a row, so that each is refused."""
         if self.engine == FIRST_ROW:
             return True
         return self.engine == PARTIAL and not self.groups and not self.options.remove_on_delete
 
     @property
-    def folded(self) -> tuple[Rule, ...]:
+    def folded(self) -> tuple[ColumnRule, ...]:
         """The rules that need the fold."""
         return tuple(rule for rule in self.rules if rule.folded)
 
     @property
     def folds_rows(self) -> bool:
-        """Tell whether the fold decides about whole rows, not about columns alone."""
+        """Return whether the fold decides about whole rows, not about columns alone."""
         return bool(self.removing_groups)
 
-    def _rule(self, column: Column) -> Rule:
+    def _build_rule(self, column: Column) -> ColumnRule:
         if column.name in self.key:
-            return Rule(column, Role.KEY)
+            return ColumnRule(column, ColumnRole.KEY)
         if self.engine in {DEDUPLICATE, FIRST_ROW}:
-            return Rule(column, Role.WHOLE_ROW)
+            return ColumnRule(column, ColumnRole.WHOLE_ROW)
         if self.engine == AGGREGATION:
-            return self._aggregated(column)
-        return self._partial(column)
+            return self._build_aggregate_rule(column)
+        return self._build_partial_rule(column)
 
-    def _aggregated(self, column: Column) -> Rule:
+    def _build_aggregate_rule(self, column: Column) -> ColumnRule:
         if column.name in self.sequence:
-            return Rule(column, Role.SEQUENCE)
-        said = self.options.of(column.name)
+            return ColumnRule(column, ColumnRole.SEQUENCE)
+        said = self.options.for_column(column.name)
         function = said.function or self.options.default_function or "last_non_null_value"
-        return Rule(column, Role.FUNCTION, function, None, said, _folded(function))
+        return ColumnRule(column, ColumnRole.FUNCTION, function, None, said, _explain_fold(function))
 
-    def _partial(self, column: Column) -> Rule:
+    def _build_partial_rule(self, column: Column) -> ColumnRule:
         whole = "deletes of a group remove the row, which only a walk through the records tells"
         folded = whole if self.folds_rows else ""
-        place = _place(column.name, self.groups)
+        place = _find_group(column.name, self.groups)
         if place is None:
-            return Rule(column, Role.FREE, folded=folded)
+            return ColumnRule(column, ColumnRole.FREE, folded=folded)
         if column.name in self.groups[place].order:
-            return Rule(column, Role.ORDER, group=place, folded=folded)
-        said = self.options.of(column.name)
+            return ColumnRule(column, ColumnRole.ORDER, group=place, folded=folded)
+        said = self.options.for_column(column.name)
         function = self.options.function_of(column.name)
         if function is None:
-            return Rule(column, Role.PROTECTED, group=place, folded=folded)
-        reason = folded or _folded_in_group(function, said, retracts=self.retracts)
-        return Rule(column, Role.FUNCTION, function, place, said, reason)
+            return ColumnRule(column, ColumnRole.PROTECTED, group=place, folded=folded)
+        reason = folded or _explain_fold_in_group(function, said, retracts=self.retracts)
+        return ColumnRule(column, ColumnRole.FUNCTION, function, place, said, reason)
 
 
 _GATHERED = (
@@ -191,11 +191,11 @@ _GATHERED = (
 _WHATEVER_THE_ORDER = ("sum", "count", "max", "min", "bool_and", "bool_or", *SERIALIZED)
 
 
-def _folded(function: str) -> str:
+def _explain_fold(function: str) -> str:
     return f"{function} is built up value by value" if function in _GATHERED else ""
 
 
-def _folded_in_group(function: str, said: ColumnOptions, *, retracts: bool) -> str:
+def _explain_fold_in_group(function: str, said: ColumnOptions, *, retracts: bool) -> str:
     if function in _WHATEVER_THE_ORDER:
         return ""
     if function in {"last_value", "primary-key"}:
@@ -203,24 +203,24 @@ def _folded_in_group(function: str, said: ColumnOptions, *, retracts: bool) -> s
         late = retracts and not said.ignore_retract
         return f"retracts of {function} count out of order" if late else ""
     if function in _GATHERED:
-        return _folded(function)
+        return _explain_fold(function)
     return f"an older record changes {function} in a sequence group"
 
 
-def _place(name: str, groups: Sequence[Group]) -> int | None:
+def _find_group(name: str, groups: Sequence[SequenceGroup]) -> int | None:
     """Find the group that a column belongs to."""
     return next((at for at, group in enumerate(groups) if name in (*group.order, *group.protected)), None)
 
 
-def explain(plan: Plan) -> Mapping[str, str]:
-    """Say of every column how it gets its value, and by an aggregate or by the fold with the reason."""
-    return {rule.name: _words(rule, plan) for rule in plan.rules}
+def explain_plan(plan: Plan) -> Mapping[str, str]:
+    """Return one line per column: how it gets its value, by an aggregate or by the fold, and why."""
+    return {rule.name: _describe_rule(rule, plan) for rule in plan.rules}
 
 
-def _words(rule: Rule, plan: Plan) -> str:
+def _describe_rule(rule: ColumnRule, plan: Plan) -> str:
     what = rule.function or str(rule.role)
     if rule.group is not None:
         what += f" ({', '.join(plan.groups[rule.group].order)})"
-    if rule.role is Role.KEY:
+    if rule.role is ColumnRole.KEY:
         return what
     return f"{what}; fold: {rule.folded}" if rule.folded else f"{what}; aggregate"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_engine.options import FIRST_ROW
-from airflow_merge_provider.core.merge_engine.plan import Plan, Rule
+from airflow_merge_provider.core.merge_engine.plan import ColumnRule, Plan
 
 KINDS = ("+I", "+U", "-U", "-D")
 NULL_KIND = "the row kind is null: it must be +I, +U, -U or -D"
@@ -42,7 +42,7 @@ def without_policy(plan: Plan) -> str:
     )
 
 
-def cannot_retract(rule: Rule) -> str:
+def cannot_retract(rule: ColumnRule) -> str:
     """Refuse a retract of a function that cannot take a value back."""
     return (
         f"{rule.function} of column {rule.name!r} cannot take a value back (-U, -D): "
@@ -50,7 +50,7 @@ def cannot_retract(rule: Rule) -> str:
     )
 
 
-def broken_bitmap(rule: Rule) -> str:
+def broken_bitmap(rule: ColumnRule) -> str:
     """Refuse bytes that are no bitmap."""
     return f"column {rule.name!r} holds bytes that are no {rule.function} bitmap"
 
@@ -60,7 +60,7 @@ def null_sequence(column: str) -> str:
     return f"null in column {column!r} of sequence.field, and fail_on has null-sequence"
 
 
-def tie(columns: Sequence[str]) -> str:
+def describe_tie(columns: Sequence[str]) -> str:
     """Refuse records of a batch that nothing but their arrival orders, where ``fail_on`` says so."""
     return f"records with the same {', '.join(columns)} (sequence.field), and fail_on has tie"
 
@@ -69,10 +69,10 @@ LONE_UPDATE = "-U without a record that replaces it, and fail_on has lone-update
 ORPHAN_RETRACT = "-U or -D for a key that has no row, and fail_on has orphan-retract"
 
 
-def refused(found: Sequence[tuple[str, int, str]]) -> DataError:
+def build_error(found: Sequence[tuple[str, int, str]]) -> DataError:
     """Make the error of a batch; each problem is its text, how many keys have it, and one of them."""
     problems = [
         Problem("", "record", text, f"key {key}" + (f", and {keys - 1} more keys" if keys > 1 else ""))
         for text, keys, key in found
     ]
-    return DataError.of(problems)
+    return DataError.from_problems(problems)

@@ -37,7 +37,7 @@ class Scd2CheckConfig(Config):
     )
 
     @classmethod
-    def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
         for path in ("source", "target"):
             if known.get(path) is not None:
                 yield from reference_problems(known[path], path)

@@ -8,7 +8,7 @@ from typing import Any
 PLACEHOLDERS = ("table", "staging_table")
 
 
-def condition(value: Any) -> str:
+def check_condition(value: Any) -> str:
     """Check the braces of a condition. Source: merge_load spec §2.4.
 
     :raises ValueError: when it is empty, its braces do not pair, or a placeholder is unknown.
@@ -26,10 +26,10 @@ def condition(value: Any) -> str:
     return value
 
 
-def filled(text: str, *, table: str, staging_table: str) -> str:
+def fill_tables(text: str, *, table: str, staging_table: str) -> str:
     """Write the names of the two tables into a checked condition.
 
-    >>> filled("{table}.day IN (SELECT day FROM {staging_table})", table="t", staging_table="s")
+    >>> fill_tables("{table}.day IN (SELECT day FROM {staging_table})", table="t", staging_table="s")
     't.day IN (SELECT day FROM s)'
     """
     return text.format(table=table, staging_table=staging_table)

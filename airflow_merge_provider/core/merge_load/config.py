@@ -10,9 +10,9 @@ from typing import Any, Self
 from pydantic import TypeAdapter
 
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
-from airflow_merge_provider.core.merge_load import keyed, scd2
+from airflow_merge_provider.core.merge_load import keyed_loads, scd2
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
-from airflow_merge_provider.core.merge_load.keyed import DeleteInsertConfig, UpsertConfig
+from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig, UpsertConfig
 from airflow_merge_provider.core.merge_load.load import LoadConfig
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
 from airflow_merge_provider.core.model import require_plain
@@ -49,24 +49,26 @@ def load_config(raw: Mapping[str, Any]) -> AnyConfig:
     strategy = raw.get("strategy", "delete-insert")
     if not isinstance(strategy, str) or strategy not in STRATEGIES:
         hint = did_you_mean(str(strategy), STRATEGIES) or f"known: {', '.join(STRATEGIES)}"
-        raise ConfigError.of([Problem("strategy", "unknown", f"unknown strategy {strategy!r}", hint)])
+        raise ConfigError.from_problems(
+            [Problem("strategy", "unknown", f"unknown strategy {strategy!r}", hint)]
+        )
     return STRATEGIES[strategy].parse(raw)
 
 
-def references(config: AnyConfig) -> dict[str, Any]:
-    """Give every dataset that a configuration names, by the path that errors name."""
+def list_references(config: AnyConfig) -> dict[str, Any]:
+    """Return every dataset that a configuration names, by the path that errors name."""
     named = {"source": config.source, "target": config.target}
     return {path: ref for path, ref in named.items() if ref is not None}
 
 
-def warnings(config: AnyConfig) -> list[str]:
-    """Say what is allowed and probably not meant."""
+def list_warnings(config: AnyConfig) -> list[str]:
+    """Return warnings about settings that are valid but probably not intended."""
     if isinstance(config, Scd2CheckConfig):
         return []
-    return scd2.warnings(config) if isinstance(config, Scd2Config) else keyed.warnings(config)
+    return scd2.list_warnings(config) if isinstance(config, Scd2Config) else keyed_loads.list_warnings(config)
 
 
-def signature(config: LoadConfig) -> str:
-    """Give a text that differs when a run of the same source can have another result."""
+def compute_signature(config: LoadConfig) -> str:
+    """Return a text that differs when a run of the same source can have another result."""
     content = config.model_dump(mode="json", exclude={"target"})
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
-from airflow_merge_provider.core.merge_load.conditions import condition
+from airflow_merge_provider.core.merge_load.conditions import check_condition
 from airflow_merge_provider.core.model import Config
 
 ALLOW_MISSING = "allow_missing"
@@ -18,7 +18,7 @@ _NEW_COLUMNS = ("add", "error", "ignore")
 ROW_ID, PARENT_ID, ROOT_ID, LIST_INDEX = "_row_id", "_parent_id", "_root_id", "_list_index"
 
 
-def _columns(value: Any) -> tuple[str, ...] | None:
+def _read_columns(value: Any) -> tuple[str, ...] | None:
     if value is None:
         return None
     listed = (value,) if isinstance(value, str) else value
@@ -30,7 +30,7 @@ def _columns(value: Any) -> tuple[str, ...] | None:
     return tuple(listed)
 
 
-def _column(value: Any) -> str | None:
+def _read_column(value: Any) -> str | None:
     if value is None:
         return None
     if not _is_name(value):
@@ -91,15 +91,15 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _condition(value: Any) -> str | None:
-    return None if value is None else condition(value)
+def _read_condition(value: Any) -> str | None:
+    return None if value is None else check_condition(value)
 
 
 # What checks an argument that names columns.
-_NAMING = (_columns, _column, _dedup_sort)
-Columns = Annotated[tuple[str, ...] | None, BeforeValidator(_columns)]
-Column = Annotated[str | None, BeforeValidator(_column)]
-Condition = Annotated[str | None, BeforeValidator(_condition)]
+_NAMING = (_read_columns, _read_column, _dedup_sort)
+Columns = Annotated[tuple[str, ...] | None, BeforeValidator(_read_columns)]
+Column = Annotated[str | None, BeforeValidator(_read_column)]
+Condition = Annotated[str | None, BeforeValidator(_read_condition)]
 
 
 class LoadConfig(Config):
@@ -182,7 +182,7 @@ class LoadConfig(Config):
         return name, direction == "desc"
 
     @classmethod
-    def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
         for path in ("source", "target"):
             if path in known:
                 yield from reference_problems(known[path], path)
@@ -191,7 +191,7 @@ class LoadConfig(Config):
 
 
 def is_timeless(config: LoadConfig, *conditions: str | None) -> bool:
-    """Say whether nothing but the rows decides: a condition may ask what time it is.
+    """Return whether nothing but the rows decides: a condition may ask what time it is.
 
     Lists in tables of their own are settled after the commit, which a run that is cut off may owe.
     """
@@ -202,11 +202,11 @@ def both_sorts(known: Mapping[str, Any]) -> Iterator[Problem]:
     """Refuse two answers to the question which of several rows counts."""
     if known.get("sequence_by") is not None and known.get("dedup_sort") is not None:
         hint = "sequence_by takes the highest and refuses ties, dedup_sort takes the first to arrive of them"
-        yield Problem("sequence_by", "twice", "stands beside dedup_sort", hint)
+        yield Problem("sequence_by", "contradiction", "stands beside dedup_sort", hint)
 
 
 def columns_of(*named: Iterable[str] | str | None) -> tuple[str, ...]:
-    """Give all columns of several options once each, in order.
+    """Return all columns of several options once each, in order.
 
     >>> columns_of(("a", "b"), "c", None, ["a"])
     ('a', 'b', 'c')
@@ -218,8 +218,8 @@ def columns_of(*named: Iterable[str] | str | None) -> tuple[str, ...]:
 
 
 def reference_problems(ref: Any, path: str) -> Iterator[Problem]:
-    """Say why a reference names no dataset."""
+    """Yield the problems of a reference to a dataset."""
     try:
-        resolve(ref, "/", at=path)
+        resolve_dataset(ref, "/", at=path)
     except ConfigError as error:
         yield from error.problems

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from airflow_merge_provider.core.errors import Problem
-from airflow_merge_provider.core.merge_load.conditions import condition
+from airflow_merge_provider.core.merge_load.conditions import check_condition
 from airflow_merge_provider.core.merge_load.load import (
     ROW_ID,
     Column,
@@ -18,7 +18,7 @@ from airflow_merge_provider.core.merge_load.load import (
     LoadConfig,
     both_sorts,
 )
-from airflow_merge_provider.core.merge_load.moments import moment
+from airflow_merge_provider.core.merge_load.timestamps import parse_timestamp
 
 HASH_COLUMN = "_row_hash"
 DELETED_COLUMN = "is_deleted"
@@ -36,16 +36,16 @@ _WITHOUT_KEYS = {
 }
 
 
-def _moment(value: Any) -> datetime | None:
-    return None if value is None else moment(value)
+def _read_timestamp(value: Any) -> datetime | None:
+    return None if value is None else parse_timestamp(value)
 
 
 def time_or_column(value: Any) -> datetime | str | None:
-    """Tell a time from the name of a column that holds times."""
+    """Return the time that a text is, or the name of the column that it names."""
     if value is None:
         return None
     try:
-        return moment(value)
+        return parse_timestamp(value)
     except ValueError:
         if isinstance(value, str) and value.strip():
             return value
@@ -53,14 +53,14 @@ def time_or_column(value: Any) -> datetime | str | None:
 
 
 def is_time(value: Any) -> bool:
-    """Tell whether an argument that may name a column says a time instead."""
+    """Return whether an argument that may name a column says a time instead."""
     try:
         return value is not None and isinstance(time_or_column(value), datetime)
     except ValueError:
         return False
 
 
-def _validity(value: Any) -> tuple[str, str]:
+def _read_validity_columns(value: Any) -> tuple[str, str]:
     names = tuple(value) if isinstance(value, list | tuple) else ()
     if len(names) != 2 or not all(isinstance(name, str) and name.strip() for name in names):  # noqa: PLR2004
         raise ValueError("must be a list of two names, for the start and the end of a version")
@@ -69,17 +69,17 @@ def _validity(value: Any) -> tuple[str, str]:
     return names[0], names[1]
 
 
-def _scope(value: Any) -> tuple[str, ...] | str | None:
+def _read_scope(value: Any) -> tuple[str, ...] | str | None:
     if value is None:
         return None
     if isinstance(value, str):
-        return condition(value)
+        return check_condition(value)
     if not isinstance(value, list | tuple) or not value or not all(isinstance(name, str) for name in value):
         raise ValueError("must be a list of columns, or a SQL condition on the target")
     return tuple(value)
 
 
-def _ratio(value: Any) -> float | None:
+def _read_ratio(value: Any) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
@@ -87,7 +87,7 @@ def _ratio(value: Any) -> float | None:
     return float(value)
 
 
-Moment = Annotated[datetime | None, BeforeValidator(_moment)]
+Moment = Annotated[datetime | None, BeforeValidator(_read_timestamp)]
 
 
 class Scd2Config(LoadConfig):
@@ -100,7 +100,7 @@ class Scd2Config(LoadConfig):
     active_record_timestamp: Moment = Field(
         None, description="The end of versions that are valid now; NULL when not given."
     )
-    validity_column_names: Annotated[tuple[str, str], BeforeValidator(_validity)] = Field(
+    validity_column_names: Annotated[tuple[str, str], BeforeValidator(_read_validity_columns)] = Field(
         ("valid_from", "valid_to"), description="The columns that the load adds to say when a row is valid."
     )
     row_version_column_name: Column = Field(
@@ -119,7 +119,7 @@ class Scd2Config(LoadConfig):
     mode: Literal["snapshot", "changes"] = Field(
         "snapshot", description="snapshot: absent keys are deleted; changes: absent keys stay as they are."
     )
-    scope: Annotated[tuple[str, ...] | str | None, BeforeValidator(_scope)] = Field(
+    scope: Annotated[tuple[str, ...] | str | None, BeforeValidator(_read_scope)] = Field(
         None,
         description="Where a snapshot deletes absent keys: columns whose values it has, or a SQL condition.",
     )
@@ -153,7 +153,7 @@ class Scd2Config(LoadConfig):
     on_late: Literal["error", "repair"] = Field(
         "error", description="A load that is older than what is stored: error, or put it in its place."
     )
-    max_close_ratio: Annotated[float | None, BeforeValidator(_ratio)] = Field(
+    max_close_ratio: Annotated[float | None, BeforeValidator(_read_ratio)] = Field(
         None, description="The run fails when it would end a larger part of the valid versions."
     )
 
@@ -197,8 +197,8 @@ class Scd2Config(LoadConfig):
         return (*self.validity_column_names, *(name for name in optional if name), HASH_COLUMN)
 
     @classmethod
-    def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
-        yield from super().rules(known)
+    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().check_rules(known)
         if known.get("natural_key", "wrong") is None:
             yield from _needless_problems(cls, known)
         elif "natural_key" in known:
@@ -210,8 +210,8 @@ class Scd2Config(LoadConfig):
             yield Problem("boundary_timestamp", "order", "is not before active_record_timestamp", hint)
 
 
-def warnings(config: Scd2Config) -> list[str]:
-    """Say what is allowed and probably not meant."""
+def list_warnings(config: Scd2Config) -> list[str]:
+    """Return warnings about settings that are valid but probably not intended."""
     found = []
     if config.merge_key is not None and config.destination_scope is not None:
         found.append("merge_key: has no effect beside destination_scope")
@@ -225,8 +225,8 @@ def warnings(config: Scd2Config) -> list[str]:
     return found
 
 
-def shape(config: Scd2Config) -> dict[str, Any]:
-    """Give what stored versions rest on: a load with another shape would not find them."""
+def build_history_shape(config: Scd2Config) -> dict[str, Any]:
+    """Return what stored versions rest on: a load with another shape would not find them."""
     active = config.active_record_timestamp
     return {
         "strategy": "scd2",
@@ -265,7 +265,7 @@ def _key_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
     if known.get("deleted_column") is not None and known.get("on_delete", "mark") != "mark":
         hint = "ask for on_delete='mark', or leave it out"
         yield Problem("deleted_column", "on_delete", "has no meaning without on_delete 'mark'", hint)
-    yield from _tracking_problems(known)
+    yield from _check_tracking(known)
 
 
 def _mode_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
@@ -283,7 +283,9 @@ def _mode_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _late_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
     if isinstance(known.get("effective_from"), datetime) and known.get("boundary_timestamp") is not None:
-        yield Problem("effective_from", "twice", "stands beside boundary_timestamp", "give one of the two")
+        yield Problem(
+            "effective_from", "contradiction", "stands beside boundary_timestamp", "give one of the two"
+        )
     if known.get("on_late") != "repair":
         return
     if known.get("on_delete") == "purge":
@@ -297,20 +299,20 @@ def _late_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem("on_late", "scope", "'repair' needs a scope that does not change with the load", hint)
 
 
-def _tracking_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
+def _check_tracking(known: Mapping[str, Any]) -> Iterator[Problem]:
     keys = set(known["natural_key"])
     if known.get("track") is not None and known.get("track_except") is not None:
-        yield Problem("track_except", "twice", "stands beside track", "give one of the two")
+        yield Problem("track_except", "contradiction", "stands beside track", "give one of the two")
     for name in ("track", "track_except"):
         if known.get("row_version_column_name") is not None and known.get(name) is not None:
             hint = "the row version alone says what has changed"
-            yield Problem(name, "twice", "has no meaning beside row_version_column_name", hint)
+            yield Problem(name, "contradiction", "has no meaning beside row_version_column_name", hint)
     overwritten = set(known.get("overwrite") or ())
     for name in ("track", "track_except", "overwrite"):
         for column in sorted(keys & set(known.get(name) or ())):
             yield Problem(name, "key", f"{column!r} is part of natural_key", "leave it out")
     for column in sorted(overwritten & set(known.get("track") or ())):
-        yield Problem("overwrite", "twice", f"{column!r} is tracked already", "give it in one of the two")
+        yield Problem("overwrite", "duplicate", f"{column!r} is tracked already", "give it in one of the two")
 
 
 def _name_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
@@ -325,7 +327,7 @@ def _name_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
             continue
         if name.lower() in taken:
             yield Problem(
-                option, "twice", f"{name!r} is taken by {taken[name.lower()]}", "choose another name"
+                option, "duplicate", f"{name!r} is taken by {taken[name.lower()]}", "choose another name"
             )
         taken[name.lower()] = option
     given = [*(known.get("natural_key") or ()), *(known.get("merge_key") or ())]

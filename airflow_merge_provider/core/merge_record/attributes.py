@@ -16,8 +16,8 @@ _PLACE = re.compile(r"\$\{([^{}]+)\}")
 Attributes = Mapping[str, str]
 
 
-def inherited(sources: Iterable[Attributes], strategy: str) -> dict[str, str]:
-    """Give what the sources of a bin agree on; ``uuid`` never.
+def inherit_attributes(sources: Iterable[Attributes], strategy: str) -> dict[str, str]:
+    """Return what the sources of a bin agree on; ``uuid`` never.
 
     Keep Only Common keeps what every source has with the same value, Keep All Unique what no two sources
     have with different values.
@@ -44,10 +44,10 @@ def of_path(relative: str) -> dict[str, str]:
     return {unquote(name): unquote(value) for name, sign, value in folders if name and sign}
 
 
-def computed(templates: Mapping[str, str], attributes: Attributes) -> dict[str, str]:
+def compute_attributes(templates: Mapping[str, str], attributes: Attributes) -> dict[str, str]:
     """Evaluate templates such as ``abc=${abc},xyz=${xyz}`` over attributes; a missing one is empty.
 
-    >>> computed({"both": "${a}-${b}"}, {"a": "1"})
+    >>> compute_attributes({"both": "${a}-${b}"}, {"a": "1"})
     {'both': '1-'}
     """
     return {

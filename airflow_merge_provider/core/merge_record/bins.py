@@ -40,19 +40,19 @@ class Bin:
         """The bin's name: its place in the order in which bins were opened."""
         return f"bin-{self.seq}"
 
-    def add(self, source: FlowFile) -> None:
+    def add_flowfile(self, source: FlowFile) -> None:
         """Take a FlowFile in with all of its records."""
         self.sources.append(source)
         self.records += source.records
         self.bytes += source.bytes
 
-    def without(self, uuids: Iterable[str]) -> Bin:
-        """Give the bin as if these FlowFiles had never come."""
+    def remove_flowfiles(self, uuids: Iterable[str]) -> Bin:
+        """Return the bin as if these FlowFiles had never come."""
         gone = set(uuids)
         rest = Bin(self.seq, self.group, self.created_at)
         for source in self.sources:
             if source.uuid not in gone:
-                rest.add(source)
+                rest.add_flowfile(source)
         rest.expected = next(
             (count for count in map(fragment_count, rest.sources) if isinstance(count, int)), None
         )
@@ -60,7 +60,7 @@ class Bin:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedBin:
     """A bin that ended: merged, or ``failed``; ``culprit`` is the uuid of the FlowFile that broke it."""
 
     bin: Bin
@@ -74,7 +74,7 @@ class Bins:
     """The open bins of one run; ``now`` is one instant for the whole run."""
 
     def __init__(self, config: MergeRecordConfig, open_bins: Iterable[Bin], next_seq: int, now: int) -> None:
-        self.ended: list[Ended] = []
+        self.ended: list[EndedBin] = []
         self.next_seq = next_seq
         self._config = config
         self._now = now
@@ -87,25 +87,25 @@ class Bins:
         """The bins that are open, the oldest first."""
         return sorted(self._open.values(), key=lambda each: each.seq)
 
-    def take(self, flowfile: FlowFile) -> None:
+    def offer_flowfile(self, flowfile: FlowFile) -> None:
         """Offer one FlowFile; it goes into the open bin of its group, or opens one."""
-        group = self._group(flowfile)
+        group = self._find_group(flowfile)
         found = self._open.get(group)
         if flowfile.unreadable is not None:
-            self._fail_alone(flowfile, group, reasons.unreadable(flowfile.unreadable))
+            self._fail_alone(flowfile, group, reasons.describe_unreadable(flowfile.unreadable))
             return
         if flowfile.malformed is not None and self._config.failure_scope == "flowfile":
-            self._fail_alone(flowfile, group, reasons.malformed(flowfile.name, flowfile.malformed))
+            self._fail_alone(flowfile, group, reasons.describe_malformed(flowfile.name, flowfile.malformed))
             return
-        bin_ = found or self._new(group, flowfile.arrival)
-        bin_.add(flowfile)
-        is_open = self._grown(bin_, flowfile)
+        bin_ = found or self._open_bin(group, flowfile.arrival)
+        bin_.add_flowfile(flowfile)
+        is_open = self._check_bin(bin_, flowfile)
         if found is None and is_open:
             self._open[group] = bin_
             if self._config.max_bins is not None and len(self._open) > self._config.max_bins:
-                self._complete(self.open[0], reasons.EVICTED)
+                self._complete_bin(self.open[0], reasons.EVICTED)
 
-    def sweep(self, *, queue_was_empty: bool) -> None:
+    def end_bins(self, *, queue_was_empty: bool) -> None:
         """End what a run ends when everything has been offered: by age, then what is full enough."""
         self._complete_all(self._is_older, reasons.AGE)
         if queue_was_empty:
@@ -113,31 +113,31 @@ class Bins:
         if self._config.flush:
             self._complete_all(lambda _: True, reasons.FLUSH)
 
-    def _new(self, group: Group, arrival: int) -> Bin:
+    def _open_bin(self, group: Group, arrival: int) -> Bin:
         from_arrival = self._config.bin_age_from == "arrival"
         created_at = min(arrival, self._now) if from_arrival else self._now
         self.next_seq += 1
         return Bin(self.next_seq - 1, group, created_at)
 
-    def _group(self, flowfile: FlowFile) -> Group:
-        """Give what like FlowFiles have in common; a missing value and an empty one are the same."""
+    def _find_group(self, flowfile: FlowFile) -> Group:
+        """Return what like FlowFiles have in common; a missing value and an empty one are the same."""
         if self._config.defragment:
             return (flowfile.attributes.get(IDENTIFIER, ""),)
         schema = "" if self._config.schema_merge == "union" else flowfile.schema
         name = self._config.correlation_attribute_name
         return schema, flowfile.attributes.get(name, "") if name else ""
 
-    def _grown(self, bin_: Bin, newcomer: FlowFile) -> bool:
+    def _check_bin(self, bin_: Bin, newcomer: FlowFile) -> bool:
         """Look at a bin that has just taken a FlowFile; True while it stays open."""
         if newcomer.malformed is not None:
-            self._fail(bin_, reasons.malformed(newcomer.name, newcomer.malformed), newcomer.uuid)
-        elif self._config.defragment and (wrong := _agree(bin_, newcomer)):
-            self._fail(bin_, wrong, newcomer.uuid)
+            self._fail_bin(bin_, reasons.describe_malformed(newcomer.name, newcomer.malformed), newcomer.uuid)
+        elif self._config.defragment and (wrong := _check_fragment_count(bin_, newcomer)):
+            self._fail_bin(bin_, wrong, newcomer.uuid)
         elif self._is_full(bin_):
-            self._complete(bin_, reasons.FULL)
+            self._complete_bin(bin_, reasons.FULL)
         elif bin_.seq < self._first_of_run and self._is_older(bin_):
             age = self._config.max_bin_age
-            self._complete(bin_, reasons.age_on_arrival(age.text if age else ""))
+            self._complete_bin(bin_, reasons.age_on_arrival(age.text if age else ""))
         else:
             return True
         return False
@@ -160,31 +160,31 @@ class Bins:
     def _complete_all(self, wanted: Callable[[Bin], bool], reason: Reason) -> None:
         for bin_ in self.open:
             if wanted(bin_):
-                self._complete(bin_, reason)
+                self._complete_bin(bin_, reason)
 
-    def _complete(self, bin_: Bin, reason: Reason) -> None:
+    def _complete_bin(self, bin_: Bin, reason: Reason) -> None:
         """Merge a bin; a set of fragments that is not whole, or not as the policy wants it, fails."""
         sources = tuple(bin_.sources)
         if self._config.defragment:
             if len(sources) != bin_.expected:
-                self._fail(bin_, reasons.incomplete(len(sources), bin_.expected, reason), None)
+                self._fail_bin(bin_, reasons.describe_incomplete(len(sources), bin_.expected, reason), None)
                 return
             if self._config.fragment_index_policy == "strict" and (wrong := _index_problem(sources)):
-                self._fail(bin_, *wrong)
+                self._fail_bin(bin_, *wrong)
                 return
             if self._config.fragment_index_policy != "ignore":
                 sources = _by_index(sources)
-        self._end(Ended(bin_, reason, sources))
+        self._end_bin(EndedBin(bin_, reason, sources))
 
-    def _fail(self, bin_: Bin, reason: Reason, culprit: str | None) -> None:
-        self._end(Ended(bin_, reason, tuple(bin_.sources), failed=True, culprit=culprit))
+    def _fail_bin(self, bin_: Bin, reason: Reason, culprit: str | None) -> None:
+        self._end_bin(EndedBin(bin_, reason, tuple(bin_.sources), failed=True, culprit=culprit))
 
     def _fail_alone(self, flowfile: FlowFile, group: Group, reason: Reason) -> None:
-        alone = self._new(group, flowfile.arrival)
-        alone.add(flowfile)
-        self._fail(alone, reason, flowfile.uuid)
+        alone = self._open_bin(group, flowfile.arrival)
+        alone.add_flowfile(flowfile)
+        self._fail_bin(alone, reason, flowfile.uuid)
 
-    def _end(self, ended: Ended) -> None:
+    def _end_bin(self, ended: EndedBin) -> None:
         if self._open.get(ended.bin.group) is ended.bin:
             del self._open[ended.bin.group]
         self.ended.append(ended)
@@ -192,10 +192,10 @@ class Bins:
 
 def fragment_count(flowfile: FlowFile) -> int | str | None:
     """Read the number of fragments: an integer, the text when it is none, None when there is none."""
-    return _integer(flowfile.attributes.get(COUNT))
+    return _parse_integer(flowfile.attributes.get(COUNT))
 
 
-def _agree(bin_: Bin, newcomer: FlowFile) -> Reason | None:
+def _check_fragment_count(bin_: Bin, newcomer: FlowFile) -> Reason | None:
     """Hold a newcomer's count against its set's; the first count that is there is what is expected."""
     count = fragment_count(newcomer)
     if isinstance(count, str):
@@ -210,7 +210,7 @@ def _agree(bin_: Bin, newcomer: FlowFile) -> Reason | None:
 
 def _by_index(sources: tuple[FlowFile, ...]) -> tuple[FlowFile, ...]:
     """Order fragments by their index, as numbers; as they came when one has none."""
-    indexes = [_integer(source.attributes.get(INDEX)) for source in sources]
+    indexes = [_parse_integer(source.attributes.get(INDEX)) for source in sources]
     numbers = [index for index in indexes if isinstance(index, int)]
     if len(numbers) < len(sources):
         return sources
@@ -221,7 +221,7 @@ def _index_problem(sources: tuple[FlowFile, ...]) -> tuple[Reason, str] | None:
     """Find the fragment that the strict policy refuses, with the reason."""
     seen: set[int] = set()
     for source in sources:
-        index = _integer(source.attributes.get(INDEX))
+        index = _parse_integer(source.attributes.get(INDEX))
         if not isinstance(index, int):
             return reasons.index_missing(source.name), source.uuid
         if index in seen:
@@ -230,7 +230,7 @@ def _index_problem(sources: tuple[FlowFile, ...]) -> tuple[Reason, str] | None:
     return None
 
 
-def _integer(text: str | None) -> int | str | None:
+def _parse_integer(text: str | None) -> int | str | None:
     """Read a 32-bit integer; a text that is none is given back."""
     if text is None or not _INTEGER.fullmatch(text):
         return text

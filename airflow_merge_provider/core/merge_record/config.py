@@ -11,14 +11,14 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
 from airflow_merge_provider.core.merge_record import attributes as attribute_rules
-from airflow_merge_provider.core.merge_record.measures import (
+from airflow_merge_provider.core.merge_record.units import (
     Period,
     data_size,
-    limit,
-    period,
+    parse_limit,
+    parse_period,
     positive_integer,
 )
 from airflow_merge_provider.core.model import Config
@@ -35,7 +35,7 @@ _ORIGINAL = "name where merged sources go, or set original_action to 'keep' or '
 _READER = 'must be a format or {"format": …, "schema": …, "options": {…}}'
 
 
-def _words(*words: str) -> BeforeValidator:
+def _build_word_validator(*words: str) -> BeforeValidator:
     """Take one of the words as NiFi writes them, in any case, or only how it begins."""
 
     def check(value: Any) -> str:
@@ -48,7 +48,7 @@ def _words(*words: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _reader(value: Any) -> dict[str, Any]:
+def _read_format(value: Any) -> dict[str, Any]:
     """Take ``{"format": …, "schema": …, "options": {…}}``, or the name of a format alone."""
     given = {"format": value} if isinstance(value, str) else value
     if not isinstance(given, Mapping):
@@ -69,7 +69,7 @@ def _reader(value: Any) -> dict[str, Any]:
         raise ValueError("options must be an object")  # noqa: TRY004 - as above
     return {
         "format": kind,
-        "schema": _schema(given.get("schema")),
+        "schema": _read_schema(given.get("schema")),
         "options": {
             str(name): str(option).lower() if isinstance(option, bool) else str(option)
             for name, option in options.items()
@@ -77,7 +77,7 @@ def _reader(value: Any) -> dict[str, Any]:
     }
 
 
-def _schema(value: Any) -> Any:
+def _read_schema(value: Any) -> Any:
     """Take a schema as DDL text or as an object with fields."""
     if value is None or (isinstance(value, str) and value.strip()):
         return value
@@ -95,7 +95,7 @@ def _attribute_sources(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _names(value: Any) -> dict[str, str] | None:
+def _read_texts(value: Any) -> dict[str, str] | None:
     """Take an object of texts."""
     if value is None:
         return None
@@ -114,29 +114,29 @@ def _arrival_order(value: Any) -> str:
     raise ValueError("must be 'modified', 'path' or 'attribute:<name>'")
 
 
-def _place(value: Any) -> str:
+def _read_folder(value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError("must name a place: a bare id, or a location with / or ://")
     return value.strip().rstrip("/") or "/"
 
 
-def _by(check: Callable[[Any], Any], unset: Any = None) -> BeforeValidator:
+def _build_validator(check: Callable[[Any], Any], unset: Any = None) -> BeforeValidator:
     """Read with ``check``; None means ``unset``."""
     return BeforeValidator(lambda value: unset if value is None else check(value))
 
 
-def _shown(*types: str) -> WithJsonSchema:
-    """Say in the JSON Schema what users may write, which is more than what it becomes."""
+def _build_json_schema(*types: str) -> WithJsonSchema:
+    """Return the JSON Schema of what users may write."""
     return WithJsonSchema({"type": list(types)})
 
 
-Place = Annotated[str, BeforeValidator(_place)]
-Count = Annotated[int, _by(positive_integer, 1), _shown("integer", "string")]
-Limit = Annotated[int | None, BeforeValidator(limit), _shown("integer", "string", "null")]
-Size = Annotated[int, _by(data_size, 0), _shown("integer", "string")]
-MostSize = Annotated[int | None, _by(data_size), _shown("integer", "string", "null")]
-Span = Annotated[Period | None, _by(period), _shown("string", "null")]
-Described = Annotated[dict[str, Any], BeforeValidator(_reader), _shown("object", "string")]
+Place = Annotated[str, BeforeValidator(_read_folder)]
+Count = Annotated[int, _build_validator(positive_integer, 1), _build_json_schema("integer", "string")]
+Limit = Annotated[int | None, BeforeValidator(parse_limit), _build_json_schema("integer", "string", "null")]
+Size = Annotated[int, _build_validator(data_size, 0), _build_json_schema("integer", "string")]
+MostSize = Annotated[int | None, _build_validator(data_size), _build_json_schema("integer", "string", "null")]
+Span = Annotated[Period | None, _build_validator(parse_period), _build_json_schema("string", "null")]
+Described = Annotated[dict[str, Any], BeforeValidator(_read_format), _build_json_schema("object", "string")]
 
 # BaseModel has an old method of this name, which nobody calls here; the argument is called so.
 python_warnings.filterwarnings("ignore", message='Field name "validate"', category=UserWarning)
@@ -161,18 +161,18 @@ class MergeRecordConfig(Config):
         {"format": "json", "schema": None, "options": {}},
         description="Format, schema and options of the files that wait.",
     )
-    writer: Annotated[dict[str, Any] | None, _by(_reader)] = Field(
+    writer: Annotated[dict[str, Any] | None, _build_validator(_read_format)] = Field(
         None, description="Format, schema and options of merged files; those of the reader when not given."
     )
-    merge_strategy: Annotated[str, _words(BIN_PACKING, DEFRAGMENT)] = Field(
+    merge_strategy: Annotated[str, _build_word_validator(BIN_PACKING, DEFRAGMENT)] = Field(
         BIN_PACKING, description="By thresholds, or by the fragment.* attributes."
     )
     correlation_attribute_name: Annotated[str | None, Field(min_length=1)] = Field(
         None, description="The attribute that files of one bin have in common."
     )
-    attribute_strategy: Annotated[str, _words(attribute_rules.COMMON, attribute_rules.ALL_UNIQUE)] = Field(
-        attribute_rules.COMMON, description="Which attributes a merged file inherits."
-    )
+    attribute_strategy: Annotated[
+        str, _build_word_validator(attribute_rules.COMMON, attribute_rules.ALL_UNIQUE)
+    ] = Field(attribute_rules.COMMON, description="Which attributes a merged file inherits.")
     min_records: Count = Field(1, description="Fewest records of a bin that is full.")
     max_records: Limit = Field(
         1000, description="From so many records on a bin is full; a file is never cut."
@@ -185,13 +185,13 @@ class MergeRecordConfig(Config):
         None, description="A bin that is older ends, full or not; never when not given."
     )
     max_bins: Limit = Field(10, description="Most open bins; one more ends the oldest.")
-    attributes: Annotated[dict[str, str] | None, BeforeValidator(_names)] = Field(
+    attributes: Annotated[dict[str, str] | None, BeforeValidator(_read_texts)] = Field(
         None, description="Attributes computed per file, as texts with ${attribute} in them."
     )
     attribute_sources: Annotated[tuple[str, ...], BeforeValidator(_attribute_sources)] = Field(
         _SOURCES, description="Where attributes come from, the weakest first."
     )
-    partition_by: Annotated[dict[str, str] | None, BeforeValidator(_names)] = Field(
+    partition_by: Annotated[dict[str, str] | None, BeforeValidator(_read_texts)] = Field(
         None, description="Attributes by the fields they come from: each file is split by these fields first."
     )
     arrival_order: Annotated[str, BeforeValidator(_arrival_order)] = Field(
@@ -249,7 +249,7 @@ class MergeRecordConfig(Config):
         return self.writer or {**self.reader, "schema": None}
 
     @classmethod
-    def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _threshold_problems(known)
         yield from _place_problems(known)
         moves = known.get("original_action", "move") == "move"
@@ -271,8 +271,8 @@ class MergeRecordConfig(Config):
                 )
 
 
-def warnings(config: MergeRecordConfig) -> list[str]:
-    """Say what is allowed and probably not meant; the run does not fail for it."""
+def list_warnings(config: MergeRecordConfig) -> list[str]:
+    """Return warnings about settings that are valid but probably not intended."""
     found = []
     if config.max_bin_age is None and not config.flush and not config.complete_full_enough:
         found.append("no max_bin_age: bins below a maximum wait for ever")
@@ -324,7 +324,7 @@ def _place_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
         if known.get(name) is None:
             continue
         try:
-            path = resolve(known[name], "/", at=name).path
+            path = resolve_dataset(known[name], "/", at=name).path
         except ConfigError as error:
             yield from error.problems
             continue
@@ -334,7 +334,7 @@ def _place_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
             )
             continue
         for other, taken in places.items():
-            if _inside(path, taken) or _inside(taken, path):
+            if _is_inside(path, taken) or _is_inside(taken, path):
                 yield Problem(
                     name,
                     "place",
@@ -344,5 +344,5 @@ def _place_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
         places[name] = path
 
 
-def _inside(path: str, other: str) -> bool:
+def _is_inside(path: str, other: str) -> bool:
     return f"{path.rstrip('/')}/".startswith(f"{other.rstrip('/')}/")

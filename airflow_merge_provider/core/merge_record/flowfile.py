@@ -49,13 +49,13 @@ class FlowFile:
         return {name: value for name, value in pairs if value is not None}
 
     @classmethod
-    def of(cls, raw: Mapping[str, Any]) -> FlowFile:
+    def from_json(cls, raw: Mapping[str, Any]) -> FlowFile:
         """Read the form that ``as_json`` writes."""
         return cls(**raw)
 
 
 def flowfile_uuid(uri: str, version: str, part: str | None = None) -> str:
-    """Give the identity of a file's content: the same in every try, another once the file changes."""
+    """Return the identity of a file's content: the same in every try, another once the file changes."""
     text = "\n".join((uri, version, part or ""))
     # The name of a file may be no UTF-8.
     return str(uuid5(NAMESPACE, text.encode(errors="backslashreplace").decode()))

@@ -13,7 +13,7 @@ from stat import S_ISLNK
 from typing import Any
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_record.plan import Arrivals, plan
+from airflow_merge_provider.core.merge_record.plan import NewFiles, plan_merges
 from airflow_merge_provider.core.merge_record.state import State
 
 SIDECAR = ".attributes.json"
@@ -26,7 +26,7 @@ _MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """One file of a listing; ``modified`` is in microseconds since 1970 UTC.
 
     ``version`` is another one once the content is: the store's tag, or size and time. ``is_link`` says that
@@ -40,7 +40,7 @@ class Entry:
     is_link: bool = False
 
     @classmethod
-    def of(cls, name: str, stat: Mapping[str, Any]) -> Entry:
+    def from_stat(cls, name: str, stat: Mapping[str, Any]) -> FileEntry:
         """Read what fsspec tells of a file; an object store's tag says most surely what it holds."""
         changed = next((stat[word] for word in _TIMES if stat.get(word)), 0)
         seconds = changed.timestamp() if hasattr(changed, "timestamp") else float(changed)
@@ -49,13 +49,13 @@ class Entry:
         return cls(name, size, int(seconds * _MICROSECONDS), version)
 
     @classmethod
-    def of_file(cls, name: str, stat: os.stat_result) -> Entry:
+    def of_file(cls, name: str, stat: os.stat_result) -> FileEntry:
         """Read what a file system of this machine tells, of a link and not of what it leads to."""
-        found = cls.of(name, {"size": stat.st_size, "mtime": stat.st_mtime})
+        found = cls.from_stat(name, {"size": stat.st_size, "mtime": stat.st_mtime})
         return replace(found, is_link=True) if S_ISLNK(stat.st_mode) else found
 
 
-def walk_folder(location: str, prefix: str = "") -> Iterator[Entry]:
+def walk_folder(location: str, prefix: str = "") -> Iterator[FileEntry]:
     """Yield the files and links below a folder of this machine; none when there is no folder.
 
     Links are not followed: they may lead out of the folder, or around in a circle.
@@ -69,9 +69,9 @@ def walk_folder(location: str, prefix: str = "") -> Iterator[Entry]:
                 yield from _stat_entry(each, name)
 
 
-def _stat_entry(each: os.DirEntry[str], name: str) -> Iterator[Entry]:
+def _stat_entry(each: os.DirEntry[str], name: str) -> Iterator[FileEntry]:
     with suppress(FileNotFoundError):
-        yield Entry.of_file(name, each.stat(follow_symlinks=False))
+        yield FileEntry.of_file(name, each.stat(follow_symlinks=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +83,19 @@ class Listing:
     """
 
     versions: Mapping[str, str]
-    settled: Mapping[str, Entry]
+    settled: Mapping[str, FileEntry]
     sidecars: Mapping[str, str]
     unsettled: int
     others: frozenset[str]
     links: frozenset[str]
 
-    def fresh(self, state: State) -> dict[str, Entry]:
-        """Give the settled files that no run has seen in their present version, by URI."""
+    def find_new_files(self, state: State) -> dict[str, FileEntry]:
+        """Return the settled files that no run has seen in their present version, by URI."""
         known = {**state.done, **state.waiting}
         return {uri: entry for uri, entry in self.settled.items() if known.get(uri) != entry.version}
 
 
-def listing(entries: Iterable[Entry], location: str, config: MergeRecordConfig, now: int) -> Listing:
+def sort_listing(entries: Iterable[FileEntry], location: str, config: MergeRecordConfig, now: int) -> Listing:
     """Sort out a listing: temporary and hidden names and links are no files, and young files wait."""
     every = list(entries)
     seen = [entry for entry in every if not entry.is_link and not _is_hidden(entry.name)]
@@ -115,13 +115,13 @@ def listing(entries: Iterable[Entry], location: str, config: MergeRecordConfig, 
     )
 
 
-def due(state: State, found: Listing, now: int, config: MergeRecordConfig) -> str | None:
-    """Say why a run would do something, or None: new files, changed ones, or bins that end without any."""
-    if fresh := found.fresh(state):
+def find_reason_to_run(state: State, found: Listing, now: int, config: MergeRecordConfig) -> str | None:
+    """Return why a run has work to do (new files, changed files, bins that expire), or None."""
+    if fresh := found.find_new_files(state):
         return f"{len(fresh)} new files"
     if gone := [uri for uri, version in state.waiting.items() if found.versions.get(uri) != version]:
         return f"{len(gone)} files of open bins have changed or vanished"
-    reasons = plan(state, Arrivals(), now, config).reasons
+    reasons = plan_merges(state, NewFiles(), now, config).reasons
     return ", ".join(f"{count} bins: {code}" for code, count in reasons.items()) or None
 
 

@@ -12,12 +12,12 @@ from types import MappingProxyType
 from typing import Any
 
 from airflow_merge_provider.core.merge_record import attributes as attribute_rules
-from airflow_merge_provider.core.merge_record.bins import Bins, Ended
+from airflow_merge_provider.core.merge_record.bins import Bins, EndedBin
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, merge_id
-from airflow_merge_provider.core.merge_record.reasons import FULL, Reason, malformed
-from airflow_merge_provider.core.merge_record.schema import Field, Schema, union
-from airflow_merge_provider.core.merge_record.state import State, fingerprint, without
+from airflow_merge_provider.core.merge_record.reasons import FULL, Reason, describe_malformed
+from airflow_merge_provider.core.merge_record.schema import Field, Schema, unite_schemas
+from airflow_merge_provider.core.merge_record.state import State, compute_fingerprint, remove_files
 
 MIME_TYPES = {
     "csv": "text/csv",
@@ -33,7 +33,7 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class NewFiles:
     """The files that are new in this run, in queue order, and their schemas by key."""
 
     flowfiles: tuple[FlowFile, ...] = ()
@@ -41,7 +41,7 @@ class Arrivals:
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class PlannedMerge:
     """One merged file to be: from which sources, with which fields and attributes, and why now."""
 
     id: str
@@ -57,7 +57,7 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class PlannedFailure:
     """One failed bin, whose sources go to failure together; ``culprit`` is the uuid of who broke it."""
 
     id: str
@@ -76,8 +76,8 @@ class Plan:
 
     now: int
     state: State
-    merges: tuple[Merge, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    merges: tuple[PlannedMerge, ...] = ()
+    failures: tuple[PlannedFailure, ...] = ()
     lost: tuple[str, ...] = ()
     finished: Mapping[str, tuple[str, ...]] = default(default_factory=dict)
     schemas: Mapping[str, Schema] = default(default_factory=dict)
@@ -87,25 +87,25 @@ class Plan:
         return {
             "now": self.now,
             "state": self.state.as_json(),
-            "merges": [_ended_json(merge) for merge in self.merges],
-            "failures": [_ended_json(failure) for failure in self.failures],
+            "merges": [_write_ended(merge) for merge in self.merges],
+            "failures": [_write_ended(failure) for failure in self.failures],
             "lost": list(self.lost),
             "finished": {uri: list(ids) for uri, ids in self.finished.items()},
             "schemas": {key: schema.as_json() for key, schema in self.schemas.items()},
         }
 
     @classmethod
-    def of(cls, raw: Mapping[str, Any]) -> Plan:
+    def from_json(cls, raw: Mapping[str, Any]) -> Plan:
         """Read the form that ``as_json`` writes."""
-        merges = ({**each, "schema": Schema.of(each["schema"])} for each in raw["merges"])
+        merges = ({**each, "schema": Schema.from_json(each["schema"])} for each in raw["merges"])
         return cls(
             now=raw["now"],
-            state=State.of(raw["state"]),
-            merges=tuple(Merge(**_ended_of(each)) for each in merges),
-            failures=tuple(Failure(**_ended_of(each)) for each in raw["failures"]),
+            state=State.from_json(raw["state"]),
+            merges=tuple(PlannedMerge(**_read_ended(each)) for each in merges),
+            failures=tuple(PlannedFailure(**_read_ended(each)) for each in raw["failures"]),
             lost=tuple(raw["lost"]),
             finished={uri: tuple(ids) for uri, ids in raw["finished"].items()},
-            schemas={key: Schema.of(schema) for key, schema in raw["schemas"].items()},
+            schemas={key: Schema.from_json(schema) for key, schema in raw["schemas"].items()},
         )
 
     @property
@@ -120,9 +120,9 @@ class Plan:
         return dict(Counter(reason.code for reason in ended))
 
 
-def plan(
+def plan_merges(
     state: State,
-    arrivals: Arrivals,
+    arrivals: NewFiles,
     now: int,
     config: MergeRecordConfig,
     *,
@@ -139,21 +139,21 @@ def plan(
     state = replace(state, returned=())
     if broken and config.failure_scope == "flowfile":
         state, arrivals = _set_apart(state, arrivals, broken)
-    schemas = {key: Schema.of(raw) for key, raw in state.schemas.items()} | dict(arrivals.schemas)
-    open_before = [bin_.without(()) for bin_ in state.bins]
+    schemas = {key: Schema.from_json(raw) for key, raw in state.schemas.items()} | dict(arrivals.schemas)
+    open_before = [bin_.remove_flowfiles(()) for bin_ in state.bins]
     bins = Bins(config, open_before, state.next_seq, now)
     for flowfile in arrivals.flowfiles:
-        bins.take(flowfile)
-    bins.sweep(queue_was_empty=config.complete_full_enough or not arrivals.flowfiles)
-    every = [_checked(ended, broken) for ended in bins.ended]
+        bins.offer_flowfile(flowfile)
+    bins.end_bins(queue_was_empty=config.complete_full_enough or not arrivals.flowfiles)
+    every = [_fail_unreadable(ended, broken) for ended in bins.ended]
     number = state.generation + 1
-    merges = tuple(_merge(ended, schemas, now, config, number) for ended in every if not ended.failed)
-    failures = tuple(_failure(ended, number) for ended in every if ended.failed)
+    merges = tuple(_build_merge(ended, schemas, now, config, number) for ended in every if not ended.failed)
+    failures = tuple(_build_failure(ended, number) for ended in every if ended.failed)
     used = {source.schema for bin_ in bins.open for source in bin_.sources}
     after = replace(
         state,
         generation=number,
-        fingerprint=fingerprint(config),
+        fingerprint=compute_fingerprint(config),
         next_seq=bins.next_seq,
         bins=tuple(bins.open),
         schemas={key: schemas[key].as_json() for key in sorted(used) if key in schemas},
@@ -161,7 +161,7 @@ def plan(
     ended_schemas = {source.schema for merge in merges for source in merge.sources}
     kept = {key: schema for key, schema in schemas.items() if key in ended_schemas}
     made = Plan(now, after, merges, failures, tuple(lost), schemas=kept)
-    return _remembered(made, config)
+    return _record_merged_files(made, config)
 
 
 def reduce_plan(made: Plan, before: State, published: Collection[str], config: MergeRecordConfig) -> Plan:
@@ -174,10 +174,10 @@ def reduce_plan(made: Plan, before: State, published: Collection[str], config: M
     :param published: the ids of merges.
     """
     merges = tuple(merge for merge in made.merges if merge.id in published)
-    every: list[Merge | Failure] = [*merges, *made.failures]
+    every: list[PlannedMerge | PlannedFailure] = [*merges, *made.failures]
     ended = {source.uuid for each in every for source in each.sources}
-    before = without(before, made.lost)
-    bins = tuple(rest for bin_ in before.bins if (rest := bin_.without(ended)).sources)
+    before = remove_files(before, made.lost)
+    bins = tuple(rest for bin_ in before.bins if (rest := bin_.remove_flowfiles(ended)).sources)
     kept = {source.uuid for bin_ in bins for source in bin_.sources}
     begun = {source.uri for merge in merges for source in merge.sources} | set(before.partial)
     others = [source for merge in made.merges for source in merge.sources] + made.state.sources
@@ -193,40 +193,43 @@ def reduce_plan(made: Plan, before: State, published: Collection[str], config: M
         done=before.done,
         schemas={key: schemas[key] for key in sorted(used) if key in schemas},
     )
-    return _remembered(replace(made, state=state, merges=merges), config)
+    return _record_merged_files(replace(made, state=state, merges=merges), config)
 
 
 def next_expiry(state: State, config: MergeRecordConfig) -> int | None:
-    """Say when the oldest open bin expires, in microseconds; None when none ever does."""
+    """Return when the oldest open bin expires, in microseconds; None when none ever does."""
     if config.max_bin_age is None or not state.bins:
         return None
     return min(bin_.created_at for bin_ in state.bins) + config.max_bin_age.microseconds
 
 
-def projected(record: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
-    """Give a record with the fields of a schema: what is missing is None, what is more is dropped."""
-    return {field["name"]: _value(record, field) for field in schema.fields}
+def project_record(record: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
+    """Return a record with the fields of a schema: what is missing is None, what is more is dropped."""
+    return {field["name"]: _find_value(record, field) for field in schema.fields}
 
 
-def _value(record: Mapping[str, Any], field: Field) -> Any:
+def _find_value(record: Mapping[str, Any], field: Field) -> Any:
     found = (name for name in (field["name"], *(field.get("aliases") or ())) if name in record)
     return record.get(next(found, ""))
 
 
-def _checked(ended: Ended, broken: Mapping[str, str]) -> Ended:
+def _fail_unreadable(ended: EndedBin, broken: Mapping[str, str]) -> EndedBin:
     """Fail a bin that was to be merged for the first of its sources that cannot be read."""
     culprit = next((source for source in ended.sources if source.uuid in broken), None)
     if ended.failed or culprit is None:
         return ended
     return replace(
-        ended, reason=malformed(culprit.name, broken[culprit.uuid]), failed=True, culprit=culprit.uuid
+        ended,
+        reason=describe_malformed(culprit.name, broken[culprit.uuid]),
+        failed=True,
+        culprit=culprit.uuid,
     )
 
 
-def _set_apart(state: State, arrivals: Arrivals, broken: Mapping[str, str]) -> tuple[State, Arrivals]:
+def _set_apart(state: State, arrivals: NewFiles, broken: Mapping[str, str]) -> tuple[State, NewFiles]:
     """Offer broken FlowFiles as what they are, those of open bins once more and first."""
     old = [source for bin_ in state.bins for source in bin_.sources if source.uuid in broken]
-    bins = (bin_.without(broken) for bin_ in state.bins)
+    bins = (bin_.remove_flowfiles(broken) for bin_ in state.bins)
     flowfiles = [
         replace(each, malformed=broken[each.uuid]) if each.uuid in broken else each
         for each in (*old, *arrivals.flowfiles)
@@ -235,12 +238,12 @@ def _set_apart(state: State, arrivals: Arrivals, broken: Mapping[str, str]) -> t
     return kept, replace(arrivals, flowfiles=tuple(flowfiles))
 
 
-def _merge(
-    ended: Ended, schemas: Mapping[str, Schema], now: int, config: MergeRecordConfig, generation: int
-) -> Merge:
+def _build_merge(
+    ended: EndedBin, schemas: Mapping[str, Schema], now: int, config: MergeRecordConfig, generation: int
+) -> PlannedMerge:
     bin_, sources = ended.bin, ended.sources
     age_ms = max(0, now - bin_.created_at) // _MILLISECOND
-    inherited = attribute_rules.inherited(
+    inherited = attribute_rules.inherit_attributes(
         (source.attributes for source in sources), config.attribute_strategy
     )
     written = {
@@ -250,7 +253,7 @@ def _merge(
         "merge.bin.age": str(age_ms),
         "merge.completion.reason": ended.reason.text,
     }
-    return Merge(
+    return PlannedMerge(
         id=merge_id(bin_.id, sources, generation),
         bin=bin_.id,
         reason=ended.reason,
@@ -260,44 +263,44 @@ def _merge(
         records=bin_.records,
         bytes=bin_.bytes,
         age_ms=age_ms,
-        threshold=_threshold(ended, config),
+        threshold=_describe_threshold(ended, config),
     )
 
 
-def _failure(ended: Ended, generation: int) -> Failure:
+def _build_failure(ended: EndedBin, generation: int) -> PlannedFailure:
     id_ = merge_id(ended.bin.id, ended.sources, generation)
-    return Failure(id_, ended.bin.id, ended.reason, ended.sources, ended.culprit)
+    return PlannedFailure(id_, ended.bin.id, ended.reason, ended.sources, ended.culprit)
 
 
 def _output_schema(schemas: Sequence[Schema], config: MergeRecordConfig) -> Schema:
-    """Give the fields of an output: the writer's own, the union, or those of the first source."""
+    """Return the fields of an output: the writer's own, the union, or those of the first source."""
     if (own := config.output["schema"]) is not None:
-        return Schema.of(own)
+        return Schema.from_json(own)
     if config.schema_merge == "union":
-        return union(_different(schemas))
+        return unite_schemas(_list_distinct(schemas))
     # A file without records may have no fields to tell: the first that has some speaks for the bin.
     return next((schema for schema in schemas if schema.fields), Schema())
 
 
-def _different(schemas: Iterable[Schema]) -> list[Schema]:
-    return list({schema.key(): schema for schema in schemas}.values())
+def _list_distinct(schemas: Iterable[Schema]) -> list[Schema]:
+    return list({schema.build_key(): schema for schema in schemas}.values())
 
 
-def _ended_json(ended: Merge | Failure) -> dict[str, Any]:
+def _write_ended(ended: PlannedMerge | PlannedFailure) -> dict[str, Any]:
     written = {slot: getattr(ended, slot) for slot in ended.__slots__}
     written |= {"reason": asdict(ended.reason), "sources": [source.as_json() for source in ended.sources]}
-    if isinstance(ended, Merge):
+    if isinstance(ended, PlannedMerge):
         written["schema"] = ended.schema.as_json()
     return written
 
 
-def _ended_of(raw: Mapping[str, Any]) -> dict[str, Any]:
-    sources = tuple(FlowFile.of(source) for source in raw["sources"])
+def _read_ended(raw: Mapping[str, Any]) -> dict[str, Any]:
+    sources = tuple(FlowFile.from_json(source) for source in raw["sources"])
     return {**raw, "reason": Reason(**raw["reason"]), "sources": sources}
 
 
-def _threshold(ended: Ended, config: MergeRecordConfig) -> dict[str, Any]:
-    """Say which maximum a full bin has reached; NiFi's reason does not."""
+def _describe_threshold(ended: EndedBin, config: MergeRecordConfig) -> dict[str, Any]:
+    """Return which maximum a full bin has reached; NiFi's reason does not."""
     if ended.reason != FULL or config.defragment:
         return {}
     if config.max_records is not None and ended.bin.records >= config.max_records:
@@ -305,7 +308,7 @@ def _threshold(ended: Ended, config: MergeRecordConfig) -> dict[str, Any]:
     return {"bytes": ended.bin.bytes, "max_bin_size": config.max_bin_size}
 
 
-def _remembered(made: Plan, config: MergeRecordConfig) -> Plan:
+def _record_merged_files(made: Plan, config: MergeRecordConfig) -> Plan:
     """Put into the state which files are merged in part, and which are merged and stay where they are."""
     waiting = made.state.waiting
     failed = {source.uri for failure in made.failures for source in failure.sources}

@@ -37,7 +37,7 @@ _WORDS = ("fragment_index_policy", "schema_merge")
 def from_properties(
     properties: Mapping[str, Any], environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Give the arguments of a MergeRecord's properties, by their names since 2.7 or before.
+    """Return the arguments of a MergeRecord's properties, by their names since 2.7 or before.
 
     ``environment`` holds what ``${name}`` stands for. Unset properties (None) are left out.
 
@@ -52,18 +52,18 @@ def from_properties(
             problems.append(Problem(name, "unknown", f"unknown property {name!r}", hint))
         elif value is not None:
             try:
-                arguments[argument] = _value(argument, value, environment or {})
+                arguments[argument] = _read_value(argument, value, environment or {})
             except KeyError as error:
                 hint = "the environment has no such name"
                 problems.append(
                     Problem(name, "expression", f"unknown name {error.args[0]!r} in {value!r}", hint)
                 )
     if problems:
-        raise ConfigError.of(problems)
+        raise ConfigError.from_problems(problems)
     return arguments
 
 
-def _value(argument: str, value: Any, environment: Mapping[str, str]) -> Any:
+def _read_value(argument: str, value: Any, environment: Mapping[str, str]) -> Any:
     if not isinstance(value, str):
         return value
     if argument in _WITH_EXPRESSIONS:

@@ -24,41 +24,41 @@ FLUSH = Reason("FLUSH", "Bin was flushed on request")
 
 
 def age_on_arrival(max_bin_age: str) -> Reason:
-    """Say that a bin had expired when a FlowFile arrived; the text repeats the configured age."""
+    """Return the reason for a bin that had expired when a FlowFile arrived; it repeats the configured age."""
     return Reason("AGE_ON_ARRIVAL", f"Bin is older than {max_bin_age}")
 
 
-def unreadable(why: str) -> Reason:
-    """Say that a file cannot be read at all; it fails alone."""
+def describe_unreadable(why: str) -> Reason:
+    """Return the reason for a file that cannot be read; it fails alone."""
     return Reason("UNREADABLE", f"The file cannot be read: {why}")
 
 
-def malformed(name: str, why: str) -> Reason:
-    """Say that a record of one FlowFile cannot be read; its bin fails with it."""
+def describe_malformed(name: str, why: str) -> Reason:
+    """Return the reason for a FlowFile with an unreadable record; its bin fails with it."""
     return Reason("MALFORMED", f"A record of {name} cannot be read: {why}")
 
 
-def incomplete(found: int, expected: int | None, ended_by: Reason) -> Reason:
-    """Say that a set of fragments was ended before it was whole."""
+def describe_incomplete(found: int, expected: int | None, ended_by: Reason) -> Reason:
+    """Return the reason for a set of fragments that ended incomplete."""
     wanted = "an unknown number of" if expected is None else expected
     return Reason("INCOMPLETE", f"{found} of {wanted} fragments were there: {ended_by.text}")
 
 
 def count_invalid(value: str) -> Reason:
-    """Say that a fragment.count is no integer."""
+    """Return the reason for a fragment.count that is not an integer."""
     return Reason("FRAGMENT_COUNT_INVALID", f"fragment.count is not an integer: {value!r}")
 
 
 def count_differs(one: int, other: int) -> Reason:
-    """Say that the fragments of a set do not agree on how many they are."""
+    """Return the reason for fragments of a set with different values of fragment.count."""
     return Reason("FRAGMENT_COUNT_DIFFERS", f"fragment.count differs within the set: {one} and {other}")
 
 
 def index_missing(name: str) -> Reason:
-    """Say that a fragment has no integer index where the policy asks for one."""
+    """Return the reason for a fragment without an integer index where the policy requires one."""
     return Reason("FRAGMENT_INDEX_MISSING", f"{name} has no integer fragment.index")
 
 
 def index_repeated(index: int) -> Reason:
-    """Say that two fragments have one index where the policy asks for different ones."""
+    """Return the reason for two fragments with the same index where the policy requires different ones."""
     return Reason("FRAGMENT_INDEX_REPEATED", f"fragment.index {index} is there more than once")

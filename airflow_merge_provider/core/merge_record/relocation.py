@@ -23,20 +23,22 @@ def find_roots(before: str, after: str) -> tuple[str, str]:
         before, after = parent_before, parent_after
 
 
-def relocate(raw: Any, before: str, after: str) -> Any:
+def relocate_files(raw: Any, before: str, after: str) -> Any:
     """Return JSON in which every file below one folder is below another.
 
-    >>> relocate({"uri": "/old/in/a", "done": {"/old/in/b": "1"}, "key": "/older"}, "/old", "/mnt")
+    >>> relocate_files({"uri": "/old/in/a", "done": {"/old/in/b": "1"}, "key": "/older"}, "/old", "/mnt")
     {'uri': '/mnt/in/a', 'done': {'/mnt/in/b': '1'}, 'key': '/older'}
     """
     if isinstance(raw, str):
         is_inside = raw == before or raw.startswith(f"{before}/")
         return after + raw[len(before) :] if is_inside else raw
     if isinstance(raw, list):
-        return [relocate(each, before, after) for each in raw]
+        return [relocate_files(each, before, after) for each in raw]
     if isinstance(raw, dict):
         return {
-            relocate(name, before, after): each if name == _KEPT else relocate(each, before, after)
+            relocate_files(name, before, after): each
+            if name == _KEPT
+            else relocate_files(each, before, after)
             for name, each in raw.items()
         }
     return raw

@@ -34,7 +34,7 @@ class Schema:
     text: str | None = None
 
     @classmethod
-    def of(cls, raw: Mapping[str, Any]) -> Schema:
+    def from_json(cls, raw: Mapping[str, Any]) -> Schema:
         """Read the form that ``as_json`` writes."""
         return cls(tuple(raw.get("fields", ())), raw.get("text"))
 
@@ -48,17 +48,17 @@ class Schema:
         """The names of the fields, in order."""
         return tuple(str(field["name"]) for field in self.fields)
 
-    def key(self, identity: str = "canonical") -> str:
-        """Give what is equal for equal schemas: by their fields, or by identity ``text`` by their text."""
+    def build_key(self, identity: str = "canonical") -> str:
+        """Return what is equal for equal schemas: by their fields, or by identity ``text`` by their text."""
         if identity == "text" and self.text is not None:
-            return f"text:{_hash(self.text)}"
-        return _hash(json.dumps(canonical({"fields": self.fields}), sort_keys=True))
+            return f"text:{_hash_text(self.text)}"
+        return _hash_text(json.dumps(normalize_type({"fields": self.fields}), sort_keys=True))
 
 
-def canonical(kind: Type) -> Type:
+def normalize_type(kind: Type) -> Type:
     """Write a type so that equal types are equal values.
 
-    >>> canonical("short"), canonical({"fields": [{"name": "x", "type": "byte"}]})
+    >>> normalize_type("short"), normalize_type({"fields": [{"name": "x", "type": "byte"}]})
     ('int', {'fields': [{'name': 'x', 'type': 'int', 'nullable': True}]})
     """
     if isinstance(kind, str):
@@ -67,14 +67,14 @@ def canonical(kind: Type) -> Type:
     if isinstance(kind, Mapping) and "fields" in kind:
         return {"fields": [_canonical_field(field) for field in kind["fields"]]}
     if isinstance(kind, Mapping):
-        return {name: canonical(inner) for name, inner in kind.items()}
+        return {name: normalize_type(inner) for name, inner in kind.items()}
     if isinstance(kind, Sequence):
-        return [canonical(inner) for inner in kind]
+        return [normalize_type(inner) for inner in kind]
     return kind
 
 
-def union(schemas: Iterable[Schema]) -> Schema:
-    """Give the schema that holds the records of all: the first one's order, then what is new.
+def unite_schemas(schemas: Iterable[Schema]) -> Schema:
+    """Return the schema that holds the records of all: the first one's order, then what is new.
 
     A field that only some have becomes nullable, numbers widen, and what does not fit becomes a choice.
     """
@@ -85,14 +85,14 @@ def union(schemas: Iterable[Schema]) -> Schema:
 
 
 def is_choice(kind: Type) -> bool:
-    """Say whether values of this type may be of several types."""
+    """Return whether values of this type may be of several types."""
     return isinstance(kind, Sequence) and not isinstance(kind, str)
 
 
 def _canonical_field(field: Field) -> dict[str, Any]:
     written = {
         "name": field["name"],
-        "type": canonical(field["type"]),
+        "type": normalize_type(field["type"]),
         "nullable": field.get("nullable", True),
         "default": field.get("default"),
         "aliases": sorted(field.get("aliases") or ()),
@@ -104,7 +104,7 @@ def _union_fields(left: Sequence[Field], right: Sequence[Field]) -> list[Field]:
     rest = list(right)
     fields: list[Field] = []
     for field in left:
-        partner = next((other for other in rest if _names(field) & _names(other)), None)
+        partner = next((other for other in rest if _list_names(field) & _list_names(other)), None)
         if partner is None:
             fields.append({**field, "nullable": True})
             continue
@@ -122,17 +122,17 @@ def _union_field(left: Field, right: Field) -> Field:
     default = left.get("default") if left.get("default") is not None else right.get("default")
     if default is not None:
         field["default"] = default
-    if aliases := sorted((_names(left) | _names(right)) - {left["name"]}):
+    if aliases := sorted((_list_names(left) | _list_names(right)) - {left["name"]}):
         field["aliases"] = aliases
     return field
 
 
-def _names(field: Field) -> set[str]:
+def _list_names(field: Field) -> set[str]:
     return {field["name"], *(field.get("aliases") or ())}
 
 
 def _union_type(left: Type, right: Type) -> Type:
-    one, other = canonical(left), canonical(right)
+    one, other = normalize_type(left), normalize_type(right)
     if one == other:
         return left
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -140,22 +140,22 @@ def _union_type(left: Type, right: Type) -> Type:
             return {"fields": _union_fields(left["fields"], right["fields"])}
         if one.keys() == other.keys():
             return {name: _union_type(left[name], right[name]) for name in left}
-    if isinstance(one, str) and isinstance(other, str) and (wider := _wider(one, other)):
+    if isinstance(one, str) and isinstance(other, str) and (wider := _find_wider_type(one, other)):
         return wider
-    return _choice(left, right)
+    return _unite_types(left, right)
 
 
-def _choice(left: Type, right: Type) -> Type:
+def _unite_types(left: Type, right: Type) -> Type:
     """Put two types side by side, each once."""
     members: list[Type] = []
     for kind in (*(left if is_choice(left) else [left]), *(right if is_choice(right) else [right])):
-        if canonical(kind) not in map(canonical, members):
+        if normalize_type(kind) not in map(normalize_type, members):
             members.append(kind)
     return members
 
 
-def _wider(one: str, other: str) -> str | None:
-    """Give the type that holds both, or None."""
+def _find_wider_type(one: str, other: str) -> str | None:
+    """Return the type that holds both, or None."""
     if one in _NUMBERS and other in _NUMBERS:
         return max(one, other, key=_NUMBERS.index)
     if one in _TEXTS and other in _TEXTS:
@@ -171,12 +171,12 @@ def _wider(one: str, other: str) -> str | None:
 
 
 def _decimal_size(word: str) -> tuple[int, int] | None:
-    """Give the digits before and behind the point."""
+    """Return the digits before and behind the point."""
     if word in _DIGITS:
         return _DIGITS[word], 0
     found = _DECIMAL.fullmatch(word)
     return (int(found[1]) - int(found[2]), int(found[2])) if found else None
 
 
-def _hash(text: str) -> str:
+def _hash_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]

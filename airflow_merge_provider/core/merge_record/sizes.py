@@ -10,32 +10,32 @@ import json
 from dataclasses import replace
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_record.plan import Arrivals
+from airflow_merge_provider.core.merge_record.plan import NewFiles
 from airflow_merge_provider.core.merge_record.state import State
 
 
-def estimated(arrivals: Arrivals, state: State, config: MergeRecordConfig) -> Arrivals:
-    """Give arrivals with the bytes that their records are expected to have when they are written.
+def estimate_sizes(arrivals: NewFiles, state: State, config: MergeRecordConfig) -> NewFiles:
+    """Return new files with the estimated size in bytes of their records when they are written.
 
     Until a first merge has taught something, and with another ``size_basis``, they keep their own.
     """
     learned = state.learned
-    if config.size_basis != "estimated_output" or learned.get("writer") != _writer(config):
+    if config.size_basis != "estimated_output" or learned.get("writer") != _hash_writer(config):
         return arrivals
     records, size = learned["records"], learned["bytes"]
     files = (replace(each, bytes=each.records * size // records) for each in arrivals.flowfiles)
     return replace(arrivals, flowfiles=tuple(files))
 
 
-def taught(state: State, config: MergeRecordConfig, records: int, size: int) -> State:
+def learn_size(state: State, config: MergeRecordConfig, records: int, size: int) -> State:
     """Remember how many bytes a writer has made of how many records; another writer begins anew."""
     if not records:
         return state
-    writer = _writer(config)
+    writer = _hash_writer(config)
     before = state.learned if state.learned.get("writer") == writer else {"records": 0, "bytes": 0}
     sums = {"records": before["records"] + records, "bytes": before["bytes"] + size}
     return replace(state, learned={"writer": writer, **sums})
 
 
-def _writer(config: MergeRecordConfig) -> str:
+def _hash_writer(config: MergeRecordConfig) -> str:
     return hashlib.sha256(json.dumps(config.output, sort_keys=True).encode()).hexdigest()[:16]

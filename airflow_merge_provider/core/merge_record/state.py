@@ -74,7 +74,7 @@ class State:
         }
 
     @classmethod
-    def of(cls, raw: Mapping[str, Any]) -> State:
+    def from_json(cls, raw: Mapping[str, Any]) -> State:
         """Read the form that ``as_json`` writes.
 
         :raises DataError: when a newer version of this package wrote it.
@@ -93,7 +93,7 @@ class State:
             done=raw["done"],
             partial={uri: tuple(ids) for uri, ids in raw["partial"].items()},
             learned=raw.get("learned", {}),
-            returned=tuple(FlowFile.of(each) for each in raw.get("returned", ())),
+            returned=tuple(FlowFile.from_json(each) for each in raw.get("returned", ())),
         )
 
 
@@ -123,14 +123,14 @@ def list_old_states(names: Iterable[str], generation: int) -> list[str]:
     return [name for name in found if name == _FIRST_STATE or (_STATE.fullmatch(name) and name < last)]
 
 
-def fingerprint(config: MergeRecordConfig) -> str:
+def compute_fingerprint(config: MergeRecordConfig) -> str:
     """Sum up what decides which files are alike; thresholds are no part of it."""
     grouping = config.model_dump(mode="json", include=set(_GROUPING))
     return hashlib.sha256(json.dumps(grouping, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def dissolved(state: State) -> State:
-    """Give the state without its bins: their files are in the queue again.
+def dissolve_bins(state: State) -> State:
+    """Return the state without its bins: their files are in the queue again.
 
     A file of which a part has been merged goes on where it was: its bins stay.
     """
@@ -138,12 +138,15 @@ def dissolved(state: State) -> State:
     return replace(state, bins=kept)
 
 
-def without(state: State, uris: Iterable[str]) -> State:
-    """Give the state as if these files, which changed or vanished, had never been binned."""
+def remove_files(state: State, uris: Iterable[str]) -> State:
+    """Return the state as if these files, which changed or vanished, had never been binned."""
     gone = set(uris)
     if not gone:
         return state
-    bins = (bin_.without(source.uuid for source in bin_.sources if source.uri in gone) for bin_ in state.bins)
+    bins = (
+        bin_.remove_flowfiles(source.uuid for source in bin_.sources if source.uri in gone)
+        for bin_ in state.bins
+    )
     returned = tuple(source for source in state.returned if source.uri not in gone)
     return replace(state, bins=tuple(bin_ for bin_ in bins if bin_.sources), returned=returned)
 
@@ -164,5 +167,5 @@ def _bin_json(bin_: Bin) -> dict[str, Any]:
 def _bin_of(raw: Mapping[str, Any]) -> Bin:
     bin_ = Bin(raw["seq"], tuple(raw["group"]), raw["created_at"], expected=raw["expected"])
     for source in raw["sources"]:
-        bin_.add(FlowFile.of(source))
+        bin_.add_flowfile(FlowFile.from_json(source))
     return bin_

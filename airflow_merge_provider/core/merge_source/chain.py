@@ -11,7 +11,7 @@ Key = tuple[str, str, str]
 _OTHER_SIDE = {"left": "right", "right": "left"}
 
 
-class Named(NamedTuple):
+class EntityRef(NamedTuple):
     """An entity by the dataset it comes from and its id there."""
 
     dataset: str
@@ -27,20 +27,20 @@ class Link(NamedTuple):
     ``reached`` is the entity that the link adds to those that a chain has already.
     """
 
-    known: Named
-    reached: Named
+    known: EntityRef
+    reached: EntityRef
     rule: str
     value: str
 
 
-def chain(members: Iterable[Mapping[str, Any]]) -> list[Link]:
-    """Give the links that reach every member from the first one, by as few steps each as there can be.
+def build_chain(members: Iterable[Mapping[str, Any]]) -> list[Link]:
+    """Return the links that reach every member from the first one, by as few steps each as there can be.
 
     ``members`` is what the target's column ``_members`` holds. Two entities are linked by a value only when
     one has it on the left side of a rule and the other on the right side of the same rule.
 
     >>> key = {"rule": "a.x = b.x", "value": "n:1"}
-    >>> chain(
+    >>> build_chain(
     ...     [
     ...         {"dataset": "A", "id": "a1", "keys": [{**key, "side": "left"}]},
     ...         {"dataset": "B", "id": "b1", "keys": [{**key, "side": "right"}]},
@@ -48,8 +48,10 @@ def chain(members: Iterable[Mapping[str, Any]]) -> list[Link]:
     ... )
     [Link(known=('A', 'a1'), reached=('B', 'b1'), rule='a.x = b.x', value='n:1')]
     """
-    keys = {Named(member["dataset"], member["id"]): list(map(_key, member["keys"])) for member in members}
-    holders: dict[Key, list[Named]] = defaultdict(list)
+    keys = {
+        EntityRef(member["dataset"], member["id"]): list(map(_read_key, member["keys"])) for member in members
+    }
+    holders: dict[Key, list[EntityRef]] = defaultdict(list)
     for entity, held in keys.items():
         for key in held:
             holders[key].append(entity)
@@ -66,8 +68,8 @@ def chain(members: Iterable[Mapping[str, Any]]) -> list[Link]:
     return links
 
 
-def path(links: Sequence[Link], end: Named) -> list[Link]:
-    """Give the links of a chain that lead from its first member to ``end``; none when nothing does."""
+def find_path(links: Sequence[Link], end: EntityRef) -> list[Link]:
+    """Return the links of a chain that lead from its first member to ``end``; none when nothing does."""
     leading = {link.reached: link for link in links}
     found: list[Link] = []
     while (link := leading.get(end)) is not None:
@@ -76,12 +78,12 @@ def path(links: Sequence[Link], end: Named) -> list[Link]:
     return found[::-1]
 
 
-def _links_of(known: Named, keys: Iterable[Key], holders: dict[Key, list[Named]]) -> Iterator[Link]:
+def _links_of(known: EntityRef, keys: Iterable[Key], holders: dict[Key, list[EntityRef]]) -> Iterator[Link]:
     """Yield the links of one entity; those who hold a key are given once, to the first who asks."""
     for rule, side, value in keys:
         for other in holders.pop((rule, _OTHER_SIDE[side], value), ()):
             yield Link(known, other, rule, value)
 
 
-def _key(key: Mapping[str, str]) -> Key:
+def _read_key(key: Mapping[str, str]) -> Key:
     return key["rule"], key["side"], key["value"]

@@ -10,18 +10,18 @@ from typing import Annotated, Any, ClassVar, Literal, Self, cast
 from pydantic import BeforeValidator, Field
 from pydantic_core import ErrorDetails
 
-from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.merge_source import survivorship
-from airflow_merge_provider.core.merge_source.dtl.expressions import ExpressionError, calls
+from airflow_merge_provider.core.merge_source.dtl.expressions import ExpressionError
 from airflow_merge_provider.core.merge_source.equality import (
     EVERY_RULE,
     RuleSettings,
     aliases_of,
     find_unknown_rules,
-    repeated_rules,
+    list_rule_warnings,
+    parse_side,
     rules_of,
-    side,
 )
 from airflow_merge_provider.core.model import Config
 
@@ -29,11 +29,10 @@ DEFAULT_MAX_MERGED = 50_000
 _ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9_\-]*\Z")
 _DATASETS = "must be a list with at least one '<dataset> <alias>' string"
 _EQ_WORDS = 3
-_OPEN_SET = 3
 _PAIR = 2
 
 
-def _listed(message: str, least: int = 0) -> BeforeValidator:
+def _build_list_validator(message: str, least: int = 0) -> BeforeValidator:
     """Take a list (never a text), and say ``message`` otherwise."""
 
     def check(value: Any) -> tuple[Any, ...]:
@@ -44,7 +43,7 @@ def _listed(message: str, least: int = 0) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _dataset(value: Any) -> str:
+def _read_dataset(value: Any) -> str:
     words = value.split() if isinstance(value, str) else []
     if len(words) != 2:  # noqa: PLR2004 - the dataset and its alias
         raise ValueError("expected '<dataset> <alias>'")
@@ -55,7 +54,7 @@ def _dataset(value: Any) -> str:
     return " ".join(words)
 
 
-def _eq(value: Any) -> list[Any]:
+def _read_rule(value: Any) -> list[Any]:
     if not isinstance(value, list | tuple) or len(value) != _EQ_WORDS or value[0] != "eq":
         raise ValueError('must be an eq function (["eq", left, right])')
     return list(value)
@@ -67,7 +66,7 @@ def _equality_set(value: Any) -> list[Any]:
     return list(value)
 
 
-def _version(value: Any) -> int:
+def _read_version(value: Any) -> int:
     if isinstance(value, bool) or value not in (1, 2):
         raise ValueError("must be 1 or 2")
     return int(value)
@@ -126,17 +125,21 @@ class MergeSourceConfig(Config):
     unknown_word: ClassVar[str] = "unknown property"
 
     type: Literal["merge"] = "merge"
-    version: Annotated[int, BeforeValidator(_version)] = Field(
+    version: Annotated[int, BeforeValidator(_read_version)] = Field(
         2, description="1 (deprecated) or 2; 1 knows no max_merged and refuses reordered datasets."
     )
-    datasets: Annotated[tuple[Annotated[str, BeforeValidator(_dataset)], ...], _listed(_DATASETS, 1)] = Field(
+    datasets: Annotated[
+        tuple[Annotated[str, BeforeValidator(_read_dataset)], ...], _build_list_validator(_DATASETS, 1)
+    ] = Field(
         description="What is merged, each as '<dataset> <alias>'; the order gives the ids their offsets."
     )
     equality: Annotated[
-        tuple[Annotated[list[Any], BeforeValidator(_eq)], ...], _listed("must be a list of eq functions")
+        tuple[Annotated[list[Any], BeforeValidator(_read_rule)], ...],
+        _build_list_validator("must be a list of eq functions"),
     ] = Field((), description='Rules, each ["eq", left, right]: entities that share a value are the same.')
     equality_sets: Annotated[
-        tuple[Annotated[list[Any], BeforeValidator(_equality_set)], ...], _listed("must be a list of lists")
+        tuple[Annotated[list[Any], BeforeValidator(_equality_set)], ...],
+        _build_list_validator("must be a list of lists"),
     ] = Field((), description="Lists of expressions; each makes the rules between its neighbours.")
     identity: Literal["composite", "first"] = Field(
         "composite", description="The id of an output: all offsets and ids of its members, or the first id."
@@ -239,13 +242,15 @@ class MergeSourceConfig(Config):
         return super().parse({**raw, "version": 1} if is_first else raw)
 
     @classmethod
-    def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
         if known.get("version") == 1 and known.get("max_merged") is not None:
             yield Problem("max_merged", "version", "is not supported in version 1", "set version to 2")
         action = known.get("on_over_merge")
         quarantines = "quarantine" in (action.values() if isinstance(action, dict) else (action,))
         if quarantines and known.get("max_key_fanout") is None:
-            yield Problem("on_over_merge", "alone", "'quarantine' needs max_key_fanout", "say from where on")
+            yield Problem(
+                "on_over_merge", "requires-option", "'quarantine' needs max_key_fanout", "say from where on"
+            )
         yield from _strategy_problems(known)
         if "datasets" not in known:
             return
@@ -255,18 +260,18 @@ class MergeSourceConfig(Config):
         for name in ("overrides", "metrics"):
             yield from _beside_problems(name, known.get(name), known.get("target"))
         yield from _initial_problems(known.get("initial_datasets"), pairs)
-        yield from survivorship.problems(known.get("survivorship") or {}, [name for name, _ in pairs])
+        yield from survivorship.find_problems(known.get("survivorship") or {}, [name for name, _ in pairs])
         yield from _rule_problems(known, dict(pairs))
 
     @classmethod
-    def _problem(cls, detail: ErrorDetails) -> Problem:
+    def _build_problem(cls, detail: ErrorDetails) -> Problem:
         if detail["type"] == "missing" and detail["loc"] == ("datasets",):
             return Problem("datasets", "missing", _DATASETS)
-        return super()._problem(detail)
+        return super()._build_problem(detail)
 
 
 def from_pipe(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the configuration in a Sesam pipe, or in its source alone; the target is the pipe's id.
+    """Return the configuration in a Sesam pipe, or in its source alone; the target is the pipe's id.
 
     :raises ConfigError: when there is no source object in it.
     """
@@ -274,27 +279,19 @@ def from_pipe(raw: Mapping[str, Any]) -> dict[str, Any]:
         return dict(raw)
     found = raw["source"]
     if not isinstance(found, Mapping):
-        raise ConfigError.of([Problem("source", "pipe", "must be an object", "the pipe's merge source")])
+        raise ConfigError.from_problems(
+            [Problem("source", "pipe", "must be an object", "the pipe's merge source")]
+        )
     config = dict(found)
     if isinstance(raw.get("_id"), str):
         config.setdefault("target", raw["_id"])
     return config
 
 
-def warnings(config: MergeSourceConfig) -> list[str]:
-    """Say what is allowed and probably not meant; the run does not fail for it."""
-    rules = rules_of(config)
+def list_warnings(config: MergeSourceConfig) -> list[str]:
+    """Return warnings about settings that are valid but probably not intended."""
     found = ["version: 1 is deprecated, use version 2, the default"] if config.version == 1 else []
-    if not rules:
-        found.append("no equality rules: every entity becomes an output of its own")
-    for position, expressions in enumerate(config.equality_sets):
-        found += _set_warnings(config, position, expressions)
-    found += [f"the rule {rule.text} is given more than once" for rule in repeated_rules(rules)]
-    found += [
-        f"concat in {rule.text} gives '' for entities without the values, and '' equals '': use tuples"
-        for rule in rules
-        if calls(rule.left.expression, "concat") or calls(rule.right.expression, "concat")
-    ]
+    found += list_rule_warnings(config)
     if config.include_internal_properties and config.strategy != "list":
         found.append("include_internal_properties: has an effect with strategy 'list' only")
     if config.ignore_non_existent_datasets is False:
@@ -308,14 +305,14 @@ def _dataset_problems(pairs: list[tuple[str, str]]) -> Iterator[Problem]:
         path = f"datasets[{position}]"
         for kind, word in (("dataset", dataset), ("alias", alias)):
             if (kind, word) in seen:
-                yield Problem(path, "twice", f"{kind} {word!r} appears more than once")
+                yield Problem(path, "duplicate", f"{kind} {word!r} appears more than once")
             seen.add((kind, word))
         yield from _reference_problems(dataset, path)
 
 
 def _reference_problems(dataset: str, path: str) -> Iterator[Problem]:
     try:
-        resolve(dataset, "/", at=path)
+        resolve_dataset(dataset, "/", at=path)
     except ConfigError as error:
         yield from error.problems
 
@@ -355,7 +352,7 @@ def _initial_problems(initial: tuple[str, ...] | None, pairs: list[tuple[str, st
             known = f"listed: {', '.join(datasets)}"
             yield Problem("initial_datasets", "unknown", f"{dataset!r} is not listed in datasets", known)
     if len(set(initial or ())) != len(initial or ()):
-        yield Problem("initial_datasets", "twice", "a dataset appears more than once")
+        yield Problem("initial_datasets", "duplicate", "a dataset appears more than once")
 
 
 def _rule_problems(known: Mapping[str, Any], ids: Mapping[str, str]) -> Iterator[Problem]:
@@ -373,7 +370,7 @@ def _rule_problems(known: Mapping[str, Any], ids: Mapping[str, str]) -> Iterator
     wrong = 0
     for path, raw in sides:
         try:
-            side(raw, aliases, ids)
+            parse_side(raw, aliases, ids)
         except ExpressionError as error:
             wrong += 1
             yield Problem(path, "expression", str(error), error.hint)
@@ -382,18 +379,3 @@ def _rule_problems(known: Mapping[str, Any], ids: Mapping[str, str]) -> Iterator
     rules = rules_of(cast("RuleSettings", SimpleNamespace(**known)))
     for name in ("max_key_fanout", "on_over_merge"):
         yield from find_unknown_rules(name, known.get(name), rules)
-
-
-def _set_warnings(config: MergeSourceConfig, position: int, expressions: list[Any]) -> list[str]:
-    path = f"equality_sets[{position}]"
-    if len(expressions) == 1:
-        return [f"{path}: one expression makes no rule"]
-    if len(expressions) < _OPEN_SET or config.equality_sets_mode == "all_pairs":
-        return []
-    aliases = aliases_of(config.datasets)
-    first, middle, last = (config.dataset_ids[side(expressions[n], aliases).dataset] for n in (0, 1, -1))
-    warning = (
-        f"{path}: only neighbours make rules, so entities of {first} and {last} merge only through an entity"
-        f" of {middle}; equality_sets_mode 'all_pairs' links them directly"
-    )
-    return [warning]

@@ -12,15 +12,18 @@ from airflow_merge_provider.core.errors import Problem, did_you_mean
 from airflow_merge_provider.core.merge_source.dtl.expressions import (
     Expression,
     ExpressionError,
+    find_aliases,
     foreign_words,
+    format_expression,
+    is_calling,
     list_properties,
-    parse,
-    references,
-    source,
-    text,
+    parse_expression,
+    to_raw,
 )
 
 _COLUMNS_MAX = 20
+# A set of two sides is one rule; a longer one has sides that no rule compares.
+_OPEN_SET_MIN_SIDES = 3
 # What a setting by rule calls the rules that it does not name.
 EVERY_RULE = "*"
 
@@ -49,7 +52,7 @@ class Side:
     @property
     def source(self) -> Any:
         """The side as a configuration has it."""
-        return source(self.expression)
+        return to_raw(self.expression)
 
     @property
     def order(self) -> tuple[int, str]:
@@ -81,14 +84,14 @@ class Rule:
 
 
 def rules_of(config: RuleSettings) -> tuple[Rule, ...]:
-    """Give every rule as written: ``equality`` first, then neighbours or all pairs of each set.
+    """Return every rule as written: ``equality`` first, then neighbours or all pairs of each set.
 
     :raises ExpressionError: when a side is wrong; a parsed configuration has none.
     """
     aliases = aliases_of(config.datasets)
-    written = [(side(left, aliases), side(right, aliases)) for _, left, right in config.equality]
+    written = [(parse_side(left, aliases), parse_side(right, aliases)) for _, left, right in config.equality]
     for expressions in config.equality_sets:
-        sides = [side(expression, aliases) for expression in expressions]
+        sides = [parse_side(expression, aliases) for expression in expressions]
         if config.equality_sets_mode == "all_pairs":
             written += itertools.combinations(sides, 2)
         else:
@@ -96,12 +99,12 @@ def rules_of(config: RuleSettings) -> tuple[Rule, ...]:
     return tuple(Rule(left, right) for left, right in written)
 
 
-def planned_rules(config: RuleSettings) -> tuple[Rule, ...]:
-    """Give every rule once, in one direction and in an order that depends on the set of rules alone.
+def plan_rules(config: RuleSettings) -> tuple[Rule, ...]:
+    """Return every rule once, in one direction and in an order that depends on the set of rules alone.
 
     A rule's position in this tuple can be stored: it stays while the set of rules stays.
     """
-    once = {rule.order: rule for rule in map(_directed, rules_of(config))}
+    once = {rule.order: rule for rule in map(_direct_rule, rules_of(config))}
     return tuple(once[order] for order in sorted(once))
 
 
@@ -127,11 +130,41 @@ def _list_texts(rule: Rule) -> tuple[str, str]:
     return rule.text, f"{rule.right.text} = {rule.left.text}"
 
 
-def repeated_rules(rules: Sequence[Rule]) -> Iterator[Rule]:
+def list_rule_warnings(config: RuleSettings) -> list[str]:
+    """Return what rules allow and probably do not mean."""
+    rules = rules_of(config)
+    found = [] if rules else ["no equality rules: every entity becomes an output of its own"]
+    for position, expressions in enumerate(config.equality_sets):
+        found += _list_set_warnings(config, f"equality_sets[{position}]", expressions)
+    found += [f"the rule {rule.text} is given more than once" for rule in _find_repeated_rules(rules)]
+    found += [
+        f"concat in {rule.text} gives '' for entities without the values, and '' equals '': use tuples"
+        for rule in rules
+        if is_calling(rule.left.expression, "concat") or is_calling(rule.right.expression, "concat")
+    ]
+    return found
+
+
+def _list_set_warnings(config: RuleSettings, path: str, expressions: Sequence[Any]) -> list[str]:
+    if len(expressions) == 1:
+        return [f"{path}: one expression makes no rule"]
+    if len(expressions) < _OPEN_SET_MIN_SIDES or config.equality_sets_mode == "all_pairs":
+        return []
+    aliases = aliases_of(config.datasets)
+    sides = (parse_side(expressions[n], aliases).dataset for n in (0, 1, -1))
+    first, middle, last = (config.datasets[dataset].split()[0] for dataset in sides)
+    warning = (
+        f"{path}: only neighbours make rules, so entities of {first} and {last} merge only through an entity"
+        f" of {middle}; equality_sets_mode 'all_pairs' links them directly"
+    )
+    return [warning]
+
+
+def _find_repeated_rules(rules: Sequence[Rule]) -> Iterator[Rule]:
     """Yield the rules that say again what an earlier one says."""
     seen = set()
     for rule in rules:
-        order = _directed(rule).order
+        order = _direct_rule(rule).order
         if order in seen:
             yield rule
         seen.add(order)
@@ -159,17 +192,17 @@ def find_unknown_columns(
 
 
 def aliases_of(datasets: Sequence[str]) -> dict[str, int]:
-    """Give the offset of each alias in a list of ``"<dataset> <alias>"``."""
+    """Return the offset of each alias in a list of ``"<dataset> <alias>"``."""
     return {dataset.split()[1]: offset for offset, dataset in enumerate(datasets)}
 
 
-def side(raw: Any, aliases: Mapping[str, int], ids: Mapping[str, str] | None = None) -> Side:
+def parse_side(raw: Any, aliases: Mapping[str, int], ids: Mapping[str, str] | None = None) -> Side:
     """Read one side of a rule; ``ids`` (dataset id to alias) helps those who write the id.
 
     :raises ExpressionError: when it reads no dataset, several, or one that is not there.
     """
-    expression = parse(raw, aliases)
-    found = sorted(references(expression))
+    expression = parse_expression(raw, aliases)
+    found = sorted(find_aliases(expression))
     if not found and (words := foreign_words(expression)):
         alias = (ids or {}).get(words[0])
         hint = f"dataset {words[0]!r} has the alias {alias!r}" if alias else f"known: {', '.join(aliases)}"
@@ -177,8 +210,8 @@ def side(raw: Any, aliases: Mapping[str, int], ids: Mapping[str, str] | None = N
     if len(found) != 1:
         names = ", ".join(found) or "none"
         raise ExpressionError(f"each side must reference exactly one dataset alias (found {names})")
-    return Side(aliases[found[0]], text(expression), expression)
+    return Side(aliases[found[0]], format_expression(expression), expression)
 
 
-def _directed(rule: Rule) -> Rule:
+def _direct_rule(rule: Rule) -> Rule:
     return rule if rule.left.order <= rule.right.order else Rule(rule.right, rule.left)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.merge_source.chain import Link, Named, chain, path
+from airflow_merge_provider.core.merge_source.chain import EntityRef, Link, build_chain, find_path
 
 Status = Literal["live", "deleted", "replaced"]
 _NEAR = 3
@@ -26,31 +26,35 @@ class Explanation:
 
     output_id: str
     status: Status
-    members: tuple[Named, ...]
+    members: tuple[EntityRef, ...]
     links: tuple[Link, ...]
     replaced_by: tuple[str, ...] = ()
 
     def as_object(self) -> dict[str, Any]:
-        """Give the explanation as JSON has it."""
+        """Return the explanation as JSON has it."""
         return {
             "output_id": self.output_id,
             "status": self.status,
             "members": [{"dataset": member.dataset, "id": member.id} for member in self.members],
             "links": [
-                {"known": slashed(link.known), "reached": slashed(link.reached), **_cause(link)}
+                {
+                    "known": format_entity(link.known),
+                    "reached": format_entity(link.reached),
+                    **_describe_cause(link),
+                }
                 for link in self.links
             ],
             "replaced_by": list(self.replaced_by),
         }
 
-    def lines(self) -> Iterator[str]:
-        """Tell it to people: the first member, then for each other one what brought it in."""
-        yield f"{self.output_id}: {self._summary()}"
+    def format_lines(self) -> Iterator[str]:
+        """Yield the explanation as lines of text: the first member, then each other member with its link."""
+        yield f"{self.output_id}: {self._format_summary()}"
         if self.members:
-            yield f"  {slashed(self.members[0])}"
-        yield from (f"  {line}" for line in told(self.links))
+            yield f"  {format_entity(self.members[0])}"
+        yield from (f"  {line}" for line in format_links(self.links))
 
-    def _summary(self) -> str:
+    def _format_summary(self) -> str:
         if self.status == "replaced":
             by = f" by {', '.join(self.replaced_by)}" if self.replaced_by else ""
             return f"replaced{by}; it has no members any more"
@@ -59,7 +63,7 @@ class Explanation:
         return f"{entities}, deleted" if self.status == "deleted" else entities
 
 
-def explained(row: Mapping[str, Any]) -> Explanation:
+def explain_row(row: Mapping[str, Any]) -> Explanation:
     """Explain a row of the target, given its ``_id``, ``_deleted``, ``$replaced`` and ``_members``."""
     members = row["_members"] or []
     replaced = bool(row.get("$replaced")) and not members
@@ -67,32 +71,32 @@ def explained(row: Mapping[str, Any]) -> Explanation:
     return Explanation(
         row["_id"],
         status,
-        tuple(Named(member["dataset"], member["id"]) for member in members),
-        tuple(chain(members)),
+        tuple(EntityRef(member["dataset"], member["id"]) for member in members),
+        tuple(build_chain(members)),
         tuple(row.get("$replaced_by") or ()),
     )
 
 
-def between(members: Sequence[Mapping[str, Any]], start: str, end: str) -> list[Link]:
-    """Give the shortest chain between two members, each named as ``dataset/id``.
+def find_links_between(members: Sequence[Mapping[str, Any]], start: str, end: str) -> list[Link]:
+    """Return the shortest chain between two members, each named as ``dataset/id``.
 
     :raises DataError: when one of them is no member.
     """
-    known = {slashed(Named(member["dataset"], member["id"])): member for member in members}
+    known = {format_entity(EntityRef(member["dataset"], member["id"])): member for member in members}
     problems = [
         Problem("between", "member", f"{name!r} is no member", f"members: {', '.join(known)}"[:500])
         for name in dict.fromkeys((start, end))
         if name not in known
     ]
     if problems:
-        raise DataError.of(problems)
+        raise DataError.from_problems(problems)
     first = known[start]
     others = (member for name, member in known.items() if name != start)
-    return path(chain([first, *others]), Named(known[end]["dataset"], known[end]["id"]))
+    return find_path(build_chain([first, *others]), EntityRef(known[end]["dataset"], known[end]["id"]))
 
 
-def linked(output_id: str, members: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Give the links of an output as rows: n - 1 of them for n members, each with its rule and key.
+def list_links(output_id: str, members: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return the links of an output as rows: n - 1 of them for n members, each with its rule and key.
 
     ``left`` holds the key on the left side of the rule, ``right`` on its right side.
     Source: merge source spec §10.2.
@@ -104,36 +108,42 @@ def linked(output_id: str, members: Sequence[Mapping[str, Any]]) -> list[dict[st
         if key["side"] == "left"
     }
     rows = []
-    for link in chain(members):
+    for link in build_chain(members):
         ends = link.known, link.reached
         left, right = ends if (*link.known, link.rule, link.value) in lefts else ends[::-1]
         rows.append(
             {
                 "output_id": output_id,
-                "left": slashed(left),
-                "right": slashed(right),
+                "left": format_entity(left),
+                "right": format_entity(right),
                 "rule": link.rule,
-                "key": readable(link.value),
+                "key": format_key(link.value),
             }
         )
     return rows
 
 
-def told(links: Iterable[Link]) -> Iterator[str]:
-    """Tell links to people, a line each."""
+def format_links(links: Iterable[Link]) -> Iterator[str]:
+    """Return links as text, one line each."""
     for link in links:
-        yield f"{slashed(link.reached)}  {readable(link.value)} by {link.rule}, with {slashed(link.known)}"
+        entity, key = format_entity(link.reached), format_key(link.value)
+        yield f"{entity}  {key} by {link.rule}, with {format_entity(link.known)}"
 
 
-def slashed(entity: Named) -> str:
+def format_entity(entity: EntityRef) -> str:
     """Name an entity as ``dataset/id``."""
     return f"{entity.dataset}/{entity.id}"
 
 
-def readable(key: str) -> str:
+def format_key(key: str) -> str:
     """Write a typed key as the value it stands for.
 
-    >>> readable("s:LAX"), readable("n:1"), readable("d:2024-01-31"), readable('o:{"a":null,"b":["s:x"]}')
+    >>> (
+    ...     format_key("s:LAX"),
+    ...     format_key("n:1"),
+    ...     format_key("d:2024-01-31"),
+    ...     format_key('o:{"a":null,"b":["s:x"]}'),
+    ... )
     ('"LAX"', '1', '2024-01-31', '{"a": null, "b": ["x"]}')
     """
     kind, _, value = key.partition(":")
@@ -148,7 +158,7 @@ def _readable_tree(tree: Any) -> str:
     if isinstance(tree, dict):
         named = (f"{json.dumps(name, ensure_ascii=False)}: {_readable_tree(tree[name])}" for name in tree)
         return f"{{{', '.join(named)}}}"
-    return "null" if tree is None else readable(tree)
+    return "null" if tree is None else format_key(tree)
 
 
 def unknown_output(output_id: str, target: str, holders: Sequence[str], ids: Sequence[str]) -> DataError:
@@ -156,8 +166,8 @@ def unknown_output(output_id: str, target: str, holders: Sequence[str], ids: Seq
     near = list(holders[:_NEAR]) or difflib.get_close_matches(output_id, ids, n=_NEAR, cutoff=0.5)
     why = f"{output_id!r} is an entity of " if holders else "near ids: "
     hint = why + ", ".join(map(repr, near)) if near else "see the target's column _id"
-    return DataError.of([Problem("id", "unknown", f"{target} has no output {output_id!r}", hint)])
+    return DataError.from_problems([Problem("id", "unknown", f"{target} has no output {output_id!r}", hint)])
 
 
-def _cause(link: Link) -> dict[str, str]:
-    return {"rule": link.rule, "key": readable(link.value)}
+def _describe_cause(link: Link) -> dict[str, str]:
+    return {"rule": link.rule, "key": format_key(link.value)}

@@ -8,12 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.equality import get_rule_setting, planned_rules
-from airflow_merge_provider.core.merge_source.survivorship import choices
+from airflow_merge_provider.core.merge_source.equality import get_rule_setting, plan_rules
+from airflow_merge_provider.core.merge_source.survivorship import parse_choices
 
 
-def signature(config: MergeSourceConfig) -> str:
-    """Give a text that differs when the results can; comments, limits and schedules are not in it.
+def compute_signature(config: MergeSourceConfig) -> str:
+    """Return a text that differs when the results can; comments, limits and schedules are not in it.
 
     The rules count as a set, whatever their order, direction and way of writing. The columns that hold id,
     deletion and entity count too: with others, unchanged rows are other entities.
@@ -24,7 +24,7 @@ def signature(config: MergeSourceConfig) -> str:
         "identity": config.identity,
         "strategy": config.strategy,
         "include_internal_properties": config.include_internal_properties,
-        "rules": [rule.source for rule in planned_rules(config)],
+        "rules": [rule.source for rule in plan_rules(config)],
         "columns": [config.id_column, config.deleted_column, config.entity_column],
     }
     # What is off by default is named only where it is on, so that a new option makes no old target another.
@@ -35,7 +35,7 @@ def signature(config: MergeSourceConfig) -> str:
     if config.values != "entity":
         content["values"] = config.values
     if config.survivorship:
-        content["survivorship"] = [asdict(choice) for choice in choices(config.survivorship)]
+        content["survivorship"] = [asdict(choice) for choice in parse_choices(config.survivorship)]
     for name in ("stable_id", "replaced_by"):
         if getattr(config, name):
             content[name] = True
@@ -49,6 +49,6 @@ def _list_quarantine_limits(config: MergeSourceConfig) -> list[int | None]:
         get_rule_setting(config.max_key_fanout, rule)
         if get_rule_setting(config.on_over_merge, rule) == "quarantine"
         else None
-        for rule in planned_rules(config)
+        for rule in plan_rules(config)
     ]
     return limits if any(limits) else []

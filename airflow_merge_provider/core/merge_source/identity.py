@@ -17,7 +17,7 @@ class Member(NamedTuple):
 
 
 def composite_id(members: Iterable[tuple[int, str]]) -> str:
-    """Give the id that names every member.
+    """Return the id that names every member.
 
     >>> composite_id([(1, "b1"), (0, "a10"), (0, "a2")])
     '0|a10|0|a2|1|b1'
@@ -26,7 +26,7 @@ def composite_id(members: Iterable[tuple[int, str]]) -> str:
 
 
 def first_id(members: Iterable[tuple[int, str]]) -> str:
-    """Give the id of the first member.
+    """Return the id of the first member.
 
     >>> first_id([(1, "b1"), (0, "a10"), (0, "a2")])
     'a10'
@@ -35,5 +35,5 @@ def first_id(members: Iterable[tuple[int, str]]) -> str:
 
 
 def output_id(members: Iterable[tuple[int, str]], identity: str) -> str:
-    """Give the id of an output by the configured identity; a single entity is a cluster of one."""
+    """Return the id of an output by the configured identity; a single entity is a cluster of one."""
     return first_id(members) if identity == "first" else composite_id(members)

@@ -13,30 +13,32 @@ Entity = Mapping[str, Any]
 
 
 def is_deleted(entity: Entity) -> bool:
-    """Tell whether an entity counts as deleted: only ``true`` does, and a filtered entity is one."""
+    """Return whether an entity counts as deleted: only ``true`` does, and a filtered entity is one."""
     return entity.get("_deleted") is True or entity.get("_filtered") is True
 
 
-def merged(members: Sequence[Entity], strategy: str, *, include_internal: bool = False) -> dict[str, Any]:
-    """Give ``$ids`` and the properties of entities merged in this order.
+def merge_members(
+    members: Sequence[Entity], strategy: str, *, include_internal: bool = False
+) -> dict[str, Any]:
+    """Return ``$ids`` and the properties of entities merged in this order.
 
-    >>> merged([{"_id": "a", "y": [2, 1]}, {"_id": "b", "y": 2, "z": [3, 3]}], "default")
+    >>> merge_members([{"_id": "a", "y": [2, 1]}, {"_id": "b", "y": 2, "z": [3, 3]}], "default")
     {'$ids': ['a', 'b'], 'y': [2, 1, 2], 'z': [3, 3]}
     """
-    output: dict[str, Any] = {IDS: merged_ids(members)}
+    output: dict[str, Any] = {IDS: merge_ids(members)}
     if strategy == "list":
-        output[MERGED] = [_listed(member, include_internal=include_internal) for member in members]
+        output[MERGED] = [_list_member(member, include_internal=include_internal) for member in members]
         return output
-    for name, values in _contributions(members).items():
+    for name, values in _collect_values(members).items():
         if strategy == "default":
-            output[name] = values[0] if len(values) == 1 else _spliced(values)
-        elif kept := distinct_values(_spliced(values)):
+            output[name] = values[0] if len(values) == 1 else _splice_values(values)
+        elif kept := distinct_values(_splice_values(values)):
             # A list inside the list stays wrapped: [[1]] is one value, and that is a list.
             output[name] = kept if len(kept) > 1 or isinstance(kept[0], list) else kept[0]
     return output
 
 
-def merged_ids(members: Sequence[Entity]) -> list[Any]:
+def merge_ids(members: Sequence[Entity]) -> list[Any]:
     """Unite the original ids: what an entity brings in ``$ids``, else its own id."""
     return distinct_values(
         item
@@ -46,14 +48,14 @@ def merged_ids(members: Sequence[Entity]) -> list[Any]:
     )
 
 
-def rendered(
+def render_output(
     members: Mapping[Member, Entity], *, identity: str, strategy: str, include_internal: bool = False
 ) -> dict[str, Any]:
-    """Give the whole output of a cluster, or of one deleted entity, without its place in the sequence."""
+    """Return the whole output of a cluster, or of one deleted entity, without its place in the sequence."""
     entities = [members[member] for member in sorted(members)]
     output = {
         "_id": output_id(members, identity),
-        **merged(entities, strategy, include_internal=include_internal),
+        **merge_members(entities, strategy, include_internal=include_internal),
     }
     if is_deleted(entities[0]):
         output["_deleted"] = True
@@ -63,7 +65,7 @@ def rendered(
     return output
 
 
-def _contributions(members: Sequence[Entity]) -> dict[str, list[Any]]:
+def _collect_values(members: Sequence[Entity]) -> dict[str, list[Any]]:
     """Collect the values of each property in member order; ``_`` properties of the root are no content."""
     found: dict[str, list[Any]] = {}
     for member in members:
@@ -73,12 +75,12 @@ def _contributions(members: Sequence[Entity]) -> dict[str, list[Any]]:
     return found
 
 
-def _spliced(values: Sequence[Any]) -> list[Any]:
+def _splice_values(values: Sequence[Any]) -> list[Any]:
     """Put values into one list: the items of a list, one level deep; null is an item."""
     return [item for value in values for item in (value if isinstance(value, list) else [value])]
 
 
-def _listed(member: Entity, *, include_internal: bool) -> dict[str, Any]:
+def _list_member(member: Entity, *, include_internal: bool) -> dict[str, Any]:
     if include_internal:
         return {name: value for name, value in member.items() if name not in ("_deleted", "_filtered")}
     return {name: value for name, value in member.items() if name == "_id" or not name.startswith("_")}

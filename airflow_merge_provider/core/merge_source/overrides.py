@@ -39,15 +39,16 @@ class Overrides:
         canonical = json.dumps([self.same, self.different], separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
-    def rules(self, names: Sequence[str]) -> tuple[Rule, ...]:
-        """Give rules by which the pairs that are the same share a key, one for each pair of datasets."""
+    def build_rules(self, names: Sequence[str]) -> tuple[Rule, ...]:
+        """Return rules by which the pairs that are the same share a key, one for each pair of datasets."""
         offsets = sorted({(left.dataset, right.dataset) for left, right in self.same})
         return tuple(
-            Rule(_side(left, SAME_LEFT, names), _side(right, SAME_RIGHT, names)) for left, right in offsets
+            Rule(_build_side(left, SAME_LEFT, names), _build_side(right, SAME_RIGHT, names))
+            for left, right in offsets
         )
 
-    def keys(self, dataset: int, names: Sequence[str]) -> list[tuple[str, list[str], list[str]]]:
-        """Give for every entity of a dataset the keys that it has on the left and on the right side."""
+    def build_keys(self, dataset: int, names: Sequence[str]) -> list[tuple[str, list[str], list[str]]]:
+        """Return for every entity of a dataset the keys that it has on the left and on the right side."""
         found: dict[str, tuple[set[str], set[str]]] = {}
         for pair in self.same:
             key = " = ".join(f"{names[member.dataset]}/{member.id}" for member in pair)
@@ -58,11 +59,11 @@ class Overrides:
 
 
 def is_override(side: Side) -> bool:
-    """Tell whether a side of a rule stands for decisions, not for properties."""
+    """Return whether a side of a rule stands for decisions, not for properties."""
     return isinstance(side.expression, Path) and side.expression.elements in ((SAME_LEFT,), (SAME_RIGHT,))
 
 
-def parsed(rows: Iterable[Mapping[str, Any]], names: Sequence[str], now: dt.datetime) -> Overrides:
+def parse_overrides(rows: Iterable[Mapping[str, Any]], names: Sequence[str], now: dt.datetime) -> Overrides:
     """Read decisions: ``kind``, ``left`` and ``right`` as ``dataset/id``, and until when each counts.
 
     ``names`` are the datasets that are merged, in order.
@@ -74,40 +75,44 @@ def parsed(rows: Iterable[Mapping[str, Any]], names: Sequence[str], now: dt.date
     for row in rows:
         if _is_over(row.get("until"), now):
             continue
-        wrong, pair = _pair(row, names)
+        wrong, pair = _read_pair(row, names)
         problems += wrong
         if pair is not None and not wrong:
             pairs[row["kind"]].add(pair)
     both = {frozenset(pair) for pair in pairs["same"]} & {frozenset(pair) for pair in pairs["different"]}
     problems += [
-        Problem("overrides", "both", f"{_told(sorted(pair), names)} are decided to be the same and different")
+        Problem(
+            "overrides",
+            "both",
+            f"{_format_pair(sorted(pair), names)} are decided to be the same and different",
+        )
         for pair in sorted(both, key=sorted)
     ]
     if problems:
-        raise DataError.of(problems[:_MOST_PROBLEMS])
+        raise DataError.from_problems(problems[:_MOST_PROBLEMS])
     return Overrides(tuple(sorted(pairs["same"])), tuple(sorted(pairs["different"])))
 
 
-def _pair(row: Mapping[str, Any], names: Sequence[str]) -> tuple[list[Problem], Pair | None]:
+def _read_pair(row: Mapping[str, Any], names: Sequence[str]) -> tuple[list[Problem], Pair | None]:
     problems = []
     kind = row.get("kind")
     if kind not in KINDS:
-        problems.append(_wrong(row, f"kind must be 'same' or 'different', not {kind!r}"))
-    ends = [_member(row.get(end), names) for end in ("left", "right")]
+        problems.append(_refuse_row(row, f"kind must be 'same' or 'different', not {kind!r}"))
+    ends = [_read_member(row.get(end), names) for end in ("left", "right")]
     for end, member in zip(("left", "right"), ends, strict=True):
         if member is None:
             text = str(row.get(end))
             hint = did_you_mean(text.rpartition("/")[0], names) or f"datasets: {', '.join(names)}"
-            problems.append(_wrong(row, f"{end} must be '<dataset>/<id>'", hint))
+            problems.append(_refuse_row(row, f"{end} must be '<dataset>/<id>'", hint))
     left, right = ends
     if left is None or right is None:
         return problems, None
     if left == right:
-        problems.append(_wrong(row, "an entity is the same as itself"))
+        problems.append(_refuse_row(row, "an entity is the same as itself"))
     return problems, (left, right)
 
 
-def _member(text: Any, names: Sequence[str]) -> Member | None:
+def _read_member(text: Any, names: Sequence[str]) -> Member | None:
     """Read ``dataset/id``; both may have slashes, so the longest dataset that fits counts."""
     if not isinstance(text, str):
         return None
@@ -119,7 +124,7 @@ def _member(text: Any, names: Sequence[str]) -> Member | None:
 
 
 def _is_over(until: Any, now: dt.datetime) -> bool:
-    """Tell whether a decision has ended; times without a zone are UTC, a date counts to its beginning."""
+    """Return whether a decision has ended; times without a zone are UTC, a date counts to its beginning."""
     if until is None:
         return False
     if not isinstance(until, dt.datetime):
@@ -128,14 +133,14 @@ def _is_over(until: Any, now: dt.datetime) -> bool:
     return bool(until <= now)
 
 
-def _side(dataset: int, column: str, names: Sequence[str]) -> Side:
+def _build_side(dataset: int, column: str, names: Sequence[str]) -> Side:
     return Side(dataset, f"override({names[dataset]})", Path("", (column,)))
 
 
-def _told(pair: Sequence[Member], names: Sequence[str]) -> str:
+def _format_pair(pair: Sequence[Member], names: Sequence[str]) -> str:
     return " and ".join(f"{names[member.dataset]}/{member.id}" for member in pair)
 
 
-def _wrong(row: Mapping[str, Any], message: str, hint: str = "") -> Problem:
+def _refuse_row(row: Mapping[str, Any], message: str, hint: str = "") -> Problem:
     shown = {name: row.get(name) for name in REQUIRED}
     return Problem("overrides", "row", f"{message} in {shown}", hint)

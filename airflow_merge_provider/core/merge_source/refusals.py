@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem, did_you_mean
-from airflow_merge_provider.core.merge_source.explanation import readable
+from airflow_merge_provider.core.merge_source.explanation import format_key
 
 Named = tuple[str, str]
 _REFUSED = "refused"
@@ -14,7 +14,7 @@ _REFUSED = "refused"
 SHOWN, SHOWN_MEMBERS = 10, 3
 
 
-class Hub(NamedTuple):
+class HighFanoutKey(NamedTuple):
     """A value (as a typed key) by which a rule links many entities, and some of them; the key may be lost."""
 
     rule: str
@@ -23,14 +23,14 @@ class Hub(NamedTuple):
     sample: tuple[str, ...]
 
 
-class Crowd(NamedTuple):
+class OversizedCluster(NamedTuple):
     """A cluster above ``max_merged``: how many entities it has, and the first of them as (dataset, id)."""
 
     entities: int
     first: Sequence[Named]
 
 
-class Overlap(NamedTuple):
+class OverlappingClusters(NamedTuple):
     """Two clusters with one output id, each named by its first member."""
 
     output_id: str
@@ -38,7 +38,7 @@ class Overlap(NamedTuple):
     other: Named
 
 
-def over_merged(limit: int, crowds: Sequence[Crowd], found: int) -> DataError:
+def refuse_oversized_clusters(limit: int, crowds: Sequence[OversizedCluster], found: int) -> DataError:
     """Refuse clusters above ``max_merged``: the largest of those ``found``, the largest first."""
     hint = "look for a value that too many entities share, or raise max_merged"
     problems = []
@@ -46,10 +46,10 @@ def over_merged(limit: int, crowds: Sequence[Crowd], found: int) -> DataError:
         first = f"(first members: {', '.join(map('/'.join, crowd.first))})"
         message = f"{crowd.entities} entities would be merged into one, the limit is {limit} {first}"
         problems.append(Problem("max_merged", _REFUSED, message, hint))
-    return DataError.of(problems, found)
+    return DataError.from_problems(problems, found)
 
 
-def duplicate_outputs(overlaps: Sequence[Overlap], found: int, identity: str) -> DataError:
+def refuse_duplicate_outputs(overlaps: Sequence[OverlappingClusters], found: int, identity: str) -> DataError:
     """Refuse clusters with one output id: the first of those ``found``."""
     cause = (
         "add an equality rule on _id or $ids for these datasets"
@@ -60,42 +60,42 @@ def duplicate_outputs(overlaps: Sequence[Overlap], found: int, identity: str) ->
         f"duplicate output id {id_!r}: from {'/'.join(one)} and {'/'.join(other)}; {cause}"
         for id_, one, other in overlaps
     )
-    return DataError.of([Problem("", _REFUSED, each) for each in said], found)
+    return DataError.from_problems([Problem("", _REFUSED, each) for each in said], found)
 
 
-def shared_ids(entity_ids: Sequence[str], found: int) -> DataError:
+def refuse_shared_ids(entity_ids: Sequence[str], found: int) -> DataError:
     """Refuse ids in two datasets where version 1 cannot tell them apart: the first of those ``found``."""
     said = (
         f"version 1 with identity 'first': entity id {id_!r} is in more than one dataset, use version 2"
         for id_ in entity_ids
     )
-    return DataError.of([Problem("", _REFUSED, each) for each in said], found)
+    return DataError.from_problems([Problem("", _REFUSED, each) for each in said], found)
 
 
-def over_fanout(hubs: Sequence[Hub], limits: Sequence[int]) -> DataError:
+def refuse_high_fanout(hubs: Sequence[HighFanoutKey], limits: Sequence[int]) -> DataError:
     """Refuse values that link more entities than ``max_key_fanout``, the worst first, each with its limit."""
     hint = "keep the value out of the rule (filter), raise the limit, or set on_over_merge to 'quarantine'"
     problems = []
     for hub, limit in zip(hubs[:SHOWN], limits, strict=False):
-        value = "a value" if hub.key is None else f"the value {readable(hub.key)}"
+        value = "a value" if hub.key is None else f"the value {format_key(hub.key)}"
         first = f"(first: {', '.join(hub.sample)})"
         message = f"{value} of {hub.rule} links {hub.entities} entities, the limit is {limit} {first}"
         problems.append(Problem("max_key_fanout", "over-merge", message, hint))
-    return DataError.of(problems, len(hubs))
+    return DataError.from_problems(problems, len(hubs))
 
 
-def without_id(dataset: str, rows: int = 1) -> Problem:
+def refuse_missing_id(dataset: str, rows: int = 1) -> Problem:
     """Refuse entities whose id is missing, null, empty or not a text."""
     how_many = f" in {rows} rows" if rows > 1 else ""
     message = f"dataset {dataset!r}: entity without a string _id{how_many}"
     return Problem("", _REFUSED, message, "cast number keys upstream")
 
 
-def empty_source() -> DataError:
+def refuse_empty_source() -> DataError:
     """Refuse a full run that finds nothing, where ``if_source_empty`` says so."""
     message = "no dataset has an entity, and everything written before would be deleted"
     hint = "load the datasets first, or set if_source_empty to 'accept'"
-    return DataError.of([Problem("if_source_empty", _REFUSED, message, hint)])
+    return DataError.from_problems([Problem("if_source_empty", _REFUSED, message, hint)])
 
 
 def refuse_missing_columns(
@@ -114,14 +114,14 @@ def refuse_missing_columns(
             hint = "; ".join(filter(None, (did_you_mean(name, set(names) - set(known)), way_out)))
             message = f"dataset {dataset!r} has no column {name!r} any more, which the run before has merged"
             problems.append(Problem("datasets", "column", message, hint))
-    return DataError.of(problems) if problems else None
+    return DataError.from_problems(problems) if problems else None
 
 
-def moved_dataset(before: Sequence[str], now: Sequence[str]) -> ConfigError | None:
+def refuse_moved_dataset(before: Sequence[str], now: Sequence[str]) -> ConfigError | None:
     """Refuse, in version 1, a dataset that had another offset in the run before; None when none moved."""
     for offset, dataset in enumerate(now):
         if dataset in before and before.index(dataset) != offset:
             moved = f"moved from offset {before.index(dataset)} to {offset}"
             message = f"version 1: dataset {dataset!r} {moved}, the pipe must be reset"
-            return ConfigError.of([Problem("", "moved", message, "or use version 2")])
+            return ConfigError.from_problems([Problem("", "moved", message, "or use version 2")])
     return None

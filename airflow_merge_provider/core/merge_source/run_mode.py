@@ -8,7 +8,7 @@ from typing import Any
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.fingerprint import signature
+from airflow_merge_provider.core.merge_source.fingerprint import compute_signature
 from airflow_merge_provider.core.run_mode import (
     CONFIG_CHANGED,
     FULL_REFRESH,
@@ -91,12 +91,12 @@ def check_columns(
 
 
 def _has_changed(config: MergeSourceConfig, before: Mapping[str, Any], *, full_refresh: bool) -> bool:
-    """Tell whether the configuration is another one than that of the previous run."""
+    """Return whether the configuration is another one than that of the previous run."""
     if config.version == 1:
-        moved = refusals.moved_dataset(before.get("datasets", ()), config.dataset_ids)
+        moved = refusals.refuse_moved_dataset(before.get("datasets", ()), config.dataset_ids)
         if moved is not None:
             raise moved
-    has_changed: bool = before.get("fingerprint") != signature(config)
+    has_changed: bool = before.get("fingerprint") != compute_signature(config)
     if has_changed and config.on_config_change == "fail" and not full_refresh:
         raise _refuse_change()
     return has_changed
@@ -107,7 +107,7 @@ def _get_hash(before: Mapping[str, Any]) -> str:
 
 
 def _refuse_change() -> DataError:
-    return DataError.of(
+    return DataError.from_problems(
         [
             Problem(
                 "on_config_change",

@@ -8,7 +8,7 @@ from typing import Any
 SHORTEST_INTERVAL = 120
 
 
-def signalling(
+def is_signalling(
     supports_signalling: bool | None,  # noqa: FBT001 - three values: yes, no, not said
     schedule: Mapping[str, Any] | None,
     *,
@@ -20,7 +20,7 @@ def signalling(
     ``schedule`` is ``{"interval": seconds}``, ``{"cron": text}`` or None. A cron expression or a short
     interval switches signalling off unless the source asks for it.
 
-    >>> signalling(None, {"interval": 3600}, use_signalling_internally=True)
+    >>> is_signalling(None, {"interval": 3600}, use_signalling_internally=True)
     True
     """
     if supports_signalling is not None:

@@ -26,7 +26,7 @@ class Preference:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SurvivorshipRule:
     """Properties whose values come from one member.
 
     It is the best by the first preference, among several of these by the second, and so on to the first.
@@ -37,36 +37,37 @@ class Choice:
 
     @property
     def is_group(self) -> bool:
-        """Tell whether several properties go together."""
+        """Return whether several properties go together."""
         return len(self.properties) > 1
 
 
-def choices(raw: Mapping[str, Any] | None) -> tuple[Choice, ...]:
+def parse_choices(raw: Mapping[str, Any] | None) -> tuple[SurvivorshipRule, ...]:
     """Read what ``problems`` has nothing to say about, in the order of the first properties."""
     found = [
-        Choice(_properties(name, given), _preferences(_rule(given))) for name, given in (raw or {}).items()
+        SurvivorshipRule(_list_properties(name, given), _parse_preferences(_find_rule(given)))
+        for name, given in (raw or {}).items()
     ]
     return tuple(sorted(found, key=lambda choice: choice.properties))
 
 
-def problems(raw: Mapping[str, Any], datasets: Sequence[str]) -> Iterator[Problem]:
-    """Say all that is wrong, each with its path."""
+def find_problems(raw: Mapping[str, Any], datasets: Sequence[str]) -> Iterator[Problem]:
+    """Yield all problems, each with its path."""
     owners: dict[str, str] = {}
     for name, given in raw.items():
         path = f"survivorship.{name}"
         is_group = isinstance(given, Mapping) and "group" in given
         if is_group:
             yield from _group_problems(path, given)
-        rule = _rule(given)
+        rule = _find_rule(given)
         known = OF_GROUP if is_group else OF_ONE
         for place, each in enumerate(rule if isinstance(rule, list | tuple) else [rule]):
             at = f"{path}[{place}]" if isinstance(rule, list | tuple) else path
             yield from _rule_problems(at, each, known, datasets)
         if isinstance(rule, list | tuple) and not rule:
             yield Problem(path, "value", "must name at least one rule", f"known: {', '.join(known)}, prefer")
-        for own in _properties(name, given):
+        for own in _list_properties(name, given):
             if own in owners:
-                yield Problem(path, "twice", f"property {own!r} has a rule already", f"in {owners[own]}")
+                yield Problem(path, "duplicate", f"property {own!r} has a rule already", f"in {owners[own]}")
             owners[own] = path
             if own.startswith("_") or own in _RESERVED:
                 yield Problem(path, "reserved", f"{own!r} is no property that is merged")
@@ -101,18 +102,18 @@ def _rule_problems(path: str, given: Any, known: Sequence[str], datasets: Sequen
             yield Problem(f"{path}.prefer", "unknown", f"{each!r} is not listed in datasets", listed)
 
 
-def _properties(name: str, given: Any) -> tuple[str, ...]:
+def _list_properties(name: str, given: Any) -> tuple[str, ...]:
     group = given.get("group") if isinstance(given, Mapping) else None
     if isinstance(group, list | tuple):
         return tuple(each for each in group if isinstance(each, str))
     return (name,)
 
 
-def _rule(given: Any) -> Any:
+def _find_rule(given: Any) -> Any:
     return given.get("rule", FIRST) if isinstance(given, Mapping) and "group" in given else given
 
 
-def _preferences(rule: Any) -> tuple[Preference, ...]:
+def _parse_preferences(rule: Any) -> tuple[Preference, ...]:
     given = rule if isinstance(rule, list | tuple) else [rule]
     return tuple(
         Preference(each) if isinstance(each, str) else Preference(PREFER, tuple(each[PREFER]))

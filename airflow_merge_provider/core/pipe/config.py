@@ -32,24 +32,24 @@ _INTERVAL_MAX = 10 * 366 * 86_400
 
 
 def is_dag_id(name: str) -> bool:
-    """Tell whether a name can be that of a DAG."""
+    """Return whether a name can be that of a DAG."""
     return bool(_ID.match(name))
 
 
-def _id(value: Any) -> Any:
+def _check_id(value: Any) -> Any:
     if isinstance(value, str) and not is_dag_id(value):
         raise ValueError("must be letters, digits, _, - and . only, at most 250: it names a DAG")
     return value
 
 
-def _interval(value: Any) -> Any:
+def _check_interval(value: Any) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if value is not None and not (is_number and 0 < value <= _INTERVAL_MAX):
         raise ValueError("must be a number of seconds above 0, at most ten years")
     return value
 
 
-def _cron(value: Any) -> Any:
+def _check_cron(value: Any) -> Any:
     if isinstance(value, str) and not value.startswith("@") and len(value.split()) != _CRON_FIELDS:
         raise ValueError('must have five fields, as "0 * * * *", or be a name, as "@hourly"')
     return value
@@ -61,8 +61,8 @@ class Pump(Config):
     unknown_word: ClassVar[str] = "unknown property"
 
     type: Literal["datasync"] = "datasync"
-    schedule_interval: Annotated[float | None, BeforeValidator(_interval)] = None
-    cron_expression: Annotated[str | None, BeforeValidator(_cron)] = None
+    schedule_interval: Annotated[float | None, BeforeValidator(_check_interval)] = None
+    cron_expression: Annotated[str | None, BeforeValidator(_check_cron)] = None
     mode: Literal["scheduled", "manual", "off"] = "scheduled"
     comment: Any = None
 
@@ -83,7 +83,7 @@ class PipeConfig(Config):
 
     unknown_word: ClassVar[str] = "unknown property"
 
-    id: Annotated[str, BeforeValidator(_id)] = Field(alias="_id")
+    id: Annotated[str, BeforeValidator(_check_id)] = Field(alias="_id")
     type: Literal["pipe"] = "pipe"
     source: dict[str, Any]
     sink: Sink = Sink()
@@ -102,10 +102,10 @@ class PipeConfig(Config):
         """The dataset that is written."""
         return self.sink.dataset or self.id
 
-    def job(self) -> tuple[str, dict[str, Any]]:
-        """Give the name and the configuration of the job that runs the source.
+    def build_job(self) -> tuple[str, dict[str, Any]]:
+        """Return the name and the configuration of the job that runs the source.
 
-        >>> PipeConfig.parse({"_id": "t", "source": {"type": "upsert", "source": "s"}}).job()
+        >>> PipeConfig.parse({"_id": "t", "source": {"type": "upsert", "source": "s"}}).build_job()
         ('merge_load', {'source': 's', 'target': 't', 'strategy': 'upsert'})
         """
         if self.kind == "merge_source":
@@ -118,7 +118,7 @@ class PipeConfig(Config):
         return self.kind, config
 
     @classmethod
-    def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
         kind = known.get("source", {}).get("type", "merge")
         if not isinstance(kind, str) or kind not in SOURCES:
             hint = did_you_mean(str(kind), SOURCES) or f"known: {', '.join(SOURCES)}"
@@ -127,19 +127,19 @@ class PipeConfig(Config):
         if pump is not None and pump.cron_expression and pump.schedule_interval:
             way_out = "keep one of them"
             yield Problem("pump", "both", "has a schedule_interval and a cron_expression", way_out)
-        for path, value in _texts(known.get("source", {}), "source"):
+        for path, value in _list_texts(known.get("source", {}), "source"):
             if any(word in value for word in _TEMPLATE_WORDS):
                 yield Problem(path, "template", "a pipe has no templates", "write the value itself")
 
     @classmethod
-    def _problem(cls, detail: ErrorDetails) -> Problem:
+    def _build_problem(cls, detail: ErrorDetails) -> Problem:
         if detail["type"] == "extra_forbidden" and detail["loc"] == ("transform",):
             hint = "transform in a pipe of its own, before or after the merge"
             return Problem("transform", "unsupported", "a merge pipe has no transform", hint)
-        return _inside(detail) or super()._problem(detail)
+        return _find_inner_problem(detail) or super()._build_problem(detail)
 
 
-def _inside(detail: ErrorDetails) -> Problem | None:
+def _find_inner_problem(detail: ErrorDetails) -> Problem | None:
     """Name what is known inside the pump or the sink, not in the pipe."""
     parts: dict[str, type[Config]] = {"pump": Pump, "sink": Sink}
     part = parts.get(str(detail["loc"][0])) if detail["loc"] else None
@@ -150,12 +150,12 @@ def _inside(detail: ErrorDetails) -> Problem | None:
     return Problem(f"{detail['loc'][0]}.{name}", "unknown", f"unknown property {name!r}", hint)
 
 
-def _texts(value: Any, path: str) -> Iterator[tuple[str, str]]:
+def _list_texts(value: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):
         for name, each in value.items():
-            yield from _texts(each, f"{path}.{name}")
+            yield from _list_texts(each, f"{path}.{name}")
     elif isinstance(value, list):
         for place, each in enumerate(value):
-            yield from _texts(each, f"{path}[{place}]")
+            yield from _list_texts(each, f"{path}[{place}]")

@@ -31,7 +31,7 @@ def read_pipes(file: Path, parse_yaml: Callable[[str], Any]) -> list[tuple[str, 
         if not isinstance(pipe, Mapping)
     ]
     if problems:
-        raise ConfigError.of(problems)
+        raise ConfigError.from_problems(problems)
     return list(zip(paths, found, strict=True))
 
 
@@ -43,17 +43,19 @@ def read_content(file: Path, parse_yaml: Callable[[str], Any]) -> Any:
     try:
         # A pipe or a device would never end.
         if not file.is_file():
-            raise _wrong("", "is no file" if file.exists() else "does not exist", "")
+            raise _refuse_file("", "is no file" if file.exists() else "does not exist", "")
         if file.stat().st_size > BYTES_MAX:
-            raise _wrong("", f"has more than {BYTES_MAX >> 20} MiB", "write fewer pipes into one file")
+            raise _refuse_file("", f"has more than {BYTES_MAX >> 20} MiB", "write fewer pipes into one file")
         text = file.read_text(encoding="utf-8-sig")
         return parse_json(text) if file.suffix == ".json" else parse_yaml(text)
     except json.JSONDecodeError as error:
-        raise _wrong(f"line {error.lineno}", f"is not JSON: {error.msg}", _remedy(error)) from None
+        raise _refuse_file(
+            f"line {error.lineno}", f"is not JSON: {error.msg}", _suggest_remedy(error)
+        ) from None
     except OSError as error:
-        raise _wrong("", f"cannot be read: {error.strerror}", "") from None
+        raise _refuse_file("", f"cannot be read: {error.strerror}", "") from None
     except ValueError as error:
-        raise _wrong("", f"cannot be read: {error}", "") from None
+        raise _refuse_file("", f"cannot be read: {error}", "") from None
 
 
 def parse_json(text: str) -> Any:
@@ -89,11 +91,11 @@ def _refuse_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not JSON")
 
 
-def _remedy(error: json.JSONDecodeError) -> str:
+def _suggest_remedy(error: json.JSONDecodeError) -> str:
     before = error.doc[: error.pos].rstrip()
     is_comma = before.endswith(",") or error.doc[error.pos :].startswith(",")
     return "take the comma before the closing bracket out" if is_comma else ""
 
 
-def _wrong(path: str, message: str, hint: str) -> ConfigError:
-    return ConfigError.of([Problem(path, "file", message, hint)])
+def _refuse_file(path: str, message: str, hint: str) -> ConfigError:
+    return ConfigError.from_problems([Problem(path, "file", message, hint)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_merge_provider.core.merge_source.signalling import SHORTEST_INTERVAL, signalling
+from airflow_merge_provider.core.merge_source.signalling import SHORTEST_INTERVAL, is_signalling
 from airflow_merge_provider.core.pipe.config import Pump
 
 
@@ -18,7 +18,7 @@ class Schedule:
     signalled: bool = False
 
 
-def schedule(
+def plan_schedule(
     pump: Pump,
     *,
     supports_signalling: bool | None,
@@ -27,7 +27,7 @@ def schedule(
 ) -> Schedule:
     """Plan the runs of a pipe; one that is run by hand has no schedule at all.
 
-    >>> schedule(Pump(schedule_interval=300), supports_signalling=True)
+    >>> plan_schedule(Pump(schedule_interval=300), supports_signalling=True)
     Schedule(interval=300.0, cron=None, signalled=True)
     """
     if pump.mode != "scheduled":
@@ -36,7 +36,7 @@ def schedule(
     by_time: dict[str, Any] | None = {"cron": cron} if cron else None
     if pump.schedule_interval is not None:
         by_time = {"interval": pump.schedule_interval}
-    signalled = signalling(
+    signalled = is_signalling(
         supports_signalling,
         by_time,
         use_signalling_internally=use_signalling_internally,

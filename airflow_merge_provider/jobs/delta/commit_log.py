@@ -33,7 +33,7 @@ _ENTRY = f"add struct<{_ADD}>, remove struct<dataChange boolean>, cdc struct<pat
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class AddedFile:
     """A file that a commit added; it does not hold partition columns: ``values`` are their texts."""
 
     path: str
@@ -55,11 +55,11 @@ class Commit:
 
     version: int
     changes: bool
-    files: Sequence[File]
+    files: Sequence[AddedFile]
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class CommitLog:
     """The log of a table that lies at ``place``, and what it says of a version.
 
     ``is_mapped`` says that files know columns by other names than ``schema`` does. ``entries`` reads what
@@ -71,75 +71,78 @@ class Log:
     is_mapped: bool
     entries: Callable[[Sequence[int]], Iterable[tuple[int, Entry]]]
 
-    def commits(self, since: int, newest: int) -> list[Commit]:
-        """Give the commits after a version up to another, oldest first."""
+    def list_commits(self, since: int, newest: int) -> list[Commit]:
+        """Return the commits after a version up to another, oldest first."""
         found: dict[int, list[Entry]] = {version: [] for version in range(since + 1, newest + 1)}
         for version, entry in self.entries(list(found)):
             found[version].append(entry)
-        return [self._commit(version, entries) for version, entries in found.items()]
+        return [self._build_commit(version, entries) for version, entries in found.items()]
 
-    def _commit(self, version: int, entries: Sequence[Entry]) -> Commit:
+    def _build_commit(self, version: int, entries: Sequence[Entry]) -> Commit:
         added = [entry["add"] for entry in entries if _has_news(entry.get("add"))]
         # A file that comes back with marks holds rows that do not: only the table can be read then.
         marked = any(each.get(_MARKS) for each in added)
         if marked or any(entry.get("cdc") or _has_news(entry.get("remove")) for entry in entries):
             return Commit(version, changes=True, files=[])
-        files = [File(self._path(each["path"]), version, each["partitionValues"] or {}) for each in added]
+        files = [
+            AddedFile(self._resolve_path(each["path"]), version, each["partitionValues"] or {})
+            for each in added
+        ]
         return Commit(version, changes=False, files=files)
 
-    def _path(self, written: str) -> str:
-        """Give a file's whole path; in the log it is encoded, and may lead to another table."""
+    def _resolve_path(self, written: str) -> str:
+        """Return a file's whole path; in the log it is encoded, and may lead to another table."""
         path = unquote(written)
         return path if path.startswith("/") or urlsplit(written).scheme else f"{self.place}/{path}"
 
 
-def open_commit_log(spark: SparkSession, pinned: PinnedDataset) -> Log:
+def open_commit_log(spark: SparkSession, pinned: PinnedDataset) -> CommitLog:
     """Open the log of a Delta table: here where it lies on this machine, else through Spark."""
     place = pinned.dataset.path or ""
 
-    def here(table: DeltaTable) -> Log:
+    def open_log(table: DeltaTable) -> CommitLog:
         table.load_as_version(pinned.version or 0)
         schema = StructType.fromJson(json.loads(table.schema().to_json()))
-        return Log(place, schema, _MAPPING in table.metadata().configuration, _entries_here(place))
+        return CommitLog(place, schema, _MAPPING in table.metadata().configuration, _entries_here(place))
 
-    return query_delta_rs(spark, pinned.dataset, here) or open_commit_log_by_spark(spark, pinned)
+    return query_delta_rs(spark, pinned.dataset, open_log) or open_commit_log_by_spark(spark, pinned)
 
 
-def open_commit_log_by_spark(spark: SparkSession, pinned: PinnedDataset) -> Log:
+def open_commit_log_by_spark(spark: SparkSession, pinned: PinnedDataset) -> CommitLog:
     """Open the log of a Delta table wherever it lies."""
-    detail = spark.sql(f"DESCRIBE DETAIL {sql.table(pinned.dataset)}").collect()[0]
+    detail = spark.sql(f"DESCRIBE DETAIL {sql.quote_table(pinned.dataset)}").collect()[0]
     place = str(detail["location"])
     schema = read_dataset(spark, pinned).schema
-    return Log(place, schema, _MAPPING in detail["properties"], _entries_by_spark(spark, place))
+    return CommitLog(place, schema, _MAPPING in detail["properties"], _entries_by_spark(spark, place))
 
 
 def _entries_here(place: str) -> Callable[[Sequence[int]], Iterator[tuple[int, Entry]]]:
-    def entries(versions: Sequence[int]) -> Iterator[tuple[int, Entry]]:
+    def read_entries(versions: Sequence[int]) -> Iterator[tuple[int, Entry]]:
         for version in versions:
-            with Path(_name(place, version)).open(encoding="utf-8") as lines:
+            with Path(_build_log_path(place, version)).open(encoding="utf-8") as lines:
                 yield from ((version, json.loads(line)) for line in lines if line.strip())
 
-    return entries
+    return read_entries
 
 
 def _entries_by_spark(
     spark: SparkSession, place: str
 ) -> Callable[[Sequence[int]], Iterator[tuple[int, Entry]]]:
-    def entries(versions: Sequence[int]) -> Iterator[tuple[int, Entry]]:
-        read = spark.read.schema(_ENTRY).json([_name(place, version) for version in versions])
+    def read_entries(versions: Sequence[int]) -> Iterator[tuple[int, Entry]]:
+        read = spark.read.schema(_ENTRY).json([_build_log_path(place, version) for version in versions])
         news = read.where("add.dataChange OR remove.dataChange OR cdc IS NOT NULL")
         version = F.substring(F.col("_metadata.file_name"), 1, _DIGITS).cast("bigint")
         for row in news.select(version.alias("version"), "*").collect():
             entry = row.asDict(recursive=True)
             yield entry.pop("version"), entry
 
-    return entries
+    return read_entries
 
 
-def _name(place: str, version: int) -> str:
+def _build_log_path(place: str, version: int) -> str:
     return f"{place}/_delta_log/{version:0{_DIGITS}}.json"
 
 
 def _has_news(file: Entry | None) -> bool:
-    """Tell whether an entry of a file says something about rows."""
+    """Return whether an entry of a file says something about rows."""
     return file is not None and bool(file["dataChange"])

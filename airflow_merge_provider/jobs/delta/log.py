@@ -66,12 +66,12 @@ def find_newest_version(spark: SparkSession, dataset: Dataset) -> TableVersion |
     history = _query_history(spark, dataset, 1)
     if not history:
         return None
-    detail = spark.sql(f"DESCRIBE DETAIL {sql.table(dataset)}").collect()[0]
+    detail = spark.sql(f"DESCRIBE DETAIL {sql.quote_table(dataset)}").collect()[0]
     return TableVersion(history[0].version, detail["id"], detail["location"])
 
 
 def read_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> History:
-    """Give the commits, newest first; nothing when there is no table.
+    """Return the commits, newest first; nothing when there is no table.
 
     :raises DataError: when there is something else than a Delta table.
     """
@@ -90,7 +90,9 @@ def find_restored_version(spark: SparkSession, dataset: Dataset, entry: HistoryE
     stamp = entry.parameters.get("timestamp")
     if stamp is None:
         return None
-    parsed = spark.sql(f"SELECT unix_millis(try_cast({sql.text(str(stamp))} AS TIMESTAMP)) AS at").collect()
+    parsed = spark.sql(
+        f"SELECT unix_millis(try_cast({sql.quote_text(str(stamp))} AS TIMESTAMP)) AS at"
+    ).collect()
     at = parsed[0]["at"]
     if at is None:
         return None
@@ -121,11 +123,11 @@ def read_commit_id(spark: SparkSession, location: str, version: int) -> str | No
 
 
 def read_properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str]:
-    """Give the properties of a table that exists."""
+    """Return the properties of a table that exists."""
     found = query_delta_rs(spark, dataset, lambda table: table.metadata().configuration)
     if found is not None:
         return found
-    rows = spark.sql(f"SHOW TBLPROPERTIES {sql.table(dataset)}").collect()
+    rows = spark.sql(f"SHOW TBLPROPERTIES {sql.quote_table(dataset)}").collect()
     return {row["key"]: row["value"] for row in rows}
 
 
@@ -158,7 +160,7 @@ def _count_deleted(table: DeltaTable) -> int:
 def non_null_columns_at(spark: SparkSession, dataset: Dataset, version: int) -> frozenset[str]:
     """Name columns that hold no NULL at a version, as far as delta-rs can tell from the files' statistics."""
 
-    def found(table: DeltaTable) -> frozenset[str]:
+    def find_columns(table: DeltaTable) -> frozenset[str]:
         table.load_as_version(version)
         if _MAPPING in table.metadata().configuration:
             # The files know columns by other names.
@@ -173,7 +175,7 @@ def non_null_columns_at(spark: SparkSession, dataset: Dataset, version: int) -> 
             and not any(count != 0 for count in files.column(f"{_NULLS}{name}").to_pylist())
         )
 
-    return query_delta_rs(spark, dataset, found) or frozenset()
+    return query_delta_rs(spark, dataset, find_columns) or frozenset()
 
 
 def read_transaction(spark: SparkSession, dataset: Dataset, app_id: str) -> int | None:
@@ -183,14 +185,14 @@ def read_transaction(spark: SparkSession, dataset: Dataset, app_id: str) -> int 
 
         path = dataset.path
         if path is None:
-            path = spark.sql(f"DESCRIBE DETAIL {sql.table(dataset)}").collect()[0]["location"]
+            path = spark.sql(f"DESCRIBE DETAIL {sql.quote_table(dataset)}").collect()[0]["location"]
         return DeltaTable(str(path)).transaction_version(app_id) or 0
     except Exception:  # noqa: BLE001 - no right to look, an unknown store, a feature it does not know
         return None
 
 
 def _is_nowhere(spark: SparkSession, dataset: Dataset) -> bool:
-    """Tell whether there is not even a folder, which needs no Spark to see."""
+    """Return whether there is not even a folder, which needs no Spark to see."""
     path = dataset.path
     return path is not None and path.startswith("/") and is_local(spark) and not Path(path).exists()
 
@@ -216,7 +218,7 @@ def _read_history(table: DeltaTable, limit: int | None) -> History | None:
 
 
 def _query_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> History:
-    words = f"DESCRIBE HISTORY {sql.table(dataset)}" + (f" LIMIT {limit}" if limit else "")
+    words = f"DESCRIBE HISTORY {sql.quote_table(dataset)}" + (f" LIMIT {limit}" if limit else "")
     try:
         # Whole rows: choosing columns would make it one more Spark job.
         rows = spark.sql(words).collect()
@@ -247,15 +249,15 @@ def _parse_entry(line: Mapping[str, Any]) -> HistoryEntry:
 
 
 def _list_files(spark: SparkSession, dataset: Dataset, version: int) -> set[str]:
-    return set(spark.sql(f"SELECT * FROM {sql.table(dataset)} VERSION AS OF {version}").inputFiles())
+    return set(spark.sql(f"SELECT * FROM {sql.quote_table(dataset)} VERSION AS OF {version}").inputFiles())
 
 
 def _is_something_else(spark: SparkSession, path: str) -> bool:
-    """Tell whether there are files that no Delta writer left: it makes the log's folder before anything."""
-    return _files(spark, f"{path}/_delta_log") is None and bool(_files(spark, path))
+    """Return whether there are files that no Delta writer left: it makes the log's folder before anything."""
+    return _list_some_files(spark, f"{path}/_delta_log") is None and bool(_list_some_files(spark, path))
 
 
-def _files(spark: SparkSession, path: str) -> list[object] | None:
+def _list_some_files(spark: SparkSession, path: str) -> list[object] | None:
     """Name at most one file below a path; None when the path does not exist."""
     found = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
@@ -268,4 +270,6 @@ def _files(spark: SparkSession, path: str) -> list[object] | None:
 
 def _not_delta(dataset: Dataset) -> DataError:
     hint = 'an input needs its format, {"dataset": …, "format": "parquet"}; a target needs another place'
-    return DataError.of([Problem(dataset.id, "not-delta", f"{dataset.uri} is not a Delta table", hint)])
+    return DataError.from_problems(
+        [Problem(dataset.id, "not-delta", f"{dataset.uri} is not a Delta table", hint)]
+    )

@@ -136,7 +136,7 @@ class SideTable:
         self.version = self.latest_version
 
     def _is_uncommitted(self, entry: HistoryEntry) -> bool:
-        """Tell whether an entry is a write of a later run than the one whose rows the target holds.
+        """Return whether an entry is a write of a later run than the one whose rows the target holds.
 
         Earlier releases wrote without saying so. What a user deletes or masks stays.
         """

@@ -69,7 +69,7 @@ def pin_dataset(spark: SparkSession, dataset: Dataset) -> PinnedDataset:
 
 
 def is_continued(spark: SparkSession, pinned: PinnedDataset, offset: SourceOffset) -> bool:
-    """Tell whether a source continues from an offset: it is the same table with the same commit there.
+    """Return whether a source continues from an offset: it is the same table with the same commit there.
 
     A log that does not reach back to the offset any more is believed.
     """
@@ -83,7 +83,7 @@ def is_continued(spark: SparkSession, pinned: PinnedDataset, offset: SourceOffse
 
 
 def read_dataset(spark: SparkSession, pinned: PinnedDataset) -> DataFrame:
-    """Give the rows of a dataset at its pinned version.
+    """Return the rows of a dataset at its pinned version.
 
     :raises DataError: when it does not exist.
     """
@@ -91,33 +91,33 @@ def read_dataset(spark: SparkSession, pinned: PinnedDataset) -> DataFrame:
         return pinned.rows
     dataset = pinned.dataset
     if pinned.version is None:
-        raise _wrong(
+        raise _refuse_dataset(
             dataset, "missing", f"{dataset.uri} does not exist", "check the dataset's name and the warehouse"
         )
     if dataset.format == "delta":
-        return spark.sql(f"SELECT * FROM {sql.table(dataset)} VERSION AS OF {pinned.version}")
+        return spark.sql(f"SELECT * FROM {sql.quote_table(dataset)} VERSION AS OF {pinned.version}")
     if dataset.table is not None:
-        return spark.table(sql.table(dataset))
+        return spark.table(sql.quote_table(dataset))
     reader = spark.read.format(spark_format(spark, dataset.format))
     return reader.options(**dataset.options).load(dataset.path)
 
 
 def read_change_feed(spark: SparkSession, dataset: Dataset, first: int, last: int) -> DataFrame:
-    """Give the rows that commits changed, from the change data feed, which the table must have kept."""
+    """Return the rows that commits changed, from the change data feed, which the table must have kept."""
     reader = spark.read.option("readChangeFeed", "true")
     reader = reader.option("startingVersion", first).option("endingVersion", last)
     if dataset.table is not None:
-        return reader.table(sql.table(dataset))
+        return reader.table(sql.quote_table(dataset))
     return reader.format("delta").load(dataset.path)
 
 
 def has_change_feed(spark: SparkSession, dataset: Dataset) -> bool:
-    """Tell whether a table keeps a change data feed from now on."""
+    """Return whether a table keeps a change data feed from now on."""
     return read_properties(spark, dataset).get("delta.enableChangeDataFeed", "false").lower() == "true"
 
 
 def count_records(spark: SparkSession, pinned: PinnedDataset, *, live: bool = False) -> int | None:
-    """Say how many rows a dataset has; None when nobody knows at once.
+    """Return how many rows a dataset has; None if that needs a scan.
 
     Rows that are marked as deleted may be among them, unless only ``live`` ones are asked for.
     """
@@ -141,9 +141,9 @@ def find_non_null_columns(spark: SparkSession, pinned: PinnedDataset) -> frozens
 
 def _files_version(spark: SparkSession, dataset: Dataset) -> int | None:
     if dataset.table is not None:
-        if not spark.catalog.tableExists(sql.table(dataset)):
+        if not spark.catalog.tableExists(sql.quote_table(dataset)):
             return None
-        files = sorted(spark.table(sql.table(dataset)).inputFiles())
+        files = sorted(spark.table(sql.quote_table(dataset)).inputFiles())
         return uuid.uuid5(uuid.NAMESPACE_URL, "\n".join(files)).int & _VERSION_MASK
     files_found = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
@@ -159,5 +159,5 @@ def _files_version(spark: SparkSession, dataset: Dataset) -> int | None:
     return int(row["mark"]) & _VERSION_MASK if row["files"] else None
 
 
-def _wrong(dataset: Dataset, code: str, message: str, hint: str) -> DataError:
-    return DataError.of([Problem(dataset.id, code, message, hint)])
+def _refuse_dataset(dataset: Dataset, code: str, message: str, hint: str) -> DataError:
+    return DataError.from_problems([Problem(dataset.id, code, message, hint)])

@@ -119,7 +119,7 @@ def require_owner(spark: SparkSession, target: Dataset, owner: str) -> None:
         "to have all its rows replaced"
     )
     message = f"{target.uri} was written {by}, not by {owner}"
-    raise DataError.of([Problem(target.id, "foreign-target", message, hint)])
+    raise DataError.from_problems([Problem(target.id, "foreign-target", message, hint)])
 
 
 def set_user_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:

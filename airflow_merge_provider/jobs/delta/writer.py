@@ -42,9 +42,9 @@ def create_table(
     partition_by: Sequence[str] = (),
 ) -> None:
     """Create the target from rows, with its properties and partitions, in one commit."""
-    writer = rows.writeTo(sql.table(target)).using("delta").tableProperty(CAPABILITY, capability)
+    writer = rows.writeTo(sql.quote_table(target)).using("delta").tableProperty(CAPABILITY, capability)
     if partition_by:
-        writer = writer.partitionedBy(*map(sql.column, partition_by))
+        writer = writer.partitionedBy(*map(sql.quote_column, partition_by))
     if any(map(has_special_characters, list_field_names(rows.schema))):
         writer = writer.tableProperty(COLUMN_MAPPING, "name")
     born = {FLAG: "true"} if rows.sparkSession.conf.get(BORN_POPULATED, "false") == "true" else {}
@@ -77,26 +77,26 @@ def _list_nested_names(kind: DataType) -> Iterator[str]:
 
 
 def has_special_characters(name: str) -> bool:
-    """Tell whether Delta takes a column name only in a table whose columns are mapped to other names."""
+    """Return whether Delta takes a column name only in a table whose columns are mapped to other names."""
     return bool(_SPECIAL_CHARACTERS & set(name))
 
 
 def overwrite_table(target: Dataset, rows: DataFrame) -> None:
     """Replace all rows and the schema; the table, its properties and its history stay."""
-    rows.writeTo(sql.table(target)).option("overwriteSchema", "true").overwrite(lit(True))
+    rows.writeTo(sql.quote_table(target)).option("overwriteSchema", "true").overwrite(lit(True))
 
 
 def append_rows(target: Dataset, rows: DataFrame, *, new_columns: bool = False) -> None:
     """Add rows by the names of their columns; columns that the table lacks only where they may be new."""
-    writer = rows.writeTo(sql.table(target))
+    writer = rows.writeTo(sql.quote_table(target))
     if new_columns:
         writer = writer.option("mergeSchema", "true")
     writer.append()
 
 
 def restore_table(spark: SparkSession, target: Dataset, version: int) -> None:
-    """Give the target the rows that it had at a version, in a commit of its own."""
-    spark.sql(f"RESTORE TABLE {sql.table(target)} TO VERSION AS OF {version}").collect()
+    """Return the target the rows that it had at a version, in a commit of its own."""
+    spark.sql(f"RESTORE TABLE {sql.quote_table(target)} TO VERSION AS OF {version}").collect()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +150,14 @@ def merge_rows(
     changes.createOrReplaceTempView(view)
     try:
         into = "MERGE WITH SCHEMA EVOLUTION INTO" if new_columns else "MERGE INTO"
-        words = [f"{into} {sql.table(target)} AS {OLD} USING {view} AS {NEW} ON {condition}", *clauses]
+        words = [f"{into} {sql.quote_table(target)} AS {OLD} USING {view} AS {NEW} ON {condition}", *clauses]
         spark.sql(" ".join(words)).collect()
     finally:
         spark.catalog.dropTempView(view)
 
 
 def can_replace_rows(spark: SparkSession, target: Dataset) -> bool:
-    """Tell whether rows may be replaced.
+    """Return whether rows may be replaced.
 
     Not where readers follow each row from what it was to what it is, nor by a Delta that does not know how.
     """
@@ -180,4 +180,4 @@ def replace_rows(target: Dataset, rows: DataFrame, condition: str, *, new_column
     writer = writer.option("replaceOn", condition).option("targetAlias", OLD)
     if new_columns:
         writer = writer.option("mergeSchema", "true")
-    writer.saveAsTable(sql.table(target))
+    writer.saveAsTable(sql.quote_table(target))

@@ -15,9 +15,9 @@ from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.joiner.plan import JoinPlan
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, count_records
 from airflow_merge_provider.jobs.joiner.transform import Frames
-from airflow_merge_provider.jobs.spark.expressions import every
+from airflow_merge_provider.jobs.spark.expressions import all_of
 from airflow_merge_provider.jobs.spark.parallel import run_in_parallel
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 
 def records_in(spark: SparkSession, frames: Frames, pinned: Mapping[str, PinnedDataset]) -> dict[str, int]:
@@ -26,11 +26,11 @@ def records_in(spark: SparkSession, frames: Frames, pinned: Mapping[str, PinnedD
     Each is a query of its own: Delta answers a bare count from its log, one inside another query it does not.
     """
 
-    def counted(stage: str) -> int:
+    def count_rows(stage: str) -> int:
         known = count_records(spark, pinned[stage], live=True)
         return frames[stage].count() if known is None else known
 
-    return dict(zip(frames, run_in_parallel(spark, counted, frames), strict=True))
+    return dict(zip(frames, run_in_parallel(spark, count_rows, frames), strict=True))
 
 
 def check_unique(frames: Frames, plan: JoinPlan) -> None:
@@ -40,17 +40,19 @@ def check_unique(frames: Frames, plan: JoinPlan) -> None:
     """
     if not plan.unique:
         return
-    counted = [_repeats(frames[stage], plan, stage) for stage in plan.unique]
+    counted = [_find_repeated_keys(frames[stage], plan, stage) for stage in plan.unique]
     rows = reduce(DataFrame.unionAll, counted).collect()
     repeats = {row["stage"]: row.asDict() for row in rows if row["keys"]}
     if repeats:
-        raise DataError.of([_problem(repeats[stage], plan) for stage in plan.unique if stage in repeats])
+        raise DataError.from_problems(
+            [_build_problem(repeats[stage], plan) for stage in plan.unique if stage in repeats]
+        )
 
 
-def _repeats(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
-    fields = [column(field) for field in plan.keys[stage]]
+def _find_repeated_keys(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
+    fields = [quote_column(field) for field in plan.keys[stage]]
     if not plan.nulls_match:
-        frame = frame.where(every(field.isNotNull() for field in fields))
+        frame = frame.where(all_of(field.isNotNull() for field in fields))
     groups = frame.groupBy(*fields).agg(F.count(F.lit(1)).alias("__merge_rows"))
     return groups.where(F.col("__merge_rows") > 1).agg(
         F.lit(stage).alias("stage"),
@@ -60,7 +62,7 @@ def _repeats(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
     )
 
 
-def _problem(repeat: Mapping[str, object], plan: JoinPlan) -> Problem:
+def _build_problem(repeat: Mapping[str, object], plan: JoinPlan) -> Problem:
     stage = str(repeat["stage"])
     message = (
         f"{repeat['keys']} keys repeat in input {stage!r}, up to {repeat['most']} times"

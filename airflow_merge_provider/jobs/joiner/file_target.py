@@ -13,9 +13,9 @@ from airflow_merge_provider.core.errors import ConflictError, DataError, JobErro
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.core.joiner.schema import Schema
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs.joiner.folder import Content, Entry, Folder, folder_of
+from airflow_merge_provider.jobs.joiner.folder import Folder, FolderContent, FolderRun, folder_of
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
-from airflow_merge_provider.jobs.joiner.target import Target, Written
+from airflow_merge_provider.jobs.joiner.target import Target, WriteResult
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun, RunCommit
 from airflow_merge_provider.jobs.run.retry import OwnAttemptWonError
 from airflow_merge_provider.jobs.spark.formats import spark_format
@@ -29,17 +29,19 @@ class FileTarget(Target):
     """Files of one format; ``content`` is what the folder held when the run began."""
 
     folder: Folder
-    content: Content
+    content: FolderContent
     options: Mapping[str, str]
 
     @classmethod
-    def find(cls, spark: SparkSession, dataset: Dataset, config: JoinerConfig, request: JobRequest) -> Self:
+    def find_target(
+        cls, spark: SparkSession, dataset: Dataset, config: JoinerConfig, request: JobRequest
+    ) -> Self:
         """Look at the folder before anything is read, and finish what a run that died left there.
 
         :raises DataError: if it holds files that no join wrote, or lacks files that rows are appended to.
         """
         folder = folder_of(spark, str(dataset.path))
-        content = folder.content()
+        content = folder.read_content()
         found = cls(
             replace(dataset, format=config.target_format),
             config.write_mode == "append",
@@ -52,44 +54,48 @@ class FileTarget(Target):
         return found
 
     def is_whole(self) -> bool:
-        return not self._missing()
+        return not self._list_missing_files()
 
-    def check(self, spark: SparkSession, fields: Schema) -> None:
+    def check_columns(self, spark: SparkSession, fields: Schema) -> None:
         if not self.append or not self.state:
             return
         here = {name: kind for name, kind, _ in self.state["columns"]}
-        problems = self.unfit(here, fields)
+        problems = self.find_unfit_columns(here, fields)
         names = [field.name for field in fields]
-        problems += [self.misfit(f"{name!r} is missing here") for name in here if name not in names]
+        problems += [self.build_misfit(f"{name!r} is missing here") for name in here if name not in names]
         if not problems and self.dataset.format == "csv" and list(here) != names:
-            problems.append(self.misfit(f"csv files have their columns in this order: {', '.join(here)}"))
+            problems.append(
+                self.build_misfit(f"csv files have their columns in this order: {', '.join(here)}")
+            )
         stored = (self.state["format"], self.state["options"])
         if stored != (self.dataset.format, self.options):
-            problems.append(self.misfit(f"the files there are {stored[0]} with options {stored[1]}"))
+            problems.append(self.build_misfit(f"the files there are {stored[0]} with options {stored[1]}"))
         if problems:
-            raise DataError.of(problems)
+            raise DataError.from_problems(problems)
 
     def count_rows(self, spark: SparkSession) -> int:
         last = self.content.last
         if last is None or not last.files:
             return 0
         reader = spark.read.format(spark_format(spark, last.state["format"])).options(**last.state["options"])
-        return reader.load([self.folder.uri(name) for name in last.files]).count()
+        return reader.load([self.folder.build_uri(name) for name in last.files]).count()
 
-    def write(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> Written:
+    def commit_rows(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> WriteResult:
         last = self.content.last
         number = last.number + 1 if last else 1
-        stage = self.folder.stage(number)
-        outputs = self._staged(spark, rows, stage, number, state)
-        added = tuple(self.folder.staged(stage))
+        stage = self.folder.name_stage(number)
+        outputs = self._stage_rows(spark, rows, stage, number, state)
+        added = tuple(self.folder.list_staged_files(stage))
         if not added:
             self._require_first(number, state)
-            message = f"{self.folder.uri(stage)} is empty: Spark and this process do not see the same files"
+            message = (
+                f"{self.folder.build_uri(stage)} is empty: Spark and this process do not see the same files"
+            )
             raise JobError(message)
         before = last.files if last else ()
         columns = [field.as_list() for field in schema_of(rows)]
         about = {"format": self.dataset.format, "options": self.options, "columns": columns}
-        entry = Entry(
+        entry = FolderRun(
             number=number,
             stage=stage,
             added=added,
@@ -97,13 +103,13 @@ class FileTarget(Target):
             files=(*before, *added) if self.append else added,
             state={**state, **about, "outputs": outputs},
         )
-        if not self.folder.record(entry):
-            self.folder.discard(stage)
+        if not self.folder.record_run(entry):
+            self.folder.remove(stage)
             raise self._build_conflict_error(number, state)
-        self.folder.settle(entry)
-        return Written(number, outputs)
+        self.folder.settle_run(entry)
+        return WriteResult(number, outputs)
 
-    def _staged(
+    def _stage_rows(
         self, spark: SparkSession, rows: DataFrame, stage: str, number: int, state: Mapping[str, Any]
     ) -> int:
         """Write the rows where nobody looks, and count them on their way."""
@@ -111,30 +117,30 @@ class FileTarget(Target):
         counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
         writer = counted.write.format(spark_format(spark, self.dataset.format)).options(**self.options)
         try:
-            writer.save(self.folder.uri(stage))
+            writer.save(self.folder.build_uri(stage))
         except Exception as error:
-            self.folder.discard(stage)
+            self.folder.remove(stage)
             self._require_first(number, state, error)
             raise
         return int(seen.get["rows"])
 
     def _require_first(self, number: int, state: Mapping[str, Any], error: Exception | None = None) -> None:
-        """Say that another run was first, which has taken this one's files away, if there was one.
+        """Raise the conflict with another run that committed first, if there was one.
 
         :raises ConflictError: if there was.
         """
-        last = self.folder.content().last
+        last = self.folder.read_content().last
         if last is not None and last.number >= number:
             raise self._build_conflict_error(number, state) from error
 
     def _build_conflict_error(self, number: int, state: Mapping[str, Any]) -> ConflictError:
         message = f"Another run wrote {self.dataset.uri} first: run {number} is taken; run it again"
-        later = (each for each in self.folder.entries() if each.number >= number)
+        later = (each for each in self.folder.list_entries() if each.number >= number)
         if any(each.state.get("token") == state["token"] for each in later):
             return OwnAttemptWonError(message)
         return ConflictError(message)
 
-    def _missing(self) -> list[str]:
+    def _list_missing_files(self) -> list[str]:
         last = self.content.last
         return sorted(set(last.files) - self.content.files) if last else []
 
@@ -144,23 +150,23 @@ class FileTarget(Target):
         if self.folder.holds_table():
             foreign = ["_delta_log"]
         if foreign:
-            raise self._wrong(
+            raise self._refuse_target(
                 "foreign-target",
-                f"holds what no join wrote: {_some(foreign)}",
+                f"holds what no join wrote: {_format_some(foreign)}",
                 "choose another target, or empty the folder",
             )
-        if self.append and (missing := self._missing()):
-            raise self._wrong(
+        if self.append and (missing := self._list_missing_files()):
+            raise self._refuse_target(
                 "incomplete-target",
-                f"lacks what earlier runs wrote: {_some(missing)}",
+                f"lacks what earlier runs wrote: {_format_some(missing)}",
                 "restore the files, or overwrite the target once with another run",
             )
 
-    def _wrong(self, code: str, message: str, hint: str) -> DataError:
-        return DataError.of([Problem("target", code, f"{self.dataset.uri} {message}", hint)])
+    def _refuse_target(self, code: str, message: str, hint: str) -> DataError:
+        return DataError.from_problems([Problem("target", code, f"{self.dataset.uri} {message}", hint)])
 
 
-def _build_previous_run(folder: Folder, last: Entry, run: RunToken) -> PreviousRun:
+def _build_previous_run(folder: Folder, last: FolderRun, run: RunToken) -> PreviousRun:
     """Return the last entry of the ledger as the previous run, with the entry of an earlier attempt."""
     own = _find_entry(folder, lambda entry: run.is_same_attempt(entry.state.get("token")))
     cleared = _find_entry(folder, lambda entry: run.is_same_run(entry.state.get("token")))
@@ -170,11 +176,11 @@ def _build_previous_run(folder: Folder, last: Entry, run: RunToken) -> PreviousR
     )
 
 
-def _find_entry(folder: Folder, is_wanted: Callable[[Entry], bool]) -> RunCommit | None:
-    entry = next((each for each in folder.entries() if is_wanted(each)), None)
+def _find_entry(folder: Folder, is_wanted: Callable[[FolderRun], bool]) -> RunCommit | None:
+    entry = next((each for each in folder.list_entries() if is_wanted(each)), None)
     return None if entry is None else RunCommit(entry.number, entry.state, entry.state.get("outputs"))
 
 
-def _some(names: list[str]) -> str:
+def _format_some(names: list[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more

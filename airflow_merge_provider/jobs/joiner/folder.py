@@ -33,7 +33,7 @@ _KEPT = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderRun:
     """What a run did: the files it staged and added, those it removed, and all that were there after it."""
 
     number: int
@@ -45,10 +45,10 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class FolderContent:
     """A folder at one moment: its last run, None before the first, and the files that are to be seen."""
 
-    last: Entry | None
+    last: FolderRun | None
     files: frozenset[str]
 
 
@@ -68,132 +68,134 @@ class Folder:
             ) from None
         self._root = root.rstrip("/")
 
-    def uri(self, name: str) -> str:
+    def build_uri(self, name: str) -> str:
         """Name a file or a folder in here as Spark does."""
         return f"{self.location}/{name}"
 
-    def content(self) -> Content:
-        """Give the last run and the files, after finishing what a run left unfinished."""
+    def read_content(self) -> FolderContent:
+        """Return the last run and the files, after finishing what a run left unfinished."""
         while True:
-            last = self._last()
-            if last is not None and not self._exists(self._done(last.number)):
-                self.settle(last)
-            files = frozenset(name for name in self._names() if not _is_hidden(name))
-            if self._newest() == (last.number if last else 0):
-                return Content(last, files)
+            last = self._read_last_entry()
+            if last is not None and not self._has_file(self._name_done_file(last.number)):
+                self.settle_run(last)
+            files = frozenset(name for name in self._list_names() if not _is_hidden(name))
+            if self._find_newest_number() == (last.number if last else 0):
+                return FolderContent(last, files)
 
-    def entries(self) -> Iterator[Entry]:
+    def list_entries(self) -> Iterator[FolderRun]:
         """Yield the entries of the runs that the ledger still knows, newest first."""
-        for number in sorted(self._numbers(), reverse=True):
+        for number in sorted(self._list_numbers(), reverse=True):
             with contextlib.suppress(FileNotFoundError):
-                yield self._read(number)
+                yield self._read_entry(number)
 
     def holds_table(self) -> bool:
-        """Tell whether this is a Delta table."""
-        return self._exists("_delta_log")
+        """Return whether this is a Delta table."""
+        return self._has_file("_delta_log")
 
-    def stage(self, number: int) -> str:
+    def name_stage(self, number: int) -> str:
         """Name a hidden folder for the files of a run."""
         return f"{_OURS}/{number}-{uuid.uuid4().hex}"
 
-    def staged(self, stage: str) -> list[str]:
-        """Give the names of the files that Spark left in a hidden folder."""
-        names = (name.removeprefix(f"{stage}/") for name in self._names(stage))
+    def list_staged_files(self, stage: str) -> list[str]:
+        """Return the names of the files that Spark left in a hidden folder."""
+        names = (name.removeprefix(f"{stage}/") for name in self._list_names(stage))
         return sorted(name for name in names if not _is_hidden(name))
 
-    def record(self, entry: Entry) -> bool:
+    def record_run(self, entry: FolderRun) -> bool:
         """Make a run happen; False when another has taken its number, even one whose entry is not kept."""
         content = json.dumps(asdict(entry), ensure_ascii=False).encode()
-        name = self._entry(entry.number)
+        name = self._name_entry(entry.number)
         try:
             if isinstance(self._fs, LocalFileSystem):
                 self._link_entry(entry.stage, name, content)
             else:
-                self._fs.pipe_file(self._path(name), content, mode="create")
+                self._fs.pipe_file(self._resolve_path(name), content, mode="create")
         except FileExistsError:
             return False
         except FileNotFoundError:
             # A later run has removed what this one staged.
-            if self._newest() < entry.number:
+            if self._find_newest_number() < entry.number:
                 raise
             return False
-        if self._newest() > entry.number and not self._exists(self._done(entry.number)):
+        if self._find_newest_number() > entry.number and not self._has_file(
+            self._name_done_file(entry.number)
+        ):
             # Nobody goes on before a run is settled: its number was taken so long ago that its entry is gone.
-            self.discard(name)
+            self.remove(name)
             return False
         return True
 
     def _link_entry(self, stage: str, name: str, content: bytes) -> None:
-        part = Path(self._path(f"{stage}/{_ENTRY}"))
+        part = Path(self._resolve_path(f"{stage}/{_ENTRY}"))
         part.write_bytes(content)
-        Path(self._path(_LEDGER)).mkdir(parents=True, exist_ok=True)
+        Path(self._resolve_path(_LEDGER)).mkdir(parents=True, exist_ok=True)
         # Linking, unlike renaming, fails where the name is taken.
-        os.link(part, self._path(name))
+        os.link(part, self._resolve_path(name))
 
-    def settle(self, entry: Entry) -> None:
+    def settle_run(self, entry: FolderRun) -> None:
         """Move a run's files into place and remove what they replace; done twice, it changes nothing.
 
         ``_SUCCESS`` is away meanwhile, for readers who wait for it.
         """
-        self.discard(_SUCCESS)
+        self.remove(_SUCCESS)
         for name in entry.added:
             # Where it is gone, somebody else has moved it.
             with contextlib.suppress(FileNotFoundError):
-                self._fs.mv(self._path(f"{entry.stage}/{name}"), self._path(name))
+                self._fs.mv(self._resolve_path(f"{entry.stage}/{name}"), self._resolve_path(name))
         for name in entry.removed:
-            self.discard(name)
-        self._fs.pipe_file(self._path(_SUCCESS), b"")
-        self._fs.pipe_file(self._path(self._done(entry.number)), b"")
-        self._tidy(entry.number)
+            self.remove(name)
+        self._fs.pipe_file(self._resolve_path(_SUCCESS), b"")
+        self._fs.pipe_file(self._resolve_path(self._name_done_file(entry.number)), b"")
+        self._remove_old_runs(entry.number)
 
-    def discard(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Remove a file or a folder; one that is not there is no error."""
-        remove_busy_folder(partial(self._fs.rm, self._path(name), recursive=True))
+        remove_busy_folder(partial(self._fs.rm, self._resolve_path(name), recursive=True))
 
-    def _last(self) -> Entry | None:
-        number = self._newest()
-        return self._read(number) if number else None
+    def _read_last_entry(self) -> FolderRun | None:
+        number = self._find_newest_number()
+        return self._read_entry(number) if number else None
 
-    def _read(self, number: int) -> Entry:
-        raw = json.loads(self._fs.cat_file(self._path(self._entry(number))))
+    def _read_entry(self, number: int) -> FolderRun:
+        raw = json.loads(self._fs.cat_file(self._resolve_path(self._name_entry(number))))
         lists = {name: tuple(raw[name]) for name in ("added", "removed", "files")}
-        return Entry(raw["number"], raw["stage"], state=raw["state"], **lists)
+        return FolderRun(raw["number"], raw["stage"], state=raw["state"], **lists)
 
-    def _newest(self) -> int:
-        return max(self._numbers(), default=0)
+    def _find_newest_number(self) -> int:
+        return max(self._list_numbers(), default=0)
 
-    def _numbers(self) -> list[int]:
-        names = (name.rpartition("/")[2] for name in self._names(_LEDGER))
+    def _list_numbers(self) -> list[int]:
+        names = (name.rpartition("/")[2] for name in self._list_names(_LEDGER))
         return [int(name.removesuffix(_ENTRY)) for name in names if name.endswith(_ENTRY)]
 
-    def _tidy(self, number: int) -> None:
+    def _remove_old_runs(self, number: int) -> None:
         """Remove what runs up to this one staged: one that still goes on has lost; and all old entries."""
         self._fs.invalidate_cache()
-        for path in self._fs.ls(self._path(_OURS), detail=False):
+        for path in self._fs.ls(self._resolve_path(_OURS), detail=False):
             name = path.rstrip("/").rpartition("/")[2]
             if name.partition("-")[0].isdigit() and int(name.partition("-")[0]) <= number:
-                self.discard(f"{_OURS}/{name}")
-        for old in self._numbers():
+                self.remove(f"{_OURS}/{name}")
+        for old in self._list_numbers():
             if old <= number - _KEPT:
-                self.discard(self._done(old))
-                self.discard(self._entry(old))
+                self.remove(self._name_done_file(old))
+                self.remove(self._name_entry(old))
 
-    def _names(self, below: str = "") -> list[str]:
+    def _list_names(self, below: str = "") -> list[str]:
         self._fs.invalidate_cache()
-        found = self._fs.find(self._path(below) if below else self._root)
+        found = self._fs.find(self._resolve_path(below) if below else self._root)
         return [path[len(self._root) + 1 :] for path in found]
 
-    def _exists(self, name: str) -> bool:
+    def _has_file(self, name: str) -> bool:
         self._fs.invalidate_cache()
-        return bool(self._fs.exists(self._path(name)))
+        return bool(self._fs.exists(self._resolve_path(name)))
 
-    def _entry(self, number: int) -> str:
+    def _name_entry(self, number: int) -> str:
         return f"{_LEDGER}/{number:08d}{_ENTRY}"
 
-    def _done(self, number: int) -> str:
+    def _name_done_file(self, number: int) -> str:
         return f"{_LEDGER}/{number:08d}{_DONE}"
 
-    def _path(self, name: str) -> str:
+    def _resolve_path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
 

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.dataset import Dataset, resolve
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
-from airflow_merge_provider.core.joiner.config import JoinerConfig, signature, warnings
+from airflow_merge_provider.core.joiner.config import JoinerConfig, compute_signature, list_warnings
 from airflow_merge_provider.core.joiner.counts import COUNTS
 from airflow_merge_provider.core.joiner.parsed_options import Spelling
-from airflow_merge_provider.core.joiner.plan import JoinPlan, output_schema, plan
+from airflow_merge_provider.core.joiner.plan import JoinPlan, output_schema, plan_join
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run_mode import (
     CONFIG_CHANGED,
@@ -42,8 +42,8 @@ from airflow_merge_provider.jobs.joiner.report import build_details
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
 from airflow_merge_provider.jobs.joiner.table_target import TableTarget
 from airflow_merge_provider.jobs.joiner.target import Target
-from airflow_merge_provider.jobs.joiner.transform import Frames, joined
-from airflow_merge_provider.jobs.joiner.unmatched import UNMATCHED, unmatched
+from airflow_merge_provider.jobs.joiner.transform import Frames, join_frames
+from airflow_merge_provider.jobs.joiner.unmatched import UNMATCHED, find_unmatched
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, PreviousRun, RunCommit
 from airflow_merge_provider.jobs.run.progress import Progress
@@ -72,11 +72,11 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     :raises ConflictError: when another run committed first; nothing is written then.
     """
     config = JoinerConfig.parse(request.config)
-    with override_settings(spark, _settings(config)):
-        return _run(spark, config, request, progress)
+    with override_settings(spark, _build_session_settings(config)):
+        return _run_join(spark, config, request, progress)
 
 
-def prepared(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[str, PinnedDataset]) -> Join:
+def prepare_join(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[str, PinnedDataset]) -> Join:
     """Check a configuration against its inputs and build the join, without reading a row.
 
     :raises ConfigError: with every problem of the schemas, or with the fault of the expression.
@@ -84,11 +84,13 @@ def prepared(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[str, P
     """
     frames = {stage: read_dataset(spark, each) for stage, each in pinned.items()}
     schemas = {stage: schema_of(frame) for stage, frame in frames.items()}
-    planned = plan(JoinerConfig.parse(raw, schemas), schemas)
+    planned = plan_join(JoinerConfig.parse(raw, schemas), schemas)
     nullable = [stage for stage, may in planned.null_keys.items() if any(may)]
-    planned = planned.knowing({stage: find_non_null_columns(spark, pinned[stage]) for stage in nullable})
+    planned = planned.with_non_null(
+        {stage: find_non_null_columns(spark, pinned[stage]) for stage in nullable}
+    )
     try:
-        rows = joined(frames, planned)
+        rows = join_frames(frames, planned)
         rows.schema  # noqa: B018 - makes a Connect server analyse the expression
     except AnalysisException as error:
         if planned.expression is None:
@@ -99,14 +101,14 @@ def prepared(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[str, P
         )
         at = Spelling(raw, JoinerConfig.model_fields)("condition_expression")
         wrong = Problem(at, "invalid_condition", message, f"there are: {known}")
-        raise ConfigError.of([wrong]) from None
+        raise ConfigError.from_problems([wrong]) from None
     return Join(planned, frames, rows)
 
 
-def _run(
+def _run_join(
     spark: SparkSession, config: JoinerConfig, request: JobRequest, progress: Progress
 ) -> dict[str, Any]:
-    with progress.step("resolve inputs"):
+    with progress.time_step("resolve inputs"):
         target, unmatched_table, pinned = _resolve_inputs(spark, config, request)
     return join_inputs(spark, request, progress, config, target, pinned, unmatched_table=unmatched_table)
 
@@ -129,10 +131,10 @@ def join_inputs(
     """
     last = None if target.last is None else _complete_state(target.last)
     reporter = RunReporter(spark, request, progress, COUNTS, target.dataset, pinned, last)
-    reporter.warn([*warnings(config), *_list_inferred(pinned)])
+    reporter.add_warnings([*list_warnings(config), *_list_inferred(pinned)])
     if target.is_changed:
-        reporter.warn([TARGET_CHANGED])
-    return _Join(spark, config, target, unmatched_table, pinned, reporter).finish()
+        reporter.add_warnings([TARGET_CHANGED])
+    return _Join(spark, config, target, unmatched_table, pinned, reporter).run_to_end()
 
 
 Stated = TypeVar("Stated", PreviousRun, RunCommit)
@@ -161,9 +163,9 @@ class _Join(JobRun):
     @cached_property
     def join(self) -> Join:
         """The join, checked against the schemas of its inputs and the columns of the target."""
-        with self.reporter.progress.step("plan"):
-            join = prepared(self.spark, self.request.config, self.pinned)
-            self.target.check(self.spark, output_schema(join.plan))
+        with self.reporter.progress.time_step("plan"):
+            join = prepare_join(self.spark, self.request.config, self.pinned)
+            self.target.check_columns(self.spark, output_schema(join.plan))
             return join
 
     @property
@@ -193,7 +195,7 @@ class _Join(JobRun):
 
     def choose_run_mode(self) -> tuple[RunMode, str]:
         """Return how much is joined, and why: all rows, or none if the target holds their join."""
-        target, fingerprint = self.target, signature(self.config)
+        target, fingerprint = self.target, compute_signature(self.config)
         if not target.state:
             return "initial", NO_TARGET if target.last is None else STATE_EXPIRED
         if self.request.full_refresh:
@@ -214,28 +216,28 @@ class _Join(JobRun):
     def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Count or write what is joined, and return the report."""
         join, reporter = self.join, self.reporter
-        with reporter.progress.step("count inputs"):
+        with reporter.progress.time_step("count inputs"):
             check_unique(join.frames, join.plan)
             reporter.source_rows = records_in(self.spark, join.frames, self.pinned)
         result = RunResult(run_mode, reason, counts={"records_in": sum(reporter.source_rows.values())})
         if reporter.is_dry_run or self.request.max_change_ratio is not None:
             # Nobody knows before how many rows come out: where there is a limit, they are joined once more.
-            outputs, unmatched_rows = self._count()
+            outputs, unmatched_rows = self._count_rows()
             counted = self._build_result(result, outputs, unmatched_rows, self.describe_plan())
-            return self.conclude(counted, partial(self._write, result))
-        return self._write(result)
+            return self.commit_result(counted, partial(self._write_rows, result))
+        return self._write_rows(result)
 
-    def _write(self, result: RunResult) -> dict[str, Any]:
-        state: dict[str, Any] = {"fingerprint": signature(self.config)}
+    def _write_rows(self, result: RunResult) -> dict[str, Any]:
+        state: dict[str, Any] = {"fingerprint": compute_signature(self.config)}
         unmatched_rows = self._write_unmatched(state)
         # The details are those of the configuration: a commit need not carry them.
         stored = self._build_result(result, None, unmatched_rows, {})
-        with self.reporter.progress.step("join and write"):
-            written = self.target.write(
+        with self.reporter.progress.time_step("join and write"):
+            written = self.target.commit_rows(
                 self.spark, self.join.rows, {**state, **self.reporter.build_state(stored)}
             )
         done = self._build_result(result, written.outputs, unmatched_rows, self.describe_plan())
-        return self.reporter.build(done, version=written.version, changed=True)
+        return self.reporter.build_report(done, version=written.version, changed=True)
 
     def _build_result(
         self, result: RunResult, outputs: int | None, unmatched_rows: int, details: Mapping[str, Any]
@@ -243,27 +245,27 @@ class _Join(JobRun):
         counts = {**result.counts, "outputs": outputs, "unmatched": unmatched_rows}
         return replace(result, rows=self.count_rows(outputs), counts=counts, details=details)
 
-    def _count(self) -> tuple[int, int]:
+    def _count_rows(self) -> tuple[int, int]:
         """Join for nothing but the numbers of joined rows and, in a dry run, of unmatched ones."""
-        with self.reporter.progress.step("count outputs"):
+        with self.reporter.progress.time_step("count outputs"):
             outputs = self.join.rows.count()
             if self.unmatched_table is None or not self.reporter.is_dry_run:
                 return outputs, 0
-            return outputs, unmatched(self.join.frames, self.join.plan).count()
+            return outputs, find_unmatched(self.join.frames, self.join.plan).count()
 
     def _write_unmatched(self, state: dict[str, Any]) -> int:
         """Write the rows without a match first: the commit of the target names their version."""
         table = self.unmatched_table
         if table is None:
             return 0
-        with self.reporter.progress.step("unmatched rows"):
-            written = table.replace_rows(unmatched(self.join.frames, self.join.plan))
+        with self.reporter.progress.time_step("unmatched rows"):
+            written = table.replace_rows(find_unmatched(self.join.frames, self.join.plan))
         state[SIDE_TABLE_VERSIONS] = {UNMATCHED: table.version}
         return written.rows or 0
 
 
-def _settings(config: JoinerConfig) -> dict[str, str]:
-    """Tell names by case, as a Joiner does, and take the wish for a number of partitions."""
+def _build_session_settings(config: JoinerConfig) -> dict[str, str]:
+    """Return the session settings of a join: case-sensitive names, and the number of partitions."""
     conf = {"spark.sql.caseSensitive": "true"}
     if config.num_partitions is not None:
         conf["spark.sql.shuffle.partitions"] = str(config.num_partitions)
@@ -275,7 +277,8 @@ def _resolve_inputs(
 ) -> tuple[Target, SideTable | None, dict[str, PinnedDataset]]:
     """Find the versions of all datasets in parallel: each takes some small jobs that mostly wait."""
     inputs = {
-        stage: resolve(ref, request.warehouse, at=f"inputs.{stage}") for stage, ref in config.inputs.items()
+        stage: resolve_dataset(ref, request.warehouse, at=f"inputs.{stage}")
+        for stage, ref in config.inputs.items()
     }
     _require_apart(config, request, inputs)
     with ThreadPoolExecutor() as pool:
@@ -295,23 +298,25 @@ def _require_apart(config: JoinerConfig, request: JobRequest, inputs: Mapping[st
     problems = [
         Problem(name, "config", f"{ref!r} is one of the inputs", "write to another")
         for name, ref in written.items()
-        if ref is not None and normalize_uri(resolve(ref, request.warehouse, at=name).uri) in read
+        if ref is not None and normalize_uri(resolve_dataset(ref, request.warehouse, at=name).uri) in read
     ]
     if problems:
-        raise ConfigError.of(problems)
+        raise ConfigError.from_problems(problems)
 
 
 def _find_target(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> Target:
-    dataset = resolve(config.target or "", request.warehouse, at="target")
+    dataset = resolve_dataset(config.target or "", request.warehouse, at="target")
     if config.target_format == "delta":
-        return TableTarget.find(spark, dataset, config, request)
-    return FileTarget.find(spark, dataset, config, request)
+        return TableTarget.find_target(spark, dataset, config, request)
+    return FileTarget.find_target(spark, dataset, config, request)
 
 
 def _open_unmatched(spark: SparkSession, config: JoinerConfig, request: JobRequest) -> SideTable | None:
     if config.unmatched is None:
         return None
-    return SideTable(spark, resolve(config.unmatched, request.warehouse, at="unmatched"), UNMATCHED, None)
+    return SideTable(
+        spark, resolve_dataset(config.unmatched, request.warehouse, at="unmatched"), UNMATCHED, None
+    )
 
 
 def _pin_inputs(
@@ -330,18 +335,20 @@ def _pin_inputs(
     pinned = {stage: versions[once.index(dataset)] for stage, dataset in inputs.items()}
     absent = {stage: each.dataset for stage, each in pinned.items() if not each.exists}
     if absent:
-        raise DataError.of([_absent(stage, dataset) for stage, dataset in absent.items()])
+        raise DataError.from_problems(
+            [_refuse_absent_dataset(stage, dataset) for stage, dataset in absent.items()]
+        )
     return pinned
 
 
-def _absent(stage: str, dataset: Dataset) -> Problem:
+def _refuse_absent_dataset(stage: str, dataset: Dataset) -> Problem:
     message = f"dataset {dataset.id!r} does not exist at {dataset.uri}"
     hint = "check the name and the warehouse, or run what makes it first"
     return Problem(f"inputs.{stage}", "missing", message, hint)
 
 
 def _list_inferred(pinned: Mapping[str, PinnedDataset]) -> Sequence[str]:
-    """Say which schemas are guessed from the rows."""
+    """Return which schemas are guessed from the rows."""
     return [
         f"inputs.{stage}: the schema of {each.dataset.format} files is inferred"
         for stage, each in pinned.items()

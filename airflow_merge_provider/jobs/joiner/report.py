@@ -18,15 +18,15 @@ def build_details(plan: JoinPlan | None) -> dict[str, Any]:
         return {"columns": [], "keys": [], "plan": []}
     return {
         "columns": _list_columns(plan),
-        "keys": [list(clause) for clause in plan.clauses()],
-        "plan": plan.explain().splitlines(),
+        "keys": [list(clause) for clause in plan.list_clauses()],
+        "plan": plan.explain_plan().splitlines(),
     }
 
 
 def _list_columns(plan: JoinPlan) -> list[dict[str, Any]]:
     """Return each column with its type and the field that it shows; a key may be any input's."""
     shown: list[tuple[Field, str | list[str]]] = [
-        (field, list(clause)) for field, clause in zip(plan.key_columns, plan.clauses(), strict=False)
+        (field, list(clause)) for field, clause in zip(plan.key_columns, plan.list_clauses(), strict=False)
     ]
     shown += [(output.field, f"{output.stage}.{output.source}") for output in plan.outputs]
     return [

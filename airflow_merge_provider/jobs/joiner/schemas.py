@@ -10,7 +10,7 @@ from airflow_merge_provider.core.joiner.schema import Field, Schema
 
 
 def schema_of(frame: DataFrame) -> Schema:
-    """Give a frame's fields; nothing is read."""
+    """Return a frame's fields; nothing is read."""
     return tuple(Field(field.name, type_text(field.dataType), field.nullable) for field in frame.schema)
 
 
@@ -21,5 +21,5 @@ def type_text(kind: DataType) -> str:
     if isinstance(kind, MapType):
         return f"map<{type_text(kind.keyType)},{type_text(kind.valueType)}>"
     if isinstance(kind, StructType):
-        return schema.struct((field.name, type_text(field.dataType)) for field in kind)
+        return schema.format_struct((field.name, type_text(field.dataType)) for field in kind)
     return schema.type_of(kind.simpleString())

@@ -23,7 +23,7 @@ from airflow_merge_provider.jobs.delta.writer import (
     overwrite_table,
 )
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
-from airflow_merge_provider.jobs.joiner.target import CAPABILITY, Target, Written
+from airflow_merge_provider.jobs.joiner.target import CAPABILITY, Target, WriteResult
 from airflow_merge_provider.jobs.run.previous_run import load_previous_run
 from airflow_merge_provider.jobs.run.retry import commit_run
 
@@ -33,7 +33,9 @@ class TableTarget(Target):
     """A Delta table."""
 
     @classmethod
-    def find(cls, spark: SparkSession, dataset: Dataset, config: JoinerConfig, request: JobRequest) -> Self:
+    def find_target(
+        cls, spark: SparkSession, dataset: Dataset, config: JoinerConfig, request: JobRequest
+    ) -> Self:
         """Look at the table before anything is read.
 
         :raises DataError: if it is not a Delta table, or one that another capability wrote.
@@ -41,13 +43,13 @@ class TableTarget(Target):
         last = load_previous_run(spark, dataset, CAPABILITY, request)
         return cls(dataset, config.write_mode == "append", last)
 
-    def check(self, spark: SparkSession, fields: Schema) -> None:
+    def check_columns(self, spark: SparkSession, fields: Schema) -> None:
         if self.last is None:
             return
         problems = []
         if self.append:
             there = schema_of(read_dataset(spark, PinnedDataset(self.dataset, self.last.version)))
-            problems = self.unfit({field.name: field.type for field in there}, fields)
+            problems = self.find_unfit_columns({field.name: field.type for field in there}, fields)
         odd = [field.name for field in fields if has_special_characters(field.name)]
         if odd and not self._is_mapped(spark):
             message = f"{self.dataset.uri} cannot hold columns of these names: {', '.join(map(repr, odd))}"
@@ -56,12 +58,12 @@ class TableTarget(Target):
             )
             problems.append(Problem("target", "names", message, hint))
         if problems:
-            raise DataError.of(problems)
+            raise DataError.from_problems(problems)
 
     def count_rows(self, spark: SparkSession) -> int:
         return count_live_rows(spark, PinnedDataset(self.dataset, self.last.version)) if self.last else 0
 
-    def write(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> Written:
+    def commit_rows(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> WriteResult:
         def write() -> None:
             if self.last is None:
                 create_table(self.dataset, rows, CAPABILITY)
@@ -71,8 +73,8 @@ class TableTarget(Target):
                 overwrite_table(self.dataset, rows)
 
         landed = commit_run(spark, self.dataset, CAPABILITY, self.last, state, write)
-        return Written(landed.version, landed.rows)
+        return WriteResult(landed.version, landed.rows)
 
     def _is_mapped(self, spark: SparkSession) -> bool:
-        """Tell whether columns have other names in the files, so that they may be called anything."""
+        """Return whether columns have other names in the files, so that they may be called anything."""
         return read_properties(spark, self.dataset).get(COLUMN_MAPPING, "none") != "none"

@@ -19,7 +19,7 @@ CAPABILITY = "joiner"
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     """What a run has written: its version of the target, and its rows where the target knows them."""
 
     version: int | None
@@ -45,17 +45,17 @@ class Target(ABC):
         return self.last is not None and self.last.changed_by is not None
 
     def is_up_to_date(self, fingerprint: str, offsets: Sequence[SourceOffset]) -> bool:
-        """Tell whether the target holds the join of these versions of the inputs."""
+        """Return whether the target holds the join of these versions of the inputs."""
         is_same = self.state.get("fingerprint") == fingerprint and is_same_reads(self.state, offsets)
         # Rows that another writer changed can be made again, but not appended again.
         return is_same and self.is_whole() and (self.append or not self.is_changed)
 
     def is_whole(self) -> bool:
-        """Tell whether all that the last run wrote is still there."""
+        """Return whether all that the last run wrote is still there."""
         return True
 
     @abstractmethod
-    def check(self, spark: SparkSession, fields: Schema) -> None:
+    def check_columns(self, spark: SparkSession, fields: Schema) -> None:
         """Refuse columns that the target cannot take, before anything is computed.
 
         :raises DataError: with every such column.
@@ -66,13 +66,13 @@ class Target(ABC):
         """Count the rows that are there; 0 where no run has written yet."""
 
     @abstractmethod
-    def write(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> Written:
+    def commit_rows(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> WriteResult:
         """Make the run happen, once and whole.
 
         :raises ConflictError: when another run was first; this one has written nothing then.
         """
 
-    def unfit(self, here: Mapping[str, str], fields: Schema) -> list[Problem]:
+    def find_unfit_columns(self, here: Mapping[str, str], fields: Schema) -> list[Problem]:
         """Compare the names and types of rows that are added with those that are there."""
         wrong = [f"{field.name!r} is not there" for field in fields if field.name not in here]
         wrong += [
@@ -80,9 +80,9 @@ class Target(ABC):
             for field in fields
             if here.get(field.name, field.type) != field.type
         ]
-        return [self.misfit(each) for each in wrong]
+        return [self.build_misfit(each) for each in wrong]
 
-    def misfit(self, message: str) -> Problem:
-        """Tell why rows cannot be added."""
+    def build_misfit(self, message: str) -> Problem:
+        """Return why rows cannot be added."""
         hint = "append what is there, or overwrite it once with another run"
         return Problem("write_mode", "schema", f"{self.dataset.uri}: {message}", hint)

@@ -13,9 +13,9 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, functions as F
 
 from airflow_merge_provider.core.joiner.plan import JoinPlan, Salt
-from airflow_merge_provider.core.joiner.schema import comparable
-from airflow_merge_provider.jobs.spark.expressions import every
-from airflow_merge_provider.jobs.spark.sql import column, name
+from airflow_merge_provider.core.joiner.schema import is_comparable
+from airflow_merge_provider.jobs.spark.expressions import all_of
+from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name
 
 Frames = Mapping[str, DataFrame]
 
@@ -23,7 +23,7 @@ _SALT, _COPY = "__merge_salt", "__merge_salt_copy"
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _JoinedInputs:
     """Inputs joined so far: their rows, the key on which they agree, and where a null in it may match."""
 
     rows: DataFrame
@@ -31,8 +31,8 @@ class _Side:
     nulls: tuple[bool, ...]
 
 
-def joined(frames: Frames, plan: JoinPlan) -> DataFrame:
-    """Give the result: the key's columns, the chosen ones in order and under their names, the indicator.
+def join_frames(frames: Frames, plan: JoinPlan) -> DataFrame:
+    """Return the result: the key's columns, the chosen ones in order and under their names, the indicator.
 
     :raises AnalysisException: when the plan's expression does not resolve or is no boolean.
     """
@@ -41,34 +41,39 @@ def joined(frames: Frames, plan: JoinPlan) -> DataFrame:
 
 def _by_chain(frames: Frames, plan: JoinPlan) -> DataFrame:
     """Join the inputs by their key fields; a cross join has none."""
-    first, *others = (_side(frames[stage], plan, stage) for stage in plan.order)
+    first, *others = (_build_side(frames[stage], plan, stage) for stage in plan.order)
     found = _in_pairs([first, *others]) if plan.coalesced else _in_a_row(first, others, plan)
     outputs = [
-        F.col(_cell(plan, output.stage, output.source)).alias(output.field.name) for output in plan.outputs
+        F.col(_name_cell(plan, output.stage, output.source)).alias(output.field.name)
+        for output in plan.outputs
     ]
-    return found.select(*_key_columns(plan), *outputs, *_indicator(plan))
+    return found.select(*_key_columns(plan), *outputs, *_build_indicator(plan))
 
 
-def _side(frame: DataFrame, plan: JoinPlan, stage: str) -> _Side:
-    return _Side(_slim(frame, plan, stage), tuple(_keys(plan, stage)), plan.null_keys.get(stage, ()))
+def _build_side(frame: DataFrame, plan: JoinPlan, stage: str) -> _JoinedInputs:
+    return _JoinedInputs(
+        _select_needed(frame, plan, stage),
+        tuple(_list_key_columns(plan, stage)),
+        plan.null_keys.get(stage, ()),
+    )
 
 
-def _in_a_row(first: _Side, others: Sequence[_Side], plan: JoinPlan) -> DataFrame:
+def _in_a_row(first: _JoinedInputs, others: Sequence[_JoinedInputs], plan: JoinPlan) -> DataFrame:
     """Join one input after the other to the first, by whose key all the rows stay partitioned."""
     found = F.broadcast(first.rows) if plan.first_in_memory else first.rows
     for other, step in zip(others, plan.steps, strict=True):
-        rows, matches = other.rows, _matches(first, other)
+        rows, matches = other.rows, _build_conditions(first, other)
         if plan.salt is not None:
             rows = rows.withColumn(_COPY, F.explode(F.sequence(F.lit(0), F.lit(plan.salt.factor - 1))))
             matches.append(F.col(_SALT) == F.col(_COPY))
         if step.in_memory:
             rows = F.broadcast(rows)
         is_cross = step.how == "cross"
-        found = found.crossJoin(rows) if is_cross else found.join(rows, every(matches), step.how)
+        found = found.crossJoin(rows) if is_cross else found.join(rows, all_of(matches), step.how)
     return found
 
 
-def _in_pairs(sides: Sequence[_Side]) -> DataFrame:
+def _in_pairs(sides: Sequence[_JoinedInputs]) -> DataFrame:
     """Join pairs, then pairs of these.
 
     Spark does not know how the rows of a full join are spread, so it spreads them again for the next one: the
@@ -76,18 +81,18 @@ def _in_pairs(sides: Sequence[_Side]) -> DataFrame:
     """
     while len(sides) > 1:
         pairs = [sides[place : place + 2] for place in range(0, len(sides), 2)]
-        sides = [reduce(_met, pair) for pair in pairs]
+        sides = [reduce(_join_sides, pair) for pair in pairs]
     return sides[0].rows
 
 
-def _met(left: _Side, right: _Side) -> _Side:
+def _join_sides(left: _JoinedInputs, right: _JoinedInputs) -> _JoinedInputs:
     """Join two sides fully; the inputs that are there agree on the key, so the first of them tells it."""
-    rows = left.rows.join(right.rows, every(_matches(left, right)), "full")
+    rows = left.rows.join(right.rows, all_of(_build_conditions(left, right)), "full")
     keys = tuple(F.coalesce(*pair) for pair in zip(left.keys, right.keys, strict=True))
-    return _Side(rows, keys, tuple(a or b for a, b in zip(left.nulls, right.nulls, strict=True)))
+    return _JoinedInputs(rows, keys, tuple(a or b for a, b in zip(left.nulls, right.nulls, strict=True)))
 
 
-def _matches(left: _Side, right: _Side) -> list[Column]:
+def _build_conditions(left: _JoinedInputs, right: _JoinedInputs) -> list[Column]:
     pairs = zip(left.keys, right.keys, left.nulls, right.nulls, strict=True)
     return [mine.eqNullSafe(other) if a and b else mine == other for mine, other, a, b in pairs]
 
@@ -95,63 +100,65 @@ def _matches(left: _Side, right: _Side) -> list[Column]:
 def _by_expression(frames: Frames, plan: JoinPlan) -> DataFrame:
     """Join two inputs under their aliases, each with all its fields: the expression may name any."""
     (step,) = plan.steps
-    left, right = (_whole(frames[stage], plan, stage) for stage in plan.order)
+    left, right = (_select_all(frames[stage], plan, stage) for stage in plan.order)
     left = F.broadcast(left) if plan.first_in_memory else left
     right = F.broadcast(right) if step.in_memory else right
     found = left.join(right, F.expr(str(plan.expression)), step.how)
     outputs = [
-        F.col(name(plan.aliases[output.stage], output.source)).alias(output.field.name)
+        F.col(quote_name(plan.aliases[output.stage], output.source)).alias(output.field.name)
         for output in plan.outputs
     ]
-    return found.select(*outputs, *_indicator(plan))
+    return found.select(*outputs, *_build_indicator(plan))
 
 
-def _slim(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
+def _select_needed(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
     """Keep the fields that keys and columns need, under internal names."""
-    kept = [column(field).alias(_cell(plan, stage, field)) for field in plan.needed(stage)]
+    kept = [
+        quote_column(field).alias(_name_cell(plan, stage, field)) for field in plan.list_needed_fields(stage)
+    ]
     if plan.indicator is not None:
-        kept.append(F.lit(True).alias(_there(plan, stage)))
+        kept.append(F.lit(True).alias(_name_presence_column(plan, stage)))
     if plan.salt is not None and stage == plan.salt.stage:
-        kept.append(_salt(plan, plan.salt).alias(_SALT))
+        kept.append(_build_salt(plan, plan.salt).alias(_SALT))
     return frame.select(*kept)
 
 
-def _whole(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
+def _select_all(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
     """Keep all fields under their own names and the input's alias."""
-    there = [] if plan.indicator is None else [F.lit(True).alias(_there(plan, stage))]
+    there = [] if plan.indicator is None else [F.lit(True).alias(_name_presence_column(plan, stage))]
     return frame.select("*", *there).alias(plan.aliases[stage])
 
 
-def _salt(plan: JoinPlan, salt: Salt) -> Column:
+def _build_salt(plan: JoinPlan, salt: Salt) -> Column:
     """Spread a key over parts by what the whole row holds, so that a retried task spreads it likewise."""
-    hashed = [column(field.name) for field in plan.schemas[salt.stage] if comparable(field.type)]
+    hashed = [quote_column(field.name) for field in plan.schemas[salt.stage] if is_comparable(field.type)]
     return F.pmod(F.xxhash64(*hashed), F.lit(salt.factor)).cast("int")
 
 
-def _keys(plan: JoinPlan, stage: str) -> list[Column]:
-    return [F.col(_cell(plan, stage, field)) for field in plan.keys.get(stage, ())]
+def _list_key_columns(plan: JoinPlan, stage: str) -> list[Column]:
+    return [F.col(_name_cell(plan, stage, field)) for field in plan.keys.get(stage, ())]
 
 
 def _key_columns(plan: JoinPlan) -> list[Column]:
     """Show the key of the first input that is there; those that are agree on it."""
     if not plan.key_columns:
         return []
-    by_place = zip(plan.key_columns, *(_keys(plan, stage) for stage in plan.order), strict=True)
+    by_place = zip(plan.key_columns, *(_list_key_columns(plan, stage) for stage in plan.order), strict=True)
     return [F.coalesce(*cells).alias(field.name) for field, *cells in by_place]
 
 
-def _indicator(plan: JoinPlan) -> list[Column]:
+def _build_indicator(plan: JoinPlan) -> list[Column]:
     """List the inputs that are there, in declared order."""
     if plan.indicator is None:
         return []
-    there = [F.when(F.col(_there(plan, stage)), F.lit(stage)) for stage in plan.schemas]
+    there = [F.when(F.col(_name_presence_column(plan, stage)), F.lit(stage)) for stage in plan.schemas]
     return [F.array_compact(F.array(*there)).alias(plan.indicator)]
 
 
-def _cell(plan: JoinPlan, stage: str, field: str) -> str:
+def _name_cell(plan: JoinPlan, stage: str, field: str) -> str:
     names = [each.name for each in plan.schemas[stage]]
     return f"__merge_{list(plan.schemas).index(stage)}_{names.index(field)}"
 
 
-def _there(plan: JoinPlan, stage: str) -> str:
+def _name_presence_column(plan: JoinPlan, stage: str) -> str:
     return f"__merge_{list(plan.schemas).index(stage)}_there"

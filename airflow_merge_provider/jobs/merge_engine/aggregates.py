@@ -12,10 +12,10 @@ from functools import cached_property
 from pyspark.sql import Column, functions as F
 
 from airflow_merge_provider.core.merge_engine import refusals
-from airflow_merge_provider.core.merge_engine.columns import INTEGERS, bounds, type_text
+from airflow_merge_provider.core.merge_engine.columns import INTEGERS, find_bounds, type_text
 from airflow_merge_provider.core.merge_engine.functions import SERIALIZED
 from airflow_merge_provider.core.merge_engine.options import DEDUPLICATE, FIRST_ROW
-from airflow_merge_provider.core.merge_engine.plan import Plan, Role, Rule
+from airflow_merge_provider.core.merge_engine.plan import ColumnRole, ColumnRule, Plan
 from airflow_merge_provider.jobs.merge_engine import serialized
 from airflow_merge_provider.jobs.merge_engine.records import (
     ADDS,
@@ -23,8 +23,8 @@ from airflow_merge_provider.jobs.merge_engine.records import (
     POSITION,
     STORED,
     any_set,
-    cleared,
     group_order,
+    is_cleared,
 )
 from airflow_merge_provider.jobs.spark import sql
 
@@ -38,51 +38,51 @@ class Aggregates:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
-    def gathered(self) -> Iterator[Column]:
+    def list_aggregates(self) -> Iterator[Column]:
         """Yield the aggregates over the records of a key."""
         plan = self._plan
         if plan.engine in {DEDUPLICATE, FIRST_ROW}:
             yield self._whole_row().alias(_ROW)
             return
         if not plan.folds_rows:
-            yield F.max(sql.column(LIVE) & sql.column(ADDS)).alias(_LIVE_ROW)
+            yield F.max(sql.quote_column(LIVE) & sql.quote_column(ADDS)).alias(_LIVE_ROW)
         for place in range(len(plan.groups)):
             if not plan.folds_rows:
-                yield self._group(place).alias(_group_name(place))
+                yield self._aggregate_group(place).alias(_group_name(place))
         for rule in plan.rules:
-            if not rule.folded and rule.role in {Role.SEQUENCE, Role.FREE, Role.FUNCTION}:
-                yield _Of(plan, rule).expression.alias(rule.name)
+            if not rule.folded and rule.role in {ColumnRole.SEQUENCE, ColumnRole.FREE, ColumnRole.FUNCTION}:
+                yield _ColumnAggregate(plan, rule).expression.alias(rule.name)
 
-    def alive(self) -> Column:
-        """Say whether the key has a row; not of a plan that folds rows."""
+    def has_row(self) -> Column:
+        """Return whether the key has a row; not of a plan that folds rows."""
         if self._plan.engine == DEDUPLICATE:
-            return F.coalesce(sql.column(_ROW)[ADDS], F.lit(False))
+            return F.coalesce(sql.quote_column(_ROW)[ADDS], F.lit(False))
         if self._plan.engine == FIRST_ROW:
-            return sql.column(_ROW).isNotNull()
-        return F.coalesce(sql.column(_LIVE_ROW), F.lit(False))
+            return sql.quote_column(_ROW).isNotNull()
+        return F.coalesce(sql.quote_column(_LIVE_ROW), F.lit(False))
 
-    def value(self, rule: Rule) -> Column:
-        """Give the value of a column from what was gathered."""
-        if rule.role is Role.WHOLE_ROW:
-            return sql.column(_ROW)[rule.name]
-        if rule.folded or rule.role in {Role.KEY, Role.SEQUENCE, Role.FREE}:
-            return sql.column(rule.name)
-        if rule.role in {Role.ORDER, Role.PROTECTED}:
-            newest = sql.column(_group_name(rule.group or 0))
-            if rule.role is Role.ORDER:
+    def build_value(self, rule: ColumnRule) -> Column:
+        """Return the value of a column from what was gathered."""
+        if rule.role is ColumnRole.WHOLE_ROW:
+            return sql.quote_column(_ROW)[rule.name]
+        if rule.folded or rule.role in {ColumnRole.KEY, ColumnRole.SEQUENCE, ColumnRole.FREE}:
+            return sql.quote_column(rule.name)
+        if rule.role in {ColumnRole.ORDER, ColumnRole.PROTECTED}:
+            newest = sql.quote_column(_group_name(rule.group or 0))
+            if rule.role is ColumnRole.ORDER:
                 return newest[rule.name]
             return F.when(newest[ADDS], newest[rule.name])
-        return _fitted(rule)
+        return _cast_to_column(rule)
 
-    def problems(self) -> Iterator[Column]:
+    def list_problems(self) -> Iterator[Column]:
         """Yield, for each column whose value may not be one, the text that says so, null when it is."""
         for rule in self._plan.rules:
             if rule.function == "rbm32":
-                broken = (F.size(sql.column(rule.name)) > 0) & _fitted(rule).isNull()
+                broken = (F.size(sql.quote_column(rule.name)) > 0) & _cast_to_column(rule).isNull()
                 yield F.when(broken, F.lit(refusals.broken_bitmap(rule)))
-            if rule.role is Role.FUNCTION and not rule.folded and _can_overflow(rule):
-                total = sql.column(rule.name)
-                too_much = total["value"].isNotNull() & _fitted(rule).isNull()
+            if rule.role is ColumnRole.FUNCTION and not rule.folded and _can_overflow(rule):
+                total = sql.quote_column(rule.name)
+                too_much = total["value"].isNotNull() & _cast_to_column(rule).isNull()
                 lost = total["value"].isNull() & (total["values"] > 0)
                 shown = F.coalesce(total["value"].cast("string"), F.lit("a number of more than 38 digits"))
                 words = F.concat(
@@ -94,101 +94,110 @@ class Aggregates:
 
     def _whole_row(self) -> Column:
         plan = self._plan
-        columns = [sql.column(name) for name in plan.values]
+        columns = [sql.quote_column(name) for name in plan.values]
         if plan.engine == FIRST_ROW:
-            first = F.when(sql.column(LIVE) & sql.column(ADDS), sql.column(POSITION))
-            return F.min_by(F.struct(sql.column(ADDS), *columns), first)
-        return F.max_by(F.struct(sql.column(ADDS), *columns), F.when(sql.column(LIVE), sql.column(POSITION)))
+            first = F.when(sql.quote_column(LIVE) & sql.quote_column(ADDS), sql.quote_column(POSITION))
+            return F.min_by(F.struct(sql.quote_column(ADDS), *columns), first)
+        return F.max_by(
+            F.struct(sql.quote_column(ADDS), *columns),
+            F.when(sql.quote_column(LIVE), sql.quote_column(POSITION)),
+        )
 
-    def _group(self, place: int) -> Column:
-        """Give the newest record of a group: its tuple, its protected columns, and whether it adds."""
+    def _aggregate_group(self, place: int) -> Column:
+        """Return the newest record of a group: its tuple, its protected columns, and whether it adds."""
         plan, group = self._plan, self._plan.groups[place]
         wanted = [
             rule.name
             for rule in plan.rules
-            if rule.group == place and rule.role in {Role.ORDER, Role.PROTECTED}
+            if rule.group == place and rule.role in {ColumnRole.ORDER, ColumnRole.PROTECTED}
         ]
-        newest = F.struct(sql.column(ADDS), *map(sql.column, wanted))
-        return F.max_by(newest, F.when(sql.column(LIVE) & any_set(group.order), group_position(plan, place)))
+        newest = F.struct(sql.quote_column(ADDS), *map(sql.quote_column, wanted))
+        return F.max_by(
+            newest, F.when(sql.quote_column(LIVE) & any_set(group.order), group_position(plan, place))
+        )
 
 
 def group_position(plan: Plan, place: int) -> Column:
     """Order records as a sequence group does: by its tuple, then by their place."""
-    return F.struct(*group_order(plan, place), sql.column(POSITION))
+    return F.struct(*group_order(plan, place), sql.quote_column(POSITION))
 
 
-class _Of:
+class _ColumnAggregate:
     """The aggregate of one column that has a rule of its own."""
 
-    def __init__(self, plan: Plan, rule: Rule) -> None:
+    def __init__(self, plan: Plan, rule: ColumnRule) -> None:
         self._rule = rule
-        self._value = sql.column(rule.name)
-        self._position = sql.column(POSITION) if rule.group is None else group_position(plan, rule.group)
-        self._taken = sql.column(LIVE)
+        self._value = sql.quote_column(rule.name)
+        self._position = (
+            sql.quote_column(POSITION) if rule.group is None else group_position(plan, rule.group)
+        )
+        self._taken = sql.quote_column(LIVE)
         if rule.group is not None:
             self._taken &= any_set(plan.groups[rule.group].order)
         if rule.options.ignore_retract:
-            self._taken &= sql.column(ADDS)
+            self._taken &= sql.quote_column(ADDS)
         # What says something about a column where null alone does not.
         self._said = self._value.isNotNull()
         if rule.name in plan.clearable:
-            self._said |= cleared(rule.name)
+            self._said |= is_cleared(rule.name)
 
     @property
     def expression(self) -> Column:
         """The aggregate."""
-        if self._rule.role is Role.SEQUENCE:
-            return F.max_by(self._value, self._at(self._taken))
-        if self._rule.role is Role.FREE:
-            return F.max_by(self._value, self._at(self._added & self._said))
+        if self._rule.role is ColumnRole.SEQUENCE:
+            return F.max_by(self._value, self._find_position(self._taken))
+        if self._rule.role is ColumnRole.FREE:
+            return F.max_by(self._value, self._find_position(self._added & self._said))
         return self._functions[str(self._rule.function)]()
 
     @property
     def _added(self) -> Column:
-        return self._taken & sql.column(ADDS)
+        return self._taken & sql.quote_column(ADDS)
 
-    def _at(self, condition: Column) -> Column:
+    def _find_position(self, condition: Column) -> Column:
         return F.when(condition, self._position)
 
     @cached_property
     def _functions(self) -> Mapping[str, Callable[[], Column]]:
         value, added = self._value, self._added
-        kept = F.when(sql.column(ADDS), value)
+        kept = F.when(sql.quote_column(ADDS), value)
         return {
-            "sum": self._sum,
-            "count": self._count,
+            "sum": self._aggregate_sum,
+            "count": self._aggregate_count,
             "max": lambda: F.max(F.when(added, value)),
             "min": lambda: F.min(F.when(added, value)),
             "bool_and": lambda: F.bool_and(F.when(added, value)),
             "bool_or": lambda: F.bool_or(F.when(added, value)),
-            "last_value": lambda: F.max_by(kept, self._at(self._taken)),
-            "last_non_null_value": lambda: F.max_by(kept, self._at(self._taken & self._said)),
-            "first_value": lambda: F.min_by(value, self._at(added)),
-            "first_non_null_value": lambda: F.min_by(value, self._at(added & value.isNotNull())),
-            "primary-key": lambda: F.max_by(value, self._at(self._taken)),
-            "hll_sketch": lambda: self._sketch(F.hll_union_agg(F.when(added, value), F.lit(True))),
-            "theta_sketch": lambda: self._sketch(F.theta_union_agg(F.when(added, value))),
+            "last_value": lambda: F.max_by(kept, self._find_position(self._taken)),
+            "last_non_null_value": lambda: F.max_by(kept, self._find_position(self._taken & self._said)),
+            "first_value": lambda: F.min_by(value, self._find_position(added)),
+            "first_non_null_value": lambda: F.min_by(value, self._find_position(added & value.isNotNull())),
+            "primary-key": lambda: F.max_by(value, self._find_position(self._taken)),
+            "hll_sketch": lambda: self._aggregate_sketch(F.hll_union_agg(F.when(added, value), F.lit(True))),
+            "theta_sketch": lambda: self._aggregate_sketch(F.theta_union_agg(F.when(added, value))),
             "rbm32": lambda: F.collect_list(F.when(added, value)),
         }
 
-    def _sketch(self, union: Column) -> Column:
+    def _aggregate_sketch(self, union: Column) -> Column:
         """Keep null where there is no sketch: the union of none is an empty one."""
         return F.when(F.count(F.when(self._added, self._value)) > 0, union)
 
-    def _sum(self) -> Column:
+    def _aggregate_sum(self) -> Column:
         wide = self._value.cast(_WIDE.get(str(self._rule.column.family), "double"))
         if self._rule.column.family == "decimal":
             wide = self._value
-        signed = F.when(self._taken, F.when(sql.column(ADDS), wide).otherwise(-wide))
+        signed = F.when(self._taken, F.when(sql.quote_column(ADDS), wide).otherwise(-wide))
         if not _can_overflow(self._rule):
             return F.sum(signed)
         return F.struct(F.try_sum(signed).alias("value"), F.count(signed).alias("values"))
 
-    def _count(self) -> Column:
+    def _aggregate_count(self) -> Column:
         """Take what is stored for what was counted before, and one for any other value."""
-        one = F.when(sql.column(ADDS), F.lit(1)).otherwise(F.lit(-1))
+        one = F.when(sql.quote_column(ADDS), F.lit(1)).otherwise(F.lit(-1))
         step = F.when(self._value.isNull(), F.lit(0)).otherwise(one).cast("bigint")
-        counted = F.when(self._taken, F.when(sql.column(STORED), self._value.cast("bigint")).otherwise(step))
+        counted = F.when(
+            self._taken, F.when(sql.quote_column(STORED), self._value.cast("bigint")).otherwise(step)
+        )
         return F.struct(F.try_sum(counted).alias("value"), F.count(counted).alias("values"))
 
 
@@ -200,17 +209,17 @@ def _group_name(place: int) -> str:
     return f"#group{place}"
 
 
-def _can_overflow(rule: Rule) -> bool:
-    return rule.function in {"sum", "count"} and bounds(rule.column.kind) is not None
+def _can_overflow(rule: ColumnRule) -> bool:
+    return rule.function in {"sum", "count"} and find_bounds(rule.column.kind) is not None
 
 
-def _fitted(rule: Rule) -> Column:
-    """Give the value in the column's own type, null when it is too large for it."""
-    gathered = sql.column(rule.name)
+def _cast_to_column(rule: ColumnRule) -> Column:
+    """Return the value in the column's own type, null when it is too large for it."""
+    gathered = sql.quote_column(rule.name)
     if rule.function == "rbm32":
-        return serialized.united_bitmaps(gathered)
+        return serialized.unite_bitmaps(gathered)
     if rule.function in SERIALIZED:
-        return serialized.compact(str(rule.function), gathered)
+        return serialized.compact_sketch(str(rule.function), gathered)
     if rule.function == "sum" and not _can_overflow(rule):
         return gathered.cast(rule.column.kind)
     return gathered["value"].try_cast(rule.column.kind) if _can_overflow(rule) else gathered

@@ -26,7 +26,7 @@ from airflow_merge_provider.jobs.merge_engine.records import (
     any_set,
 )
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.expressions import combined
+from airflow_merge_provider.jobs.spark.expressions import combine_columns
 
 BEFORE = "#before"
 AFTER = "#after"
@@ -52,41 +52,45 @@ _KINDS = {"inserted": "+I", "updated": "+U", "deleted": "-D"}
 
 
 def per_key(plan: Plan) -> dict[str, Column]:
-    """Give the aggregates that count the records of a key, by the names of their columns."""
-    fresh = ~sql.column(STORED)
-    taken = fresh & ~sql.column(IGNORED)
+    """Return the aggregates that count the records of a key, by the names of their columns."""
+    fresh = ~sql.quote_column(STORED)
+    taken = fresh & ~sql.quote_column(IGNORED)
     counters = {
         _RECORDS: F.count_if(fresh),
-        _RETRACTS: F.count_if(taken & ~sql.column(ADDS)),
-        _DROPPED: F.count_if(sql.column(IGNORED)),
+        _RETRACTS: F.count_if(taken & ~sql.quote_column(ADDS)),
+        _DROPPED: F.count_if(sql.quote_column(IGNORED)),
     }
     if plan.sequence or plan.groups:
-        counters[_LATE] = F.count_if(sql.column(LATE))
-        counters[_MISSED] = F.count_if(taken & sql.column(DELETES) & (sql.column(LATE) | ~_is_placed(plan)))
+        counters[_LATE] = F.count_if(sql.quote_column(LATE))
+        counters[_MISSED] = F.count_if(
+            taken & sql.quote_column(DELETES) & (sql.quote_column(LATE) | ~_is_placed(plan))
+        )
     if plan.sequence:
-        counters[_TIES] = F.count_if(sql.column(TIE))
-        unplaced = [sql.column(name).isNull() for name in plan.sequence]
+        counters[_TIES] = F.count_if(sql.quote_column(TIE))
+        unplaced = [sql.quote_column(name).isNull() for name in plan.sequence]
         counters[_NULLS] = F.count_if(taken & F.greatest(*unplaced, F.lit(False)))
     if plan.retracts and not plan.options.ignore_update_before:
-        counters[_LONE] = F.max_by(sql.column(LONE), F.when(fresh, sql.column(POSITION))).cast("bigint")
+        counters[_LONE] = F.max_by(sql.quote_column(LONE), F.when(fresh, sql.quote_column(POSITION))).cast(
+            "bigint"
+        )
     return counters
 
 
 def _is_placed(plan: Plan) -> Column:
-    """Say whether a record has a place in an order other than that of its arrival."""
+    """Return whether a record has a place in an order other than that of its arrival."""
     names = [name for group in plan.groups for name in group.order] or list(plan.sequence)
     return any_set(names)
 
 
-def problem(plan: Plan, alive: Column) -> Iterator[Column]:
+def list_problem_columns(plan: Plan, alive: Column) -> Iterator[Column]:
     """Yield what is wrong with the records of a key, in words: one of them, or some of them together."""
-    yield sql.column(PROBLEM)
+    yield sql.quote_column(PROBLEM)
     if "tie" in plan.fail_on:
-        yield F.when(sql.column(_TIES) > 0, F.lit(refusals.tie(plan.sequence)))
+        yield F.when(sql.quote_column(_TIES) > 0, F.lit(refusals.describe_tie(plan.sequence)))
     if "lone-update" in plan.fail_on and _LONE in per_key(plan):
-        yield F.when(sql.column(_LONE) > 0, F.lit(refusals.LONE_UPDATE))
+        yield F.when(sql.quote_column(_LONE) > 0, F.lit(refusals.LONE_UPDATE))
     if "orphan-retract" in plan.fail_on:
-        orphan = (sql.column(_RETRACTS) > 0) & sql.column(BEFORE).isNull() & ~alive
+        orphan = (sql.quote_column(_RETRACTS) > 0) & sql.quote_column(BEFORE).isNull() & ~alive
         yield F.when(orphan, F.lit(refusals.ORPHAN_RETRACT))
 
 
@@ -117,65 +121,71 @@ def count_changes(plan: Plan, found: DataFrame) -> CountedChanges:
 
     :raises DataError: when something is wrong with a record or a result; with the first keys that have it.
     """
-    change, after, before = sql.column(CHANGE), sql.column(AFTER), sql.column(BEFORE)
+    change, after, before = sql.quote_column(CHANGE), sql.quote_column(AFTER), sql.quote_column(BEFORE)
     wanted = {
-        "records": F.sum(sql.column(_RECORDS)),
+        "records": F.sum(sql.quote_column(_RECORDS)),
         "keys": F.count(F.lit(1)),
         **{kind: F.count_if(change == mark) for kind, mark in _KINDS.items()},
         "unchanged_keys": F.count_if(change.isNull() & after.isNotNull()),
-        **_oddities(found.columns),
-        _PROBLEMS: F.count(sql.column(PROBLEM)),
+        **_count_oddities(found.columns),
+        _PROBLEMS: F.count(sql.quote_column(PROBLEM)),
     }
     sizes = {
-        f"{_BYTES}{place}": F.sum(F.when(change.isNotNull(), part)) for place, part in enumerate(_sizes(plan))
+        f"{_BYTES}{place}": F.sum(F.when(change.isNotNull(), part))
+        for place, part in enumerate(_estimate_sizes(plan))
     }
-    orphaned = (sql.column(_RETRACTS) > 0) & before.isNull() & after.isNull()
+    orphaned = (sql.quote_column(_RETRACTS) > 0) & before.isNull() & after.isNull()
     wanted |= {
         "orphan_retracts": F.count_if(orphaned),
-        "ignored_retracts": F.sum(sql.column(_DROPPED)),
+        "ignored_retracts": F.sum(sql.quote_column(_DROPPED)),
     }
     row = found.agg(*(value.alias(name) for name, value in (wanted | sizes).items())).collect()[0]
     counts = {name: int(row[name] or 0) for name in wanted}
     size = sum(int(row[name] or 0) for name in sizes)
     if counts.pop(_PROBLEMS):
-        raise refusals.refused(_problems(plan, found))
+        raise refusals.build_error(_collect_problems(plan, found))
     nested = any(isinstance(column.kind, Mapping) or column.family == "variant" for column in plan.columns)
     rows = {kind: counts.pop(kind) for kind in _KINDS}
     return CountedChanges(rows, counts, None if nested else size)
 
 
-def _sizes(plan: Plan) -> Iterator[Column]:
+def _estimate_sizes(plan: Plan) -> Iterator[Column]:
     """Yield parts of about how many bytes a row has; what is nested is left out."""
-    after = sql.column(AFTER)
+    after = sql.quote_column(AFTER)
     long = [column.name for column in plan.columns if is_text(column.kind) or column.family == "binary"]
-    values = [after[name] if name in plan.values else sql.column(name) for name in long]
+    values = [after[name] if name in plan.values else sql.quote_column(name) for name in long]
     fixed = F.lit(_FIXED * len(plan.columns))
     parts = [fixed, *(F.coalesce(F.octet_length(value), F.lit(0)) for value in values)]
     for start in range(0, len(parts), _ADDED):
-        yield combined(Column.__add__, parts[start : start + _ADDED], fixed)
+        yield combine_columns(Column.__add__, parts[start : start + _ADDED], fixed)
 
 
-def _oddities(known: list[str]) -> dict[str, Column]:
+def _count_oddities(known: list[str]) -> dict[str, Column]:
     """Count what is no error and may be one upstream, as far as a plan can have it."""
-    changes, all_late = sql.column(CHANGE).isNotNull(), sql.column(_LATE) == sql.column(_RECORDS)
+    changes, all_late = (
+        sql.quote_column(CHANGE).isNotNull(),
+        sql.quote_column(_LATE) == sql.quote_column(_RECORDS),
+    )
     made = {
-        _LATE: {"late": F.sum(sql.column(_LATE)), "filled_holes": F.count_if(changes & all_late)},
-        _MISSED: {"missed_deletes": F.sum(F.when(sql.column(AFTER).isNotNull(), sql.column(_MISSED)))},
-        _TIES: {"ties": F.sum(sql.column(_TIES))},
-        _NULLS: {"null_sequence": F.sum(sql.column(_NULLS))},
-        _LONE: {"lone_updates": F.sum(sql.column(_LONE))},
-        REMOVED: {"tombstones": F.count(sql.column(REMOVED))},
+        _LATE: {"late": F.sum(sql.quote_column(_LATE)), "filled_holes": F.count_if(changes & all_late)},
+        _MISSED: {
+            "missed_deletes": F.sum(F.when(sql.quote_column(AFTER).isNotNull(), sql.quote_column(_MISSED)))
+        },
+        _TIES: {"ties": F.sum(sql.quote_column(_TIES))},
+        _NULLS: {"null_sequence": F.sum(sql.quote_column(_NULLS))},
+        _LONE: {"lone_updates": F.sum(sql.quote_column(_LONE))},
+        REMOVED: {"tombstones": F.count(sql.quote_column(REMOVED))},
     }
     return {name: count for of, counts in made.items() if of in known for name, count in counts.items()}
 
 
-def _problems(plan: Plan, found: DataFrame) -> list[tuple[str, int, str]]:
-    key = F.to_json(F.struct(*map(sql.column, plan.key)), {"ignoreNullFields": "false"})
+def _collect_problems(plan: Plan, found: DataFrame) -> list[tuple[str, int, str]]:
+    key = F.to_json(F.struct(*map(sql.quote_column, plan.key)), {"ignoreNullFields": "false"})
     rows = (
-        found.where(sql.column(PROBLEM).isNotNull())
-        .groupBy(sql.column(PROBLEM))
+        found.where(sql.quote_column(PROBLEM).isNotNull())
+        .groupBy(sql.quote_column(PROBLEM))
         .agg(F.count(F.lit(1)).alias("keys"), F.min(key).alias("key"))
-        .orderBy(F.desc("keys"), sql.column(PROBLEM))
+        .orderBy(F.desc("keys"), sql.quote_column(PROBLEM))
         .limit(_SHOWN)
         .collect()
     )

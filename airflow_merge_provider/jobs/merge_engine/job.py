@@ -10,10 +10,10 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
-from airflow_merge_provider.core.merge_engine import compaction, continuity
-from airflow_merge_provider.core.merge_engine.checks import warnings
+from airflow_merge_provider.core.merge_engine import compaction, stored_settings
+from airflow_merge_provider.core.merge_engine.checks import list_warnings
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.counts import COUNTS
 from airflow_merge_provider.core.merge_engine.plan import Plan
@@ -34,11 +34,16 @@ from airflow_merge_provider.core.source_offset import (
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.table import pin_dataset
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
-from airflow_merge_provider.jobs.merge_engine import intake, outcome, side_tables
+from airflow_merge_provider.jobs.merge_engine import row_changes, side_tables, source_columns
 from airflow_merge_provider.jobs.merge_engine.counting import CountedChanges, count_changes
 from airflow_merge_provider.jobs.merge_engine.report import build_details
 from airflow_merge_provider.jobs.merge_engine.resumption import require_continuity
-from airflow_merge_provider.jobs.merge_engine.source import DatasetSource, Gained, Source, still_there
+from airflow_merge_provider.jobs.merge_engine.source import (
+    DatasetSource,
+    IncrementalRead,
+    Source,
+    still_there,
+)
 from airflow_merge_provider.jobs.merge_engine.target import DeltaTarget, Target
 from airflow_merge_provider.jobs.run.job_run import JobRun
 from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS
@@ -57,10 +62,10 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     :raises ConflictError: when another run committed first; nothing is written then.
     """
     config = MergeEngineConfig.parse(request.config)
-    with progress.step("resolve inputs"):
-        place = resolve(_require("target", config.target), request.warehouse, at="target")
+    with progress.time_step("resolve inputs"):
+        place = resolve_dataset(_require_dataset("target", config.target), request.warehouse, at="target")
         target = DeltaTarget(spark, place, request, config)
-        source = resolve(_require("source", config.source), request.warehouse, at="source")
+        source = resolve_dataset(_require_dataset("source", config.source), request.warehouse, at="source")
         pinned = pin_dataset(spark, source)
     return fold_source(spark, request, progress, config, target, DatasetSource(spark, config, pinned))
 
@@ -81,8 +86,8 @@ def fold_source(
     """
     sources = {source.pinned.dataset.id: source.pinned}
     reporter = RunReporter(spark, request, progress, COUNTS, target.dataset, sources, target.last)
-    reporter.warn(warnings(config))
-    return _Fold(spark, config, target, source, reporter).finish()
+    reporter.add_warnings(list_warnings(config))
+    return _Fold(spark, config, target, source, reporter).run_to_end()
 
 
 @dataclass(frozen=True)
@@ -133,13 +138,13 @@ class _Fold(JobRun):
         """
         if self.batch in self.state.get("batches", ()) and not self.request.full_refresh:
             reason = f"batch {self.batch!r} has been folded before"
-            self.reporter.warn([f"{reason}: nothing was done"])
+            self.reporter.add_warnings([f"{reason}: nothing was done"])
             return "noop", reason
         require_continuity(
             self.spark, self.config, self.target.dataset, self.source.pinned, self.last,
             full_refresh=self.request.full_refresh,
         )  # fmt: skip
-        self.reporter.warn(self.last.warnings if self.last else [])
+        self.reporter.add_warnings(self.last.warnings if self.last else [])
         if self.last is None:
             return "initial", NO_TARGET
         if self.request.full_refresh:
@@ -155,66 +160,66 @@ class _Fold(JobRun):
 
     def describe_plan(self) -> dict[str, Any]:
         """Return what happens to every column."""
-        read = self._read()
-        return build_details(None if read is None else self._plan(read)[0])
+        read = self._read_changes()
+        return build_details(None if read is None else self._plan_fold(read)[0])
 
     def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Fold what the source gained, if it gained anything."""
-        read = self._read()
+        read = self._read_changes()
         if read is None:
             return self.report_noop(NOTHING_CHANGED)
-        plan, stored = self._plan(read)
-        with self.reporter.progress.step("aggregate"), still_there(self.source.pinned, self.since):
-            rows = self._fold(plan, read, stored)
+        plan, stored = self._plan_fold(read)
+        with self.reporter.progress.time_step("aggregate"), still_there(self.source.pinned, self.since):
+            rows = self._fold_changes(plan, read, stored)
             counted = count_changes(plan, rows)
         storage = compaction.count_storage(_find_storage(self.state), counted.rows, full=self.is_full)
         details = build_details(plan, read=read.how, storage=storage)
         found = RunResult(run_mode, reason, self.count_rows(**counted.rows), counted.counts, details)
-        return self.conclude(
+        return self.commit_result(
             found,
-            lambda: self._write(plan, rows, counted, found),
+            lambda: self._write_changes(plan, rows, counted, found),
             # An empty first run makes the table all the same: it says how far the source was folded.
             is_needed=counted.is_needed or self.is_full,
         )
 
-    def _read(self) -> Gained | None:
-        with self.reporter.progress.step("read"):
+    def _read_changes(self) -> IncrementalRead | None:
+        with self.reporter.progress.time_step("read"):
             return self.source.read_gained(self.since)
 
-    def _plan(self, read: Gained) -> tuple[Plan, DataFrame | None]:
+    def _plan_fold(self, read: IncrementalRead) -> tuple[Plan, DataFrame | None]:
         """Plan for the target's columns, or for the source's where all rows are written."""
         stored = None if self.is_full else self.target.read_rows()
         schema = read.rows.schema if stored is None else stored.schema
-        return intake.planned_for(self.config, read, schema), stored
+        return source_columns.plan_for_table(self.config, read, schema), stored
 
-    def _fold(self, plan: Plan, read: Gained, stored: DataFrame | None) -> DataFrame:
+    def _fold_changes(self, plan: Plan, read: IncrementalRead, stored: DataFrame | None) -> DataFrame:
         """Fold once: what is counted, logged and merged is kept by the first that reads it."""
-        batch = intake.fitted(self.config, read.rows, plan.columns)
+        batch = source_columns.fit_rows(self.config, read.rows, plan.columns)
         removed = None
         if not self.request.full_refresh:
             removed = side_tables.read_removals(self.target.removals, plan, self.removals_since)
-        return outcome.outcome(plan, batch, stored, removed).localCheckpoint(eager=False)
+        return row_changes.fold_batch(plan, batch, stored, removed).localCheckpoint(eager=False)
 
     def count_live_rows(self) -> int:
         """Return how many rows the run found in the target."""
         return self.target.count_live_rows()
 
-    def _write(
+    def _write_changes(
         self, plan: Plan, rows: DataFrame, counted: CountedChanges, found: RunResult
     ) -> dict[str, Any]:
         state = self._build_state(found)
         state[SIDE_TABLE_VERSIONS] |= self._write_side_tables(plan, rows, counted)
-        with self.reporter.progress.step("merge"):
-            committed = self.target.write(
-                plan, outcome.results(plan, rows), counted, state, full=self.is_full
+        with self.reporter.progress.time_step("merge"):
+            committed = self.target.commit_rows(
+                plan, row_changes.select_results(plan, rows), counted, state, full=self.is_full
             )
         version = committed.version
         if compaction.is_due(self.config, found.details["storage"]):
-            with self.reporter.progress.step("compact"):
-                version, found = self._compact(committed, state, found)
-        return self.reporter.build(found, version=version, changed=True)
+            with self.reporter.progress.time_step("compact"):
+                version, found = self._compact_target(committed, state, found)
+        return self.reporter.build_report(found, version=version, changed=True)
 
-    def _compact(
+    def _compact_target(
         self, committed: CommitResult, state: Mapping[str, Any], found: RunResult
     ) -> tuple[int, RunResult]:
         """Compact the target; what goes wrong there takes nothing back, and the next run tries again."""
@@ -222,9 +227,9 @@ class _Fold(JobRun):
         named = {SIDE_TABLE_VERSIONS: state[SIDE_TABLE_VERSIONS]}
         compact = replace(found, details={**found.details, "storage": storage})
         try:
-            version = self.target.purge(committed, {**self._build_state(compact), **named})
+            version = self.target.purge_deleted_rows(committed, {**self._build_state(compact), **named})
         except PySparkException as error:
-            self.reporter.warn([f"compact_ratio: not compacted this time ({first_line(error)})"])
+            self.reporter.add_warnings([f"compact_ratio: not compacted this time ({first_line(error)})"])
             return committed.version, found
         return version, compact
 
@@ -234,11 +239,11 @@ class _Fold(JobRun):
         written: dict[str, SideTable] = {}
         changelog, removals = self.target.changelog, self.target.removals
         if changelog is not None:
-            with self.reporter.progress.step("write change log"):
+            with self.reporter.progress.time_step("write change log"):
                 side_tables.append_changes(changelog, plan, rows, number)
             written[side_tables.CHANGELOG] = changelog
         if removals is not None and counted.counts["tombstones"]:
-            with self.reporter.progress.step("record tombstones"):
+            with self.reporter.progress.time_step("record tombstones"):
                 side_tables.record_removals(
                     removals, plan, rows, number, at=self.request.started_at, since=self.removals_since
                 )
@@ -263,7 +268,7 @@ class _Fold(JobRun):
         batches = [*before.get("batches", []), *([self.batch] if self.batch else [])]
         return {
             **self.reporter.build_state(found),
-            "fixed": continuity.fixed(self.config),
+            "fixed": stored_settings.build_fixed_settings(self.config),
             **write_offsets([*others, self.source.pinned.offset]),
             "configs": {**configs, self.source.pinned.dataset.uri: self.request.config},
             "batches": batches[-_BATCHES_MAX:],
@@ -277,7 +282,7 @@ def _find_storage(state: Mapping[str, Any]) -> Mapping[str, int] | None:
     return stored or state.get("found", {}).get("storage")
 
 
-def _require(path: str, ref: str | None) -> str:
+def _require_dataset(path: str, ref: str | None) -> str:
     if ref is None:
-        raise ConfigError.of([Problem(path, "missing", "is required", "name a dataset")])
+        raise ConfigError.from_problems([Problem(path, "missing", "is required", "name a dataset")])
     return ref

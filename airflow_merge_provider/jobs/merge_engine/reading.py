@@ -11,41 +11,41 @@ from datetime import timedelta
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from airflow_merge_provider.core.dataset import Dataset, resolve
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
-from airflow_merge_provider.jobs.merge_engine import intake, side_tables
+from airflow_merge_provider.jobs.merge_engine import side_tables, source_columns
 from airflow_merge_provider.jobs.merge_engine.counting import AFTER
-from airflow_merge_provider.jobs.merge_engine.outcome import outcome
 from airflow_merge_provider.jobs.merge_engine.records import PROBLEM
+from airflow_merge_provider.jobs.merge_engine.row_changes import fold_batch
 from airflow_merge_provider.jobs.merge_engine.source import DatasetSource
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun, load_previous_run
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.expressions import every
+from airflow_merge_provider.jobs.spark.expressions import all_of
 
 _CAPABILITY = "merge_engine"
 
 
-def current(spark: SparkSession, target: str, warehouse: str | None = None) -> DataFrame:
-    """Give the rows of a merge engine's target, with what its sources have gained since its last run.
+def read_current_rows(spark: SparkSession, target: str, warehouse: str | None = None) -> DataFrame:
+    """Return the rows of a merge engine's target, with what its sources have gained since its last run.
 
     :raises DataError: when the target is not there or says nothing of its sources; reading the rows fails
         where a run would refuse a record.
     """
-    dataset = resolve(target, warehouse, at="target")
+    dataset = resolve_dataset(target, warehouse, at="target")
     last = load_previous_run(spark, dataset, _CAPABILITY)
     if last is None or "configs" not in last.state:
         message = f"{dataset.uri} does not say what was folded into it"
-        raise DataError.of([Problem("target", "foreign-target", message, "run its task once")])
+        raise DataError.from_problems([Problem("target", "foreign-target", message, "run its task once")])
     rows = read_dataset(spark, PinnedDataset(dataset, last.version))
     for uri, config in last.state["configs"].items():
-        rows = _folded(spark, dataset, rows, MergeEngineConfig.parse(config), uri, last)
+        rows = _fold_source(spark, dataset, rows, MergeEngineConfig.parse(config), uri, last)
     return rows
 
 
-def _folded(
+def _fold_source(
     spark: SparkSession,
     target: Dataset,
     rows: DataFrame,
@@ -59,23 +59,25 @@ def _folded(
     taken = DatasetSource(spark, config, pin_dataset(spark, source)).read_gained(last.state["sources"][uri])
     if taken is None:
         return rows
-    plan = intake.planned_for(config, taken, rows.schema)
-    batch = intake.fitted(config, taken.rows, plan.columns)
+    plan = source_columns.plan_for_table(config, taken, rows.schema)
+    batch = source_columns.fit_rows(config, taken.rows, plan.columns)
     removed = None
     if config.tombstone_retention is not None:
         since = time.time_ns() // 1000 - config.tombstone_retention // timedelta(microseconds=1)
         place = target.with_suffix(side_tables.REMOVALS_SUFFIX)
         side = side_tables.open_side_table(spark, place, side_tables.REMOVALS, last)
         removed = side_tables.read_removals(side, plan, since)
-    found = outcome(plan, batch, rows, removed)
-    problem = sql.column(PROBLEM)
+    found = fold_batch(plan, batch, rows, removed)
+    problem = sql.quote_column(PROBLEM)
     right = F.when(problem.isNull(), F.lit(True)).otherwise(F.raise_error(problem).cast("boolean"))
-    after = sql.column(AFTER)
-    values = [sql.column(name) if name in plan.key else after[name].alias(name) for name in plan.names]
-    return _untouched(plan, rows, batch).unionByName(found.where(right & after.isNotNull()).select(*values))
+    after = sql.quote_column(AFTER)
+    values = [sql.quote_column(name) if name in plan.key else after[name].alias(name) for name in plan.names]
+    return _select_untouched(plan, rows, batch).unionByName(
+        found.where(right & after.isNotNull()).select(*values)
+    )
 
 
-def _untouched(plan: Plan, rows: DataFrame, batch: DataFrame) -> DataFrame:
-    keys = batch.select(*map(sql.column, plan.key))
-    pairs = [rows[sql.name(name)].eqNullSafe(keys[sql.name(name)]) for name in plan.key]
-    return rows.join(keys, every(pairs), "left_anti")
+def _select_untouched(plan: Plan, rows: DataFrame, batch: DataFrame) -> DataFrame:
+    keys = batch.select(*map(sql.quote_column, plan.key))
+    pairs = [rows[sql.quote_name(name)].eqNullSafe(keys[sql.quote_name(name)]) for name in plan.key]
+    return rows.join(keys, all_of(pairs), "left_anti")

@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec, functions as F
 
 from airflow_merge_provider.core.merge_engine import refusals
 from airflow_merge_provider.core.merge_engine.options import FIRST_ROW, PARTIAL
-from airflow_merge_provider.core.merge_engine.plan import Plan, Rule
+from airflow_merge_provider.core.merge_engine.plan import ColumnRule, Plan
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.expressions import cast_to, every, some
+from airflow_merge_provider.jobs.spark.expressions import all_of, any_of, cast_to
 
 KIND = "#kind"  # what the row came with; a batch without it adds only
 ARRIVAL = "#arrival"  # a struct that orders the rows of a batch
@@ -31,59 +31,59 @@ LONE = "#lone"  # -U, which the next record of its key should replace
 PROBLEM = "#problem"  # what is wrong with the record, in words
 
 
-def records(
+def build_records(
     plan: Plan, batch: DataFrame, stored: DataFrame | None, removed: DataFrame | None = None
 ) -> DataFrame:
-    """Give the records of a batch with those rows of the target that share a key with them.
+    """Return the records of a batch with those rows of the target that share a key with them.
 
     ``batch`` has the table's columns, ``ARRIVAL``, ``KIND`` where rows have kinds and ``CLEARS`` where they
     empty columns; ``stored`` has the table's columns, ``removed`` those that a removed key keeps.
     """
-    arrived = _arrived(plan, batch)
+    arrived = _read_batch(plan, batch)
     met = arrived
     for kept, adds in ((stored, True), (removed, False)):
         if kept is not None:
-            met = met.unionByName(_kept(plan, kept, arrived, adds=adds))
-    return _removed(plan, _compared(plan, _placed(plan, met)))
+            met = met.unionByName(_read_stored(plan, kept, arrived, adds=adds))
+    return _mark_counted(plan, _compare_with_stored(plan, _order_records(plan, met)))
 
 
-def _arrived(plan: Plan, batch: DataFrame) -> DataFrame:
-    kind = _kind(plan, batch)
+def _read_batch(plan: Plan, batch: DataFrame) -> DataFrame:
+    kind = _find_kind(plan, batch)
     flags = {ADDS: F.lit(True), DELETES: F.lit(False), LONE: F.lit(False), IGNORED: F.lit(False)}
     if kind is not None:
         flags = {ADDS: kind.isin("+I", "+U"), DELETES: kind == "-D", LONE: kind == "-U"}
-        flags[IGNORED] = _ignored(plan, kind)
+        flags[IGNORED] = _is_ignored(plan, kind)
         flags = {name: F.coalesce(flag, F.lit(False)) for name, flag in flags.items()}
     flagged = batch.withColumns({**flags, STORED: F.lit(False)})
     beside = (ARRIVAL, ADDS, DELETES, LONE, STORED, IGNORED, *([CLEARS] if plan.clears else []))
     return flagged.select(
-        *(_value(plan, name) for name in plan.names),
-        *map(sql.column, beside),
-        _problem(plan, with_kinds=kind is not None).alias(PROBLEM),
+        *(_read_value(plan, name) for name in plan.names),
+        *map(sql.quote_column, beside),
+        _find_problem(plan, with_kinds=kind is not None).alias(PROBLEM),
     )
 
 
-def _value(plan: Plan, name: str) -> Column:
+def _read_value(plan: Plan, name: str) -> Column:
     """Take a value, or nothing where the record says that there is none."""
     if name not in plan.clearable:
-        return sql.column(name)
-    return F.when(~cleared(name), sql.column(name)).alias(name)
+        return sql.quote_column(name)
+    return F.when(~is_cleared(name), sql.quote_column(name)).alias(name)
 
 
-def cleared(name: str) -> Column:
-    """Say whether a record empties a column on purpose."""
-    return F.coalesce(F.array_contains(sql.column(CLEARS), name.casefold()), F.lit(False))
+def is_cleared(name: str) -> Column:
+    """Return whether a record empties a column on purpose."""
+    return F.coalesce(F.array_contains(sql.quote_column(CLEARS), name.casefold()), F.lit(False))
 
 
-def _kept(plan: Plan, kept: DataFrame, arrived: DataFrame, *, adds: bool) -> DataFrame:
+def _read_stored(plan: Plan, kept: DataFrame, arrived: DataFrame, *, adds: bool) -> DataFrame:
     """Take what is stored of the keys of a batch: an addition, or a removal, older than all its records."""
-    keys = arrived.select(*map(sql.column, plan.key))
-    touched = kept.join(keys, every(_pairs(plan, kept, keys)), "left_semi")
+    keys = arrived.select(*map(sql.quote_column, plan.key))
+    touched = kept.join(keys, all_of(_build_key_conditions(plan, kept, keys)), "left_semi")
     # A first row stays as it is: that there is one is all that counts.
     unread = set(plan.values) if plan.engine == FIRST_ROW else set(plan.names) - set(kept.columns)
     flags = {ADDS: adds, DELETES: not adds, STORED: True, IGNORED: False, LONE: False}
     values = {name: F.lit(value) for name, value in flags.items()}
-    values |= {name: sql.column(name) for name in plan.names if name not in unread}
+    values |= {name: sql.quote_column(name) for name in plan.names if name not in unread}
     return touched.select(
         *(
             values.get(field.name, cast_to(F.lit(None), field.dataType)).alias(field.name)
@@ -92,19 +92,19 @@ def _kept(plan: Plan, kept: DataFrame, arrived: DataFrame, *, adds: bool) -> Dat
     )
 
 
-def _pairs(plan: Plan, kept: DataFrame, keys: DataFrame) -> list[Column]:
-    sides = [(kept[sql.name(name)], keys[sql.name(name)]) for name in plan.key]
+def _build_key_conditions(plan: Plan, kept: DataFrame, keys: DataFrame) -> list[Column]:
+    sides = [(kept[sql.quote_name(name)], keys[sql.quote_name(name)]) for name in plan.key]
     if plan.options.nullable_key:
         return [one.eqNullSafe(other) for one, other in sides]
     return [one == other for one, other in sides]
 
 
-def _kind(plan: Plan, batch: DataFrame) -> Column | None:
+def _find_kind(plan: Plan, batch: DataFrame) -> Column | None:
     name = plan.options.row_kind_field or (KIND if KIND in batch.columns else None)
-    return None if name is None else F.upper(sql.column(name))
+    return None if name is None else F.upper(sql.quote_column(name))
 
 
-def _ignored(plan: Plan, kind: Column) -> Column:
+def _is_ignored(plan: Plan, kind: Column) -> Column:
     if plan.options.ignore_delete:
         return kind.isin("-U", "-D")
     if plan.options.ignore_update_before or (plan.engine == PARTIAL and plan.options.remove_on_delete):
@@ -112,71 +112,77 @@ def _ignored(plan: Plan, kind: Column) -> Column:
     return F.lit(False)
 
 
-def _problem(plan: Plan, *, with_kinds: bool) -> Column:
-    """Say the first thing that is wrong with a record, null when nothing is."""
+def _find_problem(plan: Plan, *, with_kinds: bool) -> Column:
+    """Return the first problem of a record, NULL if it has none."""
     found: list[Column] = []
-    taken = ~sql.column(IGNORED)
+    taken = ~sql.quote_column(IGNORED)
     if with_kinds:
-        raw = sql.column(plan.options.row_kind_field or KIND)
+        raw = sql.quote_column(plan.options.row_kind_field or KIND)
         known = F.upper(raw).isin(*refusals.KINDS)
         said = F.concat(F.lit(refusals.UNKNOWN_KIND), F.lit("'"), raw, F.lit("'"))
         found += [F.when(raw.isNull(), F.lit(refusals.NULL_KIND)), F.when(~known, said)]
     if not plan.options.nullable_key:
         found += [
-            F.when(taken & sql.column(name).isNull(), F.lit(refusals.null_key(name))) for name in plan.key
+            F.when(taken & sql.quote_column(name).isNull(), F.lit(refusals.null_key(name)))
+            for name in plan.key
         ]
     found += [
-        F.when(sql.column(ADDS) & sql.column(column.name).isNull(), F.lit(refusals.null_value(column.name)))
+        F.when(
+            sql.quote_column(ADDS) & sql.quote_column(column.name).isNull(),
+            F.lit(refusals.null_value(column.name)),
+        )
         for column in plan.columns
         if column.not_null and column.name not in plan.key
     ]
     if plan.clears:
         clearable = F.array(*(F.lit(name.casefold()) for name in plan.clearable)).cast("array<string>")
-        others = F.array_except(sql.column(CLEARS), clearable)
+        others = F.array_except(sql.quote_column(CLEARS), clearable)
         said = F.concat(F.lit(refusals.NOT_CLEARABLE), F.array_join(others, ", "))
         found.append(F.when(F.size(others) > 0, said))
     if "null-sequence" in plan.fail_on:
         found += [
-            F.when(taken & sql.column(name).isNull(), F.lit(refusals.null_sequence(name)))
+            F.when(taken & sql.quote_column(name).isNull(), F.lit(refusals.null_sequence(name)))
             for name in plan.sequence
         ]
     if with_kinds and plan.needs_policy:
-        found.append(F.when(taken & ~sql.column(ADDS), F.lit(refusals.without_policy(plan))))
+        found.append(F.when(taken & ~sql.quote_column(ADDS), F.lit(refusals.without_policy(plan))))
     elif with_kinds:
-        found += [_refusal(plan, rule) for rule in plan.rules if rule.refuses_retracts and not rule.folded]
+        found += [
+            _find_refusal(plan, rule) for rule in plan.rules if rule.refuses_retracts and not rule.folded
+        ]
     return F.coalesce(*found, F.lit(None).cast("string"))
 
 
-def _refusal(plan: Plan, rule: Rule) -> Column:
-    taken = ~sql.column(IGNORED) & ~sql.column(ADDS)
+def _find_refusal(plan: Plan, rule: ColumnRule) -> Column:
+    taken = ~sql.quote_column(IGNORED) & ~sql.quote_column(ADDS)
     if plan.options.remove_on_delete:
-        taken &= ~sql.column(DELETES)
+        taken &= ~sql.quote_column(DELETES)
     if rule.group is not None:
         taken &= any_set(plan.groups[rule.group].order)
     return F.when(taken, F.lit(refusals.cannot_retract(rule)))
 
 
 def any_set(names: Sequence[str]) -> Column:
-    """Say whether at least one of some columns is not null."""
-    return some(sql.column(name).isNotNull() for name in names)
+    """Return whether at least one of some columns is not null."""
+    return any_of(sql.quote_column(name).isNotNull() for name in names)
 
 
-def _placed(plan: Plan, arrived: DataFrame) -> DataFrame:
-    """Give every record its place in the order of its key: a number where one is needed, else a struct."""
+def _order_records(plan: Plan, arrived: DataFrame) -> DataFrame:
+    """Return every record its place in the order of its key: a number where one is needed, else a struct."""
     for place, group in enumerate(plan.groups):
         if group.descending:
-            oldest_first = [sql.column(name).desc_nulls_first() for name in group.order]
+            oldest_first = [sql.quote_column(name).desc_nulls_first() for name in group.order]
             rank = F.dense_rank().over(_of_key(plan).orderBy(*oldest_first))
             arrived = arrived.withColumn(_rank_name(place), rank)
     if not plan.options.descending and not plan.folded:
-        position = F.struct(*map(sql.column, (*plan.sequence, ARRIVAL, ADDS)))
+        position = F.struct(*map(sql.quote_column, (*plan.sequence, ARRIVAL, ADDS)))
     else:
         position = F.row_number().over(_in_order(plan))
     return arrived.withColumn(POSITION, position)
 
 
 def _of_key(plan: Plan) -> WindowSpec:
-    return Window.partitionBy(*map(sql.column, plan.key))
+    return Window.partitionBy(*map(sql.quote_column, plan.key))
 
 
 def _in_order(plan: Plan, *, newest_first: bool = False) -> WindowSpec:
@@ -185,13 +191,13 @@ def _in_order(plan: Plan, *, newest_first: bool = False) -> WindowSpec:
     if newest_first:
         up, down = Column.desc_nulls_last, Column.asc_nulls_last
     by_sequence = down if plan.options.descending else up
-    sequence = [by_sequence(sql.column(name)) for name in plan.sequence]
-    return _of_key(plan).orderBy(*sequence, *(up(sql.column(name)) for name in (ARRIVAL, ADDS)))
+    sequence = [by_sequence(sql.quote_column(name)) for name in plan.sequence]
+    return _of_key(plan).orderBy(*sequence, *(up(sql.quote_column(name)) for name in (ARRIVAL, ADDS)))
 
 
-def _compared(plan: Plan, placed: DataFrame) -> DataFrame:
-    """Say which records are older than what is stored, and which are as new as another one of the batch."""
-    fresh = ~sql.column(STORED) & ~sql.column(IGNORED)
+def _compare_with_stored(plan: Plan, placed: DataFrame) -> DataFrame:
+    """Return which records are older than the stored row, and which tie with another record of the batch."""
+    fresh = ~sql.quote_column(STORED) & ~sql.quote_column(IGNORED)
     late = tie = F.lit(False)
     # One order for both: the records of a key are sorted once.
     newest_first = _in_order(plan, newest_first=True)
@@ -200,7 +206,7 @@ def _compared(plan: Plan, placed: DataFrame) -> DataFrame:
     elif plan.sequence:
         late = F.max(STORED).over(newest_first.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     if plan.sequence:
-        sequence = F.struct(*map(sql.column, plan.sequence))
+        sequence = F.struct(*map(sql.quote_column, plan.sequence))
         older = F.lead(F.struct(fresh.alias("fresh"), sequence.alias("sequence"))).over(newest_first)
         tie = older["fresh"] & (older["sequence"] == sequence)
     flags = {name: fresh & F.coalesce(flag, F.lit(False)) for name, flag in ((LATE, late), (TIE, tie))}
@@ -208,7 +214,7 @@ def _compared(plan: Plan, placed: DataFrame) -> DataFrame:
 
 
 def _late_in_groups(plan: Plan) -> Column:
-    """Say whether a record is older in every sequence group that it gives something to."""
+    """Return whether a record is older in every sequence group that it gives something to."""
     given = F.lit(False)
     newer = F.lit(False)
     for place, group in enumerate(plan.groups):
@@ -219,25 +225,29 @@ def _late_in_groups(plan: Plan) -> Column:
 
 
 def _at_stored(plan: Plan, value: Column) -> Column:
-    """Give a value as it is for what is stored of the record's key."""
-    return F.max(F.when(sql.column(STORED), value)).over(_of_key(plan))
+    """Return a value as it is for what is stored of the record's key."""
+    return F.max(F.when(sql.quote_column(STORED), value)).over(_of_key(plan))
 
 
 def group_order(plan: Plan, place: int) -> list[Column]:
-    """Give the columns that grow from the oldest tuple of a sequence group to the newest."""
+    """Return the columns that grow from the oldest tuple of a sequence group to the newest."""
     group = plan.groups[place]
-    return [sql.column(_rank_name(place))] if group.descending else list(map(sql.column, group.order))
+    return (
+        [sql.quote_column(_rank_name(place))]
+        if group.descending
+        else list(map(sql.quote_column, group.order))
+    )
 
 
 def _rank_name(place: int) -> str:
     return f"#rank{place}"
 
 
-def _removed(plan: Plan, placed: DataFrame) -> DataFrame:
+def _mark_counted(plan: Plan, placed: DataFrame) -> DataFrame:
     """Mark what counts: nothing that an option drops, and nothing up to the last removal of the row."""
-    live = ~sql.column(IGNORED)
+    live = ~sql.quote_column(IGNORED)
     if plan.options.remove_on_delete and (plan.retracts or plan.remembers):
-        deleted = F.when(live & sql.column(DELETES), sql.column(POSITION))
+        deleted = F.when(live & sql.quote_column(DELETES), sql.quote_column(POSITION))
         cut = F.max(deleted).over(_of_key(plan))
-        live = live & (cut.isNull() | (sql.column(POSITION) > cut))
+        live = live & (cut.isNull() | (sql.quote_column(POSITION) > cut))
     return placed.withColumn(LIVE, live)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_merge_provider.core.merge_engine.plan import Plan, explain
+from airflow_merge_provider.core.merge_engine.plan import Plan, explain_plan
 
 _COLUMNS_MAX = 20
 
@@ -24,7 +24,7 @@ def build_details(
         "read": read,
         "forms": {} if plan is None else _count_forms(plan),
         "storage": dict(storage or {}),
-        "columns": {} if plan is None or read is not None else dict(explain(plan)),
+        "columns": {} if plan is None or read is not None else dict(explain_plan(plan)),
     }
 
 

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConfigError, DataError, Problem
-from airflow_merge_provider.core.merge_engine import continuity
+from airflow_merge_provider.core.merge_engine import stored_settings
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.source_offset import SourceOffset, find_offset, find_replaced, read_offsets
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, is_continued
@@ -46,14 +46,18 @@ def require_continuity(
             raise build_refusal(
                 "source", message, "run once with full_refresh=True, or with incremental=False"
             )
-    problems = list(continuity.breaks(previous.state.get("fixed", {}), continuity.fixed(config)))
+    problems = list(
+        stored_settings.find_breaks(
+            previous.state.get("fixed", {}), stored_settings.build_fixed_settings(config)
+        )
+    )
     if problems:
-        raise ConfigError.of(problems)
+        raise ConfigError.from_problems(problems)
 
 
 def build_refusal(path: str, message: str, hint: str) -> DataError:
     """Return the error of a run that may not continue."""
-    return DataError.of([Problem(path, "refused", message, hint)])
+    return DataError.from_problems([Problem(path, "refused", message, hint)])
 
 
 def _require_single_source(target: Dataset, others: Sequence[str]) -> None:
@@ -65,7 +69,7 @@ def _require_single_source(target: Dataset, others: Sequence[str]) -> None:
 def _find_break(
     spark: SparkSession, source: PinnedDataset, offsets: Sequence[SourceOffset], offset: SourceOffset | None
 ) -> str | None:
-    """Say why a source does not continue what was folded; None if it does."""
+    """Return why a source does not continue what was folded; None if it does."""
     if offset is None:
         if find_replaced(offsets, source.offset) is not None:
             return "the table in this place was made anew since it was folded"

@@ -15,17 +15,17 @@ _LONGS_WITH_COUNT = 2
 _SAMPLING = slice(12, 16)
 
 
-def united_bitmaps(values: Column) -> Column:
-    """Give the union of a list of rbm32 bitmaps, null for none and where one of them is broken."""
-    return F.udf(_united, "binary", useArrow=True)(values)
+def unite_bitmaps(values: Column) -> Column:
+    """Return the union of a list of rbm32 bitmaps, null for none and where one of them is broken."""
+    return F.udf(_unite_bitmaps_in_python, "binary", useArrow=True)(values)
 
 
-def compact(function: str, value: Column) -> Column:
-    """Give a sketch in the bytes that other engines write."""
+def compact_sketch(function: str, value: Column) -> Column:
+    """Return a sketch in the bytes that other engines write."""
     return F.udf(_COMPACT[function], "binary", useArrow=True)(value)
 
 
-def _united(values: list[bytes] | None) -> bytes | None:
+def _unite_bitmaps_in_python(values: list[bytes] | None) -> bytes | None:
     from pyroaring import BitMap  # noqa: PLC0415 - on workers, and only where bitmaps are
 
     if not values:

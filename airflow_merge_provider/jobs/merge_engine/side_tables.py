@@ -11,7 +11,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.merge_engine.counting import REMOVED
-from airflow_merge_provider.jobs.merge_engine.outcome import changes
+from airflow_merge_provider.jobs.merge_engine.row_changes import select_changes
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.spark import sql
 
@@ -41,7 +41,7 @@ def append_changes(side: SideTable, plan: Plan, found: DataFrame, number: int) -
 
     :raises ConflictError: if another run has written to the log first.
     """
-    side.append_rows(changes(plan, found, KIND).withColumn(RUN, F.lit(number).cast("bigint")))
+    side.append_rows(select_changes(plan, found, KIND).withColumn(RUN, F.lit(number).cast("bigint")))
 
 
 def read_removals(side: SideTable | None, plan: Plan, since: int) -> DataFrame | None:
@@ -60,9 +60,9 @@ def record_removals(
 
     :raises ConflictError: if another run has written to the table first.
     """
-    place = sql.column(REMOVED)
+    place = sql.quote_column(REMOVED)
     rows = found.where(place.isNotNull()).select(
-        *map(sql.column, plan.key),
+        *map(sql.quote_column, plan.key),
         *(place[name].alias(name) for name in plan.remembered),
         F.timestamp_micros(F.lit(at)).alias(REMOVED_AT),
         F.lit(number).cast("bigint").alias(RUN),

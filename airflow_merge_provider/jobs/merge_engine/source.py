@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
-from airflow_merge_provider.jobs.delta.commit_log import Commit, File, Log, open_commit_log
+from airflow_merge_provider.jobs.delta.commit_log import AddedFile, Commit, CommitLog, open_commit_log
 from airflow_merge_provider.jobs.delta.table import (
     PinnedDataset,
     has_change_feed,
@@ -37,7 +37,7 @@ _WAY_OUT = "run once with full_refresh=True, or give whole batches with incremen
 
 
 @dataclass(frozen=True, slots=True)
-class Gained:
+class IncrementalRead:
     """What a run folds: the rows, how they were found, and whether the source itself gave them kinds."""
 
     rows: DataFrame
@@ -50,7 +50,7 @@ class Source(Protocol):
 
     pinned: PinnedDataset
 
-    def read_gained(self, since: int | None) -> Gained | None:
+    def read_gained(self, since: int | None) -> IncrementalRead | None:
         """Return what was gained after version ``since``, all of it if that is None; None for nothing."""
 
 
@@ -61,7 +61,7 @@ class DatasetSource:
         self.pinned = pinned
         self._spark, self._config = spark, config
 
-    def read_gained(self, since: int | None) -> Gained | None:
+    def read_gained(self, since: int | None) -> IncrementalRead | None:
         """Return what was gained after version ``since``, all of it if that is None; None for nothing.
 
         :raises DataError: if the source does not exist, or what it gained cannot be told.
@@ -71,30 +71,32 @@ class DatasetSource:
 
 def _read_gained(
     spark: SparkSession, config: MergeEngineConfig, pinned: PinnedDataset, since: int | None
-) -> Gained | None:
+) -> IncrementalRead | None:
     if since is None or not config.incremental:
         rows = read_dataset(spark, pinned)
         _check_names(config, rows.columns)
-        return Gained(_snapshot(config, rows), "snapshot")
+        return IncrementalRead(_read_snapshot(config, rows), "snapshot")
     if since == pinned.version:
         return None
     if pinned.dataset.format != "delta":
-        raise _untold(pinned, "is made of plain files, which have no versions")
+        raise _refuse_unavailable_changes(pinned, "is made of plain files, which have no versions")
     if pinned.version is None or pinned.version < since:
-        raise _untold(pinned, f"is at version {pinned.version}, and version {since} was already folded")
+        raise _refuse_unavailable_changes(
+            pinned, f"is at version {pinned.version}, and version {since} was already folded"
+        )
     log = open_commit_log(spark, pinned)
     _check_names(config, log.schema.names)
     with still_there(pinned, since):
-        commits = log.commits(since, pinned.version)
+        commits = log.list_commits(since, pinned.version)
         changed = [commit.version for commit in commits if commit.changes]
-        parts = list(_appended(spark, config, pinned, log, commits))
+        parts = list(_read_appended(spark, config, pinned, log, commits))
         if changed:
             parts = [part.withColumn(KIND, F.lit("+I")) for part in parts]
-            parts.append(_changed(spark, config, pinned, changed))
+            parts.append(_read_change_feed(spark, config, pinned, changed))
     if not parts:
         return None
     rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
-    return Gained(rows, "changes" if changed else "appends", with_kinds=bool(changed))
+    return IncrementalRead(rows, "changes" if changed else "appends", with_kinds=bool(changed))
 
 
 def _check_names(config: MergeEngineConfig, known: Sequence[str]) -> None:
@@ -116,7 +118,7 @@ def _check_names(config: MergeEngineConfig, known: Sequence[str]) -> None:
         if name.casefold() not in map(str.casefold, known)
     ]
     if problems:
-        raise DataError.of(problems)
+        raise DataError.from_problems(problems)
 
 
 def select_records(
@@ -131,13 +133,13 @@ def select_records(
     Records are ordered by the columns that say so, then by ``arrival``: commit, file and row. ``beside`` are
     further columns.
     """
-    order = [sql.column(name).alias(f"by{place}") for place, name in enumerate(config.order_by)]
+    order = [sql.quote_column(name).alias(f"by{place}") for place, name in enumerate(config.order_by)]
     order += [part.alias(name) for part, name in zip(arrival, ("version", "file", "row"), strict=True)]
-    selected = rows.select(*map(sql.column, columns), F.struct(*order).alias(ARRIVAL), *beside)
-    return _renamed(config, selected)
+    selected = rows.select(*map(sql.quote_column, columns), F.struct(*order).alias(ARRIVAL), *beside)
+    return _rename_columns(config, selected)
 
 
-def _snapshot(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
+def _read_snapshot(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
     """Take all rows; files follow each other by their time, and rows by their place in the file."""
     meta = F.col("_metadata")
     # The number grows with the place in a block of a file, which one task reads from its start; only that
@@ -148,21 +150,25 @@ def _snapshot(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
     return select_records(config, rows, rows.columns, (version, file, place))
 
 
-def _renamed(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
-    """Give the columns that say something about a record, and are not stored, their own names."""
+def _rename_columns(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
+    """Return the columns that say something about a record, and are not stored, their own names."""
     for name, mine in ((config.row_kind_column, KIND), (config.clear_column, CLEARS)):
         if name is not None:
-            rows = rows.withColumnRenamed(_found(name, rows.columns), mine)
+            rows = rows.withColumnRenamed(_find_column(name, rows.columns), mine)
     return rows
 
 
-def _found(name: str, columns: Sequence[str]) -> str:
-    """Give a column's true name; one that is not there is refused where the columns are checked."""
+def _find_column(name: str, columns: Sequence[str]) -> str:
+    """Return a column's true name; one that is not there is refused where the columns are checked."""
     return next((column for column in columns if column.casefold() == name.casefold()), name)
 
 
-def _appended(
-    spark: SparkSession, config: MergeEngineConfig, pinned: PinnedDataset, log: Log, commits: Sequence[Commit]
+def _read_appended(
+    spark: SparkSession,
+    config: MergeEngineConfig,
+    pinned: PinnedDataset,
+    log: CommitLog,
+    commits: Sequence[Commit],
 ) -> Iterator[DataFrame]:
     """Read the rows that commits appended, from the files that they added."""
     if log.is_mapped:
@@ -178,17 +184,17 @@ def _appended(
             yield select_records(config, rows, table.columns, arrival)
         return
     # Files that were added before and after the table was partitioned anew hold different columns.
-    alike: dict[frozenset[str], list[File]] = {}
+    alike: dict[frozenset[str], list[AddedFile]] = {}
     for file in (file for commit in commits for file in commit.files):
         alike.setdefault(frozenset(file.values), []).append(file)
     for partitions, files in alike.items():
-        rows = _held(spark, log.schema, partitions, files)
+        rows = _read_files(spark, log.schema, partitions, files)
         arrival = (F.col(_VERSION), F.col(_PATH), F.col(_ROW))
         yield select_records(config, rows, log.schema.names, arrival)
 
 
-def _held(
-    spark: SparkSession, schema: StructType, partitioned: frozenset[str], files: Sequence[File]
+def _read_files(
+    spark: SparkSession, schema: StructType, partitioned: frozenset[str], files: Sequence[AddedFile]
 ) -> DataFrame:
     """Read files at once, with what the log alone says of each: its commit and its partition.
 
@@ -210,11 +216,11 @@ def _held(
     kinds = [pa.string(), pa.int64(), *(pa.string() for _ in partitions)]
     arrays = [pa.array(values, kind) for values, kind in zip(told.values(), kinds, strict=True)]
     log = create_dataframe(spark, pa.table(arrays, names=list(told)))
-    casts = {field.name: cast_to(sql.column(field.name), field.dataType) for field in partitions}
+    casts = {field.name: cast_to(sql.quote_column(field.name), field.dataType) for field in partitions}
     return rows.join(F.broadcast(add_columns(log, casts)), _NAME)
 
 
-def _changed(
+def _read_change_feed(
     spark: SparkSession, config: MergeEngineConfig, pinned: PinnedDataset, versions: Sequence[int]
 ) -> DataFrame:
     """Read what commits changed from the change data feed."""
@@ -236,13 +242,15 @@ def _require_feed(
     spark: SparkSession, config: MergeEngineConfig, pinned: PinnedDataset, version: int
 ) -> None:
     if config.row_kind_column is not None or config.table_options.row_kind_field is not None:
-        raise _untold(pinned, f"changed rows in version {version}, and its rows have kinds of their own")
+        raise _refuse_unavailable_changes(
+            pinned, f"changed rows in version {version}, and its rows have kinds of their own"
+        )
     if not has_change_feed(spark, pinned.dataset):
-        raise DataError.of(
+        raise DataError.from_problems(
             [
                 Problem(
                     "source",
-                    "untold",
+                    "changes-unavailable",
                     f"{pinned.dataset.uri} changed rows in version {version} and keeps no change data feed",
                     "set its property delta.enableChangeDataFeed = true, and " + _WAY_OUT,
                 )
@@ -252,7 +260,7 @@ def _require_feed(
 
 @contextmanager
 def still_there(pinned: PinnedDataset, since: int | None) -> Iterator[None]:
-    """Say in our words that a source has no longer what it gained after version ``since``.
+    """Return the error of a source that does not have its changes after version ``since`` any more.
 
     :raises DataError: when Spark does not find one of its files or commits.
     """
@@ -260,10 +268,12 @@ def still_there(pinned: PinnedDataset, since: int | None) -> Iterator[None]:
         yield
     except Exception as error:
         if since is not None and has_condition(error, CHANGES_GONE_CONDITIONS):
-            raise _untold(pinned, f"has cleaned away files or commits after version {since}") from error
+            raise _refuse_unavailable_changes(
+                pinned, f"has cleaned away files or commits after version {since}"
+            ) from error
         raise
 
 
-def _untold(pinned: PinnedDataset, why: str) -> DataError:
+def _refuse_unavailable_changes(pinned: PinnedDataset, why: str) -> DataError:
     message = f"what {pinned.dataset.uri} has gained cannot be told: it {why}"
-    return DataError.of([Problem("source", "untold", message, _WAY_OUT)])
+    return DataError.from_problems([Problem("source", "changes-unavailable", message, _WAY_OUT)])

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
-from airflow_merge_provider.core.dataset import Dataset, resolve
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.core.protocol import JobRequest
@@ -60,7 +60,7 @@ class Target(Protocol):
     def count_live_rows(self) -> int:
         """Return how many rows the run found."""
 
-    def write(
+    def commit_rows(
         self, plan: Plan, rows: DataFrame, counted: CountedChanges, state: Mapping[str, Any], *, full: bool
     ) -> CommitResult:
         """Write changed rows, with ``CHANGE``, as the run's one commit; ``full`` says that they are all rows.
@@ -68,7 +68,7 @@ class Target(Protocol):
         :raises ConflictError: if another run committed first.
         """
 
-    def purge(self, committed: CommitResult, state: Mapping[str, Any]) -> int:
+    def purge_deleted_rows(self, committed: CommitResult, state: Mapping[str, Any]) -> int:
         """Rewrite the files that hold deleted rows, and return the version after that."""
 
 
@@ -83,13 +83,13 @@ class DeltaTarget(TargetTable):
         self.changelog: SideTable | None = None
         self.removals: SideTable | None = None
         if config.changelog is not None:
-            place = resolve(config.changelog, request.warehouse, at="changelog")
+            place = resolve_dataset(config.changelog, request.warehouse, at="changelog")
             self.changelog = open_side_table(spark, place, CHANGELOG, self.last)
         if config.tombstone_retention is not None:
             place = dataset.with_suffix(REMOVALS_SUFFIX)
             self.removals = open_side_table(spark, place, REMOVALS, self.last)
 
-    def write(
+    def commit_rows(
         self, plan: Plan, rows: DataFrame, counted: CountedChanges, state: Mapping[str, Any], *, full: bool
     ) -> CommitResult:
         """Write changed rows, with ``CHANGE``, as the run's one commit; ``full`` says that they are all rows.
@@ -106,9 +106,9 @@ class DeltaTarget(TargetTable):
             else:
                 write_changes(self._spark, self.dataset, rows, plan, counted)
 
-        return self.commit(state, write)
+        return self.commit_state(state, write)
 
-    def purge(self, committed: CommitResult, state: Mapping[str, Any]) -> int:
+    def purge_deleted_rows(self, committed: CommitResult, state: Mapping[str, Any]) -> int:
         """Rewrite the files that hold deleted rows, and return the version after that."""
         return purge_target(self._spark, self.dataset, CAPABILITY, committed.number, state)
 
@@ -142,17 +142,20 @@ def write_changes(
 
 def _match_keys(plan: Plan) -> str:
     equal = "<=>" if plan.options.nullable_key else "="
-    return " AND ".join(f"{sql.name(OLD, name)} {equal} {sql.name(NEW, name)}" for name in plan.key)
+    return " AND ".join(
+        f"{sql.quote_name(OLD, name)} {equal} {sql.quote_name(NEW, name)}" for name in plan.key
+    )
 
 
 def _build_clauses(plan: Plan, kinds: Mapping[str, int]) -> Iterator[str]:
     """Yield the clauses that are needed."""
-    change = sql.name(NEW, CHANGE)
+    change = sql.quote_name(NEW, CHANGE)
     if kinds["deleted"]:
         yield f"WHEN MATCHED AND {change} = '-D' THEN DELETE"
     if kinds["updated"]:
-        sets = ", ".join(f"{sql.name(OLD, name)} = {sql.name(NEW, name)}" for name in plan.values)
+        sets = ", ".join(f"{sql.quote_name(OLD, name)} = {sql.quote_name(NEW, name)}" for name in plan.values)
         yield f"WHEN MATCHED AND {change} = '+U' THEN UPDATE SET {sets}"
     if kinds["inserted"]:
-        values = ", ".join(sql.name(NEW, name) for name in plan.names)
-        yield f"WHEN NOT MATCHED AND {change} = '+I' THEN INSERT ({sql.names(plan.names)}) VALUES ({values})"
+        values = ", ".join(sql.quote_name(NEW, name) for name in plan.names)
+        names = sql.quote_names(plan.names)
+        yield f"WHEN NOT MATCHED AND {change} = '+I' THEN INSERT ({names}) VALUES ({values})"

@@ -11,10 +11,10 @@ from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import StructField
 
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD
-from airflow_merge_provider.jobs.merge_load.columns import comparable, comparable_text, refer
+from airflow_merge_provider.jobs.merge_load.columns import comparable_text, refer_to_columns, to_comparable
 from airflow_merge_provider.jobs.spark import sql
-from airflow_merge_provider.jobs.spark.expressions import every, some
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.expressions import all_of, any_of
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 PREFIX = "__merge_"
 ACTION = f"{PREFIX}action"
@@ -48,39 +48,43 @@ class Changes:
     sequences: DataFrame | None = None
 
     @property
-    def written(self) -> DataFrame:
+    def written_rows(self) -> DataFrame:
         """The rows that are inserted or take the place of stored ones."""
-        return self.rows.where(column(ACTION) == INSERT if self.updated else column(ACTION) != DELETE)
+        return self.rows.where(
+            quote_column(ACTION) == INSERT if self.updated else quote_column(ACTION) != DELETE
+        )
 
     @property
-    def replacing(self) -> DataFrame:
+    def replacement_rows(self) -> DataFrame:
         """The rows of the target that come, alone or in the place of stored ones."""
-        rows = self.rows.where(column(ACTION).isin(INSERT, UPDATE))
-        return rows.select(*refer(self.columns))
+        rows = self.rows.where(quote_column(ACTION).isin(INSERT, UPDATE))
+        return rows.select(*refer_to_columns(self.columns))
 
     @property
-    def meeting(self) -> str:
+    def match_condition(self) -> str:
         """The condition by which rows find the stored ones that they mean."""
         only = [] if self.only is None else [f"({self.only})"]
-        return " AND ".join([*only, *map(self._same, self.address)])
+        return " AND ".join([*only, *map(self._build_equality, self.address)])
 
     @property
-    def condition(self) -> str:
+    def merge_condition(self) -> str:
         """The condition of the MERGE."""
-        return f"{sql.name(NEW, ACTION)} <> '{INSERT}' AND {self.meeting}"
+        return f"{sql.quote_name(NEW, ACTION)} <> '{INSERT}' AND {self.match_condition}"
 
-    def _same(self, address: StructField) -> str:
+    def _build_equality(self, address: StructField) -> str:
         """Write the equality of one address column in SQL."""
         equal = "<=>" if self.nullable else "="
         return f"{comparable_text(address, OLD)} {equal} {comparable_text(address, NEW)}"
 
     @property
-    def clauses(self) -> list[str]:
+    def merge_clauses(self) -> list[str]:
         """The clauses of the MERGE. Columns are unqualified, because a new one is none of the target yet."""
-        sets = ", ".join(f"{sql.name(name)} = {sql.name(NEW, name)}" for name in self.updated or self.columns)
-        names = sql.names(self.columns)
-        values = ", ".join(sql.name(NEW, name) for name in self.columns)
-        action = sql.name(NEW, ACTION)
+        sets = ", ".join(
+            f"{sql.quote_name(name)} = {sql.quote_name(NEW, name)}" for name in self.updated or self.columns
+        )
+        names = sql.quote_names(self.columns)
+        values = ", ".join(sql.quote_name(NEW, name) for name in self.columns)
+        action = sql.quote_name(NEW, ACTION)
         return [
             f"WHEN MATCHED AND {action} = '{DELETE}' THEN DELETE",
             f"WHEN MATCHED AND {action} = '{UPDATE}' THEN UPDATE SET {sets}",
@@ -91,7 +95,7 @@ class Changes:
 def add_action(
     rows: DataFrame, action: Column | str, counted: Column | str | None, weight: int = 1
 ) -> DataFrame:
-    """Give rows an action and what they count as."""
+    """Return rows with an action and the name that the report counts them under."""
     return rows.select(
         "*",
         _to_column(action).alias(ACTION),
@@ -101,18 +105,18 @@ def add_action(
 
 
 def complete_rows(thin: DataFrame, stored: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Give stored rows whole, with what ``thin`` says anew of those that it names."""
+    """Return complete stored rows, with the new values that ``thin`` has for them."""
     said = [name for name in thin.columns if name not in by]
     return stored.drop(*said).join(thin, list(by))
 
 
 def map_values(words: Mapping[str, str], word: Column) -> Column:
-    """Give the word that stands for another one."""
+    """Return the word that stands for another one."""
     return F.create_map(*[F.lit(each) for pair in words.items() for each in pair])[word]
 
 
 def count_only(rows: DataFrame, counted: str) -> DataFrame:
-    """Give one row that changes nothing and says how many rows there are."""
+    """Return one row that changes nothing and says how many rows there are."""
     return rows.agg(F.count("*").alias(WEIGHT)).select(
         F.lit(NOTHING).alias(ACTION), F.lit(counted).alias(COUNTED), WEIGHT
     )
@@ -125,13 +129,13 @@ def union_rows(frames: Sequence[DataFrame]) -> DataFrame:
 
 def is_same(names: Sequence[str], one: str, other: str) -> Column:
     """Compare columns of two aliased frames; NULL equals NULL."""
-    pairs = zip(refer(names, one), refer(names, other), strict=True)
-    return every(left.eqNullSafe(right) for left, right in pairs)
+    pairs = zip(refer_to_columns(names, one), refer_to_columns(names, other), strict=True)
+    return all_of(left.eqNullSafe(right) for left, right in pairs)
 
 
 def is_differing(fields: Sequence[StructField], one: str, other: str) -> Column:
-    """Tell whether two aliased frames differ in any of the columns."""
-    return some(~comparable(field, one).eqNullSafe(comparable(field, other)) for field in fields)
+    """Return whether two aliased frames differ in any of the columns."""
+    return any_of(~to_comparable(field, one).eqNullSafe(to_comparable(field, other)) for field in fields)
 
 
 def _to_column(given: Column | str | None) -> Column:

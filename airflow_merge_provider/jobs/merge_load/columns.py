@@ -13,11 +13,11 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructFiel
 
 from airflow_merge_provider.core.errors import DataError, Problem, did_you_mean
 from airflow_merge_provider.core.merge_load.load import LoadConfig, SchemaEvolution
-from airflow_merge_provider.core.merge_load.moments import micros
+from airflow_merge_provider.core.merge_load.timestamps import to_microseconds
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.expressions import cast_to
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 # What every value of the first type is in the second one; others would lose or fail.
 _WIDENS = {
@@ -32,7 +32,7 @@ _WHOLE_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TargetColumns:
     """The columns that come from the source, in the target's order and types."""
 
     fields: tuple[StructField, ...]
@@ -43,20 +43,20 @@ class Layout:
         """The names alone."""
         return tuple(field.name for field in self.fields)
 
-    def of(self, names: Iterable[str]) -> list[StructField]:
-        """Give some of the columns, in a fixed order."""
+    def select_fields(self, names: Iterable[str]) -> list[StructField]:
+        """Return some of the columns, in a fixed order."""
         wanted = set(names)
         return sorted((field for field in self.fields if field.name in wanted), key=lambda field: field.name)
 
 
-def layout(
+def find_layout(
     source: StructType,
     stored: StructType | None,
     added: Sequence[str],
     evolution: SchemaEvolution,
     target: str,
     optional: Sequence[str] = (),
-) -> Layout:
+) -> TargetColumns:
     """Find which columns a load writes, and as what. Source: merge_load spec §3.6.
 
     ``optional`` are columns that a source may always leave out.
@@ -70,8 +70,8 @@ def layout(
     if stored is None:
         untyped = [field.name for field in source.fields if isinstance(field.dataType, NullType)]
         fields = tuple(field for field in source.fields if field.name not in untyped)
-        _raise(problems)
-        return Layout(tuple(StructField(field.name, field.dataType) for field in fields))
+        _raise_problems(problems)
+        return TargetColumns(tuple(StructField(field.name, field.dataType) for field in fields))
     kept = tuple(field for field in stored.fields if field.name not in added)
     known = {field.name: field for field in kept}
     new = [field for field in source.fields if field.name not in known]
@@ -84,13 +84,13 @@ def layout(
         problems += [
             Problem(target, "column", f"the target has no column {each.name!r}", hint) for each in new
         ]
-    _raise(problems)
+    _raise_problems(problems)
     taken = (
         ()
         if evolution.new_columns == "ignore"
         else tuple(StructField(each.name, each.dataType) for each in new)
     )
-    return Layout((*kept, *taken), tuple(each.name for each in taken))
+    return TargetColumns((*kept, *taken), tuple(each.name for each in taken))
 
 
 def list_missing(source: StructType, known: Sequence[str], target: str) -> list[Problem]:
@@ -108,11 +108,13 @@ def list_missing(source: StructType, known: Sequence[str], target: str) -> list[
     ]
 
 
-def aligned(source: DataFrame, wanted: Layout) -> list[Column]:
-    """Give the target's columns of a source: cast, and NULL where the source has none."""
+def align_columns(source: DataFrame, wanted: TargetColumns) -> list[Column]:
+    """Return the target's columns of a source: cast, and NULL where the source has none."""
     names = set(source.columns)
     return [
-        cast_to(column(field.name) if field.name in names else F.lit(None), field.dataType).alias(field.name)
+        cast_to(quote_column(field.name) if field.name in names else F.lit(None), field.dataType).alias(
+            field.name
+        )
         for field in wanted.fields
     ]
 
@@ -126,19 +128,19 @@ def content_hash(fields: Sequence[StructField]) -> Column:
     for field in sorted(fields, key=lambda each: each.name):
         value = F.expr(_hashable_text(field))
         # Spark's hash passes NULLs over: what follows each name says to which column a value belongs.
-        parts += [F.when(value.isNotNull(), F.lit(_mark(field.name))), value]
+        parts += [F.when(value.isNotNull(), F.lit(_hash_name(field.name))), value]
     halves = [F.lpad(F.hex(F.xxhash64(F.lit(seed), *parts)), 16, "0") for seed in (1, 2)]
     return F.concat(*halves)
 
 
-def comparable(field: StructField, alias: str | None = None) -> Column:
-    """Give a column's value in a form that has equality: sorted entries of a map, JSON of what is deeper."""
+def to_comparable(field: StructField, alias: str | None = None) -> Column:
+    """Return a comparable form of a column: sorted entries of a map, JSON of deeper values."""
     return F.expr(comparable_text(field, alias))
 
 
 def comparable_text(field: StructField, alias: str | None = None) -> str:
     """Write that form in SQL."""
-    value = sql.name(alias, field.name) if alias else sql.name(field.name)
+    value = sql.quote_name(alias, field.name) if alias else sql.quote_name(field.name)
     kind = field.dataType
     if isinstance(kind, MapType) and not _has_no_equality(kind.keyType, kind.valueType):
         return f"array_sort(map_entries({value}))"
@@ -152,18 +154,18 @@ def _hashable_text(field: StructField) -> str:
     return text if is_json else f"to_json({text})"
 
 
-def refer(names: Iterable[str], alias: str | None = None) -> list[Column]:
+def refer_to_columns(names: Iterable[str], alias: str | None = None) -> list[Column]:
     """Refer to columns by their exact names."""
-    return [F.col(sql.name(alias, name)) if alias else column(name) for name in names]
+    return [F.col(sql.quote_name(alias, name)) if alias else quote_column(name) for name in names]
 
 
 def moment_column(at: datetime | None) -> Column:
     """Write a moment as a timestamp; None as NULL."""
-    return F.lit(None).cast("timestamp") if at is None else F.timestamp_micros(F.lit(micros(at)))
+    return F.lit(None).cast("timestamp") if at is None else F.timestamp_micros(F.lit(to_microseconds(at)))
 
 
-def fulfilling(frame: DataFrame, condition: str, path: str) -> DataFrame:
-    """Give the rows that fulfil a condition of the user's, which stands in the argument ``path``.
+def filter_rows(frame: DataFrame, condition: str, path: str) -> DataFrame:
+    """Return the rows that fulfil a condition of the user's, which stands in the argument ``path``.
 
     :raises DataError: when it is no condition on these columns.
     """
@@ -171,19 +173,21 @@ def fulfilling(frame: DataFrame, condition: str, path: str) -> DataFrame:
         found = frame.where(F.expr(condition))
         found.schema  # noqa: B018 - lets Spark look at the condition now
     except AnalysisException as error:
-        raise DataError.of(
+        raise DataError.from_problems(
             [Problem(path, "condition", first_line(error), "correct the condition")]
         ) from error
     return found
 
 
-def require(frame: DataFrame, names: Iterable[str], what: str, config: LoadConfig | None = None) -> None:
+def require_columns(
+    frame: DataFrame, names: Iterable[str], what: str, config: LoadConfig | None = None
+) -> None:
     """Refuse a source without the columns that arguments of a load name.
 
     :raises DataError: with every column that is missing, and the argument that names it.
     """
     known = frame.columns
-    _raise(
+    _raise_problems(
         [
             Problem(
                 config.find_argument(name) if config else name,
@@ -208,7 +212,7 @@ def _type_problems(source: StructType, known: dict[str, StructField], target: st
             hint,
         )
         for field in source.fields
-        if field.name in known and not _fits(field.dataType, known[field.name].dataType)
+        if field.name in known and not _is_fitting(field.dataType, known[field.name].dataType)
     ]
 
 
@@ -226,7 +230,7 @@ def _case_problems(new: Sequence[StructField], known: dict[str, StructField], ta
     ]
 
 
-def _fits(given: DataType, wanted: DataType) -> bool:
+def _is_fitting(given: DataType, wanted: DataType) -> bool:
     if isinstance(given, NullType) or given == wanted:
         return True
     one, other = given.simpleString(), wanted.simpleString()
@@ -237,14 +241,14 @@ def _fits(given: DataType, wanted: DataType) -> bool:
 
 
 def _fits_decimal(given: str, wanted: str) -> bool:
-    precision, scale = _digits(wanted)
+    precision, scale = _read_digits(wanted)
     if given.startswith("decimal"):
-        digits, places = _digits(given)
+        digits, places = _read_digits(given)
         return places <= scale and digits - places <= precision - scale
     return _WHOLE_DIGITS.get(given, precision + 1) <= precision - scale
 
 
-def _digits(decimal: str) -> tuple[int, int]:
+def _read_digits(decimal: str) -> tuple[int, int]:
     precision, _, scale = decimal.removeprefix("decimal(").rstrip(")").partition(",")
     return int(precision), int(scale or 0)
 
@@ -261,11 +265,11 @@ def _holds_map_or_variant(kind: DataType) -> bool:
     return isinstance(kind, MapType | VariantType)
 
 
-def _mark(name: str) -> int:
-    """Give a number that stands for a column's name in hashes, the same for ever."""
+def _hash_name(name: str) -> int:
+    """Return a number that stands for a column's name in hashes, the same for ever."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
 
 
-def _raise(problems: Sequence[Problem]) -> None:
+def _raise_problems(problems: Sequence[Problem]) -> None:
     if problems:
-        raise DataError.of(problems)
+        raise DataError.from_problems(problems)

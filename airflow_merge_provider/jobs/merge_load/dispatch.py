@@ -15,11 +15,11 @@ from airflow_merge_provider.core.merge_load.config import AnyLoad
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run_mode import RunMode
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, read_dataset
-from airflow_merge_provider.jobs.merge_load.columns import require
+from airflow_merge_provider.jobs.merge_load.columns import require_columns
 from airflow_merge_provider.jobs.merge_load.report import build_details
 from airflow_merge_provider.jobs.merge_load.staging import filter_source
 from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 # A column with more values than this was hardly meant to name tables.
 _VALUES_MAX = 200
@@ -32,14 +32,14 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*\Z")
 def find_parts(
     spark: SparkSession, pinned: PinnedDataset, config: AnyLoad, target: Dataset
 ) -> dict[str, Dataset]:
-    """Give the target of each value, in the order of their names.
+    """Return the target of each value, in the order of their names.
 
     :raises DataError: when a value cannot be the name of a table, or there are too many.
     """
     by, name = str(config.dispatch_by), f"the source {pinned.dataset.id}"
     source = filter_source(read_dataset(spark, pinned), config.source_filter)
-    require(source, [by], name, config)
-    found = source.select(column(by).cast("string").alias("value")).distinct().limit(_VALUES_MAX + 1)
+    require_columns(source, [by], name, config)
+    found = source.select(quote_column(by).cast("string").alias("value")).distinct().limit(_VALUES_MAX + 1)
     values = [row["value"] for row in found.collect()]
     wrong = sorted(repr(value) for value in values if value is None or not _NAME.match(value))
     problems = []
@@ -57,7 +57,7 @@ def find_parts(
             message = f"{name} has the values {other!r} and {value!r} in {by!r}, which differ in case only"
             problems.append(Problem("dispatch_by", "value", message, "spell them alike upstream"))
     if problems:
-        raise DataError.of(problems)
+        raise DataError.from_problems(problems)
     return {value: _nest_dataset(target, value) for value in sorted(values)}
 
 
@@ -68,7 +68,7 @@ def merge_reports(reports: Mapping[str, Mapping[str, Any]], reporter: RunReporte
     """
     changed = {name: each["target"]["version"] for name, each in reports.items() if each["changed"]}
     for each in reports.values():
-        reporter.warn(each["warnings"])
+        reporter.add_warnings(each["warnings"])
     modes = {each["run_mode"] for each in reports.values()}
     mode: RunMode = next((mode for mode in _MODES if mode in modes), "noop")
     reasons = dict.fromkeys(each["run_mode_reason"] for each in reports.values() if each["run_mode"] == mode)
@@ -80,7 +80,7 @@ def merge_reports(reports: Mapping[str, Mapping[str, Any]], reporter: RunReporte
     }
     details = build_details(nested, dict(list(changed.items())[:_TABLES_MAX]))
     reason = next(iter(reasons), "no table is named by the rows")
-    return reporter.build(RunResult(mode, reason, rows, counts, details), changed=bool(changed))
+    return reporter.build_report(RunResult(mode, reason, rows, counts, details), changed=bool(changed))
 
 
 def _add_up(parts: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:

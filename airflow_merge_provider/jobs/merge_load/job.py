@@ -11,13 +11,18 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.dataset import Dataset, resolve
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.check import Scd2CheckConfig
-from airflow_merge_provider.core.merge_load.config import AnyLoad, load_config, signature, warnings
+from airflow_merge_provider.core.merge_load.config import (
+    AnyLoad,
+    compute_signature,
+    list_warnings,
+    load_config,
+)
 from airflow_merge_provider.core.merge_load.counts import COUNTS
-from airflow_merge_provider.core.merge_load.moments import from_micros
 from airflow_merge_provider.core.merge_load.scd2 import Scd2Config
+from airflow_merge_provider.core.merge_load.timestamps import from_micros
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.run_mode import (
     CONFIG_CHANGED,
@@ -32,7 +37,7 @@ from airflow_merge_provider.core.run_mode import (
 from airflow_merge_provider.core.source_offset import is_same_reads
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.merge_load import dispatch, nested
-from airflow_merge_provider.jobs.merge_load.nested import ListTables, Nested
+from airflow_merge_provider.jobs.merge_load.nested import ListTables, NestedLists
 from airflow_merge_provider.jobs.merge_load.report import (
     add_elements,
     build_counts,
@@ -58,7 +63,7 @@ from airflow_merge_provider.jobs.run.previous_run import SIDE_TABLE_VERSIONS, Ru
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _NO_ROWS = "the source has no rows to load"
 # The rules that Spark leaves out when it plans anew, and the one that leaves out joins with nothing.
@@ -74,15 +79,15 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     :raises ConflictError: when another run committed first; nothing is written then.
     """
     config = load_config(request.config)
-    target = resolve(config.target, request.warehouse, at="target")
+    target = resolve_dataset(config.target, request.warehouse, at="target")
     if isinstance(config, Scd2CheckConfig):
         return invariants.run_check(spark, request, config, target, progress)
-    source = resolve(config.source, request.warehouse, at="source")
-    with progress.step("resolve inputs"):
+    source = resolve_dataset(config.source, request.warehouse, at="source")
+    with progress.time_step("resolve inputs"):
         pinned = pin_dataset(spark, source)
     if config.dispatch_by is not None:
         return _load_parts(spark, request, progress, config, target, pinned)
-    with progress.step("resolve inputs"):
+    with progress.time_step("resolve inputs"):
         table = DeltaTarget(spark, target, request)
     return load_rows(spark, request, progress, config, table, pinned)
 
@@ -107,8 +112,8 @@ def load_rows(
     reporter = RunReporter(
         spark, request, progress, COUNTS, target.dataset, {pinned.dataset.id: pinned}, target.last
     )
-    reporter.warn([*warnings(config), *(target.last.warnings if target.last else [])])
-    return _Load(spark, config, target, pinned, reporter, part).finish()
+    reporter.add_warnings([*list_warnings(config), *(target.last.warnings if target.last else [])])
+    return _Load(spark, config, target, pinned, reporter, part).run_to_end()
 
 
 def _load_parts(
@@ -120,14 +125,14 @@ def _load_parts(
     pinned: PinnedDataset,
 ) -> dict[str, Any]:
     """Run once for each table that the rows name, in the order of their names."""
-    with progress.step("dispatch"):
+    with progress.time_step("dispatch"):
         parts = dispatch.find_parts(spark, pinned, config, target)
     reporter = RunReporter(spark, request, progress, COUNTS, target, {pinned.dataset.id: pinned}, None)
-    if not parts and request.until != "plan" and _skips(config, pinned.dataset):
+    if not parts and request.until != "plan" and _is_skipped_when_empty(config, pinned.dataset):
         return reporter.build_noop(_NO_ROWS)
     reports = {}
     for name, dataset in parts.items():
-        with progress.step("resolve inputs"):
+        with progress.time_step("resolve inputs"):
             table = DeltaTarget(spark, dataset, request)
         reports[name] = load_rows(spark, request, progress, config, table, pinned, part=name)
     return dispatch.merge_reports(reports, reporter)
@@ -167,7 +172,7 @@ class _Load(JobRun):
     def report_noop(self, reason: str) -> dict[str, Any]:
         """Report that nothing is new, after the tables of lists are as the target's commit names them."""
         if self.request.until == "commit":
-            self._list_tables().restore()
+            self._list_tables().restore_tables()
         return self.reporter.build_noop(reason)
 
     def describe_plan(self) -> dict[str, Any]:
@@ -183,7 +188,7 @@ class _Load(JobRun):
             return "full", FULL_REFRESH
         if last.changed_by is not None:
             return "incremental", TARGET_CHANGED
-        if last.state.get("fingerprint") != signature(self.config):
+        if last.state.get("fingerprint") != compute_signature(self.config):
             return "incremental", CONFIG_CHANGED if last.state else STATE_EXPIRED
         if is_same_reads(last.state, [self.pinned.offset]):
             if self.config.is_idempotent:
@@ -199,20 +204,20 @@ class _Load(JobRun):
         stored = self._read_stored(strategy)
         schema = None if stored is None else stored.schema
         with ExitStack() as held:
-            with self.reporter.progress.step("read"):
+            with self.reporter.progress.time_step("read"):
                 source = filter_source(read_dataset(self.spark, self.pinned), config.source_filter)
                 if self.part is not None:
-                    source = source.where(column(str(config.dispatch_by)).cast("string") == self.part)
+                    source = source.where(quote_column(str(config.dispatch_by)).cast("string") == self.part)
                 lists = self._find_lists(source)
                 rows = source if lists is None else lists.rows
                 name = self.pinned.dataset.id
                 taken = stage_load(
                     rows, name, config, strategy.wanted, stored=schema, added=strategy.added, held=held
                 )
-            self.reporter.warn(taken.said)
+            self.reporter.add_warnings(taken.said)
             if not strategy.wanted.lazy and not taken.loaded and self._is_skipped():
                 return self.reporter.build_noop(_NO_ROWS)
-            with self.reporter.progress.step("compare"), self._planning(taken):
+            with self.reporter.progress.time_step("compare"), self._plan_small_joins(taken):
                 found = strategy.found(taken, stored, held)
             if not found.loaded and self._is_skipped():
                 return self.reporter.build_noop(_NO_ROWS)
@@ -222,7 +227,7 @@ class _Load(JobRun):
             result = RunResult(
                 run_mode, reason, self.count_rows(**kinds), build_counts(found), build_details()
             )
-            return self.conclude(result, partial(self._write, found, result, strategy, lists))
+            return self.commit_result(result, partial(self._write_changes, found, result, strategy, lists))
 
     def count_live_rows(self) -> int:
         """Return how many rows the run found in the target."""
@@ -234,13 +239,15 @@ class _Load(JobRun):
         :raises DataError: if it is an error.
         """
         if self.config.source_filter is not None:
-            self.reporter.warn([f"no row of the source {self.pinned.dataset.id!r} fulfils source_filter"])
+            self.reporter.add_warnings(
+                [f"no row of the source {self.pinned.dataset.id!r} fulfils source_filter"]
+            )
         if self.config.on_empty is None and self.rows_before == 0:
             return False
-        return _skips(self.config, self.pinned.dataset)
+        return _is_skipped_when_empty(self.config, self.pinned.dataset)
 
     @contextmanager
-    def _planning(self, taken: StagedLoad) -> Iterator[None]:
+    def _plan_small_joins(self, taken: StagedLoad) -> Iterator[None]:
         """Plan the joins of few rows once; those of a lazy strategy may be many, which it counts meanwhile.
 
         A plan that is made anew may leave out a side that turned out to be empty, and what was to be counted
@@ -253,11 +260,11 @@ class _Load(JobRun):
         with override_settings(self.spark, conf):
             yield
 
-    def _find_lists(self, source: DataFrame) -> Nested | None:
+    def _find_lists(self, source: DataFrame) -> NestedLists | None:
         """Return the lists that become tables of their own; None if they stay in their columns."""
         if self.config.nested != "tables":
             return None
-        lists = Nested.of(source, self.config)
+        lists = NestedLists.from_source(source, self.config)
         if not self.is_full:
             self._list_tables().require_lists(lists, self.config.evolution)
         return lists
@@ -271,8 +278,8 @@ class _Load(JobRun):
         nested.require_form(stored.schema, self.config, self.target.dataset.id)
         return stored
 
-    def _write(
-        self, found: CountedChanges, result: RunResult, strategy: Strategy, lists: Nested | None
+    def _write_changes(
+        self, found: CountedChanges, result: RunResult, strategy: Strategy, lists: NestedLists | None
     ) -> dict[str, Any]:
         """Write the side tables first, then make the run's one commit if there is anything to write."""
         changed = not found.empty or self.is_full
@@ -288,25 +295,27 @@ class _Load(JobRun):
         # What is remembered belongs to a commit of the target, also where that writes no row.
         commits = changed or has_sequences
         if commits:
-            with self.reporter.progress.step("write"):
+            with self.reporter.progress.time_step("write"):
                 if lists is not None:
-                    added = tables.add_elements(lists, found.changes.written, self.config.evolution)
+                    added = tables.add_elements(lists, found.changes.written_rows, self.config.evolution)
                 result = add_elements(result, self.target.dataset, added, {})
                 versions = self._side_table_versions(tables, has_times=times is not None)
                 state = {
                     **self.reporter.build_state(result),
-                    "fingerprint": signature(self.config),
+                    "fingerprint": compute_signature(self.config),
                     SIDE_TABLE_VERSIONS: versions,
                 }
                 if tables.tails:
                     state["nested"] = tables.tails
-                version = self.target.write(found, state, full=self.is_full, shape=strategy.shape).version
+                version = self.target.commit_changes(
+                    found, state, full=self.is_full, shape=strategy.shape
+                ).version
         elif lists is not None:
-            tables.restore()
+            tables.restore_tables()
         if lists is not None:
-            cleared = tables.clear_elements(self._committed_number(changed=commits))
+            cleared = tables.clear_elements(self._find_committed_number(changed=commits))
         result = add_elements(result, self.target.dataset, added, cleared)
-        return self.reporter.build(result, version=version, changed=changed)
+        return self.reporter.build_report(result, version=version, changed=changed)
 
     def _save_sequences(self, rows: DataFrame | None) -> bool:
         """Remember the sequences of rows before the target's commit; say whether there are new ones."""
@@ -318,7 +327,7 @@ class _Load(JobRun):
         self.target.sequences.save_rows(rows, full=self.is_full, since=since)
         return True
 
-    def _committed_number(self, *, changed: bool) -> int:
+    def _find_committed_number(self, *, changed: bool) -> int:
         """Return the number of the run whose rows the target holds after this one."""
         if self.last is None:
             return 1
@@ -338,7 +347,7 @@ class _Load(JobRun):
         return found
 
 
-def _skips(config: AnyLoad, source: Dataset) -> bool:
+def _is_skipped_when_empty(config: AnyLoad, source: Dataset) -> bool:
     """Decide what a load without rows leads to.
 
     :raises DataError: when it is an error.
@@ -346,7 +355,7 @@ def _skips(config: AnyLoad, source: Dataset) -> bool:
     if config.empty_load == "error":
         message = f"the source {source.id} has no rows to load, and rows that it does not have would end"
         hint = "on_empty='skip' leaves the target alone, on_empty='apply' takes the load as it is"
-        raise DataError.of([Problem("source", "empty", message, hint)])
+        raise DataError.from_problems([Problem("source", "empty", message, hint)])
     return config.empty_load == "skip"
 
 
@@ -361,7 +370,7 @@ def _require_in_time(found: CountedChanges, config: AnyLoad, boundary: datetime,
         if isinstance(config, Scd2Config) and config.natural_key is None:
             way_out += "; with natural_key, on_late='repair' puts a late load in its place"
         message = f"the load of {boundary.isoformat()} is older than {late} versions in {target.id}"
-        raise DataError.of([Problem("boundary_timestamp", "late", message, way_out)])
+        raise DataError.from_problems([Problem("boundary_timestamp", "late", message, way_out)])
 
 
 def _require_few_endings(found: CountedChanges, config: AnyLoad) -> None:
@@ -374,4 +383,4 @@ def _require_few_endings(found: CountedChanges, config: AnyLoad) -> None:
     if most is not None and ended > most * valid:
         message = f"the load would end {ended} of {valid} valid versions, more than {most:g} of them"
         hint = "look whether the source is complete; if it is, raise max_close_ratio for this run"
-        raise DataError.of([Problem("max_close_ratio", "guard", message, hint)])
+        raise DataError.from_problems([Problem("max_close_ratio", "guard", message, hint)])

@@ -29,16 +29,16 @@ from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.delta.writer import NEW, OLD
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
 from airflow_merge_provider.jobs.merge_load.columns import (
-    aligned,
+    align_columns,
     content_hash,
-    layout,
+    find_layout,
     list_missing,
-    refer,
+    refer_to_columns,
 )
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import add_columns
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _OWNER = "merge_load_nested"
 _IDS = (ROW_ID, PARENT_ID, ROOT_ID, LIST_INDEX)
@@ -47,34 +47,38 @@ _VALUE, _LIST = "value", "list"
 
 
 @dataclass(frozen=True, slots=True)
-class Nested:
+class NestedLists:
     """The lists of a load: its rows without them, and the tables that they become."""
 
     source: DataFrame
     lists: tuple[str, ...]
 
     @classmethod
-    def of(cls, source: DataFrame, config: AnyLoad) -> Nested:
+    def from_source(cls, source: DataFrame, config: AnyLoad) -> NestedLists:
         """Take the lists out of a source, and give each row its key.
 
         :raises DataError: when a column has a name that is needed.
         """
         _require_free(source.schema, str(config.source))
-        lists = _lists(source.schema)
+        lists = _find_lists(source.schema)
         # An empty list and none leave the same rows.
-        kept = add_columns(source, {name: F.when(F.size(column(name)) > 0, column(name)) for name in lists})
-        return cls(kept.withColumn(ROW_ID, content_hash(_identity(kept.schema, lists, config))), lists)
+        kept = add_columns(
+            source, {name: F.when(F.size(quote_column(name)) > 0, quote_column(name)) for name in lists}
+        )
+        return cls(
+            kept.withColumn(ROW_ID, content_hash(_find_identity_columns(kept.schema, lists, config))), lists
+        )
 
     @property
     def rows(self) -> DataFrame:
         """The rows as the target has them."""
         return self.source.drop(*self.lists)
 
-    def elements(self, written: DataFrame) -> Iterator[tuple[str, DataFrame]]:
-        """Give the elements of rows by the tail of their table's name; ``written`` has the rows' keys."""
-        wide = self.source.select(ROW_ID, *refer(self.lists)).dropDuplicates([ROW_ID])
+    def list_elements(self, written: DataFrame) -> Iterator[tuple[str, DataFrame]]:
+        """Return the elements of rows by the tail of their table's name; ``written`` has the rows' keys."""
+        wide = self.source.select(ROW_ID, *refer_to_columns(self.lists)).dropDuplicates([ROW_ID])
         wide = wide.join(written.select(ROW_ID).distinct(), ROW_ID, "left_semi")
-        yield from _exploded(wide.withColumn(ROOT_ID, column(ROW_ID)), self.lists, "")
+        yield from _explode_lists(wide.withColumn(ROOT_ID, quote_column(ROW_ID)), self.lists, "")
 
 
 class ListTables:
@@ -95,7 +99,7 @@ class ListTables:
         """The versions that the run has written, which its commit has to name."""
         return {tail: each.version for tail, each in self._tables.items() if each.version is not None}
 
-    def require_lists(self, lists: Nested, evolution: SchemaEvolution) -> None:
+    def require_lists(self, lists: NestedLists, evolution: SchemaEvolution) -> None:
         """Refuse a source that does not have a list any more which has a table, unless it may.
 
         :raises DataError: with every such list.
@@ -107,9 +111,11 @@ class ListTables:
         ]
         names = [tail.removeprefix("__") for tail in outer]
         if problems := list_missing(lists.source.schema, names, self._target.id):
-            raise DataError.of(problems)
+            raise DataError.from_problems(problems)
 
-    def add_elements(self, lists: Nested, written: DataFrame, evolution: SchemaEvolution) -> dict[str, int]:
+    def add_elements(
+        self, lists: NestedLists, written: DataFrame, evolution: SchemaEvolution
+    ) -> dict[str, int]:
         """Append the elements of rows that are about to be written, and count the new ones of each table.
 
         :raises DataError: if they do not fit the stored elements.
@@ -117,7 +123,7 @@ class ListTables:
         """
         number = self._previous.number + 1 if self._previous else 1
         added = {}
-        for tail, elements in lists.elements(written):
+        for tail, elements in lists.list_elements(written):
             self._tables[tail] = self._open_table(tail, number)
             added[tail] = _append_elements(self._tables[tail], elements, evolution)
         return added
@@ -127,11 +133,11 @@ class ListTables:
 
         :param number: the run whose rows the target holds now.
         """
-        roots = self._spark.table(sql.table(self._target)).select(column(ROW_ID).alias(ROOT_ID))
+        roots = self._spark.table(sql.quote_table(self._target)).select(quote_column(ROW_ID).alias(ROOT_ID))
         tables = {tail: self._tables.get(tail) or self._open_table(tail, number) for tail in self.tails}
         return {tail: _delete_elements(table, roots) for tail, table in tables.items()}
 
-    def restore(self) -> None:
+    def restore_tables(self) -> None:
         """Let the tables go back with a target that was restored."""
         if self._previous is not None and self._previous.is_restored:
             for tail in self._known:
@@ -153,12 +159,12 @@ class ListTables:
 def _append_elements(table: SideTable, elements: DataFrame, evolution: SchemaEvolution) -> int:
     table.restore()
     stored = table.read_rows()
-    fields = layout(
+    fields = find_layout(
         elements.schema, None if stored is None else stored.schema, (), evolution, table.dataset.id
     )
     if stored is not None:
         elements = elements.join(stored.select(ROOT_ID).distinct(), ROOT_ID, "left_anti")
-    new = elements.select(*aligned(elements, fields)).persist()
+    new = elements.select(*align_columns(elements, fields)).persist()
     try:
         count = new.count()
         if count or stored is None:
@@ -177,7 +183,9 @@ def _delete_elements(table: SideTable, roots: DataFrame) -> int:
     try:
         count = gone.count()
         if count:
-            table.delete_rows(gone.distinct(), f"{sql.name(OLD, ROOT_ID)} = {sql.name(NEW, ROOT_ID)}")
+            table.delete_rows(
+                gone.distinct(), f"{sql.quote_name(OLD, ROOT_ID)} = {sql.quote_name(NEW, ROOT_ID)}"
+            )
         return count
     finally:
         gone.unpersist()
@@ -192,40 +200,42 @@ def require_form(stored: StructType, config: AnyLoad, target: str) -> None:
     if has_tables != (config.nested == "tables"):
         was, hint = ("tables" if has_tables else "columns"), "or write it anew with full_refresh=True"
         message = f"the target was written with nested={was!r}"
-        raise DataError.of([Problem(target, "nested", message, f"ask for nested={was!r}, {hint}")])
+        raise DataError.from_problems([Problem(target, "nested", message, f"ask for nested={was!r}, {hint}")])
 
 
-def _identity(schema: StructType, lists: Sequence[str], config: AnyLoad) -> list[StructField]:
-    """Give the columns that say which row it is: its key and its lists, or all where there is no key."""
+def _find_identity_columns(schema: StructType, lists: Sequence[str], config: AnyLoad) -> list[StructField]:
+    """Return the columns that say which row it is: its key and its lists, or all where there is no key."""
     key = config.natural_key if isinstance(config, Scd2Config) else config.primary_key
     if key is None or any(name not in schema.names for name in key):
         return list(schema.fields)
     return [schema[name] for name in (*key, *lists)]
 
 
-def _exploded(parents: DataFrame, lists: Sequence[str], head: str) -> Iterator[tuple[str, DataFrame]]:
+def _explode_lists(parents: DataFrame, lists: Sequence[str], head: str) -> Iterator[tuple[str, DataFrame]]:
     for name in lists:
         tail = f"{head}__{name}"
         found = parents.select(
-            ROOT_ID, column(ROW_ID).alias(PARENT_ID), F.posexplode(column(name)).alias(LIST_INDEX, _ELEMENT)
+            ROOT_ID,
+            quote_column(ROW_ID).alias(PARENT_ID),
+            F.posexplode(quote_column(name)).alias(LIST_INDEX, _ELEMENT),
         )
-        key = F.md5(F.concat_ws("|", PARENT_ID, F.lit(tail), column(LIST_INDEX).cast("string")))
-        columns = _columns(found.schema[_ELEMENT])
+        key = F.md5(F.concat_ws("|", PARENT_ID, F.lit(tail), quote_column(LIST_INDEX).cast("string")))
+        columns = _list_element_columns(found.schema[_ELEMENT])
         found = found.select(key.alias(ROW_ID), PARENT_ID, ROOT_ID, LIST_INDEX, *columns)
-        inner = _lists(found.schema)
+        inner = _find_lists(found.schema)
         yield tail, found.drop(*inner)
-        yield from _exploded(found.select(ROW_ID, ROOT_ID, *refer(inner)), inner, tail)
+        yield from _explode_lists(found.select(ROW_ID, ROOT_ID, *refer_to_columns(inner)), inner, tail)
 
 
-def _columns(element: StructField) -> list[Column]:
+def _list_element_columns(element: StructField) -> list[Column]:
     kind = element.dataType
     if isinstance(kind, StructType):
         _require_free(kind, "an element of a list")
-        return [column(_ELEMENT)[name].alias(name) for name in kind.names]
-    return [column(_ELEMENT).alias(_LIST if isinstance(kind, ArrayType) else _VALUE)]
+        return [quote_column(_ELEMENT)[name].alias(name) for name in kind.names]
+    return [quote_column(_ELEMENT).alias(_LIST if isinstance(kind, ArrayType) else _VALUE)]
 
 
-def _lists(schema: StructType) -> tuple[str, ...]:
+def _find_lists(schema: StructType) -> tuple[str, ...]:
     return tuple(field.name for field in schema.fields if isinstance(field.dataType, ArrayType))
 
 
@@ -233,6 +243,6 @@ def _require_free(schema: StructType, what: str) -> None:
     taken = [name for name in schema.names if name in _IDS]
     if taken:
         message = f"{what} has a column {taken[0]!r}, which tables of lists need"
-        raise DataError.of(
+        raise DataError.from_problems(
             [Problem(taken[0], "column", message, "rename it, or leave lists in their columns")]
         )

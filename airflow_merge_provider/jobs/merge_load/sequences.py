@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.jobs.delta.side_table import SideTable
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX, is_same, union_rows
-from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer
+from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer_to_columns
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 SEQUENCES = "sequences"
 LOADED_AT = f"{PREFIX}loaded_at"
@@ -63,7 +63,7 @@ class SequencesTable:
         """Add rows; ``full`` drops all others, ``since`` those that were loaded before."""
         known = None if full else self.read_rows()
         if known is not None and since is not None:
-            is_old = column(LOADED_AT) < moment_column(since)
+            is_old = quote_column(LOADED_AT) < moment_column(since)
             if not known.where(is_old).isEmpty():
                 self._table.replace_rows(union_rows([known.where(~is_old), rows]))
                 return
@@ -93,11 +93,11 @@ def drop_outdated(
     usable = [frame for frame in known if {*by, *sequence} <= set(frame.columns)]
     if not usable:
         return rows, rows
-    best = union_rows([frame.select(*refer((*by, *sequence))) for frame in usable])
+    best = union_rows([frame.select(*refer_to_columns((*by, *sequence))) for frame in usable])
     # NULL is the lowest of all, on both sides.
-    best = best.groupBy(*refer(by)).agg(F.max(F.struct(*refer(sequence))).alias(_BEST))
+    best = best.groupBy(*refer_to_columns(by)).agg(F.max(F.struct(*refer_to_columns(sequence))).alias(_BEST))
     pairs = rows.alias("s").join(best.alias("t"), is_same(by, "s", "t"), "left")
-    mine, highest = F.struct(*refer(sequence, "s")), F.col(f"t.{_BEST}")
+    mine, highest = F.struct(*refer_to_columns(sequence, "s")), F.col(f"t.{_BEST}")
     known_best = highest.isNotNull()
     kept = pairs.where(~known_best | (mine >= highest)).select("s.*")
     above = pairs.where(~known_best | (mine > highest)).select("s.*")
@@ -108,4 +108,4 @@ def list_sequences(
     rows: DataFrame, by: Sequence[str], sequence: Sequence[str], loaded_at: datetime
 ) -> DataFrame:
     """Return what has to be remembered of rows."""
-    return rows.select(*refer((*by, *sequence)), moment_column(loaded_at).alias(LOADED_AT))
+    return rows.select(*refer_to_columns((*by, *sequence)), moment_column(loaded_at).alias(LOADED_AT))

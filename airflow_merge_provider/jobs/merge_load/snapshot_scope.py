@@ -7,10 +7,15 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, functions as F
 
-from airflow_merge_provider.core.merge_load.conditions import filled
+from airflow_merge_provider.core.merge_load.conditions import fill_tables
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
-from airflow_merge_provider.jobs.merge_load.columns import Layout, content_hash, fulfilling, refer
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.merge_load.columns import (
+    TargetColumns,
+    content_hash,
+    filter_rows,
+    refer_to_columns,
+)
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 INSIDE, AREA = f"{PREFIX}inside", f"{PREFIX}area"
 _TARGET = "target_table"
@@ -18,7 +23,7 @@ _LOADED = "merge_load_staging"
 EVERYWHERE = ""
 
 
-class LimitedConfig(Protocol):
+class ScopedConfig(Protocol):
     """A configuration that may limit the area."""
 
     @property
@@ -36,35 +41,39 @@ class ScopedTimes:
     destination_scope: str | None
 
 
-def mark_scope(stored: DataFrame, loaded: DataFrame, config: LimitedConfig) -> DataFrame:
-    """Say of each stored row whether it is ``INSIDE``; a scope comes before groups. Source: spec §6.1."""
+def mark_scope(stored: DataFrame, loaded: DataFrame, config: ScopedConfig) -> DataFrame:
+    """Return stored rows marked as ``INSIDE`` or not; a scope has precedence over groups."""
     if config.destination_scope is not None:
         return _mark_by(stored, loaded, config.destination_scope)
     if config.merge_key is not None:
-        groups = loaded.select(*refer(config.merge_key)).distinct().withColumn(INSIDE, F.lit(True))
+        groups = loaded.select(*refer_to_columns(config.merge_key)).distinct().withColumn(INSIDE, F.lit(True))
         found = stored.join(groups, list(config.merge_key), "left")
-        return found.withColumn(INSIDE, F.coalesce(column(INSIDE), F.lit(False)))
+        return found.withColumn(INSIDE, F.coalesce(quote_column(INSIDE), F.lit(False)))
     return stored.withColumn(INSIDE, F.lit(True))
 
 
-def named(rows: DataFrame, layout: Layout, config: LimitedConfig) -> DataFrame:
-    """Say in which ``AREA`` each row lies: the whole table, its group, the scope, or (NULL) none."""
+def name_areas(rows: DataFrame, layout: TargetColumns, config: ScopedConfig) -> DataFrame:
+    """Return rows with their ``AREA``: the whole table, the group, the scope, or NULL."""
     if config.destination_scope is not None:
-        inside = F.when(column(INSIDE), F.lit(EVERYWHERE)).alias(AREA)
-        return _mark_by(rows, rows, config.destination_scope).select(*refer(rows.columns), inside)
-    area = F.lit(EVERYWHERE) if config.merge_key is None else content_hash(layout.of(config.merge_key))
+        inside = F.when(quote_column(INSIDE), F.lit(EVERYWHERE)).alias(AREA)
+        return _mark_by(rows, rows, config.destination_scope).select(*refer_to_columns(rows.columns), inside)
+    area = (
+        F.lit(EVERYWHERE)
+        if config.merge_key is None
+        else content_hash(layout.select_fields(config.merge_key))
+    )
     return rows.withColumn(AREA, area)
 
 
-def is_within_scope(stored: DataFrame, loaded: DataFrame, config: LimitedConfig) -> DataFrame:
-    """Give the stored rows of the area."""
-    return mark_scope(stored, loaded, config).where(column(INSIDE)).drop(INSIDE)
+def is_within_scope(stored: DataFrame, loaded: DataFrame, config: ScopedConfig) -> DataFrame:
+    """Return the stored rows of the area."""
+    return mark_scope(stored, loaded, config).where(quote_column(INSIDE)).drop(INSIDE)
 
 
 def filter_scope(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFrame:
-    """Give the stored rows that fulfil a condition of the user's."""
+    """Return the stored rows that fulfil a condition of the user's."""
     loaded.createOrReplaceTempView(_LOADED)
-    return fulfilling(stored.alias(_TARGET), _to_text(condition), "destination_scope")
+    return filter_rows(stored.alias(_TARGET), _to_text(condition), "destination_scope")
 
 
 def _mark_by(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFrame:
@@ -80,4 +89,4 @@ def _mark_by(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFrame:
 
 
 def _to_text(condition: str) -> str:
-    return filled(condition, table=_TARGET, staging_table=_LOADED)
+    return fill_tables(condition, table=_TARGET, staging_table=_LOADED)

@@ -12,19 +12,19 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 from pyspark.sql.types import BooleanType, StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.merge_load.conditions import filled
+from airflow_merge_provider.core.merge_load.conditions import fill_tables
 from airflow_merge_provider.core.merge_load.load import LoadConfig
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
 from airflow_merge_provider.jobs.merge_load.columns import (
-    Layout,
-    aligned,
+    TargetColumns,
+    align_columns,
     content_hash,
-    fulfilling,
-    layout,
-    require,
+    filter_rows,
+    find_layout,
+    require_columns,
 )
-from airflow_merge_provider.jobs.spark.expressions import some
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.expressions import any_of
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 CONTENT = f"{PREFIX}content"
 TRACKED = f"{PREFIX}tracked"
@@ -69,7 +69,7 @@ class StagedLoad:
 
     rows: DataFrame
     every: DataFrame
-    layout: Layout
+    layout: TargetColumns
     wanted: StagingRequirements
     config: LoadConfig
     name: str
@@ -81,32 +81,32 @@ class StagedLoad:
     @property
     def live(self) -> DataFrame:
         """The rows that do not delete."""
-        return self.rows.where(~column(FLAGGED))
+        return self.rows.where(~quote_column(FLAGGED))
 
     @property
-    def plain(self) -> DataFrame:
+    def target_rows(self) -> DataFrame:
         """The rows that do not delete, with the target's columns alone."""
-        return self.live.select(*map(column, self.layout.names))
+        return self.live.select(*map(quote_column, self.layout.names))
 
-    def near(self, keys: Sequence[str]) -> DataFrame:
-        """Give the keys of the rows, to be brought to what is stored where there are few."""
-        found = self.rows.select(*map(column, keys))
+    def collect_keys(self, keys: Sequence[str]) -> DataFrame:
+        """Return the keys of the rows, to be brought to what is stored where there are few."""
+        found = self.rows.select(*map(quote_column, keys))
         return F.broadcast(found) if self.loaded < SMALL_LOAD_MAX_ROWS else found
 
     @property
-    def missing(self) -> Column:
-        """Tell whether a row has a NULL in a key."""
-        return some(column(key).isNull() for key in self.wanted.keys)
+    def missing_columns(self) -> Column:
+        """Return whether a row has a NULL in a key."""
+        return any_of(quote_column(key).isNull() for key in self.wanted.keys)
 
-    def checked(self) -> StagedLoad:
+    def check_rows(self) -> StagedLoad:
         """Count rows and keys in one job, and leave one row of each key.
 
         :raises DataError: when keys or duplicates are not as they must be.
         """
         wanted = self.wanted
-        groups = self.rows.groupBy(*map(column, wanted.unique)).agg(
+        groups = self.rows.groupBy(*map(quote_column, wanted.unique)).agg(
             F.count("*").alias("n"),
-            F.count_if(self.missing).alias("missing"),
+            F.count_if(self.missing_columns).alias("missing"),
             F.count_if(FLAGGED).alias("flagged"),
         )
         counted = groups.select(
@@ -121,14 +121,14 @@ class StagedLoad:
         return replace(found, rows=self._one_each()) if more else found
 
     def _one_each(self) -> DataFrame:
-        """Give one row of each key."""
+        """Return one row of each key."""
         wanted = self.wanted
         if wanted.sequence:
-            self._require_one_content(self._ranked(F.rank()))
+            self._require_one_content(self._rank_rows(F.rank()))
         elif not wanted.ranked:
             self._require_one_content(self.rows)
             return self.rows.dropDuplicates(list(wanted.unique))
-        return self._ranked(F.row_number())
+        return self._rank_rows(F.row_number())
 
     def require_keys(self, missing: int) -> None:
         """Refuse rows with a NULL in a key.
@@ -139,12 +139,12 @@ class StagedLoad:
             named = ", ".join(self.wanted.keys)
             hint = "filter them out with source_filter, or repair the step that writes them"
             shown = [*self.wanted.keys, *(name for name in self.layout.names if name not in self.wanted.keys)]
-            examples = _list_examples(self.every.where(self.missing), shown[:_EXAMPLE_COLUMNS])
+            examples = _list_examples(self.every.where(self.missing_columns), shown[:_EXAMPLE_COLUMNS])
             message = f"{self.name} has {missing} rows with a NULL in {named}, such as {examples}"
-            raise DataError.of([Problem(named, "null-key", message, hint)])
+            raise DataError.from_problems([Problem(named, "null-key", message, hint)])
 
     def _require_one_content(self, rows: DataFrame) -> None:
-        unique = [column(key) for key in self.wanted.unique]
+        unique = [quote_column(key) for key in self.wanted.unique]
         contents = rows.groupBy(*unique).agg((F.min(CONTENT) != F.max(CONTENT)).alias("differ"))
         different = contents.where(F.col("differ"))
         differ = different.count()
@@ -156,24 +156,24 @@ class StagedLoad:
                 f"{self.name} has {differ} values of {what} with several different rows, such as {examples}"
             )
             hint = 'say which one counts with dedup_sort={"column": "desc"}, or make the rows unique upstream'
-            raise DataError.of([Problem(named, "duplicates", message, hint)])
+            raise DataError.from_problems([Problem(named, "duplicates", message, hint)])
 
-    def _ranked(self, place: Column) -> DataFrame:
+    def _rank_rows(self, place: Column) -> DataFrame:
         """Leave the first row, or rows, of each key: by sequence or sort column, then by arrival."""
-        order = [column(name).desc_nulls_last() for name in self.wanted.sequence]
+        order = [quote_column(name).desc_nulls_last() for name in self.wanted.sequence]
         if not order:
             order = [F.col(ARRIVAL).asc(), F.col(CONTENT).asc()]
         if self.config.sort is not None and not self.wanted.sequence:
-            by, highest = column(self.config.sort[0]), self.config.sort[1]
+            by, highest = quote_column(self.config.sort[0]), self.config.sort[1]
             order.insert(0, by.desc_nulls_last() if highest else by.asc_nulls_last())
         name = f"{PREFIX}place"
-        by_key = Window.partitionBy(*map(column, self.wanted.unique)).orderBy(*order)
+        by_key = Window.partitionBy(*map(quote_column, self.wanted.unique)).orderBy(*order)
         return self.rows.withColumn(name, place.over(by_key)).where(F.col(name) == 1).drop(name)
 
 
 def _list_examples(rows: DataFrame, names: Sequence[str]) -> str:
     """Write some columns of a few rows, for a person who looks for them."""
-    found = rows.select(*map(column, names)).limit(_EXAMPLES).collect()
+    found = rows.select(*map(quote_column, names)).limit(_EXAMPLES).collect()
     return "; ".join(
         ", ".join(f"{name}={_write_value(value)}" for name, value in zip(names, row, strict=True))
         for row in found
@@ -203,20 +203,22 @@ def stage_load(
     # A load may leave out a flag that its target has; one that nobody has is misspelt.
     is_known = stored is not None and config.hard_delete in stored.names
     flag = (config.hard_delete,) if config.hard_delete and not is_known else ()
-    require(source, (*wanted.required, *wanted.sequence, *sort, *flag), name, config)
+    require_columns(source, (*wanted.required, *wanted.sequence, *sort, *flag), name, config)
     reserved = [each for each in source.columns if each.startswith(PREFIX)]
     if reserved:
-        raise DataError.of([Problem(reserved[0], "column", f"{name} has a reserved column", "rename it")])
+        raise DataError.from_problems(
+            [Problem(reserved[0], "column", f"{name} has a reserved column", "rename it")]
+        )
     may_miss = (config.hard_delete,) if config.hard_delete else ()
-    columns = layout(source.schema, stored, added, config.evolution, dataset, may_miss)
+    columns = find_layout(source.schema, stored, added, config.evolution, dataset, may_miss)
     rows = source.select(
-        *aligned(source, columns),
+        *align_columns(source, columns),
         _mark_deletions(source, config.hard_delete).alias(FLAGGED),
         *([_get_arrival(source).alias(ARRIVAL)] if wanted.ranked else []),
     )
     hashes = {CONTENT: content_hash(columns.fields)}
     if wanted.tracked is not None:
-        hashes[TRACKED] = content_hash(columns.of(wanted.tracked(columns.names)))
+        hashes[TRACKED] = content_hash(columns.select_fields(wanted.tracked(columns.names)))
     rows = rows.withColumns(hashes)
     found = StagedLoad(rows, rows, columns, wanted, config, name, said=_list_warnings(source, config, name))
     if wanted.lazy:
@@ -225,7 +227,7 @@ def stage_load(
         # They are compared and written: a first load is only written.
         rows = keep_rows(rows, held)
         found = replace(found, rows=rows, every=rows)
-    return found.checked()
+    return found.check_rows()
 
 
 def keep_rows(rows: DataFrame, held: ExitStack) -> DataFrame:
@@ -236,14 +238,14 @@ def keep_rows(rows: DataFrame, held: ExitStack) -> DataFrame:
 
 
 def filter_source(source: DataFrame, condition: str | None) -> DataFrame:
-    """Give the rows of the source that count at all.
+    """Return the rows of the source that count at all.
 
     :raises DataError: when the condition is none on its columns.
     """
     if condition is None:
         return source
-    text = filled(condition, table=SOURCE, staging_table=SOURCE)
-    return fulfilling(source.alias(SOURCE), text, "source_filter")
+    text = fill_tables(condition, table=SOURCE, staging_table=SOURCE)
+    return filter_rows(source.alias(SOURCE), text, "source_filter")
 
 
 def _list_warnings(source: DataFrame, config: LoadConfig, name: str) -> tuple[str, ...]:
@@ -254,16 +256,16 @@ def _list_warnings(source: DataFrame, config: LoadConfig, name: str) -> tuple[st
 
 
 def _mark_deletions(source: DataFrame, flag: str | None) -> Column:
-    """Tell which rows delete; a flag that the source does not have is one that was never set."""
+    """Return rows with a marker for deletions; a flag that the source does not have counts as not set."""
     if flag is None or flag not in source.columns:
         return F.lit(False)
     if isinstance(source.schema[flag].dataType, BooleanType):
-        return F.coalesce(column(flag), F.lit(False))
-    return column(flag).isNotNull()
+        return F.coalesce(quote_column(flag), F.lit(False))
+    return quote_column(flag).isNotNull()
 
 
 def _get_arrival(source: DataFrame) -> Column:
-    """Say in which order rows came: files by their time, rows as they lie in their file.
+    """Return the order of arrival: files by modification time, rows by their position in the file.
 
     The number of a row depends on how Spark splits files into tasks, the order inside one block of one file
     does not; so the same source gives the same order in every try.

@@ -12,16 +12,16 @@ from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.config import AnyLoad
-from airflow_merge_provider.core.merge_load.keyed import DeleteInsertConfig, UpsertConfig
-from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, shape
-from airflow_merge_provider.jobs.merge_load import keyed, replacing
+from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig, UpsertConfig
+from airflow_merge_provider.core.merge_load.scd2 import HASH_COLUMN, build_history_shape
+from airflow_merge_provider.jobs.merge_load import delete_insert, upsert
 from airflow_merge_provider.jobs.merge_load.scd2 import history, versions
 from airflow_merge_provider.jobs.merge_load.scd2.history import History
 from airflow_merge_provider.jobs.merge_load.scd2.load_times import LoadTimes
 from airflow_merge_provider.jobs.merge_load.scd2.snapshot import Snapshot
 from airflow_merge_provider.jobs.merge_load.sequences import Sequences
 from airflow_merge_provider.jobs.merge_load.staging import StagedLoad, StagingRequirements
-from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, Shape, count_load, read_shape
+from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, TableShape, count_load, read_shape
 
 Found = Callable[[StagedLoad, DataFrame | None, ExitStack], CountedChanges]
 
@@ -33,7 +33,7 @@ class Strategy:
     wanted: StagingRequirements
     found: Found
     added: Sequence[str] = ()
-    shape: Shape | None = None
+    shape: TableShape | None = None
 
 
 def strategy_of(config: AnyLoad, boundary: datetime, memory: LoadTimes, sequences: Sequences) -> Strategy:
@@ -44,17 +44,17 @@ def strategy_of(config: AnyLoad, boundary: datetime, memory: LoadTimes, sequence
     """
     if isinstance(config, DeleteInsertConfig):
 
-        def replaced(taken: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
-            return replacing.find_changes(taken, stored, config, held)
+        def find_replaced(taken: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
+            return delete_insert.find_changes(taken, stored, config, held)
 
-        return Strategy(replacing.build_requirements(config), replaced)
+        return Strategy(delete_insert.build_requirements(config), find_replaced)
     if isinstance(config, UpsertConfig):
 
         def by_key(taken: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
-            return keyed.find_changes(taken, stored, config, held, sequences, boundary)
+            return upsert.find_changes(taken, stored, config, held, sequences, boundary)
 
-        return Strategy(keyed.build_requirements(config), by_key)
-    rests_on = Shape(HASH_COLUMN, shape(config))
+        return Strategy(upsert.build_requirements(config), by_key)
+    rests_on = TableShape(HASH_COLUMN, build_history_shape(config))
     if config.natural_key is None:
 
         def by_version(taken: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
@@ -65,7 +65,9 @@ def strategy_of(config: AnyLoad, boundary: datetime, memory: LoadTimes, sequence
     def in_history(taken: StagedLoad, stored: DataFrame | None, held: ExitStack) -> CountedChanges:
         into = History(taken, stored, config, boundary, memory, sequences, held)
         return (
-            Snapshot(into).found() if config.mode == "snapshot" else count_load(taken, into.changes(), held)
+            Snapshot(into).find_changes()
+            if config.mode == "snapshot"
+            else count_load(taken, into.find_changes(), held)
         )
 
     return Strategy(history.build_requirements(config), in_history, config.added_columns, rests_on)
@@ -84,8 +86,8 @@ def require_shape(stored: StructType, strategy: Strategy, target: str) -> None:
     if found is None or content is None:
         is_history, loads_history = ("is", "no") if found else ("is not", "a")
         message = f"the target {is_history} a history of versions, this load writes {loads_history} history"
-        raise DataError.of([Problem(target, "shape", message, hint)])
-    raise DataError.of(
+        raise DataError.from_problems([Problem(target, "shape", message, hint)])
+    raise DataError.from_problems(
         [
             Problem(
                 name,

@@ -12,7 +12,12 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs.delta.transaction import CommitResult
 from airflow_merge_provider.jobs.merge_load.scd2.load_times import LoadTimes, TimesTable
 from airflow_merge_provider.jobs.merge_load.sequences import Sequences, SequencesTable
-from airflow_merge_provider.jobs.merge_load.writing import CAPABILITY, CountedChanges, Shape, write_changes
+from airflow_merge_provider.jobs.merge_load.writing import (
+    CAPABILITY,
+    CountedChanges,
+    TableShape,
+    write_changes,
+)
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.run.target import TargetTable
 
@@ -31,8 +36,8 @@ class Target(Protocol):
     def count_live_rows(self) -> int:
         """Return how many rows the run found."""
 
-    def write(
-        self, found: CountedChanges, state: Mapping[str, Any], *, full: bool, shape: Shape | None
+    def commit_changes(
+        self, found: CountedChanges, state: Mapping[str, Any], *, full: bool, shape: TableShape | None
     ) -> CommitResult:
         """Write changes as the run's one commit; ``full`` says that the rows are the whole table.
 
@@ -48,8 +53,8 @@ class DeltaTarget(TargetTable):
         self.times: LoadTimes = TimesTable(spark, dataset, self.last)
         self.sequences: Sequences = SequencesTable(spark, dataset, self.last)
 
-    def write(
-        self, found: CountedChanges, state: Mapping[str, Any], *, full: bool, shape: Shape | None
+    def commit_changes(
+        self, found: CountedChanges, state: Mapping[str, Any], *, full: bool, shape: TableShape | None
     ) -> CommitResult:
         """Write changes as the run's one commit; ``full`` says that the rows are the whole table.
 

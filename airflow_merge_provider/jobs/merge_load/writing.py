@@ -29,7 +29,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     Changes,
     add_action,
 )
-from airflow_merge_provider.jobs.merge_load.columns import refer
+from airflow_merge_provider.jobs.merge_load.columns import refer_to_columns
 from airflow_merge_provider.jobs.merge_load.staging import SMALL_LOAD_MAX_ROWS, StagedLoad, keep_rows
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.run.retry import commit_run
@@ -44,7 +44,7 @@ _FILE_MIN_ROWS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TableShape:
     """What the rows of a table rest on, and the column that carries it."""
 
     column: str
@@ -95,7 +95,7 @@ def count_load(taken: StagedLoad, changes: Changes, held: ExitStack) -> CountedC
 def insert_all(
     taken: StagedLoad, rows: DataFrame, names: Sequence[str], kind: str, held: ExitStack
 ) -> CountedChanges:
-    """Give a load whose rows are all inserted; only where some do not count do they have to be computed."""
+    """Return a load whose rows are all inserted; only where some do not count do they have to be computed."""
     changes = Changes(add_action(rows, INSERT, kind), (), names)
     if taken.duplicates:
         return count_load(taken, changes, held)
@@ -111,7 +111,7 @@ def write_changes(
     state: Mapping[str, Any],
     *,
     anew: bool,
-    shape: Shape | None = None,
+    shape: TableShape | None = None,
 ) -> CommitResult:
     """Make the run's one commit; ``anew`` says that the rows are the whole table.
 
@@ -122,7 +122,7 @@ def write_changes(
     few = found.inserts + found.others < SMALL_LOAD_MAX_ROWS
     inserts = select_inserts(changes, shape if last is None or anew else None)
 
-    def together(rows: DataFrame) -> DataFrame:
+    def coalesce_rows(rows: DataFrame) -> DataFrame:
         """Put few rows into as few files; a shuffle, as what they are computed from may be large."""
         return rows.repartition((found.inserts + found.others) // _FILE_MIN_ROWS + 1) if few else rows
 
@@ -133,14 +133,16 @@ def write_changes(
             overwrite_table(target, inserts)
         else:
             # Brought to the target's rows; Spark knows the size of rows that are kept, not of others.
-            replacing = F.broadcast(together(changes.replacing)) if few else changes.replacing
+            replacing = (
+                F.broadcast(coalesce_rows(changes.replacement_rows)) if few else changes.replacement_rows
+            )
             upsert = Upsert(
                 changes.rows,
-                changes.condition,
-                changes.clauses,
-                inserted=None if found.others else together(inserts),
+                changes.merge_condition,
+                changes.merge_clauses,
+                inserted=None if found.others else coalesce_rows(inserts),
                 replacing=None if found.gone else replacing,
-                matching=changes.meeting,
+                matching=changes.match_condition,
                 new_columns=True,
             )
             upsert_rows(spark, target, upsert)
@@ -149,9 +151,9 @@ def write_changes(
         return commit_run(spark, target, CAPABILITY, last, state, one_statement)
 
 
-def select_inserts(changes: Changes, shape: Shape | None) -> DataFrame:
+def select_inserts(changes: Changes, shape: TableShape | None) -> DataFrame:
     """Return the rows that are inserted, in the target's columns; with a shape, one column carries it."""
-    rows = changes.rows.where(sql.column(ACTION) == INSERT).select(*refer(changes.columns))
+    rows = changes.rows.where(sql.quote_column(ACTION) == INSERT).select(*refer_to_columns(changes.columns))
     if shape is None:
         return rows
     return rows.withMetadata(shape.column, {SHAPE: json.dumps(shape.content, sort_keys=True)})

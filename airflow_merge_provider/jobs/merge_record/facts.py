@@ -14,25 +14,25 @@ from pyspark.sql import functions as F
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, flowfile_uuid
-from airflow_merge_provider.core.merge_record.plan import Arrivals
+from airflow_merge_provider.core.merge_record.plan import NewFiles
 from airflow_merge_provider.core.merge_record.schema import Schema
-from airflow_merge_provider.jobs.merge_record.files.listing import Queue, Waiting
+from airflow_merge_provider.jobs.merge_record.files.listing import FileQueue, QueuedFile
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.readers import containers, formats, gather
-from airflow_merge_provider.jobs.merge_record.readers.containers import UnreadableError, describe
-from airflow_merge_provider.jobs.merge_record.readers.formats import FILE, find_taken_name
-from airflow_merge_provider.jobs.merge_record.readers.kinds import (
-    Columns,
-    Fact,
-    Footed,
-    JsonArrays,
-    JsonLines,
-    Kind,
-    Known,
-    Typed,
+from airflow_merge_provider.jobs.merge_record.readers.containers import UnreadableError, describe_error
+from airflow_merge_provider.jobs.merge_record.readers.file_readers import (
+    ContainerReader,
+    CsvColumnsReader,
+    FileFacts,
+    FileReader,
+    JsonArraysReader,
+    JsonLinesReader,
+    SchemaReader,
+    TypedReader,
 )
+from airflow_merge_provider.jobs.merge_record.readers.formats import FILE, find_taken_name
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
-from airflow_merge_provider.jobs.merge_record.readers.scan import Group, inspect_files
+from airflow_merge_provider.jobs.merge_record.readers.scan import FileGroup, inspect_files
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
 
 _COLON = "Hadoop cannot read names with a colon"
@@ -47,22 +47,24 @@ _FOOTERS = {
 }
 
 
-def arrivals(
-    records: Records, source: Storage, queue: Queue, config: MergeRecordConfig, now: int
-) -> Arrivals:
+def find_arrivals(
+    records: Records, source: Storage, queue: FileQueue, config: MergeRecordConfig, now: int
+) -> NewFiles:
     """Look into the files and give them as FlowFiles, in the order they are given in."""
     readable = [file for file in queue.files if file.wrong is None and ":" not in file.entry.name]
     is_whole = queue.is_whole and len(readable) == len(queue.files)
-    facts = _facts(records, source, readable, config, is_whole=is_whole)
+    facts = _find_facts(records, source, readable, config, is_whole=is_whole)
     flowfiles = []
     schemas = {}
     for file in queue.files:
-        fact = facts.get(file.uri) or Fact(unreadable=file.wrong or _COLON)
+        fact = facts.get(file.uri) or FileFacts(unreadable=file.wrong or _COLON)
         if taken := find_taken_name(fact.schema.names):
-            fact = Fact(unreadable=fact.unreadable or f"a field is called {taken}, as a column of our own")
+            fact = FileFacts(
+                unreadable=fact.unreadable or f"a field is called {taken}, as a column of our own"
+            )
         if fact.records and not fact.schema.fields and config.output["format"] not in _FIELDLESS:
             fact = replace(fact, unreadable=fact.unreadable or _NO_FIELDS)
-        key = fact.schema.key(config.schema_identity)
+        key = fact.schema.build_key(config.schema_identity)
         schemas[key] = fact.schema
         entry = file.entry
         flowfiles.append(
@@ -82,10 +84,10 @@ def arrivals(
                 sidecar=file.sidecar,
             )
         )
-    return Arrivals(tuple(flowfiles), schemas)
+    return NewFiles(tuple(flowfiles), schemas)
 
 
-def checked(
+def check_files(
     records: Records, files: Sequence[FlowFile], schemas: Mapping[str, Schema], config: MergeRecordConfig
 ) -> dict[str, str]:
     """Look into files that were not looked into on arrival: what is wrong with them, by their uuid."""
@@ -95,10 +97,12 @@ def checked(
         uris = tuple(file.uri for file in alike)
         if config.reader["format"] in _FOOTERS:
             told = {file.uri: file.records for file in alike}
-            kind: Kind = Footed(config.reader, schemas[key], told)
+            kind: FileReader = ContainerReader(config.reader, schemas[key], told)
         else:
-            kind = Typed(config.reader, schemas[key])
-        groups.append(Group(kind, uris, records.spool.places(uris), sum(file.size for file in alike)))
+            kind = TypedReader(config.reader, schemas[key])
+        groups.append(
+            FileGroup(kind, uris, records.spool.find_places(uris), sum(file.size for file in alike))
+        )
     facts = inspect_files(records, groups, config)
     broken = {}
     for file in files:
@@ -110,78 +114,78 @@ def checked(
     return broken
 
 
-def _facts(
+def _find_facts(
     records: Records,
     source: Storage,
-    files: Sequence[Waiting],
+    files: Sequence[QueuedFile],
     config: MergeRecordConfig,
     *,
     is_whole: bool,
-) -> dict[str, Fact]:
+) -> dict[str, FileFacts]:
     if not files:
         return {}
-    facts, sizes = _unpacked(source, files, config)
+    facts, sizes = _check_packed(source, files, config)
     rest = [file for file in files if file.uri not in facts]
-    kinds, told = _sorted(source, rest, config)
+    kinds, told = _sort_files(source, rest, config)
     facts |= told
-    trusted = _trusted(rest, config)
+    trusted = _read_trusted_counts(rest, config)
     is_late = config.validate == "on_merge" and config.knows_schema
-    groups: list[Group] = []
+    groups: list[FileGroup] = []
     overfull: frozenset[str] = frozenset()
     if config.reader["format"] == "json" and not is_late:
         rest = [file for file in rest if file.uri not in trusted]
-        groups, kinds, overfull = _gathered(records, source, rest, kinds, config)
+        groups, kinds, overfull = _gather_lines(records, source, rest, kinds, config)
     for kind, uris in kinds:
         now = tuple(uri for uri in uris if uri not in trusted)
-        if isinstance(kind, Known):
-            facts |= {uri: kind.late(trusted[uri]) for uri in uris if uri in trusted}
-        if is_late and isinstance(kind, Footed):
-            facts |= {uri: kind.late(kind.told[uri]) for uri in now}
+        if isinstance(kind, SchemaReader):
+            facts |= {uri: kind.build_late_fact(trusted[uri]) for uri in uris if uri in trusted}
+        if is_late and isinstance(kind, ContainerReader):
+            facts |= {uri: kind.build_late_fact(kind.told[uri]) for uri in now}
             continue
-        records.spool.bring(source, now)
-        if is_late and isinstance(kind, Typed):
-            facts |= _counted(records, kind, now)
+        records.spool.copy_files(source, now)
+        if is_late and isinstance(kind, TypedReader):
+            facts |= _count_records(records, kind, now)
         elif now:
             together = is_whole and len(now) == len(files)
-            places = [records.spool.folder(source)] if together else records.spool.places(now)
-            groups.append(Group(kind, now, places, sum(sizes[uri] for uri in now)))
+            places = [records.spool.find_folder(source)] if together else records.spool.find_places(now)
+            groups.append(FileGroup(kind, now, places, sum(sizes[uri] for uri in now)))
     facts |= inspect_files(records, groups, config)
-    facts |= {uri: _overfull(facts[uri], config) for uri in overfull}
+    facts |= {uri: _refuse_overfull(facts[uri], config) for uri in overfull}
     if config.size_basis != "uncompressed":
         return facts
     return {uri: replace(fact, size=sizes[uri]) for uri, fact in facts.items()}
 
 
-def _gathered(
+def _gather_lines(
     records: Records,
     source: Storage,
-    files: Sequence[Waiting],
-    kinds: list[tuple[Kind, list[str]]],
+    files: Sequence[QueuedFile],
+    kinds: list[tuple[FileReader, list[str]]],
     config: MergeRecordConfig,
-) -> tuple[list[Group], list[tuple[Kind, list[str]]], frozenset[str]]:
+) -> tuple[list[FileGroup], list[tuple[FileReader, list[str]]], frozenset[str]]:
     """Take those files of JSON lines out of the rest whose lines are better read here than by Spark."""
     options, near = list(config.reader["options"]), records.spool.is_near()
     has_schema = config.reader["schema"] is not None
     worth = gather.is_worth_it(files, options, is_near=near, has_schema=has_schema)
-    lines = gather.objects(source, files) if worth else None
+    lines = gather.gather_objects(source, files) if worth else None
     if lines is None:
         return [], kinds, frozenset()
     ((kind, uris),) = kinds
     size = sum(file.entry.size for file in files)
-    group = Group(kind, tuple(lines.names), (), size, records.gathered(lines))
+    group = FileGroup(kind, tuple(lines.names), (), size, records.create_frame(lines))
     return [group], [(kind, [uri for uri in uris if uri not in lines.names])], lines.overfull
 
 
-def _overfull(fact: Fact, config: MergeRecordConfig) -> Fact:
+def _refuse_overfull(fact: FileFacts, config: MergeRecordConfig) -> FileFacts:
     """Refuse a file with a line that goes on after its object, as one with a record that cannot be read."""
     if config.reader["schema"] is None:
         return replace(fact, unreadable=fact.unreadable or _OVERFULL)
     return replace(fact, malformed=fact.malformed or _OVERFULL)
 
 
-def _unpacked(
-    source: Storage, files: Sequence[Waiting], config: MergeRecordConfig
-) -> tuple[dict[str, Fact], dict[str, int]]:
+def _check_packed(
+    source: Storage, files: Sequence[QueuedFile], config: MergeRecordConfig
+) -> tuple[dict[str, FileFacts], dict[str, int]]:
     """Read packed files to their end: Spark stops at the first one that is cut off. Gives all sizes, too."""
     sizes = {file.uri: file.entry.size for file in files}
     packed = {file.entry.name: file.uri for file in files if containers.is_packed(file.entry.name)}
@@ -189,117 +193,117 @@ def _unpacked(
     if is_late and config.size_basis != "uncompressed":
         return {}, sizes
     facts = {}
-    for name, length in containers.told_by(source, list(packed), containers.length).items():
+    for name, length in containers.ask_files(source, list(packed), containers.measure_length).items():
         if isinstance(length, UnreadableError):
-            facts[packed[name]] = Fact(unreadable=str(length))
+            facts[packed[name]] = FileFacts(unreadable=str(length))
         else:
             sizes[packed[name]] = length
     return facts, sizes
 
 
-def _sorted(
-    source: Storage, files: Sequence[Waiting], config: MergeRecordConfig
-) -> tuple[list[tuple[Kind, list[str]]], dict[str, Fact]]:
+def _sort_files(
+    source: Storage, files: Sequence[QueuedFile], config: MergeRecordConfig
+) -> tuple[list[tuple[FileReader, list[str]]], dict[str, FileFacts]]:
     """Sort files by how they are looked into; some tell at once that they need not be."""
     reader, word = config.reader, config.reader["format"]
-    explicit = None if reader["schema"] is None else Schema.of(reader["schema"])
+    explicit = None if reader["schema"] is None else Schema.from_json(reader["schema"])
     if word in _FOOTERS:
         return _by_footer(source, files, reader, explicit)
     if word == "csv":
         return _by_header(source, files, reader, explicit)
     uris = [file.uri for file in files]
     if explicit is not None:
-        return [(Typed(reader, explicit), uris)], {}
-    return [(JsonArrays() if word == "json-array" else JsonLines(reader), uris)], {}
+        return [(TypedReader(reader, explicit), uris)], {}
+    return [(JsonArraysReader() if word == "json-array" else JsonLinesReader(reader), uris)], {}
 
 
 def _by_footer(
-    source: Storage, files: Sequence[Waiting], reader: Mapping[str, Any], explicit: Schema | None
-) -> tuple[list[tuple[Kind, list[str]]], dict[str, Fact]]:
-    told = containers.told_by(source, [file.entry.name for file in files], _FOOTERS[reader["format"]])
-    facts: dict[str, Fact] = {}
+    source: Storage, files: Sequence[QueuedFile], reader: Mapping[str, Any], explicit: Schema | None
+) -> tuple[list[tuple[FileReader, list[str]]], dict[str, FileFacts]]:
+    told = containers.ask_files(source, [file.entry.name for file in files], _FOOTERS[reader["format"]])
+    facts: dict[str, FileFacts] = {}
     schemas: dict[str, Schema] = {}
     counts: dict[str, dict[str, int]] = {}
     for file in files:
         answer = told[file.entry.name]
         if isinstance(answer, UnreadableError):
-            facts[file.uri] = Fact(unreadable=str(answer))
+            facts[file.uri] = FileFacts(unreadable=str(answer))
             continue
         schema, records = explicit or answer[0], answer[1]
         if wrong := _find_wrong_fields(schema):
-            facts[file.uri] = Fact(unreadable=wrong)
+            facts[file.uri] = FileFacts(unreadable=wrong)
             continue
         if not records:
-            facts[file.uri] = Fact(schema)
+            facts[file.uri] = FileFacts(schema)
             continue
         # By their text, too: files that differ in it may be read together, but are told apart.
-        key = schema.key("text")
+        key = schema.build_key("text")
         schemas[key] = schema
         counts.setdefault(key, {})[file.uri] = records
-    return [(Footed(reader, schemas[key], mine), list(mine)) for key, mine in counts.items()], facts
+    return [(ContainerReader(reader, schemas[key], mine), list(mine)) for key, mine in counts.items()], facts
 
 
 def _by_header(
-    source: Storage, files: Sequence[Waiting], reader: Mapping[str, Any], explicit: Schema | None
-) -> tuple[list[tuple[Kind, list[str]]], dict[str, Fact]]:
+    source: Storage, files: Sequence[QueuedFile], reader: Mapping[str, Any], explicit: Schema | None
+) -> tuple[list[tuple[FileReader, list[str]]], dict[str, FileFacts]]:
     """Sort CSV files by their header: Spark binds columns by their position."""
     options = formats.options_of(reader)
     has_header = options["header"].lower() == "true"
     names = [file.entry.name for file in files]
-    lines = containers.told_by(source, names, containers.first_line(options))
-    facts: dict[str, Fact] = {}
+    lines = containers.ask_files(source, names, containers.first_line(options))
+    facts: dict[str, FileFacts] = {}
     groups: dict[tuple[str, ...], list[str]] = {}
     for file in files:
         line = lines[file.entry.name]
-        columns = line if has_header or isinstance(line, UnreadableError) else _numbered(line)
+        columns = line if has_header or isinstance(line, UnreadableError) else _number_columns(line)
         if wrong := _wrong_header(columns, explicit, has_header=has_header):
-            facts[file.uri] = Fact(unreadable=wrong)
+            facts[file.uri] = FileFacts(unreadable=wrong)
         elif not columns:
-            facts[file.uri] = Fact(explicit or Schema())
+            facts[file.uri] = FileFacts(explicit or Schema())
         else:
             # Without a header all files of one schema are read alike, however many cells they have.
             groups.setdefault(columns if explicit is None else (), []).append(file.uri)
     return [
-        (Columns(reader, columns) if explicit is None else Typed(reader, explicit), uris)
+        (CsvColumnsReader(reader, columns) if explicit is None else TypedReader(reader, explicit), uris)
         for columns, uris in groups.items()
     ], facts
 
 
-def _trusted(files: Sequence[Waiting], config: MergeRecordConfig) -> dict[str, int]:
-    """Give the numbers of records that sidecars tell, where they are to be believed."""
+def _read_trusted_counts(files: Sequence[QueuedFile], config: MergeRecordConfig) -> dict[str, int]:
+    """Return the numbers of records that sidecars tell, where they are to be believed."""
     if not config.trust_record_count or not config.knows_schema:
         return {}
     texts = {file.uri: file.attributes.get(_COUNT, "") for file in files}
     return {uri: int(text) for uri, text in texts.items() if text.isascii() and text.isdigit()}
 
 
-def _counted(records: Records, kind: Typed, uris: Sequence[str]) -> dict[str, Fact]:
+def _count_records(records: Records, kind: TypedReader, uris: Sequence[str]) -> dict[str, FileFacts]:
     """Count the records of files that are looked into later, without parsing what need not be."""
     if not uris:
         return {}
-    frame = kind.rows(records.spark, records.spool.places(uris))
+    frame = kind.read_rows(records.spark, records.spool.find_places(uris))
     rows = frame.groupBy(FILE).agg(F.count(F.lit(1)).alias("records")).toArrow().to_pylist()
     found = {row[FILE]: row["records"] for row in rows}
-    return {uri: kind.late(found.get(records.file(uri), 0)) for uri in uris}
+    return {uri: kind.build_late_fact(found.get(records.format_file(uri), 0)) for uri in uris}
 
 
 def _find_wrong_fields(schema: Schema) -> str | None:
-    """Say why Spark cannot read records with these fields, or None."""
+    """Return why Spark cannot read records with these fields, or None."""
     if taken := find_taken_name(schema.names):
         return f"a field is called {taken}, as a column of our own"
     try:
         spark_schema(schema)
     except Exception as error:  # noqa: BLE001 - whatever a file says of itself is wrong with it alone
-        return describe(error)
+        return describe_error(error)
     return None
 
 
-def _numbered(line: tuple[str, ...]) -> tuple[str, ...]:
+def _number_columns(line: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"_c{place}" for place in range(len(line)))
 
 
 def _wrong_header(columns: Any, explicit: Schema | None, *, has_header: bool) -> str | None:
-    """Say why a file's columns cannot be bound to names, or None."""
+    """Return why a file's columns cannot be bound to names, or None."""
     if isinstance(columns, UnreadableError):
         return str(columns)
     if len(set(columns)) < len(columns):

@@ -14,15 +14,20 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError, Problem
-from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig, warnings
+from airflow_merge_provider.core.merge_record.config import PLACES, MergeRecordConfig, list_warnings
 from airflow_merge_provider.core.merge_record.counts import COUNTS
-from airflow_merge_provider.core.merge_record.landing import Listing, listing
-from airflow_merge_provider.core.merge_record.plan import Arrivals, Plan, plan, reduce_plan
+from airflow_merge_provider.core.merge_record.landing import Listing, sort_listing
+from airflow_merge_provider.core.merge_record.plan import NewFiles, Plan, plan_merges, reduce_plan
 from airflow_merge_provider.core.merge_record.schema import Schema
-from airflow_merge_provider.core.merge_record.sizes import estimated, taught
-from airflow_merge_provider.core.merge_record.state import State, dissolved, fingerprint, without
+from airflow_merge_provider.core.merge_record.sizes import estimate_sizes, learn_size
+from airflow_merge_provider.core.merge_record.state import (
+    State,
+    compute_fingerprint,
+    dissolve_bins,
+    remove_files,
+)
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.run_mode import FULL_REFRESH, RunMode
@@ -32,15 +37,15 @@ from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
 from airflow_merge_provider.jobs.merge_record.files.journal import Journal
 from airflow_merge_provider.jobs.merge_record.files.listing import build_queue
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage, find_storage_options, open_storage
-from airflow_merge_provider.jobs.merge_record.publishing import Published, Publisher
+from airflow_merge_provider.jobs.merge_record.publishing import Publisher, PublishResult
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import schema_of, spark_schema
 from airflow_merge_provider.jobs.merge_record.report import (
     build_details,
     build_result,
     count_open,
-    list_warnings,
+    list_result_warnings,
 )
-from airflow_merge_provider.jobs.merge_record.routing import Places
+from airflow_merge_provider.jobs.merge_record.routing import Folders
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.run.report import RESULT, RunReporter, RunResult
 
@@ -55,9 +60,9 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     :raises DataError: when the state cannot be read, or a source of a plan that was left has changed.
     :raises ConflictError: when another run is at work; nothing of this one is written then.
     """
-    config = _resolved(request)
+    config = _resolve_config(request)
     with closing(SparkEngine(spark)) as engine:
-        return run_with(engine, _opener(spark), config, request, progress)
+        return run_with(engine, _build_opener(spark), config, request, progress)
 
 
 def run_with(
@@ -66,8 +71,8 @@ def run_with(
     """Make one run with whatever counts and moves the records."""
     works = _Run(engine, opened, config, request, progress)
     dry = request.until != "commit"
-    with nullcontext() if dry else works.journal.lease.hold(request.run.model_dump()):
-        return works.previewed() if dry else works.carried_out()
+    with nullcontext() if dry else works.journal.lease.hold_lease(request.run.model_dump()):
+        return works.preview_run() if dry else works.carry_out()
 
 
 @dataclass
@@ -84,108 +89,113 @@ class _Run:
         self.journal = Journal(self.opened(str(self.config.state_path)))
         # As the user names them: the configuration has their places written out.
         merged, source = (
-            resolve(self.request.config[name], self.request.warehouse) for name in ("merged", "source")
+            resolve_dataset(self.request.config[name], self.request.warehouse)
+            for name in ("merged", "source")
         )
         pinned = {source.id: PinnedDataset(source, None)}
         self.reporter = RunReporter(None, self.request, self.progress, COUNTS, merged, pinned, None)
-        self.reporter.warn(warnings(self.config))
+        self.reporter.add_warnings(list_warnings(self.config))
         self.plans: list[Plan] = []
         self._resumed: str | None = None
         self.uris: dict[str, str] = {}
 
-    def previewed(self) -> dict[str, Any]:
+    def preview_run(self) -> dict[str, Any]:
         """Plan, and write nothing."""
-        state, _ = self.journal.state()
-        if self.journal.unfinished(state):
-            self.reporter.warn(["a run before has left a plan: the next run carries it out first"])
-        made, arrived = self._planned(state)
+        state, _ = self.journal.read_state()
+        if self.journal.find_unfinished_plan(state):
+            self.reporter.add_warnings(["a run before has left a plan: the next run carries it out first"])
+        made, arrived = self._plan_merges(state)
         self.plans.append(made)
-        return self._report(self._build_result(state, arrived))
+        return self._build_report(self._build_result(state, arrived))
 
-    def carried_out(self) -> dict[str, Any]:
+    def carry_out(self) -> dict[str, Any]:
         """Finish what was left, then plan and do what is new."""
         token = self.request.run.model_dump()
-        state, before = self.journal.state()
+        state, before = self.journal.read_state()
         done: RunResult | None = None
-        self.journal.clear(state)
-        left = self.journal.unfinished(state)
+        self.journal.clear_old_files(state)
+        left = self.journal.find_unfinished_plan(state)
         is_done = False
         if left is not None:
-            self.progress.say(f"resuming the plan of {left['token']['run_id']}")
+            self.progress.log_line(f"resuming the plan of {left['token']['run_id']}")
             self._resumed = left["token"]["run_id"]
-            resumed = Plan.of(left["plan"])
-            done = self._execute(resumed, state, MergeRecordConfig.parse(left["config"]), is_resumed=True)
-            state, _ = self.journal.state()
+            resumed = Plan.from_json(left["plan"])
+            done = self._execute_plan(
+                resumed, state, MergeRecordConfig.parse(left["config"]), is_resumed=True
+            )
+            state, _ = self.journal.read_state()
             # A retry of the task whose plan it was is done, unless merges of it were withdrawn.
             is_done = left["token"] == token and len(self.plans[-1].merges) == len(resumed.merges)
         if not is_done:
-            made, arrived = self._planned(state)
-            if not made.is_idle or arrived or _differs(made.state, state):
-                done = self._execute(made, state, self.config, arrived)
+            made, arrived = self._plan_merges(state)
+            if not made.is_idle or arrived or _is_different(made.state, state):
+                done = self._execute_plan(made, state, self.config, arrived)
         if done is None and before.get("token") == token and RESULT in before:
             # A retry whose first try had done everything reports that as its own.
             done = RunResult.from_state(before)
-        return self._report(done, state)
+        return self._build_report(done, state)
 
-    def _planned(self, state: State) -> tuple[Plan, int]:
+    def _plan_merges(self, state: State) -> tuple[Plan, int]:
         """List what waits, look into what is new, and decide."""
-        places = self._places(self.config)
-        with self.progress.step("list"):
-            found = self._listed(places, self.config)
-            state, lost = self._held_against(state, found)
+        places = self._open_places(self.config)
+        with self.progress.time_step("list"):
+            found = self._list_files(places, self.config)
+            state, lost = self._compare_with_listing(state, found)
             if found.links:
-                self.reporter.warn(
+                self.reporter.add_warnings(
                     [f"{len(found.links)} symbolic links are not followed, such as {min(found.links)}"]
                 )
-            new = build_queue(places.source, found, found.fresh(state).values(), self.config)
-        with self.progress.step("count"):
-            arrived = self.engine.arrivals(places.source, new, self.config, self.request.started_at)
-            arrived = estimated(arrived, state, self.config)
-        made = self._decided(state, arrived, lost, places)
-        self.progress.say(
+            new = build_queue(places.source, found, found.find_new_files(state).values(), self.config)
+        with self.progress.time_step("count"):
+            arrived = self.engine.find_arrivals(places.source, new, self.config, self.request.started_at)
+            arrived = estimate_sizes(arrived, state, self.config)
+        made = self._check_and_plan(state, arrived, lost, places)
+        self.progress.log_line(
             f"{len(new.files)} new files, {found.unsettled} not settled; {len(made.merges)} merges, "
             f"{len(made.failures)} failures, {len(made.state.bins)} bins stay open"
         )
         return made, len(new.files)
 
-    def _decided(self, state: State, arrived: Arrivals, lost: Sequence[str], places: Places) -> Plan:
+    def _check_and_plan(self, state: State, arrived: NewFiles, lost: Sequence[str], places: Folders) -> Plan:
         """Plan; files that nobody has looked into yet are looked into once their bin is to be merged."""
         broken: dict[str, str] = {}
         seen: set[str] = set()
         while True:
-            with self.progress.step("plan"):
+            with self.progress.time_step("plan"):
                 now = self.request.started_at
-                made = plan(state, arrived, now, self.config, lost=lost, broken=broken)
+                made = plan_merges(state, arrived, now, self.config, lost=lost, broken=broken)
             sources = [source for merge in made.merges for source in merge.sources]
             files = [each for each in sources if each.unchecked and each.uuid not in seen]
             if not files:
                 return made
             seen |= {each.uuid for each in files}
-            with self.progress.step("validate"):
-                broken |= self.engine.checked(places.source, files, made.schemas, self.config)
+            with self.progress.time_step("validate"):
+                broken |= self.engine.check_files(places.source, files, made.schemas, self.config)
 
-    def _listed(self, places: Places, config: MergeRecordConfig) -> Listing:
+    def _list_files(self, places: Folders, config: MergeRecordConfig) -> Listing:
         source = places.source
-        return listing(source.files(), source.location, config, self.request.started_at)
+        return sort_listing(source.list_files(), source.location, config, self.request.started_at)
 
-    def _held_against(self, state: State, found: Listing) -> tuple[State, list[str]]:
+    def _compare_with_listing(self, state: State, found: Listing) -> tuple[State, list[str]]:
         """Take files that changed or vanished out of the bins, and bins of another grouping apart."""
         moved = [uri for uri, version in state.waiting.items() if found.versions.get(uri) != version]
         lost = [uri for uri in moved if uri not in found.versions]
         if moved:
-            self.reporter.warn(
+            self.reporter.add_warnings(
                 [f"{len(moved)} files of open bins have changed or vanished: taken out of them"]
             )
-        state = without(state, moved)
+        state = remove_files(state, moved)
         partial = {uri: ids for uri, ids in state.partial.items() if uri not in moved}
         done = {uri: version for uri, version in state.done.items() if uri in found.versions}
         state = replace(state, partial=partial, done=done)
-        regrouped = bool(state.bins) and state.fingerprint != fingerprint(self.config)
+        regrouped = bool(state.bins) and state.fingerprint != compute_fingerprint(self.config)
         if regrouped:
-            self.reporter.warn(["the configuration groups files differently now: open bins are dissolved"])
-        return (dissolved(state) if regrouped or self.request.full_refresh else state), lost
+            self.reporter.add_warnings(
+                ["the configuration groups files differently now: open bins are dissolved"]
+            )
+        return (dissolve_bins(state) if regrouped or self.request.full_refresh else state), lost
 
-    def _execute(
+    def _execute_plan(
         self,
         made: Plan,
         before: State,
@@ -201,31 +211,37 @@ class _Run:
         if made.is_idle:
             self.plans.append(made)
             done = self._build_result(before, arrived)
-            self.journal.save(before, made.state, self.reporter.build_state(done))
+            self.journal.save_state(before, made.state, self.reporter.build_state(done))
             return done
         if not is_resumed:
-            self.journal.decide(made, {"token": self.request.run.model_dump(), "config": _raw(config)})
-        places = self._places(config)
-        published = self._publish(made, places, config, is_resumed=is_resumed)
+            self.journal.write_plan(
+                made, {"token": self.request.run.model_dump(), "config": _to_raw_config(config)}
+            )
+        places = self._open_places(config)
+        published = self._publish_merges(made, places, config, is_resumed=is_resumed)
         if len(published.manifests) < len(made.merges):
             made = reduce_plan(made, before, published.manifests, config)
         self.plans.append(made)
         manifests = published.manifests.values()
         self.uris |= {id_: str(manifest["uri"]) for id_, manifest in published.manifests.items()}
-        with self.progress.step("move"):
-            self.journal.lease.check()
-            routing.route(made, places, config)
-            place = self.journal.record(made.state.generation, routing.ledger(made, self.uris, config))
+        with self.progress.time_step("move"):
+            self.journal.lease.check_lease()
+            routing.route_sources(made, places, config)
+            place = self.journal.write_ledger(
+                made.state.generation, routing.build_ledger(made, self.uris, config)
+            )
         done = self._build_result(before, arrived, ledger=place)
         written = (sum(manifest[name] for manifest in manifests) for name in ("records", "bytes"))
-        self.journal.save(before, taught(made.state, config, *written), self.reporter.build_state(done))
+        self.journal.save_state(
+            before, learn_size(made.state, config, *written), self.reporter.build_state(done)
+        )
         if published.error is not None:
             raise published.error
         return done
 
-    def _publish(
-        self, made: Plan, places: Places, config: MergeRecordConfig, *, is_resumed: bool
-    ) -> Published:
+    def _publish_merges(
+        self, made: Plan, places: Folders, config: MergeRecordConfig, *, is_resumed: bool
+    ) -> PublishResult:
         """Publish the merges of a plan; say which files have changed since it was made."""
         publisher = Publisher(
             self.engine,
@@ -234,13 +250,13 @@ class _Run:
             config,
             self.progress,
             self.opened,
-            lambda: self._listed(places, config).versions,
+            lambda: self._list_files(places, config).versions,
         )
-        published = publisher.publish(made, is_resumed=is_resumed)
+        published = publisher.publish_plan(made, is_resumed=is_resumed)
         if published.changed:
             number, named = len(published.changed), ", ".join(published.changed[:_NAMED])
             what = f"{number} files have changed or vanished before they were merged ({named})"
-            self.reporter.warn([f"{what}: their bins are planned anew"])
+            self.reporter.add_warnings([f"{what}: their bins are planned anew"])
         return published
 
     def _build_result(self, before: State, arrived: int, ledger: str | None = None) -> RunResult:
@@ -257,31 +273,31 @@ class _Run:
         found = build_result(mode, reason, self.plans, self.uris, self.config)
         return replace(found, details={**found.details, "ledger": ledger})
 
-    def _places(self, config: MergeRecordConfig) -> Places:
-        return Places(
+    def _open_places(self, config: MergeRecordConfig) -> Folders:
+        return Folders(
             source=self.opened(str(config.source)),
             merged=self.opened(str(config.merged)),
             failure=self.opened(str(config.failure)),
             original=self.opened(config.original) if config.original else None,
         )
 
-    def _report(self, done: RunResult | None, state: State | None = None) -> dict[str, Any]:
+    def _build_report(self, done: RunResult | None, state: State | None = None) -> dict[str, Any]:
         if done is None:
             state = state or State()
-            unchanged = RowCounts.none()
+            unchanged = RowCounts.for_noop()
             details = build_details(state, self.config)
             done = RunResult("noop", "no new files, and no bin is due", unchanged, count_open(state), details)
-        self.reporter.warn(list_warnings(done, self.config))
-        return self.reporter.build(done, changed=bool(done.counts.get("merged")))
+        self.reporter.add_warnings(list_result_warnings(done, self.config))
+        return self.reporter.build_report(done, changed=bool(done.counts.get("merged")))
 
 
-def _differs(after: State, before: State) -> bool:
-    """Say whether a state is another one apart from its number; a new fingerprint without bins is none."""
+def _is_different(after: State, before: State) -> bool:
+    """Return whether a state is another one apart from its number; a new fingerprint without bins is none."""
     same = replace(after, generation=before.generation, fingerprint=before.fingerprint)
     return same.as_json() != before.as_json()
 
 
-def _resolved(request: JobRequest) -> MergeRecordConfig:
+def _resolve_config(request: JobRequest) -> MergeRecordConfig:
     """Check the configuration, and write its places and schemas out in full.
 
     :raises ConfigError: with every problem.
@@ -297,27 +313,27 @@ def _resolved(request: JobRequest) -> MergeRecordConfig:
         described = getattr(config, name)
         if described is not None and described["schema"] is not None:
             try:
-                changes[name] = {**described, "schema": _schema(described["schema"])}
+                changes[name] = {**described, "schema": _resolve_schema(described["schema"])}
             except (PySparkException, ValueError) as error:
                 problems.append(Problem(f"{name}.schema", "schema", str(error).splitlines()[0]))
     for name in PLACES:
         if getattr(config, name) is not None:
-            changes[name] = resolve(getattr(config, name), request.warehouse, at=name).path
+            changes[name] = resolve_dataset(getattr(config, name), request.warehouse, at=name).path
     if problems:
-        raise ConfigError.of(problems)
+        raise ConfigError.from_problems(problems)
     return config.model_copy(update=changes)
 
 
-def _schema(given: Any) -> dict[str, Any]:
+def _resolve_schema(given: Any) -> dict[str, Any]:
     """Read DDL text as fields, and make sure that every type is known."""
-    struct = StructType.fromDDL(given) if isinstance(given, str) else spark_schema(Schema.of(given))
+    struct = StructType.fromDDL(given) if isinstance(given, str) else spark_schema(Schema.from_json(given))
     if not isinstance(struct, StructType):
         raise ValueError(f"{given!r} is no list of fields")  # noqa: TRY004 - what users read
-    schema = schema_of(struct) if isinstance(given, str) else Schema.of(given)
+    schema = schema_of(struct) if isinstance(given, str) else Schema.from_json(given)
     return schema.as_json()
 
 
-def _raw(config: MergeRecordConfig) -> dict[str, Any]:
+def _to_raw_config(config: MergeRecordConfig) -> dict[str, Any]:
     """Write a checked configuration so that it can be parsed again."""
     raw = {name: getattr(config, name) for name in type(config).model_fields}
     for name in ("max_bin_age", "settle_time"):
@@ -327,5 +343,5 @@ def _raw(config: MergeRecordConfig) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in raw.items()}
 
 
-def _opener(spark: SparkSession) -> Open:
+def _build_opener(spark: SparkSession) -> Open:
     return lambda location: open_storage(location, find_storage_options(spark, location))

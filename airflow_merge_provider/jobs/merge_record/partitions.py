@@ -15,12 +15,12 @@ from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, flowfile_uuid
-from airflow_merge_provider.core.merge_record.plan import Arrivals
+from airflow_merge_provider.core.merge_record.plan import NewFiles
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.jobs.merge_record.readers.formats import BLOCK, FILE, POSITION
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 PART = "__merge_part"
 # In front of values that separate parts but make no attribute: records, lists and maps.
@@ -29,12 +29,12 @@ _NESTED = {"struct", "array", "map", "variant"}
 
 
 def part_key(struct: StructType, partition_by: Mapping[str, str]) -> Column:
-    """Give the text of a record's values: equal for records of one part, NULL told from every value."""
-    values = [_value(struct, path) for path in partition_by.values()]
+    """Return the text of a record's values: equal for records of one part, NULL told from every value."""
+    values = [_read_value(struct, path) for path in partition_by.values()]
     return F.to_json(F.array(*values), {"ignoreNullFields": "false"})
 
 
-def split(records: Records, whole: Arrivals, config: MergeRecordConfig) -> Arrivals:
+def split_files(records: Records, whole: NewFiles, config: MergeRecordConfig) -> NewFiles:
     """Put the parts of each file in its place, in the order in which they begin; one job for each schema.
 
     What cannot be read stays whole and fails alone: its parts are not known.
@@ -44,9 +44,9 @@ def split(records: Records, whole: Arrivals, config: MergeRecordConfig) -> Arriv
     sound = [each for each in whole.flowfiles if not each.unreadable and not each.malformed and each.records]
     parts: dict[str, list[FlowFile]] = {}
     for key in dict.fromkeys(flowfile.schema for flowfile in sound):
-        alike = {records.file(each.uri): each for each in sound if each.schema == key}
-        for file, counted in _counted(records, alike, key, whole.schemas[key], config).items():
-            parts[alike[file].uuid] = list(_parts(alike[file], counted, config.partition_by))
+        alike = {records.format_file(each.uri): each for each in sound if each.schema == key}
+        for file, counted in _count_parts(records, alike, key, whole.schemas[key], config).items():
+            parts[alike[file].uuid] = list(_build_parts(alike[file], counted, config.partition_by))
     flowfiles = [
         part
         for each in whole.flowfiles
@@ -54,15 +54,15 @@ def split(records: Records, whole: Arrivals, config: MergeRecordConfig) -> Arriv
             each.uuid, [replace(each, unreadable=each.unreadable or each.malformed, malformed=None)]
         )
     ]
-    return Arrivals(tuple(flowfiles), whole.schemas)
+    return NewFiles(tuple(flowfiles), whole.schemas)
 
 
-def _counted(
+def _count_parts(
     records: Records, files: Mapping[str, FlowFile], key: str, schema: Schema, config: MergeRecordConfig
 ) -> dict[str, list[tuple[str, int]]]:
     """Count the records of every part of every file, in the order of their first records."""
     struct = spark_schema(schema)
-    frame = records.of(key, schema, config.reader, [each.uri for each in files.values()])
+    frame = records.read_records(key, schema, config.reader, [each.uri for each in files.values()])
     keyed = frame.withColumn(PART, part_key(struct, config.partition_by or {}))
     place = F.min(F.struct(BLOCK, POSITION)).alias("first")
     rows = keyed.groupBy(FILE, PART).agg(F.count(F.lit(1)).alias("records"), place)
@@ -73,7 +73,7 @@ def _counted(
     return found
 
 
-def _parts(
+def _build_parts(
     file: FlowFile, counted: list[tuple[str, int]], partition_by: Mapping[str, str]
 ) -> Iterator[FlowFile]:
     """Make a FlowFile of each part; its bytes are its share of the file's."""
@@ -95,9 +95,9 @@ def _parts(
         )
 
 
-def _value(struct: StructType, path: str) -> Column:
-    """Give the text of a field, by its name or its dotted path; a field that is not there is NULL."""
-    value, kind = _field(struct, path)
+def _read_value(struct: StructType, path: str) -> Column:
+    """Return the text of a field, by its name or its dotted path; a field that is not there is NULL."""
+    value, kind = _find_field(struct, path)
     if kind is None:
         return F.lit(None).cast("string")
     if kind.typeName() in _NESTED:
@@ -105,11 +105,13 @@ def _value(struct: StructType, path: str) -> Column:
     return value.cast("string")
 
 
-def _field(struct: StructType, path: str) -> tuple[Column, Any]:
+def _find_field(struct: StructType, path: str) -> tuple[Column, Any]:
     if path in struct.names:
-        return column(path), struct[path].dataType
+        return quote_column(path), struct[path].dataType
     first, _, rest = path.partition(".")
-    value, kind = (column(first), struct[first].dataType) if first in struct.names else (F.lit(None), None)
+    value, kind = (
+        (quote_column(first), struct[first].dataType) if first in struct.names else (F.lit(None), None)
+    )
     for name in rest.split(".") if rest else ():
         if not isinstance(kind, StructType) or name not in kind.names:
             return F.lit(None), None

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_record.plan import Merge, Plan
+from airflow_merge_provider.core.merge_record.plan import Plan, PlannedMerge
 from airflow_merge_provider.jobs.merge_record import routing
 from airflow_merge_provider.jobs.merge_record.engine import Engine
 from airflow_merge_provider.jobs.merge_record.files.journal import WITHDRAWN, Journal
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
-from airflow_merge_provider.jobs.merge_record.routing import Places
+from airflow_merge_provider.jobs.merge_record.routing import Folders
 from airflow_merge_provider.jobs.run.progress import Progress
 
 _MARK_LENGTH = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishResult:
     """What became of the merges of a plan.
 
     ``manifests`` are those of published merges by their ids; every other merge has been withdrawn, because a
@@ -40,26 +40,26 @@ class Publisher:
 
     engine: Engine
     journal: Journal
-    places: Places
+    places: Folders
     config: MergeRecordConfig
     progress: Progress
     opened: Callable[[str], Storage]
     list_versions: Callable[[], Mapping[str, str]]
 
-    def publish(self, made: Plan, *, is_resumed: bool) -> Published:
+    def publish_plan(self, made: Plan, *, is_resumed: bool) -> PublishResult:
         """Publish every merge that nobody has decided yet and whose files are still what they were.
 
         :param is_resumed: whether a run before may have carried out a part of the plan.
         :raises ConflictError: when another run has gone on with the plan.
         """
         if not made.merges:
-            return Published({})
+            return PublishResult({})
         prefix = f"_staging-{self.journal.key}-"
         staging = f"{prefix}{self.journal.lease.id[:_MARK_LENGTH]}"
         # Whatever plan they are of: where Spark is a server, a job goes on when its driver has been killed,
         # and may write again what a retry has removed.
         for left in self.places.merged.list_prefixed(prefix):
-            self.places.merged.delete(left)
+            self.places.merged.delete_path(left)
         manifests, undecided = self._find_decided(made) if is_resumed else ({}, list(made.merges))
         changed: list[str] = []
         if is_resumed:
@@ -69,41 +69,43 @@ class Publisher:
             undecided, gone, error = self._write_merges(made, undecided, staging, manifests)
             changed += gone
         if self.places.merged.list_prefixed(staging):
-            self.places.merged.delete(staging)
+            self.places.merged.delete_path(staging)
         for merge in made.merges:
             if merge.id not in manifests:
-                self.journal.withdraw(merge.id)
-        return Published(manifests, tuple(changed), error)
+                self.journal.withdraw_merge(merge.id)
+        return PublishResult(manifests, tuple(changed), error)
 
     def _write_merges(
-        self, made: Plan, merges: Sequence[Merge], folder: str, manifests: dict[str, dict[str, Any]]
-    ) -> tuple[list[Merge], list[str], Exception | None]:
+        self, made: Plan, merges: Sequence[PlannedMerge], folder: str, manifests: dict[str, dict[str, Any]]
+    ) -> tuple[list[PlannedMerge], list[str], Exception | None]:
         """Write merges and publish those whose files have not changed meanwhile.
 
         Returns the merges to be tried again, the files that have changed, and what has failed without them.
         """
-        staging = self.opened(self.places.merged.uri(folder))
+        staging = self.opened(self.places.merged.build_uri(folder))
         try:
-            with self.progress.step("write"):
-                staged = self.engine.stage(self.places.source, merges, made.schemas, self.config, staging)
+            with self.progress.time_step("write"):
+                staged = self.engine.stage_merges(
+                    self.places.source, merges, made.schemas, self.config, staging
+                )
         except Exception as error:  # noqa: BLE001 - raised again once the plan is cut down to what is published
             kept, changed = self._split_off_changed(merges)
             if changed:
                 # A file that has gone or grown is what broke it.
-                self.places.merged.delete(folder)
+                self.places.merged.delete_path(folder)
                 return kept, changed, None
             return [], [], error
         kept, changed = self._split_off_changed(merges)
-        with self.progress.step("publish"):
-            manifests |= routing.publish(kept, staged, staging, self.places, self.journal)
+        with self.progress.time_step("publish"):
+            manifests |= routing.publish_merges(kept, staged, staging, self.places, self.journal)
         return [], changed, None
 
-    def _find_decided(self, made: Plan) -> tuple[dict[str, dict[str, Any]], list[Merge]]:
+    def _find_decided(self, made: Plan) -> tuple[dict[str, dict[str, Any]], list[PlannedMerge]]:
         """Return the manifests of merges that a run before has published, and the undecided merges."""
         manifests: dict[str, dict[str, Any]] = {}
-        undecided: list[Merge] = []
+        undecided: list[PlannedMerge] = []
         for merge in made.merges:
-            found = self.journal.manifest(merge.id)
+            found = self.journal.read_manifest(merge.id)
             # A run may have died when the output was in its place, whole, and its manifest was not written.
             found = found or routing.find_output(merge, self.places, self.journal)
             if found is None:
@@ -112,7 +114,7 @@ class Publisher:
                 manifests[merge.id] = found
         return manifests, undecided
 
-    def _split_off_changed(self, merges: Sequence[Merge]) -> tuple[list[Merge], list[str]]:
+    def _split_off_changed(self, merges: Sequence[PlannedMerge]) -> tuple[list[PlannedMerge], list[str]]:
         """Return the merges whose files are what they were when they were planned, and the other files."""
         versions = self.list_versions()
         changed = {

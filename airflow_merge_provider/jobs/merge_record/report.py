@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_record.plan import Failure, Merge, Plan, next_expiry
+from airflow_merge_provider.core.merge_record.plan import Plan, PlannedFailure, PlannedMerge, next_expiry
 from airflow_merge_provider.core.merge_record.reasons import EVICTED
 from airflow_merge_provider.core.merge_record.state import State
 from airflow_merge_provider.core.report import RowCounts
@@ -79,7 +79,7 @@ def build_details(
     }
 
 
-def list_warnings(result: RunResult, config: MergeRecordConfig) -> list[str]:
+def list_result_warnings(result: RunResult, config: MergeRecordConfig) -> list[str]:
     """Return the warnings that a result gives rise to."""
     evicted = result.details["reasons"].get(EVICTED.code, 0)
     if not evicted:
@@ -95,7 +95,7 @@ def count_open(state: State) -> dict[str, int]:
     }
 
 
-def _describe_merge(merge: Merge, uri: str | None) -> dict[str, Any]:
+def _describe_merge(merge: PlannedMerge, uri: str | None) -> dict[str, Any]:
     return {
         "merge_uuid": merge.id,
         "uri": uri,
@@ -108,7 +108,7 @@ def _describe_merge(merge: Merge, uri: str | None) -> dict[str, Any]:
     }
 
 
-def _describe_failure(failure: Failure) -> dict[str, Any]:
+def _describe_failure(failure: PlannedFailure) -> dict[str, Any]:
     return {"bin": failure.bin, "code": failure.reason.code, "reason": failure.reason.text}
 
 

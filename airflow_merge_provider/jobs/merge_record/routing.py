@@ -15,10 +15,10 @@ from typing import Any
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.landing import LONGEST_NAME, SIDECAR
-from airflow_merge_provider.core.merge_record.plan import Failure, Merge, Plan
+from airflow_merge_provider.core.merge_record.plan import Plan, PlannedFailure, PlannedMerge
 from airflow_merge_provider.jobs.merge_record.files.journal import Journal, to_json
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
-from airflow_merge_provider.jobs.merge_record.writing import Staged
+from airflow_merge_provider.jobs.merge_record.writing import StagedFile
 
 _PREFIX = "merged"
 # Characters of a name that is too long that are kept, of its stem and of its ending.
@@ -26,7 +26,7 @@ _SHORT = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Folders:
     """The folders of one operator; there is no ``original`` where merged sources are kept or deleted."""
 
     source: Storage
@@ -35,39 +35,45 @@ class Places:
     original: Storage | None
 
 
-def publish(
-    merges: Sequence[Merge], staged: Mapping[str, Staged], staging: Storage, places: Places, journal: Journal
+def publish_merges(
+    merges: Sequence[PlannedMerge],
+    staged: Mapping[str, StagedFile],
+    staging: Storage,
+    places: Folders,
+    journal: Journal,
 ) -> dict[str, dict[str, Any]]:
     """Put merged files in their places and commit each with its manifest; gives the manifests."""
     manifests = places.merged.for_each(
-        lambda merge: _published(merge, staged[merge.id], staging, places, journal), merges
+        lambda merge: _publish_merge(merge, staged[merge.id], staging, places, journal), merges
     )
     return {merge.id: manifest for merge, manifest in zip(merges, manifests, strict=True)}
 
 
-def _published(
-    merge: Merge, staged: Staged, staging: Storage, places: Places, journal: Journal
+def _publish_merge(
+    merge: PlannedMerge, staged: StagedFile, staging: Storage, places: Folders, journal: Journal
 ) -> dict[str, Any]:
     """Put a merged file in its place, its attributes beside it, and commit it with its manifest."""
     name = f"{_PREFIX}-{merge.id}{staged.suffix}"
-    places.merged.write(f"{name}{SIDECAR}", _json(_describe_output(merge, name)))
-    journal.lease.check()
-    staging.move(staged.name, places.merged, name)
+    places.merged.write_file(f"{name}{SIDECAR}", _write_json(_describe_output(merge, name)))
+    journal.lease.check_lease()
+    staging.move_file(staged.name, places.merged, name)
     return _commit_output(merge, name, staged.size, places, journal)
 
 
-def find_output(merge: Merge, places: Places, journal: Journal) -> dict[str, Any] | None:
+def find_output(merge: PlannedMerge, places: Folders, journal: Journal) -> dict[str, Any] | None:
     """Commit an output that a run has put in its place before it died; None when there is none."""
     found = places.merged.list_prefixed(f"{_PREFIX}-{merge.id}")
     names = [name for name in found if not name.endswith(SIDECAR)]
-    entry = places.merged.stat(names[0]) if names else None
+    entry = places.merged.find_entry(names[0]) if names else None
     return None if entry is None else _commit_output(merge, names[0], entry.size, places, journal)
 
 
-def _commit_output(merge: Merge, name: str, size: int, places: Places, journal: Journal) -> dict[str, Any]:
+def _commit_output(
+    merge: PlannedMerge, name: str, size: int, places: Folders, journal: Journal
+) -> dict[str, Any]:
     manifest = {
         "merge_id": merge.id,
-        "uri": places.merged.uri(name),
+        "uri": places.merged.build_uri(name),
         "records": merge.records,
         "bytes": size,
         "reason": merge.reason.text,
@@ -75,15 +81,15 @@ def _commit_output(merge: Merge, name: str, size: int, places: Places, journal: 
         "attributes": _describe_output(merge, name),
         "sources": [source.uri for source in merge.sources],
     }
-    journal.publish(merge.id, manifest)
+    journal.publish_merge(merge.id, manifest)
     return manifest
 
 
-def _describe_output(merge: Merge, name: str) -> dict[str, str]:
+def _describe_output(merge: PlannedMerge, name: str) -> dict[str, str]:
     return {"filename": name, "path": "./", **merge.attributes, "uuid": merge.id}
 
 
-def route(plan: Plan, places: Places, config: MergeRecordConfig) -> None:
+def route_sources(plan: Plan, places: Folders, config: MergeRecordConfig) -> None:
     """Take every source that is done out of the way: to original or to failure, or as configured.
 
     A file that has taken the name of one meanwhile stays where it is: the next run merges it.
@@ -91,17 +97,19 @@ def route(plan: Plan, places: Places, config: MergeRecordConfig) -> None:
     merged = {source.uri: source for merge in plan.merges for source in merge.sources}
     steps: list[Callable[[], None]] = []
     if config.original_action != "keep":
-        steps += [_original(merged[uri], ids, places, config) for uri, ids in plan.finished.items()]
+        steps += [
+            _build_original_step(merged[uri], ids, places, config) for uri, ids in plan.finished.items()
+        ]
     for failure in plan.failures:
-        steps += [_failed(source, failure, places) for source in failure.sources]
+        steps += [_build_failure_step(source, failure, places) for source in failure.sources]
     places.source.for_each(lambda step: step(), steps)
 
 
-def ledger(plan: Plan, uris: Mapping[str, str], config: MergeRecordConfig) -> Iterator[dict[str, Any]]:
-    """Give a line for each bin that ended, and for each file that vanished from a bin."""
+def build_ledger(plan: Plan, uris: Mapping[str, str], config: MergeRecordConfig) -> Iterator[dict[str, Any]]:
+    """Return a line for each bin that ended, and for each file that vanished from a bin."""
     for merge in plan.merges:
         yield {
-            **_line(merge, plan.now),
+            **_build_line(merge, plan.now),
             "outcome": "merged",
             "uri": uris[merge.id],
             "records": merge.records,
@@ -113,12 +121,12 @@ def ledger(plan: Plan, uris: Mapping[str, str], config: MergeRecordConfig) -> It
             "attributes": dict(merge.attributes),
         }
     for failure in plan.failures:
-        yield {**_line(failure, plan.now), "outcome": "failed", "culprit": _culprit(failure)}
+        yield {**_build_line(failure, plan.now), "outcome": "failed", "culprit": _find_culprit(failure)}
     for uri in plan.lost:
         yield {"merge_id": None, "at": plan.now, "outcome": "lost", "sources": [{"uri": uri}]}
 
 
-def _line(ended: Merge | Failure, now: int) -> dict[str, Any]:
+def _build_line(ended: PlannedMerge | PlannedFailure, now: int) -> dict[str, Any]:
     return {
         "merge_id": ended.id,
         "at": now,
@@ -132,72 +140,76 @@ def _line(ended: Merge | Failure, now: int) -> dict[str, Any]:
     }
 
 
-def _original(
-    source: FlowFile, ids: Iterable[str], places: Places, config: MergeRecordConfig
+def _build_original_step(
+    source: FlowFile, ids: Iterable[str], places: Folders, config: MergeRecordConfig
 ) -> Callable[[], None]:
-    name = _name(source, places)
+    name = _build_name(source, places)
 
-    def step() -> None:
-        if claimed := places.source.claim(name, source.version):
+    def route_original() -> None:
+        if claimed := places.source.claim_file(name, source.version):
             if config.original_action == "delete" or places.original is None:
-                places.source.delete(claimed)
+                places.source.delete_path(claimed)
             else:
-                _move(source, claimed, places, places.original, {"merge.uuid": ",".join(ids)})
+                _move_claimed(source, claimed, places, places.original, {"merge.uuid": ",".join(ids)})
         _delete_sidecar(source, name, places)
 
-    return step
+    return route_original
 
 
-def _failed(source: FlowFile, failure: Failure, places: Places) -> Callable[[], None]:
-    name = _name(source, places)
+def _build_failure_step(source: FlowFile, failure: PlannedFailure, places: Folders) -> Callable[[], None]:
+    name = _build_name(source, places)
     added = {
         "failure.reason": failure.reason.text,
         "failure.code": failure.reason.code,
         "failure.bin": failure.bin,
     }
-    if culprit := _culprit(failure):
+    if culprit := _find_culprit(failure):
         added["failure.culprit"] = culprit
 
-    def step() -> None:
-        if claimed := places.source.claim(name, source.version):
-            _move(source, claimed, places, places.failure, added)
+    def route_failure() -> None:
+        if claimed := places.source.claim_file(name, source.version):
+            _move_claimed(source, claimed, places, places.failure, added)
         _delete_sidecar(source, name, places)
 
-    return step
+    return route_failure
 
 
-def _delete_sidecar(source: FlowFile, name: str, places: Places) -> None:
+def _delete_sidecar(source: FlowFile, name: str, places: Folders) -> None:
     """Delete the sidecar that was read with a file, not one that is there for a file to come."""
     sidecar = f"{name}{SIDECAR}"
-    if source.sidecar and (claimed := places.source.claim(sidecar, source.sidecar)):
-        places.source.delete(claimed)
+    if source.sidecar and (claimed := places.source.claim_file(sidecar, source.sidecar)):
+        places.source.delete_path(claimed)
 
 
-def _move(source: FlowFile, claimed: str, places: Places, target: Storage, added: Mapping[str, str]) -> None:
+def _move_claimed(
+    source: FlowFile, claimed: str, places: Folders, target: Storage, added: Mapping[str, str]
+) -> None:
     """Move a claimed file to its own name, or beside one that has that name already; gone means done."""
-    there = _name(source, places)
-    if _is_too_long(there) or target.stat(there) is not None:
+    there = _build_name(source, places)
+    if _is_too_long(there) or target.find_entry(there) is not None:
         folder, slash, last = there.rpartition("/")
         stem, dot, ending = last.partition(".")
         there = f"{folder}{slash}{stem}-{source.uuid}{dot}{ending}"
         if _is_too_long(there):
             there = f"{folder}{slash}{stem[:_SHORT]}-{source.uuid}{dot}{ending[-_SHORT:]}"
-    target.put_beside(f"{there}{SIDECAR}", _json({**source.attributes, "uuid": source.uuid, **added}))
+    target.write_sidecar(
+        f"{there}{SIDECAR}", _write_json({**source.attributes, "uuid": source.uuid, **added})
+    )
     with suppress(FileNotFoundError):
-        places.source.move(claimed, target, there)
+        places.source.move_file(claimed, target, there)
 
 
 def _is_too_long(name: str) -> bool:
     return len(os.fsencode(f"{name.rpartition('/')[2]}{SIDECAR}")) > LONGEST_NAME
 
 
-def _culprit(failure: Failure) -> str | None:
+def _find_culprit(failure: PlannedFailure) -> str | None:
     return next((source.name for source in failure.sources if source.uuid == failure.culprit), None)
 
 
-def _name(source: FlowFile, places: Places) -> str:
+def _build_name(source: FlowFile, places: Folders) -> str:
     return source.uri.removeprefix(f"{places.source.location}/")
 
 
-def _json(content: Mapping[str, str]) -> bytes:
+def _write_json(content: Mapping[str, str]) -> bytes:
     return to_json(content, indent=1)

@@ -16,10 +16,10 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window, fu
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
-from airflow_merge_provider.core.merge_record.landing import Entry
-from airflow_merge_provider.core.merge_record.plan import Merge
+from airflow_merge_provider.core.merge_record.landing import FileEntry
+from airflow_merge_provider.core.merge_record.plan import PlannedMerge
 from airflow_merge_provider.core.merge_record.schema import Schema
-from airflow_merge_provider.core.spark_conf import cores
+from airflow_merge_provider.core.spark_conf import count_cores
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.partitions import PART, part_key
 from airflow_merge_provider.jobs.merge_record.readers import formats
@@ -27,7 +27,7 @@ from airflow_merge_provider.jobs.merge_record.readers.formats import BLOCK, FILE
 from airflow_merge_provider.jobs.merge_record.readers.records import Records
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema, spark_type
 from airflow_merge_provider.jobs.spark.expressions import cast_to
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 _SLOT, _SEQ, _LAST, _LINE = "__merge_slot", "__merge_seq", "__merge_last", "value"
@@ -44,7 +44,7 @@ _Place = tuple[FlowFile, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedFile:
     """A merged file under the name that Spark gave it, the ending that its own name gets, and its bytes."""
 
     name: str
@@ -52,56 +52,56 @@ class Staged:
     size: int
 
 
-def stage(
+def stage_merges(
     records: Records,
-    merges: Sequence[Merge],
+    merges: Sequence[PlannedMerge],
     schemas: Mapping[str, Schema],
     config: MergeRecordConfig,
     staging: Storage,
-) -> dict[str, Staged]:
+) -> dict[str, StagedFile]:
     """Write every merge into the staging folder, one job for each schema of the outputs.
 
     :raises JobError: when other records came out than were counted; nothing has been published then.
     """
-    groups: dict[str, list[Merge]] = {}
+    groups: dict[str, list[PlannedMerge]] = {}
     for merge in merges:
-        groups.setdefault(merge.schema.key(), []).append(merge)
-    staged: dict[str, Staged] = {}
+        groups.setdefault(merge.schema.build_key(), []).append(merge)
+    staged: dict[str, StagedFile] = {}
     for number, group in enumerate(groups.values()):
         full = [merge for merge in group if merge.records]
         empty = [merge for merge in group if not merge.records]
         if full:
-            staged |= _write(records, full, schemas, config, staging, f"write-{number}")
+            staged |= _write_merges(records, full, schemas, config, staging, f"write-{number}")
         if empty:
             staged |= _write_empty(records.spark, empty, config, staging, f"empty-{number}")
     return staged
 
 
 def suffix_of(part: str) -> str:
-    """Give the ending of a part that Spark wrote, which tells format and compression; JSON for text."""
+    """Return the ending of a part that Spark wrote, which tells format and compression; JSON for text."""
     found = _SUFFIX.search(part)
     return found[1].replace(".txt", ".json") if found else ""
 
 
-def _write(
+def _write_merges(
     records: Records,
-    merges: Sequence[Merge],
+    merges: Sequence[PlannedMerge],
     schemas: Mapping[str, Schema],
     config: MergeRecordConfig,
     staging: Storage,
     folder: str,
-) -> dict[str, Staged]:
+) -> dict[str, StagedFile]:
     spark, schema = records.spark, merges[0].schema
     places: dict[str, list[_Place]] = {}
     for slot, merge in enumerate(merges):
         for seq, source in enumerate(merge.sources):
             if source.records:
                 places.setdefault(source.schema, []).append((source, slot, seq))
-    parts = [_records(records, alike, schemas[key], schema, config) for key, alike in places.items()]
+    parts = [_read_sources(records, alike, schemas[key], schema, config) for key, alike in places.items()]
     frame = reduce(DataFrame.unionByName, parts)
     observed = Observation("merge_record")
     frame = frame.observe(observed, F.count(F.lit(1)).alias("records"))
-    tasks = min(len(merges), 2 * cores())
+    tasks = min(len(merges), 2 * count_cores())
     frame = frame.repartition(tasks, _SLOT)
     if config.output["format"] == "json-array":
         frame = _as_arrays(spark, frame, schema, merges)
@@ -109,24 +109,24 @@ def _write(
         frame = frame.withColumn(_LINE, _text_of(schema))
     ordered = frame.sortWithinPartitions(_SLOT, *_ORDER).drop(*_ORDER)
     is_text = config.output["format"] == "json-array" or not schema.fields
-    _save(ordered, spark, config, staging.uri(folder), is_text=is_text)
+    _save_frame(ordered, spark, config, staging.build_uri(folder), is_text=is_text)
     planned, written = sum(merge.records for merge in merges), observed.get["records"]
     if written != planned:
         raise JobError(f"{planned} records were counted, {written} were written: a source changed meanwhile")
-    return _found(staging, folder, merges)
+    return _find_outputs(staging, folder, merges)
 
 
-def _records(
+def _read_sources(
     records: Records, alike: Sequence[_Place], own: Schema, target: Schema, config: MergeRecordConfig
 ) -> DataFrame:
     """Read all sources of one schema at once, and tell each record its bin and its place in it."""
-    rows = [(records.file(source.uri), source.part, slot, seq) for source, slot, seq in alike]
+    rows = [(records.format_file(source.uri), source.part, slot, seq) for source, slot, seq in alike]
     uris = list(dict.fromkeys(source.uri for source, _, _ in alike))
     names = (FILE, PART, _SLOT, _SEQ)
     kinds = (pa.string(), pa.string(), pa.int32(), pa.int32())
     columns = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
     places = create_dataframe(records.spark, pa.table(columns, names=list(names)))
-    frame = records.of(alike[0][0].schema, own, config.reader, uris)
+    frame = records.read_records(alike[0][0].schema, own, config.reader, uris)
     on = [FILE]
     if config.partition_by:
         frame = frame.withColumn(PART, part_key(spark_schema(own), config.partition_by))
@@ -134,22 +134,22 @@ def _records(
     else:
         places = places.drop(PART)
     joined = frame.join(F.broadcast(places), on)
-    return joined.select(_SLOT, *_ORDER, *_projected(own, target))
+    return joined.select(_SLOT, *_ORDER, *_project_fields(own, target))
 
 
-def _projected(own: Schema, target: Schema) -> list[Column]:
-    """Give the target's fields of records that have their own: by name or alias, missing ones as NULL."""
+def _project_fields(own: Schema, target: Schema) -> list[Column]:
+    """Return the target's fields of records that have their own: by name or alias, missing ones as NULL."""
     here = set(own.names)
     columns = []
     for field in target.fields:
         name = field["name"]
         found = next((each for each in (name, *(field.get("aliases") or ())) if each in here), None)
-        value = F.lit(None) if found is None else column(found)
-        columns.append(_cast(value, own, found, field["type"]).alias(name))
+        value = F.lit(None) if found is None else quote_column(found)
+        columns.append(_cast_value(value, own, found, field["type"]).alias(name))
     return columns
 
 
-def _cast(value: Column, own: Schema, found: str | None, kind: object) -> Column:
+def _cast_value(value: Column, own: Schema, found: str | None, kind: object) -> Column:
     target = spark_type(kind)
     source = next((spark_type(field["type"]) for field in own.fields if field["name"] == found), None)
     if source == target:
@@ -162,7 +162,9 @@ def _cast(value: Column, own: Schema, found: str | None, kind: object) -> Column
     return F.to_json(value) if nested else cast_to(value, target)
 
 
-def _as_arrays(spark: SparkSession, frame: DataFrame, schema: Schema, merges: Sequence[Merge]) -> DataFrame:
+def _as_arrays(
+    spark: SparkSession, frame: DataFrame, schema: Schema, merges: Sequence[PlannedMerge]
+) -> DataFrame:
     """Write each bin's records as the lines of one JSON array."""
     slots = pa.array(range(len(merges)), pa.int32())
     last = create_dataframe(spark, pa.table({_SLOT: slots, _LAST: [merge.records for merge in merges]}))
@@ -178,10 +180,10 @@ def _text_of(schema: Schema) -> Column:
     """Write a record as JSON; Spark itself writes none that has no fields."""
     if not schema.fields:
         return F.lit("{}")
-    return F.to_json(F.struct(*[column(name) for name in schema.names]), {"ignoreNullFields": "false"})
+    return F.to_json(F.struct(*[quote_column(name) for name in schema.names]), {"ignoreNullFields": "false"})
 
 
-def _save(
+def _save_frame(
     frame: DataFrame, spark: SparkSession, config: MergeRecordConfig, place: str, *, is_text: bool = False
 ) -> None:
     output = config.output
@@ -195,43 +197,47 @@ def _save(
 
 
 def _write_empty(
-    spark: SparkSession, merges: Sequence[Merge], config: MergeRecordConfig, staging: Storage, folder: str
-) -> dict[str, Staged]:
+    spark: SparkSession,
+    merges: Sequence[PlannedMerge],
+    config: MergeRecordConfig,
+    staging: Storage,
+    folder: str,
+) -> dict[str, StagedFile]:
     """Write a file without records for each merge: a header, an empty array, or nothing at all."""
     kind = config.output["format"]
-    found: dict[str, Staged] = {}
+    found: dict[str, StagedFile] = {}
     content = _EMPTY.get(kind)
     suffix = f".{kind.removesuffix('-array')}"
     if content is None and merges[0].schema.fields:
         frame = spark.createDataFrame([], spark_schema(merges[0].schema)).coalesce(1)
-        _save(frame, spark, config, staging.uri(folder))
-        (part,) = _parts(staging, folder)
-        content, suffix = staging.read(part.name) or b"", suffix_of(part.name)
+        _save_frame(frame, spark, config, staging.build_uri(folder))
+        (part,) = _list_parts(staging, folder)
+        content, suffix = staging.read_file(part.name) or b"", suffix_of(part.name)
     for merge in merges:
         name = f"{folder}/empty-{merge.id}"
-        staging.write(name, content or b"")
-        found[merge.id] = Staged(name, suffix, len(content or b""))
+        staging.write_file(name, content or b"")
+        found[merge.id] = StagedFile(name, suffix, len(content or b""))
     return found
 
 
-def _found(staging: Storage, folder: str, merges: Sequence[Merge]) -> dict[str, Staged]:
+def _find_outputs(staging: Storage, folder: str, merges: Sequence[PlannedMerge]) -> dict[str, StagedFile]:
     """Find the one file of each bin."""
-    parts: dict[int, list[Entry]] = {}
-    for part in _parts(staging, folder):
+    parts: dict[int, list[FileEntry]] = {}
+    for part in _list_parts(staging, folder):
         slot = int(part.name.split(f"/{_SLOT}=", 1)[1].split("/", 1)[0])
         parts.setdefault(slot, []).append(part)
     if [len(parts.get(slot, ())) for slot in range(len(merges))] != [1] * len(merges):
         raise JobError("Spark has not written one file for each bin: set spark.speculation to false")
     return {
-        merge.id: Staged(part.name, suffix_of(part.name), part.size)
+        merge.id: StagedFile(part.name, suffix_of(part.name), part.size)
         for slot, merge in enumerate(merges)
         for part in parts[slot]
     }
 
 
-def _parts(staging: Storage, folder: str) -> Iterable[Entry]:
+def _list_parts(staging: Storage, folder: str) -> Iterable[FileEntry]:
     return [
         entry
-        for entry in staging.files()
+        for entry in staging.list_files()
         if entry.name.startswith(f"{folder}/") and entry.name.rpartition("/")[2].startswith("part-")
     ]

@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source import refusals
-from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, warnings
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, list_warnings
 from airflow_merge_provider.core.merge_source.counts import COUNTS
-from airflow_merge_provider.core.merge_source.fingerprint import signature
+from airflow_merge_provider.core.merge_source.fingerprint import compute_signature
 from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.core.merge_source.run_mode import (
     COLUMNS,
@@ -79,10 +79,12 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
     :raises ConflictError: when another run committed first; nothing is written then.
     """
     config = MergeSourceConfig.parse(request.config)
-    with progress.step("resolve inputs"):
-        target = DeltaTarget(spark, resolve(config.target or "", request.warehouse, at="target"), request)
+    with progress.time_step("resolve inputs"):
+        target = DeltaTarget(
+            spark, resolve_dataset(config.target or "", request.warehouse, at="target"), request
+        )
         pinned = [
-            pin_dataset(spark, resolve(name, request.warehouse, at=f"datasets[{position}]"))
+            pin_dataset(spark, resolve_dataset(name, request.warehouse, at=f"datasets[{position}]"))
             for position, name in enumerate(config.dataset_ids)
         ]
     return merge_datasets(spark, request, progress, config, target, pinned)
@@ -104,8 +106,8 @@ def merge_datasets(
     last = target.last
     sources = {each.dataset.id: each for each in pinned}
     reporter = RunReporter(spark, request, progress, COUNTS, target.dataset, sources, last)
-    reporter.warn([*warnings(config), *_check_missing(pinned, config)])
-    return _Merge(spark, config, target, pinned, reporter).finish()
+    reporter.add_warnings([*list_warnings(config), *_check_missing(pinned, config)])
+    return _Merge(spark, config, target, pinned, reporter).run_to_end()
 
 
 def _check_missing(pinned: Sequence[PinnedDataset], config: MergeSourceConfig) -> list[str]:
@@ -113,7 +115,7 @@ def _check_missing(pinned: Sequence[PinnedDataset], config: MergeSourceConfig) -
     absent = [each.dataset for each in pinned if not each.exists]
     if absent and (len(absent) == len(pinned) or not config.ignore_non_existent_datasets):
         hint = "check the name and the warehouse, or run what makes it first"
-        raise DataError.of(
+        raise DataError.from_problems(
             [
                 Problem("datasets", "missing", f"dataset {each.id!r} does not exist at {each.uri}", hint)
                 for each in absent
@@ -137,7 +139,7 @@ class _Merge(JobRun):
         """The overrides that hold now; none where the configuration names no dataset of them."""
         if self.config.overrides is None or self.request.until == "plan":
             return NO_OVERRIDES
-        place = resolve(self.config.overrides, self.request.warehouse, at="overrides")
+        place = resolve_dataset(self.config.overrides, self.request.warehouse, at="overrides")
         pinned = pin_dataset(self.spark, place)
         return read_overrides(self.spark, pinned, self.config.dataset_ids, self.request.started_at)
 
@@ -154,7 +156,7 @@ class _Merge(JobRun):
             dataset has lost a column.
         """
         last = self.last
-        self.reporter.warn(last.warnings if last else [])
+        self.reporter.add_warnings(last.warnings if last else [])
         chosen = choose_run_mode(
             self.config,
             last.state if last else None,
@@ -195,17 +197,17 @@ class _Merge(JobRun):
         rows = self.count_rows(totals["live_rows"])
         result = RunResult(run_mode, reason, rows, counts, build_details(resolution))
         if self.reporter.is_dry_run:
-            return self.reporter.build(result, changed=True)
+            return self.reporter.build_report(result, changed=True)
         with (
-            self.reporter.progress.step("merge and write"),
+            self.reporter.progress.time_step("merge and write"),
             render.render_outputs(self.spark, resolution, written_at=self.request.started_at) as rendered,
         ):
             outputs = resolution.assignment.outputs
             state = {**self._build_state(resolution, totals, outputs), SIDE_TABLE_VERSIONS: {}}
             if self.config.stable_id:
                 state["next_stable"] = outputs
-            write = partial(self.target.overwrite, rendered)
-            return self._commit(resolution, result, state, write, scope=ALL)
+            write = partial(self.target.overwrite_rows, rendered)
+            return self._commit_run(resolution, result, state, write, scope=ALL)
 
     def update(self, last: PreviousRun, run_mode: RunMode, reason: str) -> dict[str, Any]:
         """Write the rows that differ from the target's; none if none does."""
@@ -215,7 +217,7 @@ class _Merge(JobRun):
         difference = resolution.clustering.difference
         at = self.request.started_at
         with (
-            self.reporter.progress.step("merge and write"),
+            self.reporter.progress.time_step("merge and write"),
             override_settings(self.spark, self._plan_settings(resolution.labels.num_rows)),
             self._stage_stable_ids(resolution) as stable,
             render.render_outputs(self.spark, resolution, written_at=at, stable=stable) as rows,
@@ -224,13 +226,15 @@ class _Merge(JobRun):
             # Numbers of runs that a RESTORE has undone are not given again.
             start = last.newest_state.get("next", last.state.get("next", difference.next_number))
             with compare_rows(self.spark, rows, before.rows, difference, start=start, at=at) as found:
-                return self._write(last, resolution, found, start, (run_mode, reason), new_columns=bool(new))
+                return self._write_changes(
+                    last, resolution, found, start, (run_mode, reason), new_columns=bool(new)
+                )
 
     def _build_before(self, last: PreviousRun, *, everything: bool) -> PreviousScan:
         """Return what the run compares itself with."""
         state = last.state
         # Rows that another writer changed may not be what their members say: all are rendered.
-        same_rules = last.changed_by is None and state.get("fingerprint") == signature(self.config)
+        same_rules = last.changed_by is None and state.get("fingerprint") == compute_signature(self.config)
         return PreviousScan(
             self.target.read_rows(),
             self.target.count_rows(),
@@ -247,7 +251,7 @@ class _Merge(JobRun):
         """Return the settings that the comparison of some entities' outputs is planned with."""
         return adaptive_execution_disabled(self.spark) if entities <= SINGLE_PLAN_MAX_ENTITIES else {}
 
-    def _write(
+    def _write_changes(
         self,
         last: PreviousRun,
         resolution: Resolution[ComparedClusters],
@@ -275,11 +279,11 @@ class _Merge(JobRun):
             "next_stable": clustering.next_stable,
             "changed": bool(emitted) or (last.changed_by is not None and found.any),
         }
-        write = partial(self.target.apply, found, new_columns=new_columns)
+        write = partial(self.target.apply_changes, found, new_columns=new_columns)
         scope = ALL if clustering.replaced is None else EVALUATED
-        return self.conclude(
+        return self.commit_result(
             result,
-            lambda: self._commit(resolution, result, state, write, scope=scope, events=clustering.events),
+            lambda: self._commit_run(resolution, result, state, write, scope=scope, events=clustering.events),
             is_needed=found.any,
         )
 
@@ -303,7 +307,7 @@ class _Merge(JobRun):
     def _stage_stable_ids(
         self, resolution: Resolution[ComparedClusters]
     ) -> AbstractContextManager[DataFrame | None]:
-        """Give the stable IDs of what is rendered, where there are any."""
+        """Return the stable IDs of what is rendered, where there are any."""
         stable = resolution.clustering.stable
         return nullcontext() if stable is None else stage_table(self.spark, stable)
 
@@ -318,13 +322,10 @@ class _Merge(JobRun):
 
         :raises DataError: if there are no entities at all and the configuration refuses that.
         """
-        self.reporter.warn(resolution.warnings)
-        if (
-            self.config.if_source_empty == "fail"
-            and everything
-            and not len(resolution.assignment.graph.hashes)
-        ):
-            raise refusals.empty_source()
+        self.reporter.add_warnings(resolution.warnings)
+        is_empty = everything and not len(resolution.assignment.graph.hashes)
+        if is_empty and self.config.if_source_empty == "fail":
+            raise refusals.refuse_empty_source()
 
     def _build_state(
         self, resolution: Resolution[ClusteringResult], totals: Totals | None, number: int
@@ -332,7 +333,7 @@ class _Merge(JobRun):
         """Return what the next run compares itself with."""
         suppressed = resolution.assignment.graph.count - resolution.assignment.outputs
         return {
-            "fingerprint": signature(self.config),
+            "fingerprint": compute_signature(self.config),
             "datasets": list(self.config.dataset_ids),
             COLUMNS: self.columns,
             OVERRIDES_HASH: self.overrides.mark,
@@ -348,7 +349,7 @@ class _Merge(JobRun):
             TOTALS: totals,
         }
 
-    def _commit(
+    def _commit_run(
         self,
         resolution: Resolution[ClusteringResult],
         result: RunResult,
@@ -371,14 +372,14 @@ class _Merge(JobRun):
                 create_dataframe(self.spark, build_lineage_rows(self.next_number, events))
             )
         if self.config.metrics is not None:
-            place = resolve(self.config.metrics, self.request.warehouse, at="metrics")
+            place = resolve_dataset(self.config.metrics, self.request.warehouse, at="metrics")
             rows = create_dataframe(self.spark, self._build_metrics(resolution, state[TOTALS], scope))
             writer = normalize_uri(self.target.dataset.uri)
             append_once(self.spark, place, CAPABILITY, writer, self.next_number, rows)
         versions = {name: table.version for name, table in written.items()}
         state = {**state, **self.reporter.build_state(result), SIDE_TABLE_VERSIONS: {**named, **versions}}
-        done = self.target.commit(state, write)
-        return self.reporter.build(result, version=done.version, changed=state["changed"])
+        done = self.target.commit_state(state, write)
+        return self.reporter.build_report(result, version=done.version, changed=state["changed"])
 
     def _open_side_table(self, name: str, versions: Mapping[str, int]) -> SideTable:
         last = self.last

@@ -17,8 +17,8 @@ COLUMNS = ("output_id", "left", "right", "rule", "key")
 _TYPE = f"array<struct<{', '.join(f'`{name}`: string' for name in COLUMNS)}>>"
 
 
-def links(rows: DataFrame) -> DataFrame:
-    """Give the links of a target's outputs, n - 1 rows for an output of n members.
+def build_links(rows: DataFrame) -> DataFrame:
+    """Return the links of a target's outputs, n - 1 rows for an output of n members.
 
     ``links(spark.table("golden")).createOrReplaceTempView("golden__links")`` makes the view that SQL asks.
     Source: merge source spec §10.2.
@@ -31,7 +31,7 @@ def links(rows: DataFrame) -> DataFrame:
 
 def _of_output() -> Callable[[str, list[Any]], list[tuple[str, ...]]]:
     pickle_by_value(errors, chain, explanation)
-    linked, names = explanation.linked, COLUMNS
+    linked, names = explanation.list_links, COLUMNS
 
     def of_output(output_id: str, members: list[Any]) -> list[tuple[str, ...]]:
         return [tuple(row[name] for name in names) for row in linked(output_id, members)]

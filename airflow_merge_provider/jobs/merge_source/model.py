@@ -43,12 +43,12 @@ class Entities:
     keys: dict[Order, Keyed]
 
     @staticmethod
-    def none() -> Entities:
-        """Give a source that has no entities."""
+    def create_empty() -> Entities:
+        """Return a source that has no entities."""
         empty = np.empty(0, np.int64)
         return Entities(pa.array([], pa.string()), empty, empty.astype(np.bool_), empty, {})
 
-    def only(self, chosen: Flags) -> Entities:
+    def select_entities(self, chosen: Flags) -> Entities:
         """Keep some of the entities, with their keys."""
         place = np.cumsum(chosen) - 1
         keys = {}
@@ -88,12 +88,12 @@ class Entities:
         """The positions in the order of the ids: by code point, as the bytes of UTF-8."""
         return to_numbers(pc.sort_indices(self.ids))
 
-    def sort(self) -> None:
+    def sort_ids(self) -> None:
         """Put the ids in order before they are asked for."""
         _ = self.by_id
 
-    def repeated(self) -> tuple[str, int, int] | None:
-        """Give the id that stands in most rows, how many those are, and how many ids are in several."""
+    def find_repeated_id(self) -> tuple[str, int, int] | None:
+        """Return the id that stands in most rows, how many those are, and how many ids are in several."""
         if all_different(self.hashes):
             return None
         counted = pc.value_counts(self.ids)
@@ -165,14 +165,14 @@ class EntityGraph:
         np.minimum.at(earliest, self.clusters, self.ranks)
         return self.order[earliest]
 
-    def members(self, cluster: int, most: int | None = None) -> list[tuple[int, str]]:
-        """Give the members of a cluster in their order, each as (offset of the dataset, id), or the first."""
+    def list_members(self, cluster: int, most: int | None = None) -> list[tuple[int, str]]:
+        """Return the members of a cluster in order, as (offset of the dataset, ID); at most ``most``."""
         inside = np.flatnonzero(self.clusters == cluster)
         inside = inside[np.argsort(self.ranks[inside])]
-        return [self.entity(number) for number in inside[:most]]
+        return [self.find_entity(number) for number in inside[:most]]
 
-    def entity(self, number: int) -> tuple[int, str]:
-        """Give the dataset's offset and the id of an entity."""
+    def find_entity(self, number: int) -> tuple[int, str]:
+        """Return the dataset's offset and the id of an entity."""
         offset = int(np.searchsorted(self.starts, number, side="right")) - 1
         return offset, self.sources[offset].ids[int(number - self.starts[offset])].as_py()
 
@@ -184,7 +184,7 @@ def concat_keys(some: Keyed, more: Keyed) -> Keyed:
 
 
 def all_different(numbers: Numbers) -> bool:
-    """Tell whether no number stands twice; sorting is five times as fast as ``np.unique`` here."""
+    """Return whether no number stands twice; sorting is five times as fast as ``np.unique`` here."""
     ordered = np.sort(numbers)
     return not (ordered[1:] == ordered[:-1]).any()
 
@@ -265,7 +265,7 @@ class OutputAssignment:
     @property
     def labels(self) -> pa.Table:
         """The labels of all outputs."""
-        return self.labelled(self.kept)
+        return self.label_entities(self.kept)
 
     @property
     def outputs(self) -> int:
@@ -277,8 +277,8 @@ class OutputAssignment:
         """Which clusters are outputs that are not deleted."""
         return self.kept & ~self.graph.deleted[self.graph.firsts]
 
-    def labelled(self, wanted: Flags) -> pa.Table:
-        """Say for every entity of some clusters, by the hash of its id, the number of its output.
+    def label_entities(self, wanted: Flags) -> pa.Table:
+        """Return the output number of every entity of some clusters, by the hash of its ID.
 
         It is shifted left by one; the lowest bit is set where the output has more members than this one.
         """
@@ -287,13 +287,13 @@ class OutputAssignment:
         chosen = wanted[clusters]
         return pa.table({HASH: self.graph.hashes[chosen], LABEL: label[chosen]})
 
-    def offsets(self, hashes: pa.ChunkedArray) -> set[int]:
+    def find_offsets(self, hashes: pa.ChunkedArray) -> set[int]:
         """Name the datasets that entities belong to, by the hashes of their ids."""
         chosen = np.isin(self.graph.hashes, hashes.to_numpy())
         return {at for at, (one, end) in enumerate(pairwise(self.graph.starts)) if chosen[one:end].any()}
 
-    def ids(self, wanted: Flags, identity: str) -> pa.Array:
-        """Give the ids of some clusters, in the order of the clusters' numbers."""
+    def build_ids(self, wanted: Flags, identity: str) -> pa.Array:
+        """Return the ids of some clusters, in the order of the clusters' numbers."""
         graph = self.graph
         if identity == "first":
             return concat_ids(graph).take(pa.array(graph.firsts[wanted]))
@@ -307,8 +307,8 @@ class OutputAssignment:
         lists = listed.group_by("cluster", use_threads=False).aggregate([("part", "list")]).sort_by("cluster")
         return pc.binary_join(lists.column("part_list").combine_chunks(), "|")
 
-    def largest(self, count: int, most: int) -> list[tuple[int, list[tuple[int, str]]]]:
-        """Give the largest clusters: how many members each has, and the first ones as (offset, id).
+    def find_largest(self, count: int, most: int) -> list[tuple[int, list[tuple[int, str]]]]:
+        """Return the largest clusters: how many members each has, and the first ones as (offset, id).
 
         Of those that are alone only the first is given, and only where there are no others.
         """
@@ -322,7 +322,7 @@ class OutputAssignment:
         if not len(chosen):
             chosen = np.array([ranks.argmin()])
         first = chosen[np.lexsort((ranks[chosen], -sizes[chosen]))][:count]
-        return [(int(sizes[cluster]), self.graph.members(int(cluster), most)) for cluster in first]
+        return [(int(sizes[cluster]), self.graph.list_members(int(cluster), most)) for cluster in first]
 
     @property
     def live_sizes(self) -> Numbers:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_merge_provider.core.merge_source.counts import COUNTS
-from airflow_merge_provider.core.merge_source.explanation import readable
-from airflow_merge_provider.core.merge_source.refusals import Hub
+from airflow_merge_provider.core.merge_source.explanation import format_key
+from airflow_merge_provider.core.merge_source.refusals import HighFanoutKey
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult
 from airflow_merge_provider.jobs.merge_source.cluster.components import count_sizes
 from airflow_merge_provider.jobs.merge_source.diff.totals import Totals
@@ -48,7 +48,7 @@ def build_details(resolution: Resolution[ClusteringResult] | None) -> dict[str, 
     outcome, names, overrides = resolution.assignment, resolution.config.dataset_ids, resolution.overrides
     largest = [
         (size, [f"{names[offset]}/{id_}" for offset, id_ in members])
-        for size, members in outcome.largest(_CLUSTERS_MAX, _MEMBERS_MAX)
+        for size, members in outcome.find_largest(_CLUSTERS_MAX, _MEMBERS_MAX)
     ]
     size, members = largest[0] if largest else (0, [])
     cut = [[f"{names[member.dataset]}/{member.id}" for member in pair] for pair in resolution.clustering.cut]
@@ -56,7 +56,7 @@ def build_details(resolution: Resolution[ClusteringResult] | None) -> dict[str, 
         "cluster_sizes": _count_sizes(list(count_sizes(outcome.live_sizes))),
         "largest": {"size": size, "members": members},
         "next_largest": [{"size": size, "first": members[0]} for size, members in largest[1:] if size > 1],
-        **resolution.clustering.link_statistics.findings(outcome.graph, names),
+        **resolution.clustering.link_statistics.build_findings(outcome.graph, names),
         "quarantined": _describe_quarantine(resolution.clustering.quarantined),
         "overrides": _count_overrides(overrides.same, overrides.different, cut),
     }
@@ -74,9 +74,9 @@ def _count_overrides(
     }
 
 
-def _describe_quarantine(keys: Sequence[Hub]) -> dict[str, Any]:
+def _describe_quarantine(keys: Sequence[HighFanoutKey]) -> dict[str, Any]:
     worst = [
-        {"rule": key.rule, "key": key.key and readable(key.key), "entities": key.entities}
+        {"rule": key.rule, "key": key.key and format_key(key.key), "entities": key.entities}
         for key in keys[:_CLUSTERS_MAX]
     ]
     return {"keys": len(keys), "largest": worst}

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.errors import DataError, JobError, Problem, did_you_mean
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.equality import Rule, find_unknown_columns, planned_rules
+from airflow_merge_provider.core.merge_source.equality import Rule, find_unknown_columns, plan_rules
 from airflow_merge_provider.core.merge_source.overrides import Overrides
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, count_records, read_dataset
 from airflow_merge_provider.jobs.merge_source.cluster.clustering import ClusteringResult, cluster_entities
@@ -99,7 +99,7 @@ class Resolution(Generic[ClusteringT_co]):
         """The sources that entities to render come from: all of them in a run that renders all."""
         if not isinstance(self.clustering, ComparedClusters):
             return self.sources
-        offsets = self.assignment.offsets(self.labels.column(HASH))
+        offsets = self.assignment.find_offsets(self.labels.column(HASH))
         return [source for source in self.sources if source.offset in offsets]
 
 
@@ -139,14 +139,14 @@ def resolve_entities(
     :raises FullScanRequired: when what has changed cannot be told from the changes alone.
     """
     names = config.dataset_ids
-    rules = (*planned_rules(config), *overrides.rules(names))
+    rules = (*plan_rules(config), *overrides.build_rules(names))
     offsets = {name: offset for offset, name in enumerate(names)}
 
-    def see(rows: DataFrame, offset: int) -> Source:
+    def open_marked(rows: DataFrame, offset: int) -> Source:
         return mark_overrides(open_source(rows, offset, config), overrides, names)
 
-    with progress.step("open sources"):
-        sources = [see(read_dataset(spark, each), offsets[each.dataset.id]) for each in pinned]
+    with progress.time_step("open sources"):
+        sources = [open_marked(read_dataset(spark, each), offsets[each.dataset.id]) for each in pinned]
         _check_columns(sources, config)
         if config.change_detection == "sequence":
             _check_places(sources)
@@ -157,7 +157,7 @@ def resolve_entities(
     for seed in _SEEDS:
         try:
             readings = [
-                plan_scan(each, source, seed, config, before, partial(see, offset=source.offset))
+                plan_scan(each, source, seed, config, before, partial(open_marked, offset=source.offset))
                 for each, source in zip(pinned, sources, strict=True)
             ]
             if whole and _can_distribute(config, overrides) and _has_many_keys(spark, sources, pinned, rules):
@@ -166,14 +166,14 @@ def resolve_entities(
             return replace(found, warnings=[*collisions, *found.warnings])
         except HashCollisionError:
             collisions.append(f"two values have one hash with seed {seed}: all were hashed again")
-            progress.say(collisions[-1])
+            progress.log_line(collisions[-1])
     raise JobError(f"hashes collided with {len(_SEEDS)} seeds in a row: report this with the datasets")
 
 
 def _check_columns(sources: Sequence[Source], config: MergeSourceConfig) -> None:
     """Refuse rules on columns that are not there, where entities have columns."""
     columns = {each.offset: each.columns for each in sources if each.properties is not None}
-    problems = list(find_unknown_columns(planned_rules(config), columns, config.dataset_ids))
+    problems = list(find_unknown_columns(plan_rules(config), columns, config.dataset_ids))
     named = {"sequence_column": config.sequence_column, "deleted_column": config.deleted_column}
     for argument, name in named.items():
         is_default = name == type(config).model_fields[argument].default
@@ -182,7 +182,7 @@ def _check_columns(sources: Sequence[Source], config: MergeSourceConfig) -> None
             hint = did_you_mean(name, known) or f"they have: {', '.join(known[:_COLUMNS_MAX])}"
             problems.append(Problem(argument, "unknown-column", f"no dataset has a column {name!r}", hint))
     if problems:
-        raise DataError.of(problems)
+        raise DataError.from_problems(problems)
 
 
 def _check_places(sources: Sequence[Source]) -> None:
@@ -194,7 +194,7 @@ def _check_places(sources: Sequence[Source]) -> None:
         if source.place is None
     ]
     if problems:
-        raise DataError.of(problems)
+        raise DataError.from_problems(problems)
 
 
 def _scan_and_cluster(
@@ -207,7 +207,7 @@ def _scan_and_cluster(
     *,
     overrides: Overrides,
 ) -> Resolution[ClusteringResult]:
-    with progress.step("scan match keys"):
+    with progress.time_step("scan match keys"):
         read = scan_sources(readings, rules)
         past = None if before is None else _load_previous(spark, read, before, rules, config)
     keys = [each.keys for each in read]
@@ -216,11 +216,11 @@ def _scan_and_cluster(
     solve = partial(
         cluster_entities,
         config=config,
-        connect=partial(_connect, spark, read, rules),
+        connect=partial(_connect_entities, spark, read, rules),
         judge=partial(find_quarantined_keys, opened=texts, config=config, seed=seed),
         different=overrides.different,
     )
-    with progress.step("cluster"):
+    with progress.time_step("cluster"):
         if before is None or past is None:
             found = solve([look.entities for look in list_deltas(read, config, complete=True)])
         else:
@@ -230,7 +230,7 @@ def _scan_and_cluster(
         said = [*find_swallowing(found.link_statistics, found.assignment.graph, entities, texts, seed), *said]
         if before is None or before.everything:
             filled = {each.reading.source.offset for each in read if len(each.entities.hashes)}
-            said += list_unlinked(found.link_statistics, planned_rules(config), filled)
+            said += list_unlinked(found.link_statistics, plan_rules(config), filled)
         said += list_warnings(found.link_statistics, texts, seed)
     positions = dict(before.positions) if before else {}
     positions |= {each.reading.source.name: each.position for each in read if each.position is not None}
@@ -242,7 +242,7 @@ def _scan_and_cluster(
 def _has_many_keys(
     spark: SparkSession, sources: Sequence[Source], pinned: Sequence[PinnedDataset], rules: Sequence[Rule]
 ) -> bool:
-    """Tell whether there may be more keys than the driver should hold."""
+    """Return whether there may be more keys than the driver should hold."""
     limit = _get_key_limit(spark)
     sides = {side.order for rule in rules for side in (rule.left, rule.right)}
     keys = 0
@@ -260,7 +260,7 @@ def _get_key_limit(spark: SparkSession) -> int:
 
 
 def _can_distribute(config: MergeSourceConfig, overrides: Overrides) -> bool:
-    """Tell whether nobody needs to see the links themselves, which only the driver's way shows."""
+    """Return whether nobody needs to see the links themselves, which only the driver's way shows."""
     return config.max_key_fanout is None and config.metrics is None and not overrides.different
 
 
@@ -268,7 +268,7 @@ def _get_seed(read: Sequence[ScanResult]) -> int:
     return read[0].reading.seed if read else _SEEDS[0]
 
 
-def _connect(
+def _connect_entities(
     spark: SparkSession,
     read: Sequence[ScanResult],
     rules: Sequence[Rule],

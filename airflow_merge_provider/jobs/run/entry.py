@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow_merge_provider.core.child import die_with_parent
+from airflow_merge_provider.core.child_process import die_with_parent
 from airflow_merge_provider.core.errors import MergeError, RiskError, SetupError
 from airflow_merge_provider.core.protocol import JobFailure, JobRequest, JobResult, read_request
 from airflow_merge_provider.core.report import summarize_report
@@ -41,31 +41,31 @@ def main(argv: Sequence[str], jobs: Mapping[str, Run] | None = None) -> int:
     progress = Progress()
     try:
         conf = json.loads(conf_file[0].read_text(encoding="utf-8")) if conf_file else {}
-        answer = answered(read_request(request_file), conf, progress, jobs)
+        answer = answer_request(read_request(request_file), conf, progress, jobs)
     except MergeError as error:
-        answer = failure(error)
-    _write(result_file, answer)
+        answer = build_failure(error)
+    _write_answer(result_file, answer)
     return 0 if answer.ok else 1
 
 
-def answered(
+def answer_request(
     request: JobRequest, conf: Mapping[str, str], progress: Progress, jobs: Mapping[str, Run] | None = None
 ) -> JobResult | JobFailure:
     """Run one request in this process's session; every error becomes a failure, never an exception."""
     spark = None
     try:
-        with progress.step("import"):
-            run = jobs[request.job] if jobs else _job(request.job)
-        with progress.step("session"):
-            spark = _session(conf)
+        with progress.time_step("import"):
+            run = jobs[request.job] if jobs else _import_job(request.job)
+        with progress.time_step("session"):
+            spark = _open_session(conf)
         from airflow_merge_provider.jobs.run.population import run_with_population  # noqa: PLC0415 - needs pyspark
         from airflow_merge_provider.jobs.run.retry import run_attempt  # noqa: PLC0415 - needs pyspark
 
         report = run_with_population(spark, request, progress, partial(run_attempt, run=run))
-        progress.say(summarize_report(report))
+        progress.log_line(summarize_report(report))
         return JobResult(report={**report, "seconds": progress.list_seconds()})
     except Exception as error:  # noqa: BLE001 - the boundary: whatever happened goes into the result file
-        return failure(error)
+        return build_failure(error)
     except SystemExit:
         if spark is not None:
             spark.interruptAll()
@@ -75,8 +75,8 @@ def answered(
             spark.stop()
 
 
-def failure(error: Exception) -> JobFailure:
-    """Say an error in the words of the protocol."""
+def build_failure(error: Exception) -> JobFailure:
+    """Return an error as a message of the protocol."""
     from airflow_merge_provider.jobs.spark.errors import (  # noqa: PLC0415 - pyspark may be missing
         convert_error,
         first_line,
@@ -101,12 +101,12 @@ def failure(error: Exception) -> JobFailure:
     )
 
 
-def _job(name: str) -> Run:
+def _import_job(name: str) -> Run:
     run: Run = importlib.import_module(f"airflow_merge_provider.jobs.{name}.job").run
     return run
 
 
-def _session(conf: Mapping[str, str]) -> Any:
+def _open_session(conf: Mapping[str, str]) -> Any:
     try:
         from airflow_merge_provider.jobs.spark.session import get_session  # noqa: PLC0415 - may be missing
     except ImportError as error:
@@ -117,7 +117,7 @@ def _session(conf: Mapping[str, str]) -> Any:
     return get_session(conf)
 
 
-def _write(path: Path, answer: JobResult | JobFailure) -> None:
+def _write_answer(path: Path, answer: JobResult | JobFailure) -> None:
     """Write under another name first: a reader sees a whole file or none."""
     part = path.with_name(f"{path.name}.part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -64,7 +64,7 @@ class JobRun(ABC):
         """Whether the same rows may be written again, after the run was cleared."""
         return True
 
-    def finish(self) -> dict[str, Any]:
+    def run_to_end(self) -> dict[str, Any]:
         """Run, and return the report.
 
         :raises DataError: if an input, the target or the result is wrong; nothing is written then.
@@ -114,10 +114,10 @@ class JobRun(ABC):
         """Return what the commit does to the rows of the target, given those that it writes."""
         before = self.rows_before
         if self.is_overwrite:
-            return RowCounts.overwrite(before=before, after=inserted)
-        return RowCounts.change(before=before, inserted=inserted, updated=updated, deleted=deleted)
+            return RowCounts.for_overwrite(before=before, after=inserted)
+        return RowCounts.for_change(before=before, inserted=inserted, updated=updated, deleted=deleted)
 
-    def conclude(
+    def commit_result(
         self, result: RunResult, write: Callable[[], dict[str, Any]], *, is_needed: bool = True
     ) -> dict[str, Any]:
         """Write what was evaluated, unless the run may not or need not, and return the report.
@@ -125,7 +125,7 @@ class JobRun(ABC):
         :raises RiskError: if the run would change too much.
         """
         self._check_change_limit(result)
-        return write() if is_needed and not self.reporter.is_dry_run else self.reporter.build(result)
+        return write() if is_needed and not self.reporter.is_dry_run else self.reporter.build_report(result)
 
     def _check_change_limit(self, result: RunResult) -> None:
         """Compare the rows that the run would write with the limit that it was given.
@@ -138,10 +138,10 @@ class JobRun(ABC):
             return
         before, rows = self.count_live_rows(), result.rows
         if self.is_overwrite:
-            risk = Risk.anew(rows.inserted or 0, before)
+            risk = Risk.for_overwrite(rows.inserted or 0, before)
         else:
             risk = Risk((rows.inserted or 0) + (rows.updated or 0) + (rows.deleted or 0), before)
         if self.reporter.is_dry_run:
-            self.reporter.warn(risk.warnings(limit))
-        elif risk.exceeds(limit):
-            risk.check(limit, self.reporter.build(result))
+            self.reporter.add_warnings(risk.list_warnings(limit))
+        elif risk.is_above(limit):
+            risk.check_limit(limit, self.reporter.build_report(result))

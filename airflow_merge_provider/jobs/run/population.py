@@ -14,15 +14,15 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.core.dataset import Dataset, resolve
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.population import (
     FLAG,
     Population,
     State,
+    list_unpopulated,
     output_populated,
     table_state,
-    waiting_for,
 )
 from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs.delta.log import read_properties
@@ -49,26 +49,26 @@ def run_with_population(
     wish = request.population
     if wish is None or request.until != "commit":
         return run(spark, request, progress)
-    flag = _Flag(spark, wish, resolve(wish.target, request.warehouse, at="target"))
-    with progress.step("check population"):
+    flag = _PopulationFlag(spark, wish, resolve_dataset(wish.target, request.warehouse, at="target"))
+    with progress.time_step("check population"):
         was = before = flag.is_set()
         ready = not _needs_source(wish, was=was) or _source_populated(spark, wish, request.warehouse)
     if wish.required and not ready:
         raise _not_yet(wish)
     if not was and output_populated(wish.set_initial_offset, source_populated=ready, run="started"):
-        was = flag.set()
+        was = flag.set_flag()
     became = output_populated(wish.set_initial_offset, source_populated=ready, run="success")
     with override_settings(spark, {BORN_POPULATED: "true" if became else "false"}):
         report = run(spark, request, progress)
     if wish.reset and was and not became:
-        was = flag.unset()
+        was = flag.unset_flag()
     elif became and not was:
-        was = flag.set()
+        was = flag.set_flag()
     return {**report, "populated": was, **({"became_populated": True} if was and not before else {})}
 
 
 @dataclass(frozen=True, slots=True)
-class _Flag:
+class _PopulationFlag:
     """The property of one target; ``set`` and ``unset`` say what it is afterwards."""
 
     spark: SparkSession
@@ -76,48 +76,48 @@ class _Flag:
     target: Dataset
 
     def is_set(self) -> bool:
-        properties = _properties(self.spark, self.target)
+        properties = _read_properties(self.spark, self.target)
         return properties is not None and properties.get(FLAG, "").lower() == "true"
 
-    def set(self) -> bool:
+    def set_flag(self) -> bool:
         """Set the flag of a table that has none; one that does not exist yet cannot carry it."""
-        properties = _properties(self.spark, self.target)
+        properties = _read_properties(self.spark, self.target)
         if properties is None or properties.get(FLAG) == "true":
             return properties is not None
         self.spark.sql(
-            f"ALTER TABLE {sql.table(self.target)} SET TBLPROPERTIES ('{FLAG}' = 'true')"
+            f"ALTER TABLE {sql.quote_table(self.target)} SET TBLPROPERTIES ('{FLAG}' = 'true')"
         ).collect()
         return True
 
-    def unset(self) -> bool:
-        words = f"ALTER TABLE {sql.table(self.target)} UNSET TBLPROPERTIES IF EXISTS ('{FLAG}')"
+    def unset_flag(self) -> bool:
+        words = f"ALTER TABLE {sql.quote_table(self.target)} UNSET TBLPROPERTIES IF EXISTS ('{FLAG}')"
         self.spark.sql(words).collect()
         return False
 
 
 def _needs_source(wish: Population, *, was: bool) -> bool:
-    """Say whether the state of the source decides anything: most runs need not look at it."""
+    """Return whether the state of the source decides anything: most runs need not look at it."""
     return wish.required or ((not was or wish.reset) and wish.set_initial_offset == "if-source-populated")
 
 
 def _source_populated(spark: SparkSession, wish: Population, warehouse: str | None) -> bool:
     """Look at the datasets before the job pins them: what becomes populated later is the next run's."""
-    marked = {resolve(ref, warehouse).uri for ref in wish.marked}
+    marked = {resolve_dataset(ref, warehouse).uri for ref in wish.marked}
     state: dict[str, State] = {}
-    datasets = [resolve(ref, warehouse, at="datasets") for ref in wish.datasets]
+    datasets = [resolve_dataset(ref, warehouse, at="datasets") for ref in wish.datasets]
     for dataset in datasets:
-        found: State | None = "populated" if dataset.uri in marked else _state(spark, dataset)
+        found: State | None = "populated" if dataset.uri in marked else _read_state(spark, dataset)
         if found is not None:
             state[dataset.uri] = found
     uris = [dataset.uri for dataset in datasets]
-    return not waiting_for(uris, state, ignore_non_existent=wish.ignore_non_existent_datasets)
+    return not list_unpopulated(uris, state, ignore_non_existent=wish.ignore_non_existent_datasets)
 
 
-def _state(spark: SparkSession, dataset: Dataset) -> State | None:
-    """Say what a dataset tells of itself; None when it does not exist."""
+def _read_state(spark: SparkSession, dataset: Dataset) -> State | None:
+    """Return what a dataset tells of itself; None when it does not exist."""
     if dataset.format != "delta":
         return "populated" if pin_dataset(spark, dataset).exists else None
-    properties = _properties(spark, dataset)
+    properties = _read_properties(spark, dataset)
     if properties is None:
         return None
     return table_state(properties, lambda: _holds_rows(spark, dataset))
@@ -127,11 +127,11 @@ def _holds_rows(spark: SparkSession, dataset: Dataset) -> bool:
     counted = count_records(spark, pin_dataset(spark, dataset))
     if counted is not None:
         return counted > 0
-    return bool(spark.sql(f"SELECT 1 FROM {sql.table(dataset)} LIMIT 1").collect())
+    return bool(spark.sql(f"SELECT 1 FROM {sql.quote_table(dataset)} LIMIT 1").collect())
 
 
-def _properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str] | None:
-    """Give the properties of a Delta table; None when there is none."""
+def _read_properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str] | None:
+    """Return the properties of a Delta table; None when there is none."""
     try:
         return read_properties(spark, dataset)
     except AnalysisException as error:
@@ -143,4 +143,4 @@ def _properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str] | No
 def _not_yet(wish: Population) -> DataError:
     waits = f"the source is not populated yet (it is when {', '.join(map(str, wish.datasets))} are)"
     hint = "run it again later, or put a DatasetPopulatedSensor in front"
-    return DataError.of([Problem("require_populated_input", "unpopulated", waits, hint)])
+    return DataError.from_problems([Problem("require_populated_input", "unpopulated", waits, hint)])

@@ -109,7 +109,7 @@ def load_previous_run(
         lineage = trace_lineage(history, partial(find_restored_version, spark, target))
         runs = _list_runs(lineage.entries, capability)
         own = [run for run in runs if request and request.run.is_same_run(run.state.get(TOKEN))]
-        is_found = bool(own) or request is None or _reaches(history, run_after)
+        is_found = bool(own) or request is None or _is_reaching(history, run_after)
         if len(history) != limit or (runs and is_found):
             break
     found = _build_previous_run(spark, target, capability, history, lineage)
@@ -147,6 +147,6 @@ def _find_foreign_change(entries: Sequence[HistoryEntry], since: int) -> History
     return next((each for each in entries if each.version > since and each.effect == "rows"), None)
 
 
-def _reaches(history: Sequence[HistoryEntry], run_after: int | None) -> bool:
-    """Tell whether the history goes back to the time before which no attempt of the run has begun."""
+def _is_reaching(history: Sequence[HistoryEntry], run_after: int | None) -> bool:
+    """Return whether the history goes back to the time before which no attempt of the run has begun."""
     return run_after is not None and history[-1].timestamp < run_after - _CLOCK_SKEW

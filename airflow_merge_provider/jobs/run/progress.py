@@ -13,22 +13,22 @@ class Progress:
     """Print one line per step and keep the seconds for the report."""
 
     def __init__(self, out: Callable[[str], object] | None = None) -> None:
-        self._out = out or _print
+        self._out = out or _print_line
         self._start = time.monotonic()
         self.seconds: dict[str, float] = {}
 
-    def say(self, text: str) -> None:
+    def log_line(self, text: str) -> None:
         """Print a line with the seconds since the start in front."""
         self._out(f"[merge +{time.monotonic() - self._start:5.1f}s] {text}")
 
     @contextmanager
-    def step(self, name: str) -> Iterator[None]:
+    def time_step(self, name: str) -> Iterator[None]:
         """Time what happens inside, and print it when it is done; a name used twice adds up."""
         began = time.monotonic()
         yield
         took = time.monotonic() - began
         self.seconds[name] = round(self.seconds.get(name, 0.0) + took, 3)
-        self.say(f"{name}: {took:.1f}s")
+        self.log_line(f"{name}: {took:.1f}s")
 
     def list_seconds(self) -> dict[str, float]:
         """Return the seconds of every step, and as ``other`` what is missing to the duration until now."""
@@ -36,5 +36,5 @@ class Progress:
         return {**self.seconds, OTHER: round(max(total - sum(self.seconds.values()), 0.0), 3)}
 
 
-def _print(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, flush=True)  # noqa: T201 - the task log is the process's output

@@ -112,19 +112,19 @@ class RunReporter:
             RESULT: replace(result, version_before=self.version_before).to_state(),
         }
 
-    def warn(self, texts: Iterable[str]) -> None:
+    def add_warnings(self, texts: Iterable[str]) -> None:
         """Add warnings and print them; each is shown once."""
         for text in texts:
             if text not in self.warnings:
                 self.warnings.append(text)
-                self.progress.say(f"warning: {text}")
+                self.progress.log_line(f"warning: {text}")
 
-    def build(
+    def build_report(
         self, result: RunResult, *, version: int | None = None, changed: bool = False
     ) -> dict[str, Any]:
         """Return the report of a run that worked; ``version`` is the one that it committed."""
         sources = self._describe_sources()
-        self.warn(_build_empty_warning(name) for name, each in sources.items() if each.rows == 0)
+        self.add_warnings(_build_empty_warning(name) for name, each in sources.items() if each.rows == 0)
         target = TargetReport(
             dataset=self.target.id,
             uri=self.target.uri,
@@ -150,7 +150,7 @@ class RunReporter:
     def build_plan(self, run_mode: RunMode, reason: str, **details: Any) -> dict[str, Any]:
         """Return the report of a run that was to plan only: no rows were read, so nothing is counted."""
         unknown = {measure.name: None for measure in self.measures}
-        return self.build(RunResult(run_mode, reason, RowCounts(), unknown, details))
+        return self.build_report(RunResult(run_mode, reason, RowCounts(), unknown, details))
 
     def build_retry(self, commit: RunCommit, **details: Any) -> dict[str, Any]:
         """Return the report of a run whose earlier attempt has committed: that of its commit."""
@@ -158,15 +158,15 @@ class RunReporter:
         reason = f"{result.reason}; an earlier attempt of this run committed version {commit.version}"
         counts = {each.name: result.counts.get(each.name, 0) for each in self.measures}
         told = RunResult(result.run_mode, reason, result.rows, counts, {**result.details, **details})
-        report = self.build(told, version=commit.version, changed=commit.state.get("changed", True))
+        report = self.build_report(told, version=commit.version, changed=commit.state.get("changed", True))
         return {**report, "target": {**report["target"], "version_before": result.version_before}}
 
     def build_noop(self, reason: str) -> dict[str, Any]:
         """Return the report of a run that had nothing to do: the target is as the previous run left it."""
         last = RunResult.from_state(self.previous.state if self.previous else {})
         counts = clear_run_counts(self.measures, last.counts)
-        rows = RowCounts.none(unchanged=self.rows_before)
-        return self.build(RunResult("noop", reason, rows, counts, last.details))
+        rows = RowCounts.for_noop(unchanged=self.rows_before)
+        return self.build_report(RunResult("noop", reason, rows, counts, last.details))
 
     def _select_warnings(self) -> list[str]:
         """Return the first warnings, and how many more there are."""

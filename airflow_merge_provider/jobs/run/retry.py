@@ -34,7 +34,7 @@ def run_attempt(spark: SparkSession, request: JobRequest, progress: Progress, ru
     try:
         return run(spark, request, progress)
     except OwnAttemptWonError:
-        progress.say("another attempt of this run has committed: reporting its commit")
+        progress.log_line("another attempt of this run has committed: reporting its commit")
         return run(spark, request, progress)
 
 
@@ -74,5 +74,5 @@ def purge_target(
     """
     metadata = {**state, "capability": capability, "number": number}
     with override_settings(spark, set_user_metadata(metadata)):
-        spark.sql(f"REORG TABLE {sql.table(target)} APPLY (PURGE)").collect()
+        spark.sql(f"REORG TABLE {sql.quote_table(target)} APPLY (PURGE)").collect()
     return read_history(spark, target, 1)[0].version

@@ -50,7 +50,7 @@ class TargetTable:
         """Return how many rows the run found, without deleted ones."""
         return count_live_rows(self._spark, self._pinned)
 
-    def commit(self, state: Mapping[str, Any], write: Callable[[], object]) -> CommitResult:
+    def commit_state(self, state: Mapping[str, Any], write: Callable[[], object]) -> CommitResult:
         """Run ``write`` as the run's one commit.
 
         :raises ConflictError: if another run committed first; this one has written nothing then.

@@ -126,10 +126,10 @@ _OF_THE_DATA = re.compile(
 
 
 def convert_error(error: BaseException) -> MergeError | None:
-    """Give the error of ours that an error of Spark's is, or None when it is not a known one."""
+    """Return the error of ours that an error of Spark's is, or None when it is not a known one."""
     if isinstance(error, MergeError):
         return error
-    text = "\n".join(_texts(error))
+    text = "\n".join(_iterate_texts(error))
     for pattern, kind, message in _KNOWN:
         if re.search(pattern, text):
             return kind(f"{message}\n{first_line(error)}")
@@ -154,20 +154,20 @@ def first_line(error: BaseException) -> str:
 
 
 def error_condition(error: BaseException) -> str:
-    """Give Spark's own name for the error, such as PATH_NOT_FOUND, or an empty text."""
+    """Return Spark's error condition, such as PATH_NOT_FOUND, or an empty text."""
     return (error.getCondition() or "") if isinstance(error, PySparkException) else ""
 
 
 def has_condition(error: BaseException, conditions: Iterable[str]) -> bool:
-    """Tell whether an error, or a cause of it, is one of Spark's or Delta's named errors.
+    """Return whether an error, or a cause of it, is one of Spark's or Delta's named errors.
 
     Sessions of this process give some of Delta's as a text of the JVM alone, with the name in brackets.
     """
-    text = "\n".join(_texts(error))
+    text = "\n".join(_iterate_texts(error))
     return any(re.search(rf"\b{re.escape(name)}", text) for name in conditions)
 
 
-def _texts(error: BaseException | None) -> Iterator[str]:
+def _iterate_texts(error: BaseException | None) -> Iterator[str]:
     """Walk the error and its causes; the JVM's stack below the text names the cause of a cause."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

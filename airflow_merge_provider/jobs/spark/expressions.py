@@ -41,17 +41,17 @@ def _with_plain_strings(kind: DataType) -> DataType:
     return kind
 
 
-def every(conditions: Iterable[Column]) -> Column:
-    """Tell whether all conditions hold; true where there are none."""
-    return combined(Column.__and__, conditions, F.lit(True))
+def all_of(conditions: Iterable[Column]) -> Column:
+    """Return whether all conditions hold; true where there are none."""
+    return combine_columns(Column.__and__, conditions, F.lit(True))
 
 
-def some(conditions: Iterable[Column]) -> Column:
-    """Tell whether one of the conditions holds; false where there are none."""
-    return combined(Column.__or__, conditions, F.lit(False))
+def any_of(conditions: Iterable[Column]) -> Column:
+    """Return whether one of the conditions holds; false where there are none."""
+    return combine_columns(Column.__or__, conditions, F.lit(False))
 
 
-def listed(parts: Iterable[tuple[Column, Sequence[Column]]], none: Column) -> Column:
+def build_array(parts: Iterable[tuple[Column, Sequence[Column]]], none: Column) -> Column:
     """Make an array of the items whose condition holds; ``none`` is an array without any.
 
     Spark compiles this. It compiles no function that takes a lambda, as ``array_compact`` does inside, nor
@@ -60,7 +60,7 @@ def listed(parts: Iterable[tuple[Column, Sequence[Column]]], none: Column) -> Co
     return F.concat(none, *(F.when(there, F.array(*items)).otherwise(F.array()) for there, items in parts))
 
 
-def combined(
+def combine_columns(
     operation: Callable[[Column, Column], Column], columns: Iterable[Column], none: Column
 ) -> Column:
     """Combine columns by an operation that may group them as it likes; ``none`` where there are none."""

@@ -9,7 +9,7 @@ _AVRO = ("avro", "org.apache.spark.sql.avro.AvroFileFormat")
 
 
 def spark_format(spark: SparkSession, kind: str) -> str:
-    """Give Spark's name of a format; avro's class is installed where its short name may not be."""
+    """Return Spark's name of a format; Avro's class name works where its short name is not registered."""
     if kind != "avro":
         return kind
     short, long = _AVRO

@@ -21,7 +21,7 @@ _FEW_PARTS = 16
 
 
 def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Give the session of this process: of its spark-submit, or of the server that SPARK_REMOTE names."""
+    """Return the session of this process: of its spark-submit, or of the server that SPARK_REMOTE names."""
     for each in _TALKATIVE:
         PySparkLogger.getLogger(each).disabled = True
     builder = SparkSession.builder
@@ -38,7 +38,7 @@ def local_session(conf: Mapping[str, str], master: str = "local[2]") -> SparkSes
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Tell whether Spark reads and writes the files that this process sees."""
+    """Return whether Spark reads and writes the files that this process sees."""
     if is_remote():
         return _sees_same_files(spark)
     master = str(spark.conf.get("spark.master", ""))
@@ -53,7 +53,7 @@ def _sees_same_files(spark: SparkSession) -> bool:
 
 
 def adaptive_execution_disabled(spark: SparkSession) -> dict[str, str]:
-    """Give the settings under which Spark plans a query on few rows once, and not anew after each stage.
+    """Return the settings under which Spark plans a query on few rows once, and not anew after each stage.
 
     Where a shuffle has many parts, as on clusters, planning anew pays: few rows come to few parts, and files.
     """

@@ -12,44 +12,44 @@ from airflow_merge_provider.core.dataset import Dataset
 _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\0": "\\0"}
 
 
-def name(*parts: str) -> str:
+def quote_name(*parts: str) -> str:
     """Quote an identifier; several parts give a dotted one.
 
-    >>> name("t", "a.b`c")
+    >>> quote_name("t", "a.b`c")
     '`t`.`a.b``c`'
     """
     return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
 
 
-def names(columns: Iterable[str]) -> str:
+def quote_names(columns: Iterable[str]) -> str:
     """Quote a list of columns.
 
-    >>> names(["id", "a b"])
+    >>> quote_names(["id", "a b"])
     '`id`, `a b`'
     """
-    return ", ".join(name(column) for column in columns)
+    return ", ".join(quote_name(column) for column in columns)
 
 
-def column(named: str) -> Column:
+def quote_column(named: str) -> Column:
     """Refer to a column by its exact name, whatever characters it has."""
-    return col(name(named))
+    return col(quote_name(named))
 
 
-def text(value: str) -> str:
+def quote_text(value: str) -> str:
     r"""Write a text as a SQL literal.
 
-    >>> text("it's")
+    >>> quote_text("it's")
     "'it\\'s'"
     """
     return f"'{''.join(_ESCAPES.get(char, char) for char in value)}'"
 
 
-def table(dataset: Dataset) -> str:
+def quote_table(dataset: Dataset) -> str:
     """Name a dataset in SQL: a catalog table by its parts, a location as a Delta table.
 
-    >>> table(Dataset(id="t", path="/lake/it's `here`"))
+    >>> quote_table(Dataset(id="t", path="/lake/it's `here`"))
     "`delta`.`/lake/it's ``here```"
     """
     if dataset.table is not None:
-        return name(*dataset.table.split("."))
-    return name("delta", str(dataset.path))
+        return quote_name(*dataset.table.split("."))
+    return quote_name("delta", str(dataset.path))

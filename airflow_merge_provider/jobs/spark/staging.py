@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.utils import is_remote
 
 from airflow_merge_provider.jobs.spark.session import is_local
-from airflow_merge_provider.jobs.spark.sql import name
+from airflow_merge_provider.jobs.spark.sql import quote_name
 
 _TYPES = {pa.int64(): "bigint", pa.string(): "string", pa.bool_(): "boolean"}
 
@@ -29,7 +29,7 @@ def stage_table(spark: SparkSession, rows: pa.Table) -> Iterator[DataFrame]:
     with tempfile.TemporaryDirectory(prefix="merge-") as folder:
         file = Path(folder) / "rows.parquet"
         pq.write_table(rows, file, compression="none", use_dictionary=False)
-        yield spark.read.schema(_schema(rows)).parquet(file.as_uri())
+        yield spark.read.schema(_format_schema(rows)).parquet(file.as_uri())
 
 
 def create_dataframe(spark: SparkSession, rows: pa.Table) -> DataFrame:
@@ -53,5 +53,5 @@ def shorten_plan(rows: DataFrame, held: ExitStack) -> DataFrame:
     return rows.sparkSession.table(view)
 
 
-def _schema(rows: pa.Table) -> str:
-    return ", ".join(f"{name(field.name)} {_TYPES[field.type]}" for field in rows.schema)
+def _format_schema(rows: pa.Table) -> str:
+    return ", ".join(f"{quote_name(field.name)} {_TYPES[field.type]}" for field in rows.schema)

@@ -15,7 +15,7 @@ _SAME = f"{OLD}.id = {NEW}.id"
 _CLAUSES = ("WHEN MATCHED THEN UPDATE SET *", "WHEN NOT MATCHED THEN INSERT *")
 
 
-def train(path: str) -> None:
+def exercise_spark(path: str) -> None:
     """Go through what every job goes through, on a few rows."""
     spark = get_session()
     target = Dataset(id="trained", path=path)
@@ -33,4 +33,4 @@ def train(path: str) -> None:
 
 
 if __name__ == "__main__":
-    train(sys.argv[1])
+    exercise_spark(sys.argv[1])

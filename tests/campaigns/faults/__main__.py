@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 break
             made = FaultTrials(capability, seed, folder / f"{capability}-{seed}", server, tally)
             try_workload(made, options.trials, _DRAWS[options.kinds])
-    report(tally)
+    print_report(tally)
     if not tally.failed:
         shutil.rmtree(folder)
         return 0
@@ -64,14 +64,14 @@ def try_workload(made: FaultTrials, trials: int, draws: tuple[float, float]) -> 
     name, tally = made.name, made.tally
     random = Random(f"{name.replace(' ', '/')}/faults")  # noqa: S311 - the same ones again
     try:
-        made.prepare()
+        made.prepare_trials()
     except RefusedError as error:
         tally.tried["refused workloads"] += 1
         tally.failed.append(f"refused without a fault: {error}")
         return
     failed, tried = len(tally.failed), Counter(tally.tried)
     for _ in range(trials):
-        _disturb(made, random, draws)
+        _try_fault(made, random, draws)
     kinds = ", ".join(f"{number} {kind}" for kind, number in sorted((tally.tried - tried).items()))
     print(
         f"{name}: {made.steps} steps, {len(tally.failed) - failed} of {trials} failed ({kinds})",
@@ -83,7 +83,7 @@ def try_workload(made: FaultTrials, trials: int, draws: tuple[float, float]) -> 
         shutil.rmtree(made.folder)
 
 
-def _disturb(made: FaultTrials, random: Random, draws: tuple[float, float]) -> None:
+def _try_fault(made: FaultTrials, random: Random, draws: tuple[float, float]) -> None:
     """Make one trial of any kind; those that start a Spark of their own are few."""
     step, draw = random.randint(1, made.steps + 1), random.uniform(*draws)
     if draw < 0.4:
@@ -101,12 +101,12 @@ def _disturb(made: FaultTrials, random: Random, draws: tuple[float, float]) -> N
     elif draw < 0.78:
         made.stop_before(step)
     elif draw < 0.88:
-        made.race(is_same_run=True)
+        made.try_race(is_same_run=True)
     else:
-        made.race(is_same_run=False)
+        made.try_race(is_same_run=False)
 
 
-def report(tally: FaultTally) -> None:
+def print_report(tally: FaultTally) -> None:
     """Print how often was tried what, and what failed."""
     for kind, number in sorted(tally.tried.items()):
         print(f"  {kind}: {number}")

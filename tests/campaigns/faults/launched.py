@@ -31,7 +31,7 @@ class LaunchedRun:
                 [*command, *(["--remote", remote] if remote else [])], stdout=log, stderr=subprocess.STDOUT
             )
 
-    def kill(self, victim: Literal["launcher", "child"], seconds: float) -> None:
+    def kill_process(self, victim: Literal["launcher", "child"], seconds: float) -> None:
         """Kill the launcher, or what it has started, once it has had a child for so many seconds.
 
         All processes of the run have to end then, and a launcher that lives has to say what happened.

@@ -64,11 +64,13 @@ class RunProcess:
         (work / "request.json").write_text(request.model_dump_json(), encoding="utf-8")
         (work / "session.json").write_text(json.dumps(_SETTINGS), encoding="utf-8")
         self._began = time.monotonic()
-        self.pid = fork(lambda: self._run(Path(str(request.warehouse)), remote, fault), work / "log.txt")
+        self.pid = fork_process(
+            lambda: self._run_request(Path(str(request.warehouse)), remote, fault), work / "log.txt"
+        )
 
-    def wait(self) -> RunEnd:
+    def wait_for_end(self) -> RunEnd:
         """Wait until the process has ended."""
-        status = self._await(0)
+        status = self._wait_for(0)
         seconds = time.monotonic() - self._began
         log = (self._work / "log.txt").read_text(encoding="utf-8", errors="replace")
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
@@ -89,11 +91,11 @@ class RunProcess:
             time.sleep(0.01)
         raise TimeoutError(self._work)
 
-    def resume(self) -> None:
+    def resume_process(self) -> None:
         """Let a stopped process go on."""
         os.kill(self.pid, signal.SIGCONT)
 
-    def _await(self, options: int) -> int:
+    def _wait_for(self, options: int) -> int:
         end = time.monotonic() + _SECONDS_MAX
         while time.monotonic() < end:
             pid, status = os.waitpid(self.pid, options | os.WNOHANG)
@@ -106,11 +108,11 @@ class RunProcess:
         os.waitpid(self.pid, 0)
         raise TimeoutError((self._work / "log.txt").read_text(encoding="utf-8"))
 
-    def _run(self, folder: Path, remote: str, fault: Fault | None) -> int:
+    def _run_request(self, folder: Path, remote: str, fault: Fault | None) -> int:
         url, token = add_token(remote)
         os.environ.update(token, SPARK_REMOTE=url)
         counter = StepCounter(folder, fault)
-        counter.watch()
+        counter.start_counting()
         names = ("request.json", "result.json", "session.json")
         code = entry.main([str(self._work / name) for name in names])
         (self._work / "steps.txt").write_text(str(counter.count), encoding="utf-8")
@@ -133,7 +135,7 @@ def open_session(remote: str) -> SparkSession:
     return get_session(_SETTINGS)
 
 
-def fork(run: Callable[[], int], log: Path) -> int:
+def fork_process(run: Callable[[], int], log: Path) -> int:
     """Start a process that runs a function and ends with the code that it returns."""
     pid = os.fork()
     if pid:
@@ -159,10 +161,10 @@ def call_in_process(function: Callable[..., Any], folder: Path, *given: Any) -> 
     answer, log = folder / "answer.json", folder / "answer.txt"
     answer.unlink(missing_ok=True)
 
-    def run() -> int:
+    def run_function() -> int:
         answer.write_text(json.dumps(function(*given)), encoding="utf-8")
         return 0
 
-    _, status = os.waitpid(fork(run, log), 0)
+    _, status = os.waitpid(fork_process(run_function, log), 0)
     assert status == 0, log.read_text(encoding="utf-8")
     return json.loads(answer.read_text(encoding="utf-8"))

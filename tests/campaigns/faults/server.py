@@ -12,7 +12,7 @@ import threading
 from types import TracebackType
 from typing import Self
 
-from airflow_merge_provider.core.child import die_with_parent
+from airflow_merge_provider.core.child_process import die_with_parent
 
 # Few rows: no page is looked at, and Delta must not keep a thousand tables.
 _CONF = {
@@ -43,7 +43,7 @@ class ConnectServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        self.stop_server()
 
     def get_url(self) -> str:
         """Return the address for one more run, after starting a server where there is none."""
@@ -51,12 +51,12 @@ class ConnectServer:
             return self._given
         self._runs += 1
         if self._runs > _RUNS_MAX:
-            self.stop()
+            self.stop_server()
         if self._process is None or self._process.poll() is not None:
-            self._start()
+            self._start_server()
         return self._remote
 
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+    def stop_server(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End the server, by SIGKILL without a word."""
         if self._process is None or self._process.poll() is not None:
             return
@@ -73,7 +73,7 @@ class ConnectServer:
         with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:  # noqa: PTH123 - no path
             return [int(each) for each in file.read().split()]
 
-    def _start(self) -> None:
+    def _start_server(self) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]

@@ -28,7 +28,7 @@ class Fault:
     step: int | None = None
     seconds: float | None = None
 
-    def strike(self) -> None:
+    def trigger_fault(self) -> None:
         """Let it happen now."""
         os.kill(os.getpid(), signal.SIGKILL if self.action == "kill" else signal.SIGSTOP)
 
@@ -42,7 +42,7 @@ class StepCounter:
         self._fault = fault
         self._lock = threading.Lock()
 
-    def watch(self) -> None:
+    def start_counting(self) -> None:
         """Begin to count; there is no end to it but the end of the process."""
         from pyspark.sql.connect.client import reattach
 
@@ -54,9 +54,9 @@ class StepCounter:
             begin(*given, **named)
 
         sent.__init__ = count_statement  # type: ignore[method-assign]
-        sys.addaudithook(self._hear)
+        sys.addaudithook(self._handle_event)
 
-    def _hear(self, event: str, args: tuple[Any, ...]) -> None:
+    def _handle_event(self, event: str, args: tuple[Any, ...]) -> None:
         if event in _CHANGES:
             is_change = True
         elif event == "open":
@@ -74,6 +74,6 @@ class StepCounter:
         if self._fault is None:
             return
         if count == self._fault.step:
-            self._fault.strike()
+            self._fault.trigger_fault()
         elif count == 1 and self._fault.seconds is not None:
-            threading.Timer(self._fault.seconds, self._fault.strike).start()
+            threading.Timer(self._fault.seconds, self._fault.trigger_fault).start()

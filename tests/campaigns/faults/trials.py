@@ -64,7 +64,7 @@ class FaultTrials:
         self.steps = 0
         self.seconds = 0.0
 
-    def prepare(self) -> None:
+    def prepare_trials(self) -> None:
         """Make what every trial begins with, and what it has to end with.
 
         :raises RefusedError: if the workload is refused.
@@ -76,11 +76,11 @@ class FaultTrials:
             raise RefusedError(f"{self.name}, {dict(self._workload.config)}: {error}") from None
 
     def _run_clean(self) -> None:
-        self._write(self._template, 1)
-        self._finish(self._template, 1)
-        self._write(self._template, 2)
-        clean = self._copy()
-        end = self._finish(clean, 2)
+        self._write_sources(self._template, 1)
+        self._run_until_done(self._template, 1)
+        self._write_sources(self._template, 2)
+        clean = self._copy_template()
+        end = self._run_until_done(clean, 2)
         self.steps, self.seconds = end.steps, end.seconds
         self._commits = self._count_commits(clean)
         self._clean_ends = {(RUN,): self._make_end(clean)}
@@ -88,76 +88,80 @@ class FaultTrials:
     def _find_clean_end(self, run_ids: tuple[str, ...]) -> tuple[Content, Content]:
         """Return what runs leave that nothing disturbs, and what the third leaves after them."""
         if run_ids not in self._clean_ends:
-            folder = self._copy()
+            folder = self._copy_template()
             for run_id in run_ids:
-                self._finish(folder, 2, run_id)
+                self._run_until_done(folder, 2, run_id)
             self._clean_ends[run_ids] = self._make_end(folder)
         return self._clean_ends[run_ids]
 
     def _make_end(self, folder: Path) -> tuple[Content, Content]:
-        found = self._read(folder)
-        self._write(folder, 3)
-        self._finish(folder, 3)
-        then = self._read(folder)
+        found = self._read_content(folder)
+        self._write_sources(folder, 3)
+        self._run_until_done(folder, 3)
+        then = self._read_content(folder)
         shutil.rmtree(folder)
         return found, then
 
     def kill_before(self, step: int) -> None:
         """Kill the driver before a step, and try again."""
-        self._kill("kill at a step", Fault("kill", step=step))
+        self._try_kill("kill at a step", Fault("kill", step=step))
 
     def kill_after(self, seconds: float) -> None:
         """Kill the driver at any moment, and try again."""
-        self._kill("kill at a moment", Fault("kill", seconds=seconds))
+        self._try_kill("kill at a moment", Fault("kill", seconds=seconds))
 
     def stop_before(self, step: int) -> None:
         """Stop the driver before a step, let the retry run to its end, and let the first one go on then."""
-        with self._trial("zombie beside its retry", step) as folder:
-            zombie = self._start(folder, 2, fault=Fault("stop", step=step))
+        with self._open_trial("zombie beside its retry", step) as folder:
+            zombie = self._start_run(folder, 2, fault=Fault("stop", step=step))
             try:
                 # A run over files waits until it has ended: two at once are not needed there.
                 if zombie.wait_for_stop() and self._workload.capability != "merge_record":
-                    self._finish(folder, 2)
+                    self._run_until_done(folder, 2)
                 else:
-                    require_answer(self._start(folder, 2).wait())
+                    require_answer(self._start_run(folder, 2).wait_for_end())
             finally:
-                zombie.resume()
-                end = zombie.wait()
+                zombie.resume_process()
+                end = zombie.wait_for_end()
             require_answer(end)
-            self._finish(folder, 2)
-            self._check(folder)
+            self._run_until_done(folder, 2)
+            self._check_trial(folder)
 
-    def race(self, *, is_same_run: bool) -> None:
+    def try_race(self, *, is_same_run: bool) -> None:
         """Start two processes at once, two attempts of a run or two runs, and try again what lost."""
         run_ids = (RUN, RUN if is_same_run else OTHER_RUN)
-        with self._trial("two attempts at once" if is_same_run else "two runs at once", run_ids) as folder:
-            both = [self._start(folder, 2, run_id) for run_id in run_ids]
+        with self._open_trial(
+            "two attempts at once" if is_same_run else "two runs at once", run_ids
+        ) as folder:
+            both = [self._start_run(folder, 2, run_id) for run_id in run_ids]
             for process in both:
-                require_answer(process.wait())
+                require_answer(process.wait_for_end())
             for run_id in run_ids:
-                self._finish(folder, 2, run_id)
-            self._check(folder, is_same_run=is_same_run)
+                self._run_until_done(folder, 2, run_id)
+            self._check_trial(folder, is_same_run=is_same_run)
 
     def kill_launched(self, victim: Literal["launcher", "child"], seconds: float, *, is_local: bool) -> None:
         """Kill what users start, or the Spark process below it, and try again."""
         kind = "kill of the JVM" if is_local else f"kill of the {victim} of a driver"
-        with self._trial(kind, seconds) as folder:
+        with self._open_trial(kind, seconds) as folder:
             work = self.folder / f"run-{next(self._numbers)}"
             request = self._workload.build_request(folder, 2)
-            LaunchedRun(work, request, None if is_local else self._server.get_url()).kill(victim, seconds)
-            self._finish(folder, 2)
-            self._check(folder)
+            LaunchedRun(work, request, None if is_local else self._server.get_url()).kill_process(
+                victim, seconds
+            )
+            self._run_until_done(folder, 2)
+            self._check_trial(folder)
 
     def reuse_name(self, step: int) -> None:
         """Kill a run over files, let a new one take the name of one of its sources, and try again."""
-        with self._trial("name used again after a kill", step) as folder:
-            self._start(folder, 2, fault=Fault("kill", step=step)).wait()
+        with self._open_trial("name used again after a kill", step) as folder:
+            self._start_run(folder, 2, fault=Fault("kill", step=step)).wait_for_end()
             old = list_ids((self._template / "in" / REUSED).read_text(encoding="utf-8"))
             write_file(folder, REUSED, '{"id": "new"}\n', "9")
-            self._finish(folder, 2)
+            self._run_until_done(folder, 2)
             flushing = replace(self._workload, config={**self._workload.config, "flush": True})
             for number in (4, 5):
-                self._finish(folder, number, workload=flushing)
+                self._run_until_done(folder, number, workload=flushing)
             ids = list_record_ids(folder)
             is_kept = self._workload.config["original_action"] == "keep"
             folders = ("in", *(() if is_kept else ("merged", "failure")))
@@ -168,16 +172,16 @@ class FaultTrials:
                 del ids[each], once[each]
             assert ids == once, f"more {ids - once}, less {once - ids}"
 
-    def _kill(self, kind: str, fault: Fault) -> None:
-        with self._trial(kind, fault) as folder:
-            self._start(folder, 2, fault=fault).wait()
-            self._finish(folder, 2)
-            self._check(folder)
+    def _try_kill(self, kind: str, fault: Fault) -> None:
+        with self._open_trial(kind, fault) as folder:
+            self._start_run(folder, 2, fault=fault).wait_for_end()
+            self._run_until_done(folder, 2)
+            self._check_trial(folder)
 
     @contextmanager
-    def _trial(self, kind: str, place: object) -> Iterator[Path]:
-        """Give a copy of the template, and note what a trial in it ends with."""
-        folder = self._copy()
+    def _open_trial(self, kind: str, place: object) -> Iterator[Path]:
+        """Return a copy of the template, and note what a trial in it ends with."""
+        folder = self._copy_template()
         self.tally.tried[kind] += 1
         try:
             yield folder
@@ -188,35 +192,35 @@ class FaultTrials:
         else:
             shutil.rmtree(folder)
 
-    def _check(self, folder: Path, *, is_same_run: bool = True) -> None:
+    def _check_trial(self, folder: Path, *, is_same_run: bool = True) -> None:
         """Compare what is there with the clean run, and what the next run makes of it."""
         found, then = self._find_clean_end((RUN,) if is_same_run else (RUN, OTHER_RUN))
-        compare_folders(found, self._read(folder))
+        compare_folders(found, self._read_content(folder))
         if is_same_run:
             found = self._count_commits(folder)
             assert found == self._commits, f"{found} commits of the run, not {self._commits}"
         if next(self._checks) % _NEXT_RUN_EVERY:
             return
-        self._write(folder, 3)
-        end = self._finish(folder, 3)
-        compare_folders(then, self._read(folder))
+        self._write_sources(folder, 3)
+        end = self._run_until_done(folder, 3)
+        compare_folders(then, self._read_content(folder))
         if isinstance(end.answer, JobResult) and end.answer.report["counts"].get("merged"):
             # A job may write after its killed driver was made up for; the next run with merges removes it.
             left = sorted(path.name for path in folder.rglob("_staging-*"))
             assert left == [], f"nobody removes {left}"
 
-    def _finish(
+    def _run_until_done(
         self, folder: Path, step: int, run_id: str | None = None, workload: Workload | None = None
     ) -> RunEnd:
         """Run until it succeeds, as a scheduler retries a task."""
         for _ in range(_ATTEMPTS_MAX):
-            end = self._start(folder, step, run_id, workload=workload).wait()
+            end = self._start_run(folder, step, run_id, workload=workload).wait_for_end()
             require_answer(end)
             if not isinstance(end.answer, JobFailure):
                 return end
         raise AssertionError(f"not done after {_ATTEMPTS_MAX} attempts: {end.answer.message}")
 
-    def _start(
+    def _start_run(
         self,
         folder: Path,
         step: int,
@@ -229,13 +233,13 @@ class FaultTrials:
         work = self.folder / f"run-{next(self._numbers)}"
         return RunProcess(work, request, self._server.get_url(), fault)
 
-    def _copy(self) -> Path:
+    def _copy_template(self) -> Path:
         return shutil.copytree(self._template, self.folder / f"lake-{next(self._numbers)}", symlinks=True)
 
-    def _write(self, folder: Path, step: int) -> None:
+    def _write_sources(self, folder: Path, step: int) -> None:
         call_in_process(self._workload.write_sources, self.folder, folder, step)
 
-    def _read(self, folder: Path) -> Content:
+    def _read_content(self, folder: Path) -> Content:
         found: Content = call_in_process(read_folder, self.folder, str(folder))
         return found
 

@@ -12,7 +12,7 @@ from typing import Any
 Row = Mapping[str, Any]
 
 
-def join(
+def join_inputs(
     inputs: Mapping[str, Sequence[Row]],
     keys: Mapping[str, Sequence[str]],
     required: set[str],
@@ -20,9 +20,9 @@ def join(
     *,
     nulls_match: bool,
 ) -> list[tuple[Any, ...]]:
-    """Give the rows that come out: the key, the columns, and the names of the inputs that are in the row."""
+    """Return the joined rows: the key, the columns, and the names of the inputs in the row."""
     out = []
-    for group in _groups(inputs, keys, nulls_match=nulls_match):
+    for group in _group_by_key(inputs, keys, nulls_match=nulls_match):
         if not required <= set(group):
             continue
         some = next(iter(group))
@@ -35,20 +35,20 @@ def join(
     return out
 
 
-def left_out(
+def list_left_out(
     inputs: Mapping[str, Sequence[Row]],
     keys: Mapping[str, Sequence[str]],
     required: set[str],
     *,
     nulls_match: bool,
 ) -> list[tuple[str, Row]]:
-    """Give the rows that come out nowhere, each with its input."""
-    groups = _groups(inputs, keys, nulls_match=nulls_match)
+    """Return the rows that come out nowhere, each with its input."""
+    groups = _group_by_key(inputs, keys, nulls_match=nulls_match)
     lost = [group for group in groups if not required <= set(group)]
     return [(stage, row) for group in lost for stage, rows in group.items() for row in rows]
 
 
-def _groups(
+def _group_by_key(
     inputs: Mapping[str, Sequence[Row]], keys: Mapping[str, Sequence[str]], *, nulls_match: bool
 ) -> list[dict[str, list[Row]]]:
     groups: dict[Any, dict[str, list[Row]]] = {}

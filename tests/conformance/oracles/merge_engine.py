@@ -41,34 +41,34 @@ class Oracle:
         self.remembers: bool = bool(vector.get("tombstone_retention"))
         self.gone: dict[Any, list[Row]] = {}
         self.gone_groups: dict[Any, dict[int, list[Any]]] = {}
-        self.sequence = [name for name in self.option("sequence.field").split(",") if name]
+        self.sequence = [name for name in self.get_option("sequence.field").split(",") if name]
 
-    def option(self, name: str, otherwise: str = "") -> str:
+    def get_option(self, name: str, otherwise: str = "") -> str:
         return self.options.get(name, otherwise)
 
-    def remember(self, key: Any, kind: str, row: Row) -> None:
+    def remember_removal(self, key: Any, kind: str, row: Row) -> None:
         """Keep a removal for the records of later batches that are older."""
         removes = kind == "-D" or (self.engine == "deduplicate" and kind == "-U")
         removes = removes and not self.groups
         if self.remembers and removes and any(row[name] is not None for name in self.sequence):
             self.gone.setdefault(key, []).append(row)
 
-    def commit(self, records: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    def commit_batch(self, records: Sequence[Sequence[Any]]) -> list[list[Any]]:
         """Fold a batch of ``[kind, value, …]`` in; gives the net changes."""
         batch: dict[Any, list[tuple[str, Row]]] = {}
         for kind, *values in records:
             row = dict(zip(self.schema, values, strict=True))
-            if not self.dropped(kind):
+            if not self.is_dropped(kind):
                 batch.setdefault(tuple(row[name] for name in self.key), []).append((kind, row))
-        after = {key: self.fold(key, records) for key, records in batch.items()}
+        after = {key: self.fold_key(key, records) for key, records in batch.items()}
         changes: list[list[Any]] = []
         for key, row in after.items():
-            changes += self.change(self.rows.pop(key, None), row)
+            changes += self.list_changes(self.rows.pop(key, None), row)
             if row is not None:
                 self.rows[key] = row
         return changes
 
-    def change(self, before: Row | None, after: Row | None) -> list[list[Any]]:
+    def list_changes(self, before: Row | None, after: Row | None) -> list[list[Any]]:
         if before == after:
             return []
         if before is None:
@@ -77,26 +77,27 @@ class Oracle:
             return [["-D", *before.values()]]
         return [["-U", *before.values()], ["+U", *after.values()]]
 
-    def dropped(self, kind: str) -> bool:
-        if self.option("ignore-delete") == "true":
+    def is_dropped(self, kind: str) -> bool:
+        if self.get_option("ignore-delete") == "true":
             return kind in {"-U", "-D"}
-        return self.option("ignore-update-before") == "true" and kind == "-U"
+        return self.get_option("ignore-update-before") == "true" and kind == "-U"
 
-    def fold(self, key: Any, batch: list[tuple[str, Row]]) -> Row | None:
+    def fold_key(self, key: Any, batch: list[tuple[str, Row]]) -> Row | None:
         stored = self.rows.get(key)
-        past = [("-D", row) for row in self.gone.get(key, [])]
-        records = [*past, *([("+I", stored)] if stored else []), *batch]
-        records = sorted(records, key=lambda record: self.place(record[1]))  # stable: arrival decides ties
+        records = [("-D", row) for row in self.gone.get(key, [])]
+        records += [*([("+I", stored)] if stored else []), *batch]
+        # The order is stable: arrival decides ties.
+        records = sorted(records, key=lambda record: self.build_order(record[1]))
         state = State(self, key)
         for number, (kind, row) in enumerate(records):
-            state.take(kind, row, stored=stored is row and records[number][1] is stored)
+            state.take_record(kind, row, stored=stored is row and records[number][1] is stored)
         for kind, row in batch:
-            self.remember(key, kind, row)
-        return state.row()
+            self.remember_removal(key, kind, row)
+        return state.build_row()
 
-    def place(self, row: Row) -> Any:
-        down = self.option("sequence.field.sort-order") == "descending"
-        return [older(row[name], down=down) for name in self.sequence]
+    def build_order(self, row: Row) -> Any:
+        down = self.get_option("sequence.field.sort-order") == "descending"
+        return [order_value(row[name], down=down) for name in self.sequence]
 
 
 class Group:
@@ -107,10 +108,10 @@ class Group:
         self.order, self.protected = order, more["columns"].split(",")
         self.descending, self.function = more.get("descending", False), more.get("function")
 
-    def tuple(self, row: Row) -> list[Any]:
-        return [older(row[name], down=self.descending) for name in self.order]
+    def build_order(self, row: Row) -> list[Any]:
+        return [order_value(row[name], down=self.descending) for name in self.order]
 
-    def ticks(self, row: Row) -> bool:
+    def has_value(self, row: Row) -> bool:
         return any(row[name] is not None for name in self.order)
 
 
@@ -119,29 +120,30 @@ class State:
 
     def __init__(self, table: Oracle, key: Any) -> None:
         self.table, self.key = table, key
-        self.reset()
+        self.reset_state()
 
-    def reset(self) -> None:
+    def reset_state(self) -> None:
         self.alive = False
         self.values: Row = dict.fromkeys(self.table.schema) | dict(zip(self.table.key, self.key, strict=True))
         self.started: set[str] = set()
 
-    def row(self) -> Row | None:
+    def build_row(self) -> Row | None:
         for name, value in self.values.items():
-            check_size(self.table.schema[name], value, self.function(name))
+            check_size(self.table.schema[name], value, self.find_function(name))
         return self.values if self.alive else None
 
-    def function(self, name: str) -> str | None:
+    def find_function(self, name: str) -> str | None:
         table = self.table
         if name in table.key or (name in table.sequence and table.engine == "aggregation"):
             return None
         if any(name in group.order for group in table.groups):
             return None
-        own = table.option(f"fields.{name}.aggregate-function")
+        own = table.get_option(f"fields.{name}.aggregate-function")
         of_group = [group.function for group in table.groups if name in group.protected]
-        return own or next(iter(of_group), None) or table.option("fields.default-aggregate-function") or None
+        default = table.get_option("fields.default-aggregate-function")
+        return own or next(iter(of_group), None) or default or None
 
-    def take(self, kind: str, row: Row, *, stored: bool) -> None:
+    def take_record(self, kind: str, row: Row, *, stored: bool) -> None:
         adds = kind in {"+I", "+U"}
         engine = self.table.engine
         if engine == "deduplicate":
@@ -156,11 +158,11 @@ class State:
         elif self.table.groups:
             self.update_groups(kind, row, adds, stored)
         else:
-            self.update(kind, row, adds)
+            self.update_row(kind, row, adds)
 
     def aggregate_row(self, kind: str, row: Row, adds: bool, stored: bool) -> None:
-        if kind == "-D" and self.table.option("aggregation.remove-record-on-delete") == "true":
-            self.reset()
+        if kind == "-D" and self.table.get_option("aggregation.remove-record-on-delete") == "true":
+            self.reset_state()
             return
         for name in self.table.schema:
             if name in self.table.key:
@@ -168,51 +170,50 @@ class State:
             if name in self.table.sequence:
                 self.values[name] = row[name]
             else:
-                self.apply(name, self.function(name) or "last_non_null_value", row, adds, stored)
+                function = self.find_function(name) or "last_non_null_value"
+                self.apply_function(name, function, row, adds, stored)
         self.alive = self.alive or adds
 
-    def update(self, kind: str, row: Row, adds: bool) -> None:
+    def update_row(self, kind: str, row: Row, adds: bool) -> None:
         if adds:
             self.values.update({name: value for name, value in row.items() if value is not None})
             self.alive = True
-        elif self.table.option("partial-update.remove-record-on-delete") != "true":
+        elif self.table.get_option("partial-update.remove-record-on-delete") != "true":
             raise RefusedError("ignore-delete")
         elif kind == "-D":
-            self.reset()
+            self.reset_state()
 
     def update_groups(self, kind: str, row: Row, adds: bool, stored: bool) -> None:
-        if self.is_gone(row) or self.removes(kind, row):
+        if self.is_gone(row) or self.is_removing(kind, row):
             return
         grouped = {name for group in self.table.groups for name in (*group.order, *group.protected)}
         if adds:
             free = {name: value for name, value in row.items() if name not in grouped and value is not None}
             self.values.update(free)
         for group in self.table.groups:
-            if group.ticks(row):
+            if group.has_value(row):
                 self.update_group(group, row, adds, stored)
         self.alive = self.alive or adds
 
     def is_gone(self, row: Row) -> bool:
-        """Say whether a record is older than a remembered removal by one of its groups."""
+        """Return whether a record is older than a remembered removal by one of its groups."""
         if not self.table.remembers:
             return False
-        gone = self.table.gone_groups.get(self.key, {})
-        groups = self.table.groups
-        return any(groups[at].ticks(row) and groups[at].tuple(row) < tick for at, tick in gone.items())
+        gone = self.table.gone_groups.get(self.key, {}).items()
+        groups = [(self.table.groups[at], tick) for at, tick in gone]
+        return any(each.has_value(row) and each.build_order(row) < tick for each, tick in groups)
 
-    def removes(self, kind: str, row: Row) -> bool:
-        remove = self.table.option("partial-update.remove-record-on-sequence-group").split(",")
+    def is_removing(self, kind: str, row: Row) -> bool:
+        names = self.table.get_option("partial-update.remove-record-on-sequence-group").split(",")
         removing = {
-            at: group.tuple(row)
+            at: group.build_order(row)
             for at, group in enumerate(self.table.groups)
-            if kind == "-D"
-            and set(remove) & set(group.order)
-            and group.ticks(row)
-            and self.is_new(group, row)
+            if kind == "-D" and set(names) & set(group.order)
+            if group.has_value(row) and self.is_new(group, row)
         }
         if removing:
             self.table.gone_groups.setdefault(self.key, {}).update(removing)
-            self.reset()
+            self.reset_state()
         return bool(removing)
 
     def update_group(self, group: Group, row: Row, adds: bool, stored: bool) -> None:
@@ -220,26 +221,23 @@ class State:
         for name in group.protected:
             if name in group.order:
                 continue
-            function = self.function(name)
+            function = self.find_function(name)
             if function:
-                self.apply(name, function, row, adds, stored, reverse=adds and not new)
+                self.apply_function(name, function, row, adds, stored, reverse=adds and not new)
             elif new:
                 self.values[name] = row[name] if adds else None
         if new:
             self.values.update({name: row[name] for name in group.order})
 
     def is_new(self, group: Group, row: Row) -> bool:
-        return not group.tuple(row) < group.tuple(self.values)
+        return not group.build_order(row) < group.build_order(self.values)
 
-    def apply(
+    def apply_function(
         self, name: str, function: str, row: Row, adds: bool, stored: bool, *, reverse: bool = False
     ) -> None:
-        value, gathered = row[name], self.values[name]
-        said = {
-            option.rpartition(".")[2]: text
-            for option, text in self.table.options.items()
-            if option.startswith(f"fields.{name}.")
-        }
+        value, gathered, options = row[name], self.values[name], self.table.options.items()
+        of_column = [pair for pair in options if pair[0].startswith(f"fields.{name}.")]
+        said = {option.rpartition(".")[2]: text for option, text in of_column}
         if not adds:
             if said.get("ignore-retract") == "true":
                 return
@@ -254,14 +252,14 @@ class State:
             step = value or 0 if stored else int(value is not None)
             self.values[name] = None if stored and value is gathered is None else (gathered or 0) + step
         elif reverse and function != "collect":
-            self.values[name] = add(function, value, gathered, said)
+            self.values[name] = add_value(function, value, gathered, said)
         else:
-            self.values[name] = add(function, gathered, value, said)
+            self.values[name] = add_value(function, gathered, value, said)
         self.started.add(name)
 
 
-def older(value: Any, *, down: bool = False) -> Any:
-    """Give what null comes first by, and values in their order, or against it."""
+def order_value(value: Any, *, down: bool = False) -> Any:
+    """Return what null comes first by, and values in their order, or against it."""
     if value is None:
         return (0, 0)
     return (1, _Down(value)) if down else (1, value)
@@ -281,7 +279,7 @@ class _Down:
         return hash(self.value)
 
 
-def add(function: str, gathered: Any, value: Any, said: Mapping[str, str]) -> Any:
+def add_value(function: str, gathered: Any, value: Any, said: Mapping[str, str]) -> Any:
     if function == "last_value" or (function == "first_non_null_value" and gathered is None):
         return value
     if function == "first_non_null_value":
@@ -289,7 +287,7 @@ def add(function: str, gathered: Any, value: Any, said: Mapping[str, str]) -> An
     if value is None or (function == "listagg" and not value.strip()):
         if value is not None or gathered is None or function not in {"collect", "nested_update", "listagg"}:
             return gathered
-        return add(function, None, gathered, said)  # late, and the first: taken as a first one is
+        return add_value(function, None, gathered, said)  # late, and the first: taken as a first one is
     if function == "last_non_null_value":
         return value
     if function in {"collect", "nested_update"}:
@@ -304,12 +302,12 @@ def add(function: str, gathered: Any, value: Any, said: Mapping[str, str]) -> An
         "bool_and": lambda: gathered and value,
         "bool_or": lambda: gathered or value,
         "merge_map": lambda: {**gathered, **value},
-        "listagg": lambda: listed(gathered, value, said),
+        "listagg": lambda: join_values(gathered, value, said),
     }
     return two[function]()
 
 
-def listed(gathered: str, value: str, said: Mapping[str, str]) -> str:
+def join_values(gathered: str, value: str, said: Mapping[str, str]) -> str:
     delimiter = said.get("list-agg-delimiter", ",")
     if said.get("distinct") != "true":
         return gathered + delimiter + value
@@ -358,7 +356,7 @@ def _collect_back(gathered: Any, value: Any, kind: str, said: Mapping[str, str])
     return rows
 
 
-def _nested_back(gathered: Any, value: Any, kind: str, said: Mapping[str, str]) -> Any:
+def _retract_nested(gathered: Any, value: Any, kind: str, said: Mapping[str, str]) -> Any:
     if gathered is None or value is None:
         return gathered
     key = [name for name in said.get("nested-key", "").split(",") if name] or list((value or [{}])[0])
@@ -380,7 +378,7 @@ RETRACT = {
     "last_non_null_value": lambda gathered, value, kind, said: gathered if value is None else None,
     "collect": _collect_back,
     "merge_map": _map_back,
-    "nested_update": _nested_back,
+    "nested_update": _retract_nested,
 }
 
 

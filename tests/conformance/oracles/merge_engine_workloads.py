@@ -29,9 +29,9 @@ RETRACTING = {
 ENGINES = ("deduplicate", "first-row", "aggregation", "aggregation", "partial", "groups", "groups", "removal")
 
 
-def workload(seed: int) -> dict[str, Any]:
-    """Give a table with its commits; the same seed gives the same one."""
-    return _Draw(random.Random(seed)).vector(seed)  # noqa: S311 - a workload, no secret
+def draw_workload(seed: int) -> dict[str, Any]:
+    """Return a table with its commits; the same seed gives the same one."""
+    return _Draw(random.Random(seed)).build_vector(seed)  # noqa: S311 - a workload, no secret
 
 
 class _Draw:
@@ -41,13 +41,13 @@ class _Draw:
         self.options: dict[str, Any] = {}
         self.kinds = draw.choice((("+I",), ("+I", "+U", "-U", "-D"), ("+I", "+I", "+I", "-D")))
 
-    def vector(self, seed: int) -> dict[str, Any]:
+    def build_vector(self, seed: int) -> dict[str, Any]:
         shape = self.draw.choice(ENGINES)
-        getattr(self, f"_{shape.replace('-', '_')}")()
+        getattr(self, f"_draw_{shape.replace('-', '_')}")()
         engine = "partial-update" if shape in {"partial", "groups", "removal"} else shape
         if engine != "first-row" and self.draw.random() < 0.5:
-            self._sequence(engine)
-        records = [self._record() for _ in range(40)]
+            self._draw_sequence(engine)
+        records = [self._draw_record() for _ in range(40)]
         cuts = sorted(self.draw.sample(range(1, 40), 2))
         return {
             "id": f"random-{seed}",
@@ -55,18 +55,18 @@ class _Draw:
             "schema": self.schema,
             "primary_key": ["k"],
             "options": self.options,
-            **self._retention(engine),
+            **self._draw_retention(engine),
             "commits": [records[: cuts[0]], records[cuts[0] : cuts[1]], records[cuts[1] :]],
         }
 
-    def _sequence(self, engine: str) -> None:
+    def _draw_sequence(self, engine: str) -> None:
         names = ["s1", "s2"][: self.draw.randint(1, 2)]
         self.schema |= dict.fromkeys(names, "INT")
         self.options["sequence.field"] = ",".join(names)
         if self.draw.random() < 0.3:
             self.options["sequence.field.sort-order"] = "descending"
 
-    def _retention(self, engine: str) -> dict[str, Any]:
+    def _draw_retention(self, engine: str) -> dict[str, Any]:
         """Remember removals now and then, where rows are removed and something orders them."""
         removed = any("remove-record" in name for name in self.options) or engine == "deduplicate"
         ordered = "sequence.field" in self.options or any("on-sequence" in name for name in self.options)
@@ -74,29 +74,29 @@ class _Draw:
         chosen = removed and ordered and not ignores and self.draw.random() < 0.5
         return {"tombstone_retention": 7} if chosen else {}
 
-    def _deduplicate(self) -> None:
+    def _draw_deduplicate(self) -> None:
         self.schema |= {"a": "INT", "b": "STRING"}
-        self._ignores()
+        self._draw_ignores()
 
-    def _first_row(self) -> None:
+    def _draw_first_row(self) -> None:
         self.schema |= {"a": "INT", "b": "STRING"}
         if self.kinds != ("+I",):
             self.options["ignore-delete"] = "true"
 
-    def _ignores(self) -> None:
+    def _draw_ignores(self) -> None:
         if self.draw.random() < 0.2:
             self.options[self.draw.choice(("ignore-delete", "ignore-update-before"))] = "true"
 
-    def _aggregation(self) -> None:
+    def _draw_aggregation(self) -> None:
         removes = self.kinds != ("+I",) and self.draw.random() < 0.3
-        self._ignores()
+        self._draw_ignores()
         if removes:
             self.options["aggregation.remove-record-on-delete"] = "true"
         for place in range(self.draw.randint(2, 4)):
-            self._function(f"c{place}", may_ignore=not removes, kinds=self.kinds)
+            self._draw_function(f"c{place}", may_ignore=not removes, kinds=self.kinds)
 
-    def _function(self, name: str, *, may_ignore: bool, kinds: tuple[str, ...]) -> None:
-        """Give a column a function that does not refuse what the workload draws, most of the time."""
+    def _draw_function(self, name: str, *, may_ignore: bool, kinds: tuple[str, ...]) -> None:
+        """Return a column a function that does not refuse what the workload draws, most of the time."""
         function = self.draw.choice(list(TYPES))
         if kinds != ("+I",) and function not in RETRACTING:
             if not may_ignore:
@@ -110,13 +110,13 @@ class _Draw:
         if function == "nested_update" and self.draw.random() < 0.6:
             self.options[f"fields.{name}.nested-key"] = "id"
 
-    def _partial(self) -> None:
+    def _draw_partial(self) -> None:
         self.schema |= {"a": "INT", "b": "STRING", "c": "ARRAY<INT>"}
         policies = ("ignore-delete", "partial-update.remove-record-on-delete")
         if self.kinds != ("+I",):
             self.options[self.draw.choice(policies)] = "true"
 
-    def _groups(self) -> None:
+    def _draw_groups(self) -> None:
         self.schema |= {"free": "STRING", "g": "INT", "h1": "INT", "h2": "INT"}
         for order in ("g", "h1,h2"):
             protected = [f"{order[0]}{place}" for place in ("a", "b")]
@@ -128,20 +128,20 @@ class _Draw:
             self.options[f"fields.{order}.sequence-group"] = said if len(said) > 1 else said["columns"]
             for name in protected:
                 if self.draw.random() < 0.6:
-                    self._function(name, may_ignore=True, kinds=self.kinds)
+                    self._draw_function(name, may_ignore=True, kinds=self.kinds)
                 else:
                     self.schema[name] = "INT"
 
-    def _removal(self) -> None:
-        self._groups()
+    def _draw_removal(self) -> None:
+        self._draw_groups()
         names = self.draw.choice(("g", "h2", "g,h1"))
         self.options["partial-update.remove-record-on-sequence-group"] = names
 
-    def _record(self) -> list[Any]:
-        values = [self._value(name, kind) for name, kind in self.schema.items() if name != "k"]
+    def _draw_record(self) -> list[Any]:
+        values = [self._draw_value(name, kind) for name, kind in self.schema.items() if name != "k"]
         return [self.draw.choice(self.kinds), self.draw.randint(1, 6), *values]
 
-    def _value(self, name: str, kind: str) -> Any:
+    def _draw_value(self, name: str, kind: str) -> Any:
         draw = self.draw
         if draw.random() < (0.15 if name[0] in "sgh" and kind == "INT" else 0.3):
             return None

@@ -9,8 +9,8 @@ Row = dict[str, Any]
 Version = tuple[Any, Any, Any]
 
 
-def history(states: Mapping[Any, Any]) -> list[Version]:
-    """Give the versions (from, to, state) of one key whose state at some times is known; None is none."""
+def build_history(states: Mapping[Any, Any]) -> list[Version]:
+    """Return the versions (from, to, state) of one key whose state at some times is known; None is none."""
     found: list[Version] = []
     begun, current = None, None
     for at in sorted(states):
@@ -24,15 +24,17 @@ def history(states: Mapping[Any, Any]) -> list[Version]:
     return found
 
 
-def snapshots(loads: Iterable[tuple[Any, Mapping[Any, Any]]]) -> dict[Any, list[Version]]:
-    """Give the history of every key: snapshots count by their time, the last one loaded of each time."""
+def fold_snapshots(loads: Iterable[tuple[Any, Mapping[Any, Any]]]) -> dict[Any, list[Version]]:
+    """Return the history of every key: snapshots count by their time, the last one loaded of each time."""
     newest = dict(loads)
     keys = {key for rows in newest.values() for key in rows}
-    return {key: history({at: rows.get(key) for at, rows in newest.items()}) for key in keys}
+    return {key: build_history({at: rows.get(key) for at, rows in newest.items()}) for key in keys}
 
 
-def scoped(loads: Iterable[tuple[Any, Mapping[Any, tuple[Any, ...]]]]) -> dict[Any, list[Version]]:
-    """Give the history of every key where a snapshot deletes in the groups alone of which it has rows.
+def fold_scoped_snapshots(
+    loads: Iterable[tuple[Any, Mapping[Any, tuple[Any, ...]]]],
+) -> dict[Any, list[Version]]:
+    """Return the history of every key where a snapshot deletes in the groups alone of which it has rows.
 
     The first value of a state is its group.
     """
@@ -47,10 +49,10 @@ def scoped(loads: Iterable[tuple[Any, Mapping[Any, tuple[Any, ...]]]]) -> dict[A
         for key, state in newest[at].items():
             now[key] = state
             states.setdefault(key, {})[at] = state
-    return {key: history(known) for key, known in states.items()}
+    return {key: build_history(known) for key, known in states.items()}
 
 
-def marked(versions: Iterable[Version]) -> list[Version]:
+def fill_gaps(versions: Iterable[Version]) -> list[Version]:
     """Fill the times without a state by versions of the last one that say that it is deleted."""
     found: list[Version] = []
     for begin, end, state in versions:
@@ -62,16 +64,18 @@ def marked(versions: Iterable[Version]) -> list[Version]:
     return found
 
 
-def changes(loads: Iterable[Iterable[tuple[Any, Any, Any]]]) -> dict[Any, list[Version]]:
-    """Give the history of every key from events (key, time, state): of each time the last one counts."""
+def fold_changes(loads: Iterable[Iterable[tuple[Any, Any, Any]]]) -> dict[Any, list[Version]]:
+    """Return the history of every key from events (key, time, state): of each time the last one counts."""
     states: dict[Any, dict[Any, Any]] = {}
     for events in loads:
         for key, at, state in events:
             states.setdefault(key, {})[at] = state
-    return {key: history(known) for key, known in states.items()}
+    return {key: build_history(known) for key, known in states.items()}
 
 
-def upsert(stored: Sequence[Row], load: Sequence[Row], *, key: str, variant: str, flag: str) -> list[Row]:
+def upsert_rows(
+    stored: Sequence[Row], load: Sequence[Row], *, key: str, variant: str, flag: str
+) -> list[Row]:
     """Fold a load with unique keys into rows with unique keys."""
     rows = {row[key]: row for row in stored}
     loaded = {row[key]: row for row in load}

@@ -7,7 +7,7 @@ from typing import Any
 LIMITS = {"min_records": 1, "max_records": 1000, "min_bytes": 0, "max_bytes": None, "age": None, "bins": 10}
 
 
-def simulate(settings: dict[str, Any], triggers: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def simulate_runs(settings: dict[str, Any], triggers: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Run triggers of ``{"at": seconds, "files": […]}``; give what ended: (trigger, outcome, reason, names).
 
     A file is ``{"name", "group", "records", "bytes", "bad", "count"}``. Open bins come last: (-1, "open", …).
@@ -18,64 +18,64 @@ def simulate(settings: dict[str, Any], triggers: list[dict[str, Any]]) -> list[t
     for number, trigger in enumerate(triggers):
         now, files = trigger["at"], trigger["files"]
         for file in files:
-            _offer(rules, bins, number, now, file, log)
+            _offer_file(rules, bins, number, now, file, log)
         for each in bins[:]:
-            if _old(rules, each, now):
-                _end(rules, bins, number, each, "AGE", log)
+            if _is_old(rules, each, now):
+                _end_bin(rules, bins, number, each, "AGE", log)
         for each in bins[:]:
-            if (rules["drain"] or not files) and _enough(rules, each):
-                _end(rules, bins, number, each, "FULL_ENOUGH", log)
+            if (rules["drain"] or not files) and _has_enough(rules, each):
+                _end_bin(rules, bins, number, each, "FULL_ENOUGH", log)
     log += [(-1, "open", "", tuple(file["name"] for file in each["files"])) for each in bins]
     return log
 
 
-def _offer(rules: Any, bins: list[Any], number: int, now: int, file: Any, log: list[Any]) -> None:
+def _offer_file(rules: Any, bins: list[Any], number: int, now: int, file: Any, log: list[Any]) -> None:
     same = [each for each in bins if each["group"] == file["group"]]
     each = same[0] if same else {"group": file["group"], "born": now, "files": []}
     each["files"].append(file)
-    if file["bad"] or (rules["defragment"] and _disagree(each)):
-        _end(rules, bins, number, each, "", log)
-    elif _enough(rules, each) and _most(rules, each):
-        _end(rules, bins, number, each, "FULL", log)
-    elif _old(rules, each, now):
-        _end(rules, bins, number, each, "AGE_ON_ARRIVAL", log)
+    if file["bad"] or (rules["defragment"] and _has_different_counts(each)):
+        _end_bin(rules, bins, number, each, "", log)
+    elif _has_enough(rules, each) and _is_full(rules, each):
+        _end_bin(rules, bins, number, each, "FULL", log)
+    elif _is_old(rules, each, now):
+        _end_bin(rules, bins, number, each, "AGE_ON_ARRIVAL", log)
     elif not same:
         bins.append(each)
         if len(bins) > rules["bins"]:
-            _end(rules, bins, number, bins[0], "EVICTED", log)
+            _end_bin(rules, bins, number, bins[0], "EVICTED", log)
 
 
-def _end(rules: Any, bins: list[Any], number: int, each: Any, reason: str, log: list[Any]) -> None:
+def _end_bin(rules: Any, bins: list[Any], number: int, each: Any, reason: str, log: list[Any]) -> None:
     """Take a bin out of the open ones; no reason to merge, or too few fragments, is a failure."""
     if each in bins:
         bins.remove(each)
-    whole = not rules["defragment"] or len(each["files"]) == _wanted(each)
+    whole = not rules["defragment"] or len(each["files"]) == _find_wanted_count(each)
     outcome = "merged" if reason and whole else "failed"
     log.append((number, outcome, reason, tuple(file["name"] for file in each["files"])))
 
 
-def _old(rules: Any, each: Any, now: int) -> bool:
+def _is_old(rules: Any, each: Any, now: int) -> bool:
     return rules["age"] is not None and now - each["born"] > rules["age"]
 
 
-def _wanted(each: Any) -> Any:
+def _find_wanted_count(each: Any) -> Any:
     counts = [file["count"] for file in each["files"] if file["count"] is not None]
     return counts[0] if counts else None
 
 
-def _disagree(each: Any) -> bool:
+def _has_different_counts(each: Any) -> bool:
     return len({file["count"] for file in each["files"] if file["count"] is not None}) > 1
 
 
-def _enough(rules: Any, each: Any) -> bool:
+def _has_enough(rules: Any, each: Any) -> bool:
     if rules["defragment"]:
-        return len(each["files"]) == _wanted(each)
+        return len(each["files"]) == _find_wanted_count(each)
     records = sum(file["records"] for file in each["files"])
     size = sum(file["bytes"] for file in each["files"])
     return records >= rules["min_records"] and size >= rules["min_bytes"]
 
 
-def _most(rules: Any, each: Any) -> bool:
+def _is_full(rules: Any, each: Any) -> bool:
     if rules["defragment"]:
         return True
     records = sum(file["records"] for file in each["files"])

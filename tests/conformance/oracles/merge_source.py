@@ -21,31 +21,33 @@ class RefusedError(Exception):
 
 
 def first_run(config: Mapping[str, Any], inputs: Mapping[str, list[Entity]]) -> list[Entity]:
-    """Give what is written, in order; of several versions of an entity the last counts."""
-    return [output for output, _ in outputs(config, inputs)]
+    """Return what is written, in order; of several versions of an entity the last counts."""
+    return [output for output, _ in build_outputs(config, inputs)]
 
 
-def outputs(
+def build_outputs(
     config: Mapping[str, Any], inputs: Mapping[str, list[Entity]]
 ) -> list[tuple[Entity, set[tuple[int, str]]]]:
-    """Give every output of the whole, in order, each with its members."""
+    """Return every output of the whole, in order, each with its members."""
     names = [dataset.split()[0] for dataset in config["datasets"]]
     aliases = [dataset.split()[1] for dataset in config["datasets"]]
     members: list[Member] = []
     for offset, name in enumerate(names):
         latest = {entity["_id"]: entity for entity in inputs.get(name, [])}
         members += [(offset, id_, latest[id_]) for id_ in sorted(latest)]
-    clusters = sorted(_clusters(members, all_rules(config), aliases), key=lambda cluster: cluster[0][:2])
-    _check(config, names, members, clusters)
+    clusters = sorted(
+        _build_clusters(members, all_rules(config), aliases), key=lambda cluster: cluster[0][:2]
+    )
+    _check_outputs(config, names, members, clusters)
     found: list[tuple[Entity, set[tuple[int, str]]]] = []
-    taken = {_output_id(config, cluster) for cluster in clusters if not deleted(cluster[0][2])}
+    taken = {_output_id(config, cluster) for cluster in clusters if not is_deleted(cluster[0][2])}
     for cluster in clusters:
         id_ = _output_id(config, cluster)
-        if deleted(cluster[0][2]):
+        if is_deleted(cluster[0][2]):
             if id_ in taken:
                 continue
             taken.add(id_)
-        output = {"_id": id_, "_updated": len(found), **_rendered(config, cluster)}
+        output = {"_id": id_, "_updated": len(found), **_render_output(config, cluster)}
         found.append((output, {member[:2] for member in cluster}))
     return found
 
@@ -59,9 +61,9 @@ class History:
         self._members: dict[str, set[tuple[int, str]]] = {}
         self._next = 0
 
-    def run(self, inputs: Mapping[str, list[Entity]]) -> list[Entity]:
-        """Give what one more run over all that the inputs hold now writes, in order."""
-        now = outputs(self.config, inputs)
+    def run_once(self, inputs: Mapping[str, list[Entity]]) -> list[Entity]:
+        """Return what one more run over all that the inputs hold now writes, in order."""
+        now = build_outputs(self.config, inputs)
         ids = {output["_id"] for output, _ in now}
         present = {member for _, members in now for member in members}
         written = []
@@ -71,7 +73,7 @@ class History:
                 written.append({"_id": id_, "_deleted": True, **replaced})
         for output, _ in now:
             content = {name: value for name, value in output.items() if name != "_updated"}
-            if not _equal(self._rows.get(output["_id"]), content):
+            if not _is_equal(self._rows.get(output["_id"]), content):
                 written.append(content)
         self._members = {output["_id"]: members for output, members in now}
         for row in written:
@@ -81,16 +83,16 @@ class History:
         return written
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _is_equal(one: Any, other: Any) -> bool:
     """Compare JSON values: numbers by value, and a boolean is no number."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
+        return one.keys() == other.keys() and all(_is_equal(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_equal, one, other))
+        return len(one) == len(other) and all(map(_is_equal, one, other))
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
-def deleted(entity: Entity) -> bool:
+def is_deleted(entity: Entity) -> bool:
     return entity.get("_deleted") is True or entity.get("_filtered") is True
 
 
@@ -104,34 +106,38 @@ def all_rules(config: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     return rules
 
 
-def _clusters(members: list[Member], rules: list[tuple[Any, Any]], aliases: list[str]) -> list[list[Member]]:
+def _build_clusters(
+    members: list[Member], rules: list[tuple[Any, Any]], aliases: list[str]
+) -> list[list[Member]]:
     """Unite the clusters of every pair of entities that any rule links."""
     clusters = [[member] for member in members]
 
-    def unite(one: Member, other: Member) -> None:
+    def unite_clusters(one: Member, other: Member) -> None:
         left = next(cluster for cluster in clusters if one in cluster)
         right = next(cluster for cluster in clusters if other in cluster)
         if left is not right:
             left.extend(right)
             clusters.remove(right)
 
-    live = [member for member in members if not deleted(member[2])]
+    live = [member for member in members if not is_deleted(member[2])]
     for left, right in rules:
-        pairs = product(_sides(left, live, aliases), _sides(right, live, aliases))
+        pairs = product(_list_members(left, live, aliases), _list_members(right, live, aliases))
         for (one, ours), (other, theirs) in pairs:
-            if any(joins(mine, yours) for mine in ours for yours in theirs):
-                unite(one, other)
+            if any(is_joined(mine, yours) for mine in ours for yours in theirs):
+                unite_clusters(one, other)
     return [sorted(cluster, key=lambda member: member[:2]) for cluster in clusters]
 
 
-def _sides(side: Any, members: list[Member], aliases: list[str]) -> list[tuple[Member, list[Any]]]:
-    """Give the members that a side reads, each with its values."""
+def _list_members(side: Any, members: list[Member], aliases: list[str]) -> list[tuple[Member, list[Any]]]:
+    """Return the members that a side reads, each with its values."""
     return [
-        (member, _listed(_value(side, member[2]))) for member in members if _reads(side, aliases[member[0]])
+        (member, _to_list(_evaluate_side(side, member[2])))
+        for member in members
+        if _is_reading(side, aliases[member[0]])
     ]
 
 
-def _check(
+def _check_outputs(
     config: Mapping[str, Any], names: list[str], members: list[Member], clusters: list[list[Member]]
 ) -> None:
     ids = [id_ for _, id_, _ in members]
@@ -146,7 +152,7 @@ def _check(
     owners: dict[str, str] = {}
     for cluster in clusters:
         offset, id_, entity = cluster[0]
-        if deleted(entity):
+        if is_deleted(entity):
             continue
         if id_ in owners:
             raise RefusedError(f"duplicate output id {id_!r}: from {owners[id_]} and {names[offset]}/{id_}")
@@ -159,78 +165,78 @@ def _output_id(config: Mapping[str, Any], cluster: list[Member]) -> str:
     return "|".join(f"{offset}|{id_}" for offset, id_, _ in cluster)
 
 
-def _reads(side: Any, alias: str) -> bool:
+def _is_reading(side: Any, alias: str) -> bool:
     if isinstance(side, list):
-        return any(_reads(argument, alias) for argument in side[1:])
+        return any(_is_reading(argument, alias) for argument in side[1:])
     return side.split(".")[0] == alias
 
 
-def _listed(value: Any) -> list[Any]:
+def _to_list(value: Any) -> list[Any]:
     if value is None:
         return []
     return value if isinstance(value, list) else [value]
 
 
-def _value(side: Any, entity: Entity) -> Any:
+def _evaluate_side(side: Any, entity: Entity) -> Any:
     if isinstance(side, str):
         value: Any = entity
         for name in side.split(".")[1:]:
-            value = _follow(value, name)
+            value = _follow_name(value, name)
         return value
     name, *arguments = side
-    values = [_value(argument, entity) for argument in arguments]
+    values = [_evaluate_side(argument, entity) for argument in arguments]
     if name in ("lower", "upper"):
-        return _cased(name, values[0])
+        return _change_case(name, values[0])
     if name == "first":
         return next(iter(values[0]), None) if isinstance(values[0], list) else values[0]
     if name == "combine":
-        return [item for value in values for item in _listed(value)]
+        return [item for value in values for item in _to_list(value)]
     combinations: list[list[Any]] = [[]]  # tuples
     for value in values:
-        items = [item for item in _listed(value) if item is not None]
+        items = [item for item in _to_list(value) if item is not None]
         combinations = [[*before, item] for before in combinations for item in items]
     return combinations
 
 
-def _follow(value: Any, name: str) -> Any:
+def _follow_name(value: Any, name: str) -> Any:
     if isinstance(value, dict):
         return value.get(name)
     if not isinstance(value, list):
         return None
     return [
-        inner for item in value if isinstance(item, dict) and name in item for inner in _contents(item[name])
+        inner for item in value if isinstance(item, dict) and name in item for inner in _to_items(item[name])
     ]
 
 
-def _contents(value: Any) -> list[Any]:
+def _to_items(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _cased(name: str, value: Any) -> Any:
+def _change_case(name: str, value: Any) -> Any:
     if isinstance(value, list):
-        return [_cased(name, item) for item in value if _kind(item)[0] == "text"]
-    if _kind(value)[0] != "text":
+        return [_change_case(name, item) for item in value if _classify_value(item)[0] == "text"]
+    if _classify_value(value)[0] != "text":
         return None
     return value.lower() if name == "lower" else value.upper()
 
 
-def joins(one: Any, other: Any) -> bool:
-    """Tell whether two values are the same; null is not even the same as null."""
-    return one is not None and other is not None and same(one, other)
+def is_joined(one: Any, other: Any) -> bool:
+    """Return whether two values are the same; null is not even the same as null."""
+    return one is not None and other is not None and is_same(one, other)
 
 
-def same(one: Any, other: Any) -> bool:
-    (kind, mine), (other_kind, theirs) = _kind(one), _kind(other)
+def is_same(one: Any, other: Any) -> bool:
+    (kind, mine), (other_kind, theirs) = _classify_value(one), _classify_value(other)
     if kind != other_kind:
         return False
     if kind == "list":
-        return len(mine) == len(theirs) and all(map(same, mine, theirs))
+        return len(mine) == len(theirs) and all(map(is_same, mine, theirs))
     if kind == "dict":
-        return mine.keys() == theirs.keys() and all(same(mine[name], theirs[name]) for name in mine)
+        return mine.keys() == theirs.keys() and all(is_same(mine[name], theirs[name]) for name in mine)
     return bool(mine == theirs)
 
 
-def _kind(value: Any) -> tuple[str, Any]:
+def _classify_value(value: Any) -> tuple[str, Any]:
     if value is None or isinstance(value, bool):
         return ("null", None) if value is None else ("boolean", value)
     if isinstance(value, list | dict):
@@ -245,35 +251,37 @@ def _kind(value: Any) -> tuple[str, Any]:
     return ("number", Decimal(value[2:])) if value.startswith("~f") else ("text", value)
 
 
-def _rendered(config: Mapping[str, Any], cluster: list[Member]) -> Entity:
-    output: Entity = {"$ids": _distinct([id_ for member in cluster for id_ in _own_ids(member)])}
+def _render_output(config: Mapping[str, Any], cluster: list[Member]) -> Entity:
+    output: Entity = {"$ids": _drop_duplicates([id_ for member in cluster for id_ in _own_ids(member)])}
     first = cluster[0][2]
-    if deleted(first):
+    if is_deleted(first):
         output["_deleted"] = True
         if first.get("$replaced") is True:
             output["$replaced"] = True
     strategy = config.get("strategy", "default")
     if strategy == "list":
         internal = bool(config.get("include_internal_properties"))
-        output["$merged"] = [_plain(_listed_member(entity, internal=internal)) for _, _, entity in cluster]
+        output["$merged"] = [
+            _format_value(_list_member(entity, internal=internal)) for _, _, entity in cluster
+        ]
         return output
-    names = [name for _, _, entity in cluster for name in entity if _merges(name)]
+    names = [name for _, _, entity in cluster for name in entity if _is_merged(name)]
     for name in dict.fromkeys(names):
         given = [entity[name] for _, _, entity in cluster if name in entity]
         spliced = [item for value in given for item in (value if isinstance(value, list) else [value])]
         if strategy == "default":
-            output[name] = _plain(given[0] if len(given) == 1 else spliced)
-        elif kept := _distinct(spliced):
+            output[name] = _format_value(given[0] if len(given) == 1 else spliced)
+        elif kept := _drop_duplicates(spliced):
             single = len(kept) == 1 and not isinstance(kept[0], list)
-            output[name] = _plain(kept[0] if single else kept)
+            output[name] = _format_value(kept[0] if single else kept)
     return output
 
 
-def _merges(name: str) -> bool:
+def _is_merged(name: str) -> bool:
     return not name.startswith("_") and name not in ("$ids", "$replaced")
 
 
-def _listed_member(entity: Entity, *, internal: bool) -> Entity:
+def _list_member(entity: Entity, *, internal: bool) -> Entity:
     if internal:
         return {name: value for name, value in entity.items() if name not in ("_deleted", "_filtered")}
     return {name: value for name, value in entity.items() if name == "_id" or not name.startswith("_")}
@@ -281,23 +289,23 @@ def _listed_member(entity: Entity, *, internal: bool) -> Entity:
 
 def _own_ids(member: Member) -> list[Any]:
     own = member[2].get("$ids")
-    return [member[1]] if own is None else [id_ for id_ in _contents(own) if id_ is not None]
+    return [member[1]] if own is None else [id_ for id_ in _to_items(own) if id_ is not None]
 
 
-def _distinct(values: Sequence[Any]) -> list[Any]:
+def _drop_duplicates(values: Sequence[Any]) -> list[Any]:
     kept: list[Any] = []
     for value in values:
-        if not any(same(value, other) for other in kept):
+        if not any(is_same(value, other) for other in kept):
             kept.append(value)
     return kept
 
 
-def _plain(value: Any) -> Any:
+def _format_value(value: Any) -> Any:
     """Write a value as it is read back from the target as JSON."""
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: _format_value(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_format_value(item) for item in value]
     if isinstance(value, dt.date):
         return value.isoformat()
     return float(value) if isinstance(value, Decimal) else value

@@ -39,15 +39,15 @@ class CopyingHook:
         named = request.config.get("datasets") or [request.config["source"]]
         sources = [each.split()[0] for each in named]
         target = warehouse / request.config["target"]
-        now = {name: content(warehouse / name) for name in sources}
+        now = {name: read_values(warehouse / name) for name in sources}
         time.sleep(self.seconds)
-        changed = now != state(target)
+        changed = now != read_state(target)
         if changed:
             mark = CommitProperties(custom_metadata={"seen": json.dumps(now)})
             highest = max([0, *(max(each) for each in now.values() if each)])
             value = min(highest + 1, HIGHEST)
             rows = pa.table({"_id": ["x"], "value": [value]})
-            changed = content(target) != [value]
+            changed = read_values(target) != [value]
             if changed:
                 write_deltalake(target, rows, mode="overwrite", commit_properties=mark)
         version = DeltaTable(target).version()
@@ -70,13 +70,13 @@ class CopyingHook:
         return JobResult(report=report.model_dump())
 
 
-def content(place: Path) -> list[int]:
+def read_values(place: Path) -> list[int]:
     if not DeltaTable.is_deltatable(str(place)):
         return []
     return sorted(DeltaTable(place).to_pyarrow_table()["value"].to_pylist())
 
 
-def state(place: Path) -> dict[str, list[int]] | None:
+def read_state(place: Path) -> dict[str, list[int]] | None:
     if not DeltaTable.is_deltatable(str(place)):
         return None
     marks = (commit.get("seen") for commit in DeltaTable(place).history())
@@ -87,7 +87,7 @@ _spark_job.SparkJobHook = CopyingHook  # type: ignore[misc, assignment]
 
 
 def merge_pipe(name: str, *datasets: str, **source: Any) -> DAG:
-    """Give a pipe that merges datasets and starts whenever one of them changes."""
+    """Return a pipe that merges datasets and starts whenever one of them changes."""
     aliased = [f"{dataset} {chr(ord('a') + place)}" for place, dataset in enumerate(datasets)]
     settings = {"type": "merge", "version": 2, "datasets": aliased, "supports_signalling": True, **source}
     return pipe_dag({"_id": name, "source": settings})

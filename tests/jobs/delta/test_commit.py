@@ -27,7 +27,7 @@ from airflow_merge_provider.jobs.run.previous_run import load_previous_run
 from airflow_merge_provider.jobs.run.retry import OwnAttemptWonError, commit_run
 from airflow_merge_provider.jobs.spark.session import override_settings
 from tests.conformance.lean import new_session
-from tests.jobs.delta_log import commits
+from tests.jobs.delta_log import list_commits
 
 CAP = "merge_source"
 KEY = f"{OLD}.id = {NEW}.id"
@@ -39,31 +39,31 @@ def target(tmp_path) -> Dataset:
     return Dataset(id="t", path=str(tmp_path / "t"))
 
 
-def _rows(spark, *pairs: tuple[int, str]):
+def _build_rows(spark, *pairs: tuple[int, str]):
     return spark.createDataFrame(list(pairs), "id INT, name STRING")
 
 
-def _content(spark, target: Dataset) -> list[tuple[Any, ...]]:
+def _read_rows(spark, target: Dataset) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in read_dataset(spark, pin_dataset(spark, target)).collect())
 
 
-def _create(spark, target, *pairs, state=None):
-    rows = _rows(spark, *pairs)
+def _create_target(spark, target, *pairs, state=None):
+    rows = _build_rows(spark, *pairs)
     write = lambda: create_table(target, rows, CAP)  # noqa: E731
     return commit_run(spark, target, CAP, None, state or {}, write)
 
 
-def _merge(spark, target, expected, *pairs, state=None):
-    rows = _rows(spark, *pairs)
+def _merge_rows(spark, target, expected, *pairs, state=None):
+    rows = _build_rows(spark, *pairs)
     write = lambda: merge_rows(spark, target, rows, KEY, UPSERT)  # noqa: E731
     return commit_run(spark, target, CAP, expected, state or {}, write)
 
 
 def test_the_first_commit_carries_everything_at_once(spark, target):
     """Rows, properties, number and token arrive in one commit, and nothing before it."""
-    done = _create(spark, target, (1, "a"), state={"token": {"run_id": "r1"}})
+    done = _create_target(spark, target, (1, "a"), state={"token": {"run_id": "r1"}})
 
-    (only,) = commits(Path(target.path))
+    (only,) = list_commits(Path(target.path))
     assert done == CommitResult(version=0, number=1)
     assert only["txn"] == ("airflow-merge/merge_source", 1)
     assert only["properties"] == {"delta.enableDeletionVectors": "true", "merge.capability": CAP}
@@ -72,8 +72,8 @@ def test_the_first_commit_carries_everything_at_once(spark, target):
 
 def test_each_run_counts_one_up_and_finds_the_last_ones_state(spark, target):
     """Create, merge and overwrite are runs 1, 2 and 3; the schema may change with a full refresh."""
-    _create(spark, target, (1, "a"))
-    _merge(
+    _create_target(spark, target, (1, "a"))
+    _merge_rows(
         spark, target, load_previous_run(spark, target, CAP), (1, "b"), (2, "c"), state={"sources": {"x": 7}}
     )
     second = load_previous_run(spark, target, CAP)
@@ -82,14 +82,14 @@ def test_each_run_counts_one_up_and_finds_the_last_ones_state(spark, target):
 
     assert (second.number, second.version, second.state["sources"]) == (2, 1, {"x": 7})
     assert third == CommitResult(version=2, number=3)
-    assert [commit["txn"][1] for commit in commits(Path(target.path))] == [1, 2, 3]
-    assert _content(spark, target) == [(9, 1.5)]
-    assert commits(Path(target.path))[2]["properties"]["merge.capability"] == CAP
+    assert [commit["txn"][1] for commit in list_commits(Path(target.path))] == [1, 2, 3]
+    assert _read_rows(spark, target) == [(9, 1.5)]
+    assert list_commits(Path(target.path))[2]["properties"]["merge.capability"] == CAP
 
 
 def test_rows_are_replaced_where_they_meet(spark, target):
     """One commit with everything a run says; rows that meet none are added, columns only where they may."""
-    _create(spark, target, (1, "a"), (2, "b"))
+    _create_target(spark, target, (1, "a"), (2, "b"))
     rows = spark.createDataFrame([(2, "B", 7), (3, "c", 8)], "id INT, name STRING, s INT")
     first = load_previous_run(spark, target, CAP)
     with pytest.raises(DataError, match="metadata mismatch"):
@@ -97,20 +97,20 @@ def test_rows_are_replaced_where_they_meet(spark, target):
     write = lambda: replace_rows(target, rows, KEY, new_columns=True)  # noqa: E731
     commit_run(spark, target, CAP, first, {"token": {"run_id": "r2"}}, write)
 
-    last = commits(Path(target.path))[-1]
+    last = list_commits(Path(target.path))[-1]
     assert (last["txn"], last["run"]["token"]) == (("airflow-merge/merge_source", 2), {"run_id": "r2"})
     assert last["properties"]["merge.capability"] == CAP
-    assert _content(spark, target) == [(1, "a", None), (2, "B", 7), (3, "c", 8)]
-    assert len(commits(Path(target.path))) == 2
+    assert _read_rows(spark, target) == [(1, "a", None), (2, "B", 7), (3, "c", 8)]
+    assert len(list_commits(Path(target.path))) == 2
 
 
 def test_two_replacements_at_once_do_not_both_land(spark, target):
     """One of two threads that start from the same run writes; the other one says that it lost."""
-    _create(spark, target, *[(number, "a") for number in range(50)])
+    _create_target(spark, target, *[(number, "a") for number in range(50)])
     expected = load_previous_run(spark, target, CAP)
 
-    def replaced(name: str) -> str:
-        rows = _rows(new_session(spark), *[(number, name) for number in range(0, 60, 7)])
+    def replace_some(name: str) -> str:
+        rows = _build_rows(new_session(spark), *[(number, name) for number in range(0, 60, 7)])
         write = lambda: replace_rows(target, rows, KEY)  # noqa: E731
         try:
             commit_run(rows.sparkSession, target, CAP, expected, {}, write)
@@ -119,16 +119,16 @@ def test_two_replacements_at_once_do_not_both_land(spark, target):
         return name
 
     with ThreadPoolExecutor(2) as pool:
-        ended = list(pool.map(replaced, ["one", "two"]))
+        ended = list(pool.map(replace_some, ["one", "two"]))
 
     assert sorted(ended) in (["lost", "one"], ["lost", "two"])
-    names = [name for number, name in _content(spark, target) if number % 7 == 0]
+    names = [name for number, name in _read_rows(spark, target) if number % 7 == 0]
     assert set(names) == set(ended) - {"lost"}
 
 
 def test_rows_are_not_replaced_where_readers_follow_them(spark, target):
     """A change data feed has to say what a row was before."""
-    _create(spark, target, (1, "a"))
+    _create_target(spark, target, (1, "a"))
     assert can_replace_rows(spark, target)
     for name in ("delta.enableChangeDataFeed", "delta.enableRowTracking"):
         spark.sql(f"ALTER TABLE delta.`{target.path}` SET TBLPROPERTIES ('{name}' = 'true')")
@@ -138,7 +138,7 @@ def test_rows_are_not_replaced_where_readers_follow_them(spark, target):
 
 def test_rows_are_not_replaced_by_a_delta_that_does_not_know_how(spark, target, monkeypatch):
     """It would take the option for none and overwrite the whole table."""
-    _create(spark, target, (1, "a"))
+    _create_target(spark, target, (1, "a"))
     assert can_replace_rows(spark, target)
     monkeypatch.setattr(writer, "_ALLOWED", "spark.databricks.delta.unknown.to.this.one")
     assert not can_replace_rows(spark, target)
@@ -150,25 +150,25 @@ def test_rows_are_not_replaced_by_a_delta_that_does_not_know_how(spark, target, 
 def test_a_catalog_table_is_created_merged_replaced_and_overwritten(spark):
     """The same commits work by name."""
     target = Dataset(id="default.run_target", table="default.run_target")
-    _create(spark, target, (1, "a"))
-    _merge(spark, target, load_previous_run(spark, target, CAP), (2, "b"))
-    second, late = load_previous_run(spark, target, CAP), _rows(spark, (2, "c"), (3, "d"))
+    _create_target(spark, target, (1, "a"))
+    _merge_rows(spark, target, load_previous_run(spark, target, CAP), (2, "b"))
+    second, late = load_previous_run(spark, target, CAP), _build_rows(spark, (2, "c"), (3, "d"))
     commit_run(spark, target, CAP, second, {}, lambda: replace_rows(target, late, KEY))
-    assert _content(spark, target) == [(1, "a"), (2, "c"), (3, "d")]
-    rows = _rows(spark, (5, "e"))
+    assert _read_rows(spark, target) == [(1, "a"), (2, "c"), (3, "d")]
+    rows = _build_rows(spark, (5, "e"))
     expected = load_previous_run(spark, target, CAP)
     commit_run(spark, target, CAP, expected, {}, lambda: overwrite_table(target, rows))
 
     last = load_previous_run(spark, target, CAP)
     assert (last.number, last.version) == (4, 3)
-    assert _content(spark, target) == [(5, "e")]
+    assert _read_rows(spark, target) == [(5, "e")]
     spark.sql("DROP TABLE default.run_target")
 
 
 def test_a_retry_finds_its_own_token(spark, target):
     """The state that a run left is the state that its next try finds."""
     token = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1}
-    _create(spark, target, (1, "ä 日 'quoted' \\"), state={"token": token, "counts": {"rows": 1}})
+    _create_target(spark, target, (1, "ä 日 'quoted' \\"), state={"token": token, "counts": {"rows": 1}})
 
     last = load_previous_run(spark, target, CAP)
 
@@ -179,10 +179,10 @@ def test_a_retry_finds_its_own_token(spark, target):
 @pytest.mark.parametrize("way", ["merge", "replace", "overwrite"])
 def test_a_write_that_delta_skips_silently_is_a_lost_race(spark, target, way):
     """A stale number is not an error for Delta; it is one here, and nothing of it is written."""
-    _create(spark, target, (1, "a"))
+    _create_target(spark, target, (1, "a"))
     stale = load_previous_run(spark, target, CAP)
-    _merge(spark, target, stale, (1, "first"))
-    late = _rows(spark, (1, "late"))
+    _merge_rows(spark, target, stale, (1, "first"))
+    late = _build_rows(spark, (1, "late"))
     write = {
         "merge": lambda: merge_rows(spark, target, late, KEY, UPSERT),
         "replace": lambda: replace_rows(target, late, KEY),
@@ -192,35 +192,35 @@ def test_a_write_that_delta_skips_silently_is_a_lost_race(spark, target, way):
     with pytest.raises(ConflictError, match=r"Another run committed to .*/t first"):
         commit_run(spark, target, CAP, stale, {}, write)
 
-    assert _content(spark, target) == [(1, "first")]
-    assert len(commits(Path(target.path))) == 2
+    assert _read_rows(spark, target) == [(1, "first")]
+    assert len(list_commits(Path(target.path))) == 2
 
 
 def test_the_second_of_two_first_runs_loses(spark, target):
     """Both saw no table; one creates it."""
-    _create(spark, target, (1, "first"))
+    _create_target(spark, target, (1, "first"))
 
     with pytest.raises(ConflictError, match="another run committed to the table first"):
-        _create(spark, target, (1, "second"))
+        _create_target(spark, target, (1, "second"))
 
-    assert _content(spark, target) == [(1, "first")]
+    assert _read_rows(spark, target) == [(1, "first")]
 
 
 def test_an_attempt_learns_that_another_attempt_of_its_run_has_committed(spark, target):
     """It writes nothing, and whoever runs it reports the commit of the other one."""
     state = {"token": {"run_id": "r"}}
-    _create(spark, target, (1, "a"))
+    _create_target(spark, target, (1, "a"))
     stale = load_previous_run(spark, target, CAP)
-    _merge(spark, target, stale, (1, "b"), state=state)
+    _merge_rows(spark, target, stale, (1, "b"), state=state)
 
     with pytest.raises(OwnAttemptWonError):
-        _merge(spark, target, stale, (1, "c"), state=state)
-    assert _content(spark, target) == [(1, "b")]
+        _merge_rows(spark, target, stale, (1, "c"), state=state)
+    assert _read_rows(spark, target) == [(1, "b")]
 
 
 def test_maintenance_between_two_runs_changes_nothing(spark, target):
     """OPTIMIZE, VACUUM and a table property are commits of others: the number and the state stay."""
-    _create(spark, target, *[(n, "a") for n in range(10)], state={"fingerprint": "f"})
+    _create_target(spark, target, *[(n, "a") for n in range(10)], state={"fingerprint": "f"})
     name = f"delta.`{target.path}`"
     spark.sql(f"INSERT INTO {name} VALUES (10, 'by hand')")
     spark.sql(f"OPTIMIZE {name}")
@@ -230,17 +230,17 @@ def test_maintenance_between_two_runs_changes_nothing(spark, target):
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('note' = 'x')")
 
     last = load_previous_run(spark, target, CAP)
-    done = _merge(spark, target, last, (1, "b"))
+    done = _merge_rows(spark, target, last, (1, "b"))
 
     assert (last.number, last.run_version, last.state["fingerprint"]) == (1, 0, "f")
     assert last.version > last.run_version
     assert done.number == 2
-    assert (1, "b") in _content(spark, target)
+    assert (1, "b") in _read_rows(spark, target)
 
 
 def test_a_run_is_found_behind_many_commits_of_others(spark, target):
     """The look into the history goes as far as it has to."""
-    _create(spark, target, (1, "a"), state={"fingerprint": "f"})
+    _create_target(spark, target, (1, "a"), state={"fingerprint": "f"})
     for _ in range(21):
         spark.sql(f"ALTER TABLE delta.`{target.path}` SET TBLPROPERTIES ('note' = 'x')")
 
@@ -252,7 +252,9 @@ def test_a_run_whose_commit_has_aged_out_does_not_stop_the_next(spark, target, m
     """The number lives as long as the table; where it cannot be read, a number beyond all is taken."""
     for n in range(3):
         expected = load_previous_run(spark, target, CAP)
-        _merge(spark, target, expected, (n, "a")) if expected else _create(spark, target, (n, "a"))
+        _merge_rows(spark, target, expected, (n, "a")) if expected else _create_target(
+            spark, target, (n, "a")
+        )
     name = f"delta.`{target.path}`"
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
     spark.sql(f"INSERT INTO {name} VALUES (7, 'by hand')")
@@ -263,7 +265,7 @@ def test_a_run_whose_commit_has_aged_out_does_not_stop_the_next(spark, target, m
     spark.sql("CLEAR CACHE")
 
     last = load_previous_run(spark, target, CAP)
-    done = _merge(spark, target, last, (8, "b"))
+    done = _merge_rows(spark, target, last, (8, "b"))
 
     assert (last.number, last.run_version, last.state) == (3 if readable else 5, None, {})
     assert done.number == last.number + 1
@@ -278,7 +280,7 @@ def test_a_table_made_by_hand_for_this_capability_is_run_number_one(spark, targe
     )
     last = load_previous_run(spark, target, CAP)
 
-    done = _merge(spark, target, last, (1, "a"))
+    done = _merge_rows(spark, target, last, (1, "a"))
 
     assert (last.number, last.version) == (0, 0)
     assert done == CommitResult(version=1, number=1)
@@ -287,27 +289,27 @@ def test_a_table_made_by_hand_for_this_capability_is_run_number_one(spark, targe
 def test_the_session_is_left_as_it_was(spark, target):
     """The next statement of the session is nobody's run, whether the write went through or not."""
 
-    def fails():
+    def raise_error():
         raise RuntimeError("no")
 
     before = spark.conf.get("spark.databricks.delta.write.txnAppId", None)
-    _create(spark, target, (1, "a"))
+    _create_target(spark, target, (1, "a"))
     with pytest.raises(RuntimeError, match="no"):
-        commit_run(spark, target, CAP, load_previous_run(spark, target, CAP), {}, fails)
+        commit_run(spark, target, CAP, load_previous_run(spark, target, CAP), {}, raise_error)
 
     assert spark.conf.get("spark.databricks.delta.write.txnAppId", None) == before
-    assert len(commits(Path(target.path))) == 1
+    assert len(list_commits(Path(target.path))) == 1
 
 
 def test_an_error_after_the_commit_does_not_lose_it(spark, target):
     """What has landed is reported, even when the statement ended in an error."""
-    rows = _rows(spark, (1, "a"))
+    rows = _build_rows(spark, (1, "a"))
 
-    def write():
+    def write_rows():
         create_table(target, rows, CAP)
         raise RuntimeError("a checkpoint failed")
 
-    assert commit_run(spark, target, CAP, None, {}, write) == CommitResult(0, 1)
+    assert commit_run(spark, target, CAP, None, {}, write_rows) == CommitResult(0, 1)
 
 
 @pytest.mark.parametrize("left", [[], ["part-0.parquet"]])
@@ -319,9 +321,9 @@ def test_what_a_killed_first_write_left_is_no_table_and_no_obstacle(spark, targe
 
     assert load_previous_run(spark, target, CAP) is None
     assert not pin_dataset(spark, target).exists
-    assert _create(spark, target, (1, "a")) == CommitResult(version=0, number=1)
-    assert _content(spark, target) == [(1, "a")]
-    (only,) = commits(Path(target.path))
+    assert _create_target(spark, target, (1, "a")) == CommitResult(version=0, number=1)
+    assert _read_rows(spark, target) == [(1, "a")]
+    (only,) = list_commits(Path(target.path))
     assert only["properties"]["merge.capability"] == CAP
     assert only["txn"] == ("airflow-merge/merge_source", 1)
 
@@ -330,23 +332,23 @@ def test_what_a_killed_first_write_left_is_no_table_and_no_obstacle(spark, targe
 def test_of_two_writers_at_once_one_wins_whole(spark, target, first):
     """Two sessions that saw the same last run: one commit more, the winner's rows, an error for the other."""
     if not first:
-        _create(spark, target, *[(n, "old") for n in range(50)])
+        _create_target(spark, target, *[(n, "old") for n in range(50)])
     sessions = [new_session(spark), new_session(spark)]
     seen = [load_previous_run(session, target, CAP) for session in sessions]
 
-    def write(who: int) -> object:
+    def write_rows(who: int) -> object:
         rows = [(n, f"writer {who}") for n in range(50)]
         try:
             if first:
-                return _create(sessions[who], target, *rows)
-            return _merge(sessions[who], target, seen[who], *rows)
+                return _create_target(sessions[who], target, *rows)
+            return _merge_rows(sessions[who], target, seen[who], *rows)
         except ConflictError as error:
             return error
 
     with ThreadPoolExecutor(2) as pool:
-        outcomes = list(pool.map(write, range(2)))
+        outcomes = list(pool.map(write_rows, range(2)))
 
     (winner,) = [who for who, outcome in enumerate(outcomes) if isinstance(outcome, CommitResult)]
     assert isinstance(outcomes[1 - winner], ConflictError)
-    assert len(commits(Path(target.path))) == (1 if first else 2)
-    assert _content(spark, target) == [(n, f"writer {winner}") for n in range(50)]
+    assert len(list_commits(Path(target.path))) == (1 if first else 2)
+    assert _read_rows(spark, target) == [(n, f"writer {winner}") for n in range(50)]

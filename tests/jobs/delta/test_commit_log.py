@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from airflow_merge_provider.jobs.delta.commit_log import Commit, File, Log, _entries_here
+from airflow_merge_provider.jobs.delta.commit_log import AddedFile, Commit, CommitLog, _entries_here
 
 ADD = {"path": "a.parquet", "partitionValues": {}, "dataChange": True}
 MOVED = {**ADD, "dataChange": False}
 
 
-def commits(entries: Mapping[int, Sequence[Any]], since: int, newest: int) -> list[Commit]:
+def list_commits(entries: Mapping[int, Sequence[Any]], since: int, newest: int) -> list[Commit]:
     """Ask a log with the given entries."""
-    log = Log(
+    log = CommitLog(
         "/there",
         StructType(),
         is_mapped=False,
         entries=lambda versions: [(version, each) for version in versions for each in entries[version]],
     )
-    return log.commits(since, newest)
+    return log.list_commits(since, newest)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def commits(entries: Mapping[int, Sequence[Any]], since: int, newest: int) -> li
 )
 def test_entries_tell_what_became_of_the_rows(entries: Sequence[Any], changes: bool, added: bool) -> None:
     """Whoever wrote them, and whatever they called it."""
-    (found,) = commits({8: entries}, 7, 8)
+    (found,) = list_commits({8: entries}, 7, 8)
 
     assert found.version == 8
     assert found.changes is changes
@@ -74,9 +74,9 @@ def test_entries_tell_what_became_of_the_rows(entries: Sequence[Any], changes: b
 )
 def test_files_have_their_whole_path(written: str, path: str, name: str) -> None:
     """Paths are encoded in the log, and those of a clone lead to another table."""
-    (found,) = commits({1: [{"add": {**ADD, "path": written, "partitionValues": {"day": None}}}]}, 0, 1)
+    (found,) = list_commits({1: [{"add": {**ADD, "path": written, "partitionValues": {"day": None}}}]}, 0, 1)
 
-    assert found.files == [File(path, 1, {"day": None})]
+    assert found.files == [AddedFile(path, 1, {"day": None})]
     assert found.files[0].name == name
 
 
@@ -84,7 +84,7 @@ def test_commits_come_in_their_order() -> None:
     """Those after the one that was folded last, up to the one that is pinned."""
     entries = {version: [{"add": {**ADD, "path": str(version)}}] for version in range(9)}
 
-    found = commits(entries, 2, 5)
+    found = list_commits(entries, 2, 5)
 
     assert [(commit.version, commit.files[0].path) for commit in found] == [
         (3, "/there/3"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_merge_provider.core.dataset import Dataset, resolve
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.jobs.delta.table import (
     PinnedDataset,
@@ -33,17 +33,17 @@ ODD_NAMES = [
 ]
 
 
-def _numbers(spark: SparkSession, count: int):
+def _build_numbers(spark: SparkSession, count: int):
     return spark.range(count).selectExpr("id", "CAST(id AS STRING) AS name")
 
 
 def test_a_pinned_read_does_not_see_later_commits(spark, tmp_path):
     """What a run reads is what was there when it pinned."""
     dataset = Dataset(id="d", path=str(tmp_path / "d"))
-    _numbers(spark, 3).write.format("delta").save(dataset.path)
+    _build_numbers(spark, 3).write.format("delta").save(dataset.path)
     pinned = pin_dataset(spark, dataset)
 
-    _numbers(spark, 5).write.format("delta").mode("append").save(dataset.path)
+    _build_numbers(spark, 5).write.format("delta").mode("append").save(dataset.path)
 
     assert pinned.version == 0
     assert read_dataset(spark, pinned).count() == 3
@@ -55,7 +55,7 @@ def test_any_path_can_be_created_pinned_read_and_owned(spark, tmp_path, odd):
     """Whatever stands in a path, it is quoted."""
     target = Dataset(id="t", path=str(tmp_path / odd))
 
-    create_table(target, _numbers(spark, 2), "merge_source")
+    create_table(target, _build_numbers(spark, 2), "merge_source")
 
     assert (tmp_path / odd / "_delta_log").is_dir()
     assert read_dataset(spark, pin_dataset(spark, target)).count() == 2
@@ -66,9 +66,9 @@ def test_a_catalog_table_is_pinned_and_read_at_its_version(spark):
     """A name with dots goes through the catalog."""
     dataset = Dataset(id="default.pinned", table="default.pinned")
     assert not pin_dataset(spark, dataset).exists
-    _numbers(spark, 2).writeTo("default.pinned").using("delta").create()
+    _build_numbers(spark, 2).writeTo("default.pinned").using("delta").create()
     pinned = pin_dataset(spark, dataset)
-    _numbers(spark, 2).writeTo("default.pinned").append()
+    _build_numbers(spark, 2).writeTo("default.pinned").append()
 
     assert read_dataset(spark, pinned).count() == 2
     spark.sql("DROP TABLE default.pinned")
@@ -79,8 +79,8 @@ def test_files_of_every_format_are_read_with_their_options(spark, tmp_path, kind
     """A dataset of plain files is an input like any other."""
     options = {"csv": {"header": "true"}, "xml": {"rowTag": "row"}}.get(kind, {})
     columns = ["name"] if kind == "text" else ["id", "name"]
-    _numbers(spark, 4).select(columns).write.format(kind).options(**options).save(str(tmp_path / "f"))
-    dataset = resolve({"dataset": str(tmp_path / "f"), "format": kind, "options": options}, None)
+    _build_numbers(spark, 4).select(columns).write.format(kind).options(**options).save(str(tmp_path / "f"))
+    dataset = resolve_dataset({"dataset": str(tmp_path / "f"), "format": kind, "options": options}, None)
 
     rows = read_dataset(spark, pin_dataset(spark, dataset))
 
@@ -92,11 +92,11 @@ def test_the_version_of_files_changes_with_them_and_only_with_them(spark, tmp_pa
     """Plain files have no log, yet a changed input is seen."""
     dataset = Dataset(id="f", path=str(tmp_path / "f"), format="json")
     assert pin_dataset(spark, dataset).version is None
-    _numbers(spark, 4).write.json(dataset.path)
+    _build_numbers(spark, 4).write.json(dataset.path)
     first = pin_dataset(spark, dataset)
     assert pin_dataset(spark, dataset) == first
 
-    _numbers(spark, 1).write.mode("append").json(dataset.path)
+    _build_numbers(spark, 1).write.mode("append").json(dataset.path)
 
     assert pin_dataset(spark, dataset).version not in (None, first.version)
 
@@ -119,7 +119,7 @@ def test_an_empty_folder_is_a_missing_dataset(spark, tmp_path):
 
 def test_a_folder_of_other_files_is_no_delta_table(spark, tmp_path):
     """The error names the way to read it."""
-    _numbers(spark, 1).write.parquet(str(tmp_path / "p"))
+    _build_numbers(spark, 1).write.parquet(str(tmp_path / "p"))
 
     with pytest.raises(DataError, match=r'is not a Delta table \(.*"format": "parquet"'):
         pin_dataset(spark, Dataset(id="p", path=str(tmp_path / "p")))
@@ -144,7 +144,7 @@ def test_a_target_that_something_else_wrote_is_refused(spark, tmp_path):
     """Nobody's table is merged into by mistake."""
     target = Dataset(id="t", path=str(tmp_path / "t"))
     assert load_previous_run(spark, target, "merge_source") is None
-    _numbers(spark, 1).write.format("delta").save(target.path)
+    _build_numbers(spark, 1).write.format("delta").save(target.path)
 
     with pytest.raises(
         DataError, match=r"was written by something else, not by merge_source \(choose another"
@@ -155,7 +155,7 @@ def test_a_target_that_something_else_wrote_is_refused(spark, tmp_path):
 def test_a_target_of_another_capability_is_refused(spark, tmp_path):
     """One table has one writer."""
     target = Dataset(id="t", path=str(tmp_path / "t"))
-    create_table(target, _numbers(spark, 1), "merge_engine")
+    create_table(target, _build_numbers(spark, 1), "merge_engine")
 
     with pytest.raises(DataError, match="was written by merge_engine, not by merge_source"):
         load_previous_run(spark, target, "merge_source")
@@ -173,9 +173,9 @@ def test_a_target_folder_of_other_files_is_refused(spark, tmp_path):
 def test_rows_that_are_marked_as_deleted_are_counted_from_the_log(spark, tmp_path):
     """Deletion vectors say how many; at each version, without reading a row."""
     target = Dataset(id="t", path=str(tmp_path / "t"))
-    create_table(target, _numbers(spark, 100).coalesce(2), "merge_source")
-    spark.sql(f"DELETE FROM {sql.table(target)} WHERE id % 10 = 3")
-    spark.sql(f"DELETE FROM {sql.table(target)} WHERE id BETWEEN 40 AND 44")
+    create_table(target, _build_numbers(spark, 100).coalesce(2), "merge_source")
+    spark.sql(f"DELETE FROM {sql.quote_table(target)} WHERE id % 10 = 3")
+    spark.sql(f"DELETE FROM {sql.quote_table(target)} WHERE id BETWEEN 40 AND 44")
 
     at = [PinnedDataset(target, version) for version in range(3)]
 

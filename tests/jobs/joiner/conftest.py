@@ -17,7 +17,7 @@ MakeLake = Callable[..., Lake]
 
 @pytest.fixture(scope="session")
 def lean(spark: SparkSession) -> SparkSession:
-    """Give a session for inputs of a few rows."""
+    """Return a session for inputs of a few rows."""
     return lean_session(spark)
 
 
@@ -25,7 +25,7 @@ def lean(spark: SparkSession) -> SparkSession:
 def lake(lean: SparkSession, tmp_path: Path) -> MakeLake:
     """Make a folder of tables and the join that runs over them."""
 
-    def make(**settings: Any) -> Lake:
+    def make_lake(**settings: Any) -> Lake:
         return Lake(lean, tmp_path, **settings)
 
-    return make
+    return make_lake

@@ -34,21 +34,21 @@ class Lake:
             **settings,
         }
         self._runs = 0
-        self.write("customers", CUSTOMERS)
-        self.write("purchases", PURCHASES)
+        self.write_rows("customers", CUSTOMERS)
+        self.write_rows("purchases", PURCHASES)
 
-    def write(self, dataset: str, rows: pa.Table, mode: str = "overwrite") -> None:
+    def write_rows(self, dataset: str, rows: pa.Table, mode: str = "overwrite") -> None:
         schema_mode = "overwrite" if mode == "overwrite" else None
         write_deltalake(str(self.folder / dataset), rows, mode=mode, schema_mode=schema_mode)
 
-    def run(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
+    def run_job(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
         """Run once; what is of the request goes there, all else is configuration."""
         self._runs += 1
-        request = self.request(run_id or str(self._runs), **more)
+        request = self.build_request(run_id or str(self._runs), **more)
         return check_report(run(self.spark, request, Progress(out=str)))
 
-    def request(self, run_id: str, **more: Any) -> JobRequest:
-        """Give what the operator asks a Spark process for."""
+    def build_request(self, run_id: str, **more: Any) -> JobRequest:
+        """Return what the operator asks a Spark process for."""
         given = ("until", "full_refresh", "max_change_ratio")
         asked = {name: more.pop(name) for name in given if name in more}
         return JobRequest(
@@ -60,12 +60,12 @@ class Lake:
             **asked,
         )
 
-    def rows(self) -> list[tuple[Any, ...]]:
-        """Give the target's rows, sorted."""
+    def read_rows(self) -> list[tuple[Any, ...]]:
+        """Return the target's rows, sorted."""
         frame = self.spark.read.format("delta").load(str(self.folder / TARGET))
         return sorted((tuple(row) for row in frame.collect()), key=repr)
 
-    def version(self) -> int | None:
-        """Give the target's version, None when there is none."""
+    def read_version(self) -> int | None:
+        """Return the target's version, None when there is none."""
         place = self.folder / TARGET
         return DeltaTable(str(place)).version() if (place / "_delta_log").exists() else None

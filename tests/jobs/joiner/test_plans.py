@@ -10,36 +10,36 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.joiner.config import JoinerConfig
-from airflow_merge_provider.core.joiner.plan import plan
+from airflow_merge_provider.core.joiner.plan import plan_join
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.joiner.counting import records_in
-from airflow_merge_provider.jobs.joiner.job import prepared
+from airflow_merge_provider.jobs.joiner.job import prepare_join
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
-from airflow_merge_provider.jobs.joiner.transform import joined
+from airflow_merge_provider.jobs.joiner.transform import join_frames
 from tests.conformance.lean import lean_session
 from tests.jobs.joiner.conftest import MakeLake
 
 
 @pytest.fixture
 def session(spark: SparkSession) -> SparkSession:
-    """Give a session that broadcasts nothing by its own choice."""
+    """Return a session that broadcasts nothing by its own choice."""
     session = lean_session(spark)
     session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     session.conf.set("spark.sql.shuffle.partitions", "3")
     return session
 
 
-def frames(session: SparkSession, stages: str, *, nullable: bool) -> dict[str, DataFrame]:
+def build_frames(session: SparkSession, stages: str, *, nullable: bool) -> dict[str, DataFrame]:
     schema = pa.schema([pa.field("k", pa.int64(), nullable), pa.field("v", pa.string())])
     rows = pa.table({"k": [1, 2, 3], "v": ["x", "y", "z"]}, schema)
     return {stage: session.createDataFrame(rows).repartition(2) for stage in stages}
 
 
-def told(inputs: dict[str, DataFrame], capsys: pytest.CaptureFixture[str], **more: Any) -> str:
+def read_plan(inputs: dict[str, DataFrame], capsys: pytest.CaptureFixture[str], **more: Any) -> str:
     schemas = {stage: schema_of(frame) for stage, frame in inputs.items()}
     keys = "=".join(f"{stage}.k" for stage in inputs)
     raw = {"inputs": {stage: stage for stage in inputs}, "join_keys": keys, **more}
-    joined(inputs, plan(JoinerConfig.parse(raw, schemas), schemas)).explain()
+    join_frames(inputs, plan_join(JoinerConfig.parse(raw, schemas), schemas)).explain()
     return capsys.readouterr().out
 
 
@@ -49,7 +49,7 @@ def test_every_input_is_shuffled_once(
     session: SparkSession, capsys: pytest.CaptureFixture[str], required: str, nullable: bool
 ) -> None:
     """The result of a step keeps the partitions of the key for the next one, also where nulls match."""
-    plan_text = told(frames(session, "abcd", nullable=nullable), capsys, required_inputs=required)
+    plan_text = read_plan(build_frames(session, "abcd", nullable=nullable), capsys, required_inputs=required)
 
     assert plan_text.count("SortMergeJoin") == 3
     assert plan_text.count("Exchange hashpartitioning") == 4
@@ -58,9 +58,9 @@ def test_every_input_is_shuffled_once(
 
 def test_inputs_in_memory_are_not_shuffled(session: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     """Nor is what they are joined to."""
-    inputs = frames(session, "abc", nullable=True)
+    inputs = build_frames(session, "abc", nullable=True)
 
-    plan_text = told(inputs, capsys, required_inputs="a,b", in_memory_inputs="a,c")
+    plan_text = read_plan(inputs, capsys, required_inputs="a,b", in_memory_inputs="a,c")
 
     assert plan_text.count("BroadcastHashJoin") == 2
     assert "Exchange hashpartitioning" not in plan_text
@@ -93,16 +93,16 @@ def test_keys_without_nulls_are_compared_plainly(
 ) -> None:
     """Equality that lets nulls match costs more: it is used where two can meet, as the statistics tell."""
     join = lake(required_inputs="customers,purchases", selected_fields="customers.id, purchases.customer")
-    join.write("customers", pa.table({"id": pa.array(customers, pa.int64())}))
-    join.write("purchases", pa.table({"customer": pa.array(purchases, pa.int64())}))
-    config = join.request("1").config
+    join.write_rows("customers", pa.table({"id": pa.array(customers, pa.int64())}))
+    join.write_rows("purchases", pa.table({"customer": pa.array(purchases, pa.int64())}))
+    config = join.build_request("1").config
     datasets = {name: Dataset(name, path=f"{join.folder}/{name}") for name in ("customers", "purchases")}
     pinned = {name: pin_dataset(join.spark, dataset) for name, dataset in datasets.items()}
 
-    made = prepared(join.spark, config, pinned)
+    made = prepare_join(join.spark, config, pinned)
 
     nulls = made.plan.null_keys
     assert (nulls["customers"][0] and nulls["purchases"][0]) is not plain
-    join.run()
+    join.run_job()
     both = {value for value in customers if value in purchases}
-    assert {row[0] for row in join.rows()} == both
+    assert {row[0] for row in join.read_rows()} == both

@@ -20,10 +20,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_merge_provider.core.joiner.config import JoinerConfig
-from airflow_merge_provider.core.joiner.plan import plan
+from airflow_merge_provider.core.joiner.plan import plan_join
 from airflow_merge_provider.jobs.joiner.schemas import schema_of
-from airflow_merge_provider.jobs.joiner.transform import joined
-from airflow_merge_provider.jobs.joiner.unmatched import unmatched
+from airflow_merge_provider.jobs.joiner.transform import join_frames
+from airflow_merge_provider.jobs.joiner.unmatched import find_unmatched
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 from tests.conformance.lean import lean_session
 from tests.conformance.oracles import joiner as oracle
@@ -56,13 +56,13 @@ class Workload:
         self.required = {stage for stage in self.stages if draw.random() < 0.45}
         self.nulls_match = draw.random() < 0.5
         self.nullable = {stage: draw.random() < 0.6 for stage in self.stages}
-        self.rows = {stage: self._rows(draw, stage) for stage in self.stages}
+        self.rows = {stage: self._draw_rows(draw, stage) for stage in self.stages}
         columns = [(stage, field) for stage in self.stages for field in (*names[stage], "value")]
         self.columns = draw.sample(columns, draw.randint(1, len(columns)))
         self.with_unmatched = bool(self.required) and draw.random() < 0.4
-        self.config = self._config(draw)
+        self.config = self._draw_config(draw)
 
-    def frames(self, spark: SparkSession) -> dict[str, DataFrame]:
+    def build_frames(self, spark: SparkSession) -> dict[str, DataFrame]:
         found = {}
         for stage in self.stages:
             nullable = self.nullable[stage]
@@ -75,29 +75,31 @@ class Workload:
             found[stage] = create_dataframe(spark, content)
         return found
 
-    def expected(self) -> tuple[Counter[Any], Counter[Any] | None]:
-        """Give the rows that have to come out, and those that come out nowhere."""
-        rows = oracle.join(self.rows, self.keys, self.required, self.columns, nulls_match=self.nulls_match)
-        lost = oracle.left_out(self.rows, self.keys, self.required, nulls_match=self.nulls_match)
+    def join_expected(self) -> tuple[Counter[Any], Counter[Any] | None]:
+        """Return the rows that have to come out, and those that come out nowhere."""
+        rows = oracle.join_inputs(
+            self.rows, self.keys, self.required, self.columns, nulls_match=self.nulls_match
+        )
+        lost = oracle.list_left_out(self.rows, self.keys, self.required, nulls_match=self.nulls_match)
         beside = Counter((stage, row["value"]) for stage, row in lost) if self.with_unmatched else None
         return Counter(rows), beside
 
-    def _rows(self, draw: random.Random, stage: str) -> list[dict[str, Any]]:
+    def _draw_rows(self, draw: random.Random, stage: str) -> list[dict[str, Any]]:
         kinds = dict(zip(self.keys[stage], self.kinds, strict=True))
 
-        def value(values: tuple[Any, ...]) -> Any:
+        def draw_value(values: tuple[Any, ...]) -> Any:
             return None if self.nullable[stage] and draw.random() < 0.25 else draw.choice(values)
 
         count = draw.choice((0, 1, 3, 5))
         return [
             {
-                **{name: value(values) for name, (_, values) in kinds.items()},
+                **{name: draw_value(values) for name, (_, values) in kinds.items()},
                 "value": f"{stage}{draw.randint(0, count)}",
             }
             for _ in range(count)
         ]
 
-    def _config(self, draw: random.Random) -> dict[str, Any]:
+    def _draw_config(self, draw: random.Random) -> dict[str, Any]:
         clauses = [
             {stage: self.keys[stage][place] for stage in draw.sample(self.stages, len(self.stages))}
             for place in range(len(self.kinds))
@@ -124,19 +126,19 @@ class Workload:
         return config
 
 
-def result(spark: SparkSession, seed: int) -> tuple[Counter[Any], Counter[Any] | None]:
+def run_join(spark: SparkSession, seed: int) -> tuple[Counter[Any], Counter[Any] | None]:
     """Join on Spark, half of the time without broadcasts of its own choice."""
     work = Workload(seed)
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1" if seed % 2 else "10MB")
-    frames = work.frames(spark)
+    frames = work.build_frames(spark)
     schemas = {stage: schema_of(frame) for stage, frame in frames.items()}
-    planned = plan(JoinerConfig.parse(work.config, schemas), schemas)
-    rows = joined(frames, planned).toArrow()
+    planned = plan_join(JoinerConfig.parse(work.config, schemas), schemas)
+    rows = join_frames(frames, planned).toArrow()
     columns = [column.to_pylist() for column in rows.columns]
     found = Counter((*row[:-1], tuple(row[-1])) for row in zip(*columns, strict=True))
     if not work.with_unmatched:
         return found, None
-    lost = unmatched(frames, planned).collect()
+    lost = find_unmatched(frames, planned).collect()
     return found, Counter((row["input"], json.loads(row["row"])["value"]) for row in lost)
 
 
@@ -145,18 +147,18 @@ def results(spark: SparkSession) -> Callable[[range], dict[int, Any]]:
     """Run joins two at a time, each thread in a session of its own."""
     mine = local()
 
-    def run(seed: int) -> Any:
+    def run_seed(seed: int) -> Any:
         if not hasattr(mine, "session"):
             mine.session = lean_session(spark)
             mine.session.conf.set("spark.sql.caseSensitive", "true")
         try:
-            return result(mine.session, seed)
+            return run_join(mine.session, seed)
         except Exception as error:  # noqa: BLE001 - one join must not end the others
             return error
 
     def all_of(seeds: range) -> dict[int, Any]:
         with ThreadPoolExecutor(max_workers=2) as pool:
-            return dict(zip(seeds, pool.map(run, seeds), strict=True))
+            return dict(zip(seeds, pool.map(run_seed, seeds), strict=True))
 
     return all_of
 
@@ -171,5 +173,5 @@ def test_random_joins_are_what_the_definition_says(
     """Whatever is required, hinted, salted or null, the rows are those of the definition."""
     found = results(seeds)
 
-    wrong = {seed: Workload(seed).config for seed in seeds if found[seed] != Workload(seed).expected()}
+    wrong = {seed: Workload(seed).config for seed in seeds if found[seed] != Workload(seed).join_expected()}
     assert wrong == {}, [found[seed] for seed in wrong]

@@ -20,10 +20,10 @@ def test_a_run_is_one_commit_and_tells_what_it_did(lake: MakeLake) -> None:
     """Rows in per input, rows out, columns with their sources, versions, the plan."""
     join = lake()
 
-    report = join.run()
+    report = join.run_job()
 
-    assert join.rows() == LEFT
-    assert join.version() == 0
+    assert join.read_rows() == LEFT
+    assert join.read_version() == 0
     assert (report["changed"], report["target"]["version"]) == (True, 0)
     assert report["counts"] == {"records_in": 7, "outputs": 4, "unmatched": 0}
     assert {name: each["rows"] for name, each in report["sources"].items()} == {
@@ -47,22 +47,22 @@ def test_a_run_is_one_commit_and_tells_what_it_did(lake: MakeLake) -> None:
 def test_the_same_inputs_are_not_joined_again_and_changed_ones_are(lake: MakeLake) -> None:
     """No commit without a change; another hint is none, another join is."""
     join = lake()
-    join.run()
+    join.run_job()
 
-    again = join.run(in_memory_inputs="purchases")
-    assert (again["changed"], again["counts"], join.version()) == (
+    again = join.run_job(in_memory_inputs="purchases")
+    assert (again["changed"], again["counts"], join.read_version()) == (
         False,
         {"records_in": 0, "outputs": 4, "unmatched": 0},
         0,
     )
 
-    join.write("purchases", ONE_MORE, mode="append")
-    assert join.run()["counts"] == {"records_in": 8, "outputs": 4, "unmatched": 0}
-    assert (3, "Cathie", 27) in join.rows()
+    join.write_rows("purchases", ONE_MORE, mode="append")
+    assert join.run_job()["counts"] == {"records_in": 8, "outputs": 4, "unmatched": 0}
+    assert (3, "Cathie", 27) in join.read_rows()
 
-    inner = join.run(join_type="innerjoin")
-    assert (inner["changed"], inner["counts"]["outputs"], join.version()) == (True, 4, 2)
-    assert join.run(join_type="innerjoin", full_refresh=True)["target"]["version"] == 3
+    inner = join.run_job(join_type="innerjoin")
+    assert (inner["changed"], inner["counts"]["outputs"], join.read_version()) == (True, 4, 2)
+    assert join.run_job(join_type="innerjoin", full_refresh=True)["target"]["version"] == 3
 
 
 def test_a_table_that_is_joined_to_itself_is_added_once(lake: MakeLake) -> None:
@@ -73,50 +73,50 @@ def test_a_table_that_is_joined_to_itself_is_added_once(lake: MakeLake) -> None:
         selected_fields="customers.id",
         write_mode="append",
     )
-    join.run()
+    join.run_job()
 
-    assert join.run()["changed"] is False
-    assert join.rows() == [(1,), (2,), (3,)]
+    assert join.run_job()["changed"] is False
+    assert join.read_rows() == [(1,), (2,), (3,)]
 
 
 def test_a_retry_reports_the_commit_of_its_first_try(lake: MakeLake) -> None:
     """It says "changed", because its run did change the table, and commits nothing."""
     join = lake()
-    first = join.run("r1")
+    first = join.run_job("r1")
 
-    retried = join.run("r1")
+    retried = join.run_job("r1")
 
     assert retried["changed"]
     assert (retried["target"], retried["counts"]) == (first["target"], first["counts"])
-    assert join.version() == 0
+    assert join.read_version() == 0
 
 
 def test_appending_adds_each_runs_rows_once(lake: MakeLake) -> None:
     """Not for a retry, not without a change; and each commit counts its own rows."""
     join = lake(write_mode="append", join_type="innerjoin")
-    join.run("r1")
-    join.write("purchases", ONE_MORE, mode="append")
+    join.run_job("r1")
+    join.write_rows("purchases", ONE_MORE, mode="append")
 
-    assert join.run("r2")["counts"]["outputs"] == 4
-    assert len(join.rows()) == 3 + 4
-    join.write("customers", CUSTOMERS.slice(0, 1), mode="append")
-    retried = join.run("r2")
-    assert (retried["changed"], retried["counts"]["outputs"], join.version()) == (True, 4, 1)
-    assert join.run("r3", until="plan")["counts"] == UNKNOWN
+    assert join.run_job("r2")["counts"]["outputs"] == 4
+    assert len(join.read_rows()) == 3 + 4
+    join.write_rows("customers", CUSTOMERS.slice(0, 1), mode="append")
+    retried = join.run_job("r2")
+    assert (retried["changed"], retried["counts"]["outputs"], join.read_version()) == (True, 4, 1)
+    assert join.run_job("r3", until="plan")["counts"] == UNKNOWN
 
 
 def test_rows_that_do_not_fit_are_not_appended(lake: MakeLake) -> None:
     """Every column that is new or of another type is named before anything is computed."""
     join = lake(write_mode="append")
-    join.run()
+    join.run_job()
 
     with pytest.raises(DataError) as refused:
-        join.run(selected_fields="customers.name as id, purchases.purchase, purchases.customer")
+        join.run_job(selected_fields="customers.name as id, purchases.purchase, purchases.customer")
 
     assert [each.code for each in refused.value.problems] == ["schema", "schema"]
     assert "'id' is long there and string here" in str(refused.value)
     assert "'customer' is not there" in str(refused.value)
-    assert join.version() == 0
+    assert join.read_version() == 0
 
 
 @pytest.mark.parametrize("until", ["plan", "transform"])
@@ -124,13 +124,12 @@ def test_a_run_that_stops_early_writes_nothing(lake: MakeLake, until: str) -> No
     """A plan knows the columns, a dry run the rows as well."""
     join = lake()
 
-    report = join.run(until=until)
+    report = join.run_job(until=until)
 
-    assert (report["dry_run"], report["changed"], join.version()) == (True, False, None)
+    assert (report["dry_run"], report["changed"], join.read_version()) == (True, False, None)
     assert len(report["details"]["columns"]) == 3
-    assert report["counts"] == (
-        UNKNOWN if until == "plan" else {"records_in": 7, "outputs": 4, "unmatched": 0}
-    )
+    known = {"records_in": 7, "outputs": 4, "unmatched": 0}
+    assert report["counts"] == (UNKNOWN if until == "plan" else known)
 
 
 def test_every_input_that_is_missing_is_named(lake: MakeLake) -> None:
@@ -138,10 +137,10 @@ def test_every_input_that_is_missing_is_named(lake: MakeLake) -> None:
     join = lake(inputs={"customers": "nobody", "purchases": "nothing"})
 
     with pytest.raises(DataError) as refused:
-        join.run()
+        join.run_job()
 
     assert [each.path for each in refused.value.problems] == ["inputs.customers", "inputs.purchases"]
-    assert join.version() is None
+    assert join.read_version() is None
 
 
 def test_faults_of_the_schemas_come_together_before_anything_is_read(lake: MakeLake) -> None:
@@ -149,7 +148,7 @@ def test_faults_of_the_schemas_come_together_before_anything_is_read(lake: MakeL
     join = lake(join_keys=None, selected_fields=None, required_inputs=None)
 
     with pytest.raises(ConfigError) as refused:
-        join.run(
+        join.run_job(
             joinKeys="customers.name = purchases.customer & customers.nobody = purchases.purchase",
             requiredInputs="customers",
             selectedFields="customers.nam",
@@ -177,11 +176,11 @@ def test_an_expression_that_cannot_decide_is_refused(lake: MakeLake, expression:
     join = lake(join_keys=None, required_inputs="customers,purchases")
 
     with pytest.raises(ConfigError, match=words) as refused:
-        join.run(condition_type="advanced", condition_expression=expression)
+        join.run_job(condition_type="advanced", condition_expression=expression)
 
     assert [each.code for each in refused.value.problems] == ["invalid_condition"]
     assert "purchases.customer" in str(refused.value)
-    assert join.version() is None
+    assert join.read_version() is None
 
 
 @pytest.mark.parametrize(
@@ -199,51 +198,52 @@ def test_keys_that_must_not_repeat_are_guarded(
     join = lake(expect=expect)
 
     if refused is None:
-        assert join.run()["counts"]["outputs"] == 4
+        assert join.run_job()["counts"]["outputs"] == 4
         return
     with pytest.raises(DataError) as found:
-        join.run()
+        join.run_job()
     assert refused in str(found.value)
-    assert join.version() is None
+    assert join.read_version() is None
 
 
 def test_null_keys_repeat_only_where_they_match(lake: MakeLake) -> None:
     """Rows without a key meet nothing when nulls do not match, so they multiply nothing."""
     join = lake(expect={"purchases": "many_to_one"}, join_null_keys=False)
-    join.write("purchases", pa.table({"purchase": [1, 2], "customer": pa.array([None, None], pa.int64())}))
+    purchases = pa.table({"purchase": [1, 2], "customer": pa.array([None, None], pa.int64())})
+    join.write_rows("purchases", purchases)
 
-    assert join.run()["counts"]["outputs"] == 3
+    assert join.run_job()["counts"]["outputs"] == 3
     with pytest.raises(DataError, match=r'\{"customer":null\}'):
-        join.run(join_null_keys=True)
+        join.run_job(join_null_keys=True)
 
 
 def test_the_indicator_lists_the_inputs_of_each_row(lake: MakeLake) -> None:
     """In declared order; the column comes last."""
     join = lake(required_inputs="", indicator="found in")
 
-    join.run()
+    join.run_job()
 
-    there = {tuple(row[3]) for row in join.rows()}
+    there = {tuple(row[3]) for row in join.read_rows()}
     assert there == {("customers", "purchases"), ("customers",), ("purchases",)}
-    assert len(join.rows()) == 5
+    assert len(join.read_rows()) == 5
 
 
 def test_rows_that_come_out_nowhere_are_kept_beside(lake: MakeLake) -> None:
     """Each with its input and all its fields, and anew in every run that joins."""
     join = lake(join_type="innerjoin", unmatched="nowhere")
 
-    report = join.run()
+    report = join.run_job()
     assert report["counts"] == {"records_in": 7, "outputs": 3, "unmatched": 2}
-    assert beside(join) == [
+    assert read_unmatched(join) == [
         ("customers", '{"id":3,"name":"Cathie"}'),
         ("purchases", '{"purchase":26,"customer":9}'),
     ]
-    assert join.run()["counts"] == {**report["counts"], "records_in": 0}
+    assert join.run_job()["counts"] == {**report["counts"], "records_in": 0}
 
-    join.write("purchases", ONE_MORE, mode="append")
-    assert join.run(until="transform")["counts"]["unmatched"] == 1
-    join.run()
-    assert beside(join) == [("purchases", '{"purchase":26,"customer":9}')]
+    join.write_rows("purchases", ONE_MORE, mode="append")
+    assert join.run_job(until="transform")["counts"]["unmatched"] == 1
+    join.run_job()
+    assert read_unmatched(join) == [("purchases", '{"purchase":26,"customer":9}')]
 
 
 def test_an_expression_leaves_rows_out_too(lake: MakeLake) -> None:
@@ -256,11 +256,11 @@ def test_an_expression_leaves_rows_out_too(lake: MakeLake) -> None:
         unmatched="nowhere",
     )
 
-    assert join.run()["counts"] == {"records_in": 7, "outputs": 4, "unmatched": 2}
-    assert [row[0] for row in beside(join)] == ["purchases", "purchases"]
+    assert join.run_job()["counts"] == {"records_in": 7, "outputs": 4, "unmatched": 2}
+    assert [row[0] for row in read_unmatched(join)] == ["purchases", "purchases"]
 
 
-def beside(join: Lake) -> list[tuple[str, str]]:
+def read_unmatched(join: Lake) -> list[tuple[str, str]]:
     frame = join.spark.read.format("delta").load(str(join.folder / "nowhere"))
     return sorted((row["input"], row["row"]) for row in frame.collect())
 
@@ -269,9 +269,9 @@ def test_the_key_is_shown_whichever_input_has_it(lake: MakeLake) -> None:
     """In front of the other columns, under a name of its own."""
     join = lake(required_inputs="", key_columns="customer id", selected_fields="customers.name")
 
-    join.run()
+    join.run_job()
 
-    assert join.rows() == [(1, "Alex"), (2, "Bob"), (2, "Bob"), (3, "Cathie"), (9, None)]
+    assert join.read_rows() == [(1, "Alex"), (2, "Bob"), (2, "Bob"), (3, "Cathie"), (9, None)]
 
 
 def test_odd_names_are_kept_from_the_first_run_to_the_next(lake: MakeLake) -> None:
@@ -280,35 +280,35 @@ def test_odd_names_are_kept_from_the_first_run_to_the_next(lake: MakeLake) -> No
     fields = [{"input": "customers", "field": "id", "as": odd}, "customers.name as группа name"]
     join = lake(selected_fields=fields, join_type="innerjoin")
 
-    join.run()
-    join.write("purchases", ONE_MORE, mode="append")
-    join.run()
+    join.run_job()
+    join.write_rows("purchases", ONE_MORE, mode="append")
+    join.run_job()
 
     frame = join.spark.read.format("delta").load(str(join.folder / "joined"))
     assert frame.columns == [odd, "группа name"]
-    assert len(join.rows()) == 4
-    assert join.version() == 1
+    assert len(join.read_rows()) == 4
+    assert join.read_version() == 1
 
 
 def test_odd_names_are_refused_where_the_table_cannot_take_them(lake: MakeLake) -> None:
     """A table that was made without them says so before anything is computed."""
     join = lake()
-    join.run()
+    join.run_job()
 
     with pytest.raises(DataError, match="cannot hold columns of these names: 'an id'"):
-        join.run(selected_fields="customers.id as an id")
-    assert join.version() == 0
+        join.run_job(selected_fields="customers.id as an id")
+    assert join.read_version() == 0
 
 
 def test_another_columns_replace_those_of_the_run_before(lake: MakeLake) -> None:
     """Overwriting takes the new schema in the same commit."""
     join = lake()
-    join.run()
+    join.run_job()
 
-    join.run(selected_fields="purchases.customer as id", join_type="innerjoin")
+    join.run_job(selected_fields="purchases.customer as id", join_type="innerjoin")
 
-    assert join.rows() == [(1,), (2,), (2,)]
-    assert join.version() == 1
+    assert join.read_rows() == [(1,), (2,), (2,)]
+    assert join.read_version() == 1
 
 
 def test_plain_files_are_inputs_too(lake: MakeLake) -> None:
@@ -321,21 +321,21 @@ def test_plain_files_are_inputs_too(lake: MakeLake) -> None:
     inputs = {"customers": "customers", "purchases": file}
 
     with pytest.raises(ConfigError, match=r"customers\.id is long and purchases\.customer is int"):
-        join.run(inputs=inputs)
-    report = join.run(inputs=inputs, join_keys="customers.name = purchases.who", join_type="innerjoin")
+        join.run_job(inputs=inputs)
+    report = join.run_job(inputs=inputs, join_keys="customers.name = purchases.who", join_type="innerjoin")
 
-    assert join.rows() == [(1, "Alex", 23)]
+    assert join.read_rows() == [(1, "Alex", 23)]
     assert report["warnings"][-1] == "inputs.purchases: the schema of csv files is inferred"
 
 
 def test_no_rows_come_out_as_a_table_without_rows(lake: MakeLake) -> None:
     """The target has its schema all the same."""
     join = lake(join_type="innerjoin")
-    join.write("purchases", PURCHASES.slice(0, 0))
+    join.write_rows("purchases", PURCHASES.slice(0, 0))
 
-    assert join.run()["counts"] == {"records_in": 3, "outputs": 0, "unmatched": 0}
-    assert join.rows() == []
-    assert join.version() == 0
+    assert join.run_job()["counts"] == {"records_in": 3, "outputs": 0, "unmatched": 0}
+    assert join.read_rows() == []
+    assert join.read_version() == 0
 
 
 def test_a_table_joined_to_itself_is_read_at_one_version(lake: MakeLake) -> None:
@@ -347,8 +347,8 @@ def test_a_table_joined_to_itself_is_read_at_one_version(lake: MakeLake) -> None
         selected_fields=None,
     )
 
-    assert {name: each["rows"] for name, each in join.run()["sources"].items()} == {"x": 3, "y": 3}
-    assert join.rows()[0] == (1, "Alex", 1, "Alex")
+    assert {name: each["rows"] for name, each in join.run_job()["sources"].items()} == {"x": 3, "y": 3}
+    assert join.read_rows()[0] == (1, "Alex", 1, "Alex")
 
 
 def test_an_input_is_not_written_under_another_name(lake: MakeLake) -> None:
@@ -357,43 +357,43 @@ def test_an_input_is_not_written_under_another_name(lake: MakeLake) -> None:
     place = str(join.folder / "purchases")
 
     with pytest.raises(ConfigError, match="target: 'purchases' is one of the inputs"):
-        join.run(inputs={"customers": "customers", "purchases": place})
+        join.run_job(inputs={"customers": "customers", "purchases": place})
 
 
 def test_a_target_of_another_capability_is_left_alone(lake: MakeLake) -> None:
     """It says whose it is."""
     join = lake(target="purchases", inputs={"customers": "customers", "p": "other"})
-    join.write("other", PURCHASES)
+    join.write_rows("other", PURCHASES)
 
     with pytest.raises(DataError, match="was written by something else, not by joiner"):
-        join.run(join_keys="customers.id = p.customer", selected_fields="customers.id")
+        join.run_job(join_keys="customers.id = p.customer", selected_fields="customers.id")
 
 
 @pytest.mark.parametrize("kind", ["delta", "csv"])
 def test_a_result_of_another_size_is_stopped(lake: MakeLake, kind: str) -> None:
     """Four rows become two: a dry run warns, a run leaves the target alone; the limit itself may be met."""
     join = lake(target_format=kind)
-    first = join.run(max_change_ratio=0.0)
-    join.write("purchases", PURCHASES.slice(3))
-    join.write("customers", CUSTOMERS.slice(1))
+    first = join.run_job(max_change_ratio=0.0)
+    join.write_rows("purchases", PURCHASES.slice(3))
+    join.write_rows("customers", CUSTOMERS.slice(1))
 
-    dry = join.run(until="transform", max_change_ratio=0.4)
+    dry = join.run_job(until="transform", max_change_ratio=0.4)
     with pytest.raises(RiskError, match=r"leave 2 rows where 4 stood, a change by 0.5 of them") as refused:
-        join.run(max_change_ratio=0.4)
+        join.run_job(max_change_ratio=0.4)
 
     assert dry["warnings"] == [f"max_change_ratio: {refused.value.problems[0].message}"]
     assert refused.value.report["counts"]["outputs"] == 2
-    assert join.run(max_change_ratio=0.5)["target"]["version"] == first["target"]["version"] + 1
+    assert join.run_job(max_change_ratio=0.5)["target"]["version"] == first["target"]["version"] + 1
     with pytest.raises(RiskError, match=r"write 2 rows where 2 stood"):
-        join.run(write_mode="append", full_refresh=True, max_change_ratio=0.5)
+        join.run_job(write_mode="append", full_refresh=True, max_change_ratio=0.5)
 
 
 def test_an_input_that_was_made_anew_is_joined_again(lake: MakeLake) -> None:
     """It has the version of the table that was in its place, and other rows."""
     join = lake()
-    join.run()
+    join.run_job()
     shutil.rmtree(join.folder / "purchases")
-    join.write("purchases", ONE_MORE)
+    join.write_rows("purchases", ONE_MORE)
 
-    assert join.run()["changed"] is True
-    assert join.rows() == [(1, "Alex", None), (2, "Bob", None), (3, "Cathie", 27)]
+    assert join.run_job()["changed"] is True
+    assert join.read_rows() == [(1, "Alex", None), (2, "Bob", None), (3, "Cathie", 27)]

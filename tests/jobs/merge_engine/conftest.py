@@ -17,7 +17,7 @@ MakeStream = Callable[..., Stream]
 
 @pytest.fixture(scope="session")
 def lean(spark: SparkSession) -> SparkSession:
-    """Give a session for inputs of a few rows."""
+    """Return a session for inputs of a few rows."""
     return lean_session(spark)
 
 
@@ -25,7 +25,7 @@ def lean(spark: SparkSession) -> SparkSession:
 def stream(lean: SparkSession, tmp_path: Path) -> MakeStream:
     """Make a stream in this test's folder."""
 
-    def make(**settings: Any) -> Stream:
+    def make_stream(**settings: Any) -> Stream:
         return Stream(lean, tmp_path, **settings)
 
-    return make
+    return make_stream

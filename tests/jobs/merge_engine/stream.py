@@ -25,19 +25,19 @@ class Stream:
         self.said: list[str] = []
         self._runs = 0
 
-    def write(self, columns: Mapping[str, Any], source: str = "changes", **how: Any) -> None:
+    def write_batch(self, columns: Mapping[str, Any], source: str = "changes", **how: Any) -> None:
         """Append a batch, given by its columns, in one commit."""
         arrays = {
             name: given if isinstance(given, pa.Array) else pa.array(given) for name, given in columns.items()
         }
         write_deltalake(str(self.folder / source), pa.table(arrays), **{"mode": "append", **how})
 
-    def sql(self, statement: str) -> None:
+    def run_sql(self, statement: str) -> None:
         """Execute a statement; {source} and {target} stand for the tables."""
         places = {name: f"delta.`{self.folder / self.settings[name]}`" for name in ("source", "target")}
         self.spark.sql(statement.format(**places)).collect()
 
-    def run(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
+    def run_job(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
         """Run once; settings that are of the request go there, all else is configuration."""
         self._runs += 1
         given = ("until", "full_refresh", "started_at", "max_change_ratio")
@@ -51,12 +51,12 @@ class Stream:
         )
         return check_report(run(self.spark, request, Progress(out=self.said.append)))
 
-    def rows(self, table: str = "state", order: Sequence[str] = ("k",)) -> list[tuple[Any, ...]]:
-        """Give what stands in a table, in the order of some columns."""
+    def read_rows(self, table: str = "state", order: Sequence[str] = ("k",)) -> list[tuple[Any, ...]]:
+        """Return what stands in a table, in the order of some columns."""
         frame = self.spark.read.format("delta").load(str(self.folder / table))
         return [tuple(row) for row in frame.orderBy(*order).collect()]
 
-    def version(self, table: str = "state") -> int | None:
-        """Give a table's version, None when there is none."""
+    def read_version(self, table: str = "state") -> int | None:
+        """Return a table's version, None when there is none."""
         place = self.folder / table
         return DeltaTable(str(place)).version() if (place / "_delta_log").exists() else None

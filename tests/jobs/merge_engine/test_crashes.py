@@ -35,11 +35,11 @@ class KilledError(BaseException):
     """What ends a process here: no handler of the job may catch it."""
 
 
-def killing(commit: Callable[..., Any], place: int, *, before: bool) -> Callable[..., Any]:
+def build_killing_commit(commit: Callable[..., Any], place: int, *, before: bool) -> Callable[..., Any]:
     """Make commits of which one ends the process, before it writes or after it has landed."""
     made = []
 
-    def commits(*given: Any, **named: Any) -> Any:
+    def commit_and_kill(*given: Any, **named: Any) -> Any:
         made.append(given)
         if len(made) == place and before:
             raise KilledError
@@ -48,13 +48,13 @@ def killing(commit: Callable[..., Any], place: int, *, before: bool) -> Callable
             raise KilledError
         return landed
 
-    return commits
+    return commit_and_kill
 
 
-def batch(made: Stream, number: int) -> None:
+def write_batch(made: Stream, number: int) -> None:
     """Write one more: key 0 grows by one, key ``number`` comes and the key before it goes."""
     keys = [0, number, number - 1] if number > 1 else [0, 1]
-    made.write(
+    made.write_batch(
         {"k": keys, "op": ["+I", "+I", "-D"][: len(keys)], "s": [number] * len(keys), "v": [1] * len(keys)}
     )
 
@@ -65,45 +65,45 @@ def test_a_run_that_dies_at_a_commit_is_made_up_for(
 ) -> None:
     """Killed before and after each of its commits and tried again, it leaves what an undisturbed one does."""
     made = stream(**SETTINGS)
-    batch(made, 1)
-    made.run()
+    write_batch(made, 1)
+    made.run_job()
     # After one commit is before the next.
     places = [*((at, True) for at in range(1, COMMITS + 1)), (COMMITS, False)]
     for number, (place, before) in enumerate(places, 2):
-        batch(made, number)
+        write_batch(made, number)
         with monkeypatch.context() as deadly:
-            dying = killing(commit_once, place, before=before)
+            dying = build_killing_commit(commit_once, place, before=before)
             deadly.setattr(side_table, "commit_once", dying)
             deadly.setattr(retry, "commit_once", dying)
             with pytest.raises(KilledError):
-                made.run(f"run {number}")
+                made.run_job(f"run {number}")
 
-        assert made.run(f"run {number}")["changed"] is True
+        assert made.run_job(f"run {number}")["changed"] is True
 
-        assert made.rows() == [(0, number, number), (number, number, 1)]
-        changed = [row[:2] for row in made.rows("log", ("k", "_kind")) if row[-1] == number]
+        assert made.read_rows() == [(0, number, number), (number, number, 1)]
+        changed = [row[:2] for row in made.read_rows("log", ("k", "_kind")) if row[-1] == number]
         assert changed == [("+U", 0), ("-U", 0), ("-D", number - 1), ("+I", number)]
-        assert [row[0] for row in made.rows("state__removed")] == list(range(1, number))
+        assert [row[0] for row in made.read_rows("state__removed")] == list(range(1, number))
 
 
 def test_the_second_of_two_runs_at_once_loses(stream: MakeStream, monkeypatch: pytest.MonkeyPatch) -> None:
     """It writes nothing, may be tried again, and finds then that there is nothing left to do."""
     made = stream(merge_engine="aggregation", options={"fields.v.aggregate-function": "sum"})
-    made.write({"k": [1], "v": [1]})
-    made.run()
-    made.write({"k": [1], "v": [5]})
+    made.write_batch({"k": [1], "v": [1]})
+    made.run_job()
+    made.write_batch({"k": [1], "v": [5]})
     write = upsert_rows
 
-    def overtaken(*given: Any) -> None:
+    def commit_second(*given: Any) -> None:
         monkeypatch.setattr(target, "upsert_rows", write)
-        made.run("first")
+        made.run_job("first")
         write(*given)
 
-    monkeypatch.setattr(target, "upsert_rows", overtaken)
+    monkeypatch.setattr(target, "upsert_rows", commit_second)
 
     with pytest.raises(ConflictError) as lost:
-        made.run("second")
+        made.run_job("second")
 
     assert lost.value.retryable
-    assert made.rows() == [(1, 6)]
-    assert made.run("second")["changed"] is False
+    assert made.read_rows() == [(1, 6)]
+    assert made.run_job("second")["changed"] is False

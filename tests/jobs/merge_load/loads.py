@@ -25,7 +25,7 @@ class Killed(BaseException):
     """The end of a process: nothing catches it."""
 
 
-def killed(*args: Any, **more: Any) -> Any:
+def raise_killed(*args: Any, **more: Any) -> Any:
     """Stand in for a step before which the process ends."""
     raise Killed
 
@@ -42,13 +42,13 @@ class Loads:
     def target(self) -> Path:
         return self.folder / "t"
 
-    def load(
+    def load_rows(
         self, rows: Rows | pa.Table | None = None, run_id: str | None = None, **more: Any
     ) -> dict[str, Any]:
         """Write rows as the source and run once; what is of the request goes there."""
         self._runs += 1
         if rows is not None:
-            self.write(rows)
+            self.write_source(rows)
         given = ("until", "full_refresh", "max_change_ratio")
         asked = {name: more.pop(name) for name in given if name in more}
         request = JobRequest(
@@ -59,9 +59,9 @@ class Loads:
             started_at=self._runs * 1_000_000,
             **asked,
         )
-        return check_report(self._run(request))
+        return check_report(self._run_job(request))
 
-    def check(self, **more: Any) -> dict[str, Any]:
+    def check_history(self, **more: Any) -> dict[str, Any]:
         """Check that the target is a history."""
         request = JobRequest(
             job="merge_load",
@@ -70,46 +70,46 @@ class Loads:
             warehouse=str(self.folder),
             started_at=0,
         )
-        return check_report(self._run(request))
+        return check_report(self._run_job(request))
 
-    def write(self, rows: Rows | pa.Table, name: str = "s") -> None:
+    def write_source(self, rows: Rows | pa.Table, name: str = "s") -> None:
         """Write the source anew."""
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist([dict(row) for row in rows])
-        self._write(table, name)
+        self._write_table(table, name)
 
-    def rows(self, *names: str) -> list[dict[str, Any]]:
-        """Give what stands in the target, NULLs left out, in an order that compares."""
-        frame = self._rows().drop("_row_hash")
+    def read_rows(self, *names: str) -> list[dict[str, Any]]:
+        """Return what stands in the target, NULLs left out, in an order that compares."""
+        frame = self._read_target().drop("_row_hash")
         found = [row.asDict(recursive=True) for row in (frame.select(*names) if names else frame).collect()]
-        return ordered({k: v for k, v in row.items() if v is not None} for row in found)
+        return sort_rows({k: v for k, v in row.items() if v is not None} for row in found)
 
     def rows_of(self, tail: str) -> list[dict[str, Any]]:
-        """Give what stands in a table beside or inside the target, by the order of what it holds."""
+        """Return what stands in a table beside or inside the target, by the order of what it holds."""
         found = self.spark.read.format("delta").load(f"{self.target}{tail}").collect()
         rows = [{k: v for k, v in row.asDict(recursive=True).items() if v is not None} for row in found]
         return sorted(
             rows, key=lambda row: [str(row.get(name)) for name in ("_root_id", "_list_index", "id")]
         )
 
-    def version(self) -> int | None:
-        """Give the target's version, None when there is none."""
+    def read_version(self) -> int | None:
+        """Return the target's version, None when there is none."""
         return DeltaTable(str(self.target)).version() if (self.target / "_delta_log").exists() else None
 
-    def history(self, key: str, *state: str) -> dict[Any, list[tuple[Any, Any, Any]]]:
-        """Give the versions of each key: from and to as days, and the state."""
+    def read_history(self, key: str, *state: str) -> dict[Any, list[tuple[Any, Any, Any]]]:
+        """Return the versions of each key: from and to as days, and the state."""
         found: dict[Any, list[tuple[Any, Any, Any]]] = {}
-        for row in self.rows():
-            at = tuple(day(row.get(name)) for name in ("valid_from", "valid_to"))
+        for row in self.read_rows():
+            at = tuple(format_day(row.get(name)) for name in ("valid_from", "valid_to"))
             found.setdefault(row[key], []).append((*at, tuple(row.get(name) for name in state)))
         return {name: sorted(versions) for name, versions in found.items()}
 
-    def _run(self, request: JobRequest) -> dict[str, Any]:
+    def _run_job(self, request: JobRequest) -> dict[str, Any]:
         return run(self.spark, request, Progress(out=str))
 
-    def _write(self, table: pa.Table, name: str) -> None:
+    def _write_table(self, table: pa.Table, name: str) -> None:
         write_deltalake(str(self.folder / name), table, mode="overwrite", schema_mode="overwrite")
 
-    def _rows(self) -> DataFrame:
+    def _read_target(self) -> DataFrame:
         return self.spark.read.format("delta").load(str(self.target))
 
 
@@ -120,26 +120,26 @@ class MemoryLoads(Loads):
         super().__init__(spark, folder, strategy, **settings)
         self._lake = MemoryLake(spark, folder)
 
-    def version(self) -> int | None:
-        """Give how many commits there were after the first, None when there was none."""
+    def read_version(self) -> int | None:
+        """Return how many commits there were after the first, None when there was none."""
         last = self._lake.target.last
         return None if last is None else last.version
 
-    def _run(self, request: JobRequest) -> dict[str, Any]:
-        return self._lake.run(request)
+    def _run_job(self, request: JobRequest) -> dict[str, Any]:
+        return self._lake.run_job(request)
 
-    def _write(self, table: pa.Table, name: str) -> None:
-        self._lake.write(name, table)
+    def _write_table(self, table: pa.Table, name: str) -> None:
+        self._lake.write_rows(name, table)
 
-    def _rows(self) -> DataFrame:
+    def _read_target(self) -> DataFrame:
         return self._lake.target.read_rows()
 
 
-def day(at: datetime | None) -> int | None:
-    """Give a moment of January 2024 as its day."""
+def format_day(at: datetime | None) -> int | None:
+    """Return a moment of January 2024 as its day."""
     return None if at is None else at.day
 
 
-def ordered(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def sort_rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Sort rows by what they hold."""
     return sorted(map(dict, rows), key=lambda row: json.dumps(row, sort_keys=True, default=str))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_merge_provider.core.errors import DataError
-from tests.jobs.delta_log import commits
+from tests.jobs.delta_log import list_commits
 from tests.jobs.merge_load.conftest import MakeLoads
 
 EVENTS = [{"id": 1, "type": "push"}, {"id": 2, "type": "fork"}, {"id": 3, "type": "push"}]
@@ -14,16 +14,16 @@ EVENTS = [{"id": 1, "type": "push"}, {"id": 2, "type": "fork"}, {"id": 3, "type"
 def test_each_type_has_a_table_with_commits_of_its_own(loads: MakeLoads) -> None:
     """A table that the load does not name stays as it is; a retry writes none of them again."""
     made = loads("upsert", primary_key="id", dispatch_by="type")
-    first = made.load(EVENTS)
-    second = made.load([{"id": 4, "type": "push"}], run_id="mine")
-    again = made.load(run_id="mine")
+    first = made.load_rows(EVENTS)
+    second = made.load_rows([{"id": 4, "type": "push"}], run_id="mine")
+    again = made.load_rows(run_id="mine")
 
     assert [row["id"] for row in made.rows_of("/push")] == [1, 3, 4]
     assert [row["id"] for row in made.rows_of("/fork")] == [2]
     assert first["details"]["tables"] == {"fork": 0, "push": 0}
     assert (first["counts"]["tables"], first["rows"]["inserted"]) == (2, 3)
     assert second["details"]["tables"] == again["details"]["tables"] == {"push": 1}
-    assert [len(commits(made.target / name)) for name in ("push", "fork")] == [2, 1]
+    assert [len(list_commits(made.target / name)) for name in ("push", "fork")] == [2, 1]
 
 
 def test_values_that_are_no_names_stop_the_load(loads: MakeLoads) -> None:
@@ -31,8 +31,8 @@ def test_values_that_are_no_names_stop_the_load(loads: MakeLoads) -> None:
     made = loads("upsert", primary_key="id", dispatch_by="type")
     for wrong, words in [(None, "None"), ("../x", "'../x'"), ("Push", "differ in case only")]:
         with pytest.raises(DataError, match=words):
-            made.load([*EVENTS, {"id": 9, "type": wrong}])
+            made.load_rows([*EVENTS, {"id": 9, "type": wrong}])
     with pytest.raises(DataError, match="has no column 'kind'"):
-        made.load(EVENTS, dispatch_by="kind")
+        made.load_rows(EVENTS, dispatch_by="kind")
 
     assert not made.target.exists()

@@ -29,7 +29,7 @@ STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.fixture(params=SHUFFLES.values(), ids=SHUFFLES)
 def shuffling(spark: SparkSession, request: pytest.FixtureRequest) -> SparkSession:
-    """Give a session that shuffles rows to many parts, as it does where tables are large."""
+    """Return a session that shuffles rows to many parts, as it does where tables are large."""
     session = lean_session(spark)
     parts, adaptive = request.param
     session.conf.set("spark.sql.shuffle.partitions", parts)
@@ -38,7 +38,7 @@ def shuffling(spark: SparkSession, request: pytest.FixtureRequest) -> SparkSessi
     return session
 
 
-def rows(ids: range, value: str) -> list[dict[str, Any]]:
+def build_rows(ids: range, value: str) -> list[dict[str, Any]]:
     return [{"id": each, "area": each % 5, "v": f"{value}{each}", "gone": None} for each in ids]
 
 
@@ -48,9 +48,9 @@ def test_a_load_of_few_rows_writes_few_files(shuffling: SparkSession, tmp_path: 
     most = 8 if name == "delete-insert of groups" else 1
     strategy, settings = STRATEGIES[name]
     made = Loads(shuffling, tmp_path, strategy, **settings)
-    made.load(rows(range(40), "old"))
+    made.load_rows(build_rows(range(40), "old"))
     first = set(DeltaTable(str(made.target)).file_uris())
-    report = made.load([*rows(range(20), "new"), *rows(range(20, 50), "old")])
+    report = made.load_rows([*build_rows(range(20), "new"), *build_rows(range(20, 50), "old")])
     second = set(DeltaTable(str(made.target)).file_uris())
 
     assert report["counts"]["loaded"] == 50
@@ -62,10 +62,10 @@ def test_a_load_of_few_rows_writes_few_files(shuffling: SparkSession, tmp_path: 
 def test_an_empty_side_is_counted(shuffling: SparkSession, tmp_path: Path, settings: dict[str, Any]) -> None:
     """What is counted while a snapshot is joined: Spark would wait for a count of what it left out."""
     made = Loads(shuffling, tmp_path, "scd2", on_empty="apply", **settings)
-    made.load(rows(range(12), "old"))
+    made.load_rows(build_rows(range(12), "old"))
 
-    ended = made.load(source_filter="id < 0")
-    begun = made.load(rows(range(3), "new"))
+    ended = made.load_rows(source_filter="id < 0")
+    begun = made.load_rows(build_rows(range(3), "new"))
 
     assert (ended["counts"]["loaded"], ended["counts"]["closed"]) == (0, 12)
     assert (begun["counts"]["loaded"], begun["counts"]["opened"]) == (3, 3)

@@ -10,27 +10,27 @@ import pytest
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.jobs.merge_load import target
 from tests.jobs.merge_load.conftest import MakeLoads
-from tests.jobs.merge_load.loads import Killed, killed
+from tests.jobs.merge_load.loads import Killed, raise_killed
 
 FIRST = [{"nk": 1, "c": "a", "u": 1}, {"nk": 2, "c": "b", "u": 1}]
 
 
-def on(number: int) -> dict[str, Any]:
+def build_boundary(number: int) -> dict[str, Any]:
     return {"boundary_timestamp": f"2024-01-{number:02d}"}
 
 
 def test_a_snapshot_opens_closes_and_leaves_alone(loads: MakeLoads) -> None:
     """The report counts what happened, and history has no gap but that of a key that was away."""
     made = loads("scd2", natural_key="nk", track=["c"], overwrite=["u"])
-    made.load(FIRST, **on(1))
+    made.load_rows(FIRST, **build_boundary(1))
 
-    report = made.load([{"nk": 1, "c": "a2", "u": 2}, {"nk": 3, "c": "n", "u": 2}], **on(2))
-    made.load([{"nk": 1, "c": "a2", "u": 3}, {"nk": 2, "c": "b", "u": 3}], **on(3))
+    report = made.load_rows([{"nk": 1, "c": "a2", "u": 2}, {"nk": 3, "c": "n", "u": 2}], **build_boundary(2))
+    made.load_rows([{"nk": 1, "c": "a2", "u": 3}, {"nk": 2, "c": "b", "u": 3}], **build_boundary(3))
 
     assert report["rows"] == {"inserted": 2, "updated": 2, "deleted": 0, "unchanged": 0}
     counted = {name: count for name, count in report["counts"].items() if count}
     assert counted == {"loaded": 2, "opened": 2, "closed": 2, "tables": 1}
-    assert made.history("nk", "c", "u") == {
+    assert made.read_history("nk", "c", "u") == {
         1: [(1, 2, ("a", 1)), (2, None, ("a2", 3))],
         2: [(1, 2, ("b", 1)), (3, None, ("b", 3))],
         3: [(2, 3, ("n", 2))],
@@ -40,24 +40,24 @@ def test_a_snapshot_opens_closes_and_leaves_alone(loads: MakeLoads) -> None:
 def test_the_same_time_again_replaces_what_it_had_done(memory_loads: MakeLoads) -> None:
     """A restated snapshot equals a history built with it from the start; no version is empty."""
     made = memory_loads("scd2", natural_key="nk")
-    made.load(FIRST, **on(1))
-    made.load([{"nk": 1, "c": "x", "u": 1}], **on(2))
+    made.load_rows(FIRST, **build_boundary(1))
+    made.load_rows([{"nk": 1, "c": "x", "u": 1}], **build_boundary(2))
 
-    made.load([{"nk": 1, "c": "a", "u": 1}, {"nk": 2, "c": "b2", "u": 1}], **on(2))
+    made.load_rows([{"nk": 1, "c": "a", "u": 1}, {"nk": 2, "c": "b2", "u": 1}], **build_boundary(2))
 
-    assert made.history("nk", "c") == {1: [(1, None, ("a",))], 2: [(1, 2, ("b",)), (2, None, ("b2",))]}
+    assert made.read_history("nk", "c") == {1: [(1, None, ("a",))], 2: [(1, 2, ("b",)), (2, None, ("b2",))]}
 
 
 def test_a_late_snapshot_is_an_error_even_after_one_that_changed_nothing(memory_loads: MakeLoads) -> None:
     """A time that left no trace is remembered; what came after it must not be overwritten."""
     made = memory_loads("scd2", natural_key="nk")
-    made.load(FIRST, **on(1))
-    assert not made.load(**on(5))["changed"]
+    made.load_rows(FIRST, **build_boundary(1))
+    assert not made.load_rows(**build_boundary(5))["changed"]
 
     with pytest.raises(DataError, match="older than"):
-        made.load([{"nk": 1, "c": "z", "u": 1}], **on(3))
+        made.load_rows([{"nk": 1, "c": "z", "u": 1}], **build_boundary(3))
 
-    assert made.version() == 0
+    assert made.read_version() == 0
 
 
 def test_a_day_loaded_again_leaves_the_deletion_before_it_marked(memory_loads: MakeLoads) -> None:
@@ -65,9 +65,9 @@ def test_a_day_loaded_again_leaves_the_deletion_before_it_marked(memory_loads: M
     made = memory_loads("scd2", natural_key="nk", on_late="repair", on_empty="apply", on_delete="mark")
     for number, present in ((13, True), (22, True), (18, False), (22, False)):
         others = [{"nk": 2, "c": "b"}]
-        made.load([*others, {"nk": 1, "c": "a"}] if present else others, **on(number))
+        made.load_rows([*others, {"nk": 1, "c": "a"}] if present else others, **build_boundary(number))
 
-    assert made.history("nk", "c", "is_deleted")[1] == [(13, 18, ("a", False)), (18, None, ("a", True))]
+    assert made.read_history("nk", "c", "is_deleted")[1] == [(13, 18, ("a", False)), (18, None, ("a", True))]
 
 
 @pytest.mark.parametrize(
@@ -83,28 +83,28 @@ def test_a_group_seen_first_knows_what_another_one_saw_later(
     """A key that had been in another group by then was in the late one until that group had it again."""
     made = memory_loads("scd2", natural_key="nk", on_late="repair", scope=["g"])
     others = [{"nk": 2, "g": "z"}]
-    made.load([*others, {"nk": 1, "g": "z"}], **on(10))
-    made.load([*others, {"nk": 1, "g": "z"}] if stays else others, **on(24))
-    made.load([{"nk": 1, "g": "y"}], **on(13))
+    made.load_rows([*others, {"nk": 1, "g": "z"}], **build_boundary(10))
+    made.load_rows([*others, {"nk": 1, "g": "z"}] if stays else others, **build_boundary(24))
+    made.load_rows([{"nk": 1, "g": "y"}], **build_boundary(13))
 
-    assert made.history("nk", "g")[1] == moved
+    assert made.read_history("nk", "g")[1] == moved
 
 
 def test_flags_and_columns_that_are_added(memory_loads: MakeLoads) -> None:
     """Valid versions are marked, every version has a key of its own that a rebuild gives again."""
     settings = {"natural_key": "nk", "current_column": "now", "surrogate_key_column": "sk"}
     made = memory_loads("scd2", **settings, active_record_timestamp="9999-12-31")
-    made.load(FIRST, **on(1))
-    made.load([{"nk": 1, "c": "a2", "u": 1}], **on(2))
+    made.load_rows(FIRST, **build_boundary(1))
+    made.load_rows([{"nk": 1, "c": "a2", "u": 1}], **build_boundary(2))
 
-    rows = made.rows()
+    rows = made.read_rows()
     assert sorted((row["nk"], row["valid_from"].day, row["now"]) for row in rows) == [
         (1, 1, False), (1, 2, True), (2, 1, False),
     ]  # fmt: skip
     keys = {row["sk"] for row in rows}
     assert len(keys) == 3
-    made.load(FIRST, full_refresh=True, **on(1))
-    assert {row["sk"] for row in made.rows()} < keys
+    made.load_rows(FIRST, full_refresh=True, **build_boundary(1))
+    assert {row["sk"] for row in made.read_rows()} < keys
 
 
 def test_changes_with_times_of_their_own_make_several_versions(memory_loads: MakeLoads) -> None:
@@ -112,27 +112,27 @@ def test_changes_with_times_of_their_own_make_several_versions(memory_loads: Mak
     made = memory_loads("scd2", natural_key="nk", mode="changes", effective_from="at", hard_delete="gone")
     events = [(1, 1, "a"), (1, 3, "b"), (1, 5, "b"), (1, 7, None), (2, 2, "x")]
 
-    made.load(
+    made.load_rows(
         [
             {"nk": key, "at": datetime(2024, 1, number, tzinfo=UTC), "c": state, "gone": state is None}
             for key, number, state in events
         ]
     )
 
-    assert made.history("nk", "c") == {1: [(1, 3, ("a",)), (3, 7, ("b",))], 2: [(2, None, ("x",))]}
+    assert made.read_history("nk", "c") == {1: [(1, 3, ("a",)), (3, 7, ("b",))], 2: [(2, None, ("x",))]}
     with pytest.raises(DataError, match="older than"):
-        made.load([{"nk": 1, "at": datetime(2024, 1, 2, tzinfo=UTC), "c": "z", "gone": False}])
-    late = made.load([{"nk": 1, "at": datetime(2024, 1, 4, tzinfo=UTC), "c": "b", "gone": False}])
+        made.load_rows([{"nk": 1, "at": datetime(2024, 1, 2, tzinfo=UTC), "c": "z", "gone": False}])
+    late = made.load_rows([{"nk": 1, "at": datetime(2024, 1, 4, tzinfo=UTC), "c": "b", "gone": False}])
     assert not late["changed"]
 
 
 def test_a_scope_limits_what_ends(memory_loads: MakeLoads) -> None:
     """Only keys of the loaded regions end; a key that moves between regions has one history."""
     made = memory_loads("scd2", natural_key="nk", scope=["r"])
-    made.load([{"nk": 1, "r": "eu"}, {"nk": 2, "r": "eu"}, {"nk": 3, "r": "us"}], **on(1))
-    made.load([{"nk": 1, "r": "eu"}, {"nk": 3, "r": "eu"}], **on(2))
+    made.load_rows([{"nk": 1, "r": "eu"}, {"nk": 2, "r": "eu"}, {"nk": 3, "r": "us"}], **build_boundary(1))
+    made.load_rows([{"nk": 1, "r": "eu"}, {"nk": 3, "r": "eu"}], **build_boundary(2))
 
-    assert made.history("nk", "r") == {
+    assert made.read_history("nk", "r") == {
         1: [(1, None, ("eu",))],
         2: [(1, 2, ("eu",))],
         3: [(1, 2, ("us",)), (2, None, ("eu",))],
@@ -142,83 +142,89 @@ def test_a_scope_limits_what_ends(memory_loads: MakeLoads) -> None:
 def test_too_many_endings_stop_the_run(memory_loads: MakeLoads) -> None:
     """Half of the keys may end where a half is allowed, and not where less is."""
     made = memory_loads("scd2", natural_key="nk", max_close_ratio=0.4)
-    made.load(FIRST, **on(1))
+    made.load_rows(FIRST, **build_boundary(1))
 
     with pytest.raises(DataError, match="would end 1 of 2 valid versions"):
-        made.load(FIRST[:1], **on(2))
+        made.load_rows(FIRST[:1], **build_boundary(2))
 
-    assert made.load(FIRST[:1], max_close_ratio=0.5, **on(2))["counts"]["closed"] == 1
+    assert made.load_rows(FIRST[:1], max_close_ratio=0.5, **build_boundary(2))["counts"]["closed"] == 1
 
 
 def test_versions_of_rows_are_replaced_by_a_load_of_the_same_time(memory_loads: MakeLoads) -> None:
     """What the boundary had opened is removed, what it had closed goes on; an older load is an error."""
     made = memory_loads("scd2")
-    made.load([{"c": "a"}, {"c": "b"}, {"c": "b"}], **on(1))
-    made.load([{"c": "x"}], **on(2))
-    report = made.load([{"c": "a"}, {"c": "y"}], **on(2))
+    made.load_rows([{"c": "a"}, {"c": "b"}, {"c": "b"}], **build_boundary(1))
+    made.load_rows([{"c": "x"}], **build_boundary(2))
+    report = made.load_rows([{"c": "a"}, {"c": "y"}], **build_boundary(2))
 
     assert {name: report["counts"][name] for name in ("opened", "reopened", "removed", "closed")} == {
         "opened": 1, "reopened": 1, "removed": 1, "closed": 0,
     }  # fmt: skip
-    assert made.history("c") == {"a": [(1, None, ())], "b": [(1, 2, ())], "y": [(2, None, ())]}
+    assert made.read_history("c") == {"a": [(1, None, ())], "b": [(1, 2, ())], "y": [(2, None, ())]}
     with pytest.raises(DataError, match="older than"):
-        made.load([{"c": "q"}], **on(1))
+        made.load_rows([{"c": "q"}], **build_boundary(1))
 
 
 def test_deletions_are_marked_by_a_version_that_says_so(loads: MakeLoads) -> None:
     """It has the last values, lasts until the key returns, and is not repeated by the next snapshot."""
     made = loads("scd2", natural_key="nk", on_delete="mark", current_column="now")
-    made.load(FIRST, **on(1))
-    report = made.load(FIRST[:1], **on(2))
-    again = made.load(FIRST[:1], **on(3))
-    made.load(FIRST, **on(4))
+    made.load_rows(FIRST, **build_boundary(1))
+    report = made.load_rows(FIRST[:1], **build_boundary(2))
+    again = made.load_rows(FIRST[:1], **build_boundary(3))
+    made.load_rows(FIRST, **build_boundary(4))
 
     assert (report["counts"]["opened"], report["counts"]["closed"], again["changed"]) == (1, 1, False)
-    assert made.history("nk", "c", "is_deleted", "now") == {
+    assert made.read_history("nk", "c", "is_deleted", "now") == {
         1: [(1, None, ("a", False, True))],
         2: [(1, 2, ("b", False, False)), (2, 4, ("b", True, False)), (4, None, ("b", False, True))],
     }
-    assert made.check(source="s")["counts"]["versions"] == 4
+    assert made.check_history(source="s")["counts"]["versions"] == 4
 
 
 @pytest.mark.parametrize("mode", ["snapshot", "changes"])
 def test_purged_keys_leave_nothing(mode: str, loads: MakeLoads) -> None:
     """All versions of a deleted key go; one that returns begins anew."""
     made = loads("scd2", natural_key="nk", on_delete="purge", mode=mode, hard_delete="gone")
-    made.load([{**row, "gone": False} for row in FIRST], **on(1))
-    made.load([{"nk": 1, "c": "a2", "u": 1, "gone": False}, {**FIRST[1], "gone": False}], **on(2))
+    made.load_rows([{**row, "gone": False} for row in FIRST], **build_boundary(1))
+    made.load_rows(
+        [{"nk": 1, "c": "a2", "u": 1, "gone": False}, {**FIRST[1], "gone": False}], **build_boundary(2)
+    )
 
-    report = made.load([{"nk": 1, "c": "a2", "u": 1, "gone": True}, {**FIRST[1], "gone": False}], **on(3))
+    report = made.load_rows(
+        [{"nk": 1, "c": "a2", "u": 1, "gone": True}, {**FIRST[1], "gone": False}], **build_boundary(3)
+    )
 
     assert report["counts"]["removed"] == 2
-    assert made.history("nk", "c") == {2: [(1, None, ("b",))]}
-    made.load([{**FIRST[0], "gone": False}, {**FIRST[1], "gone": False}], **on(4))
-    assert made.history("nk", "c")[1] == [(4, None, ("a",))]
+    assert made.read_history("nk", "c") == {2: [(1, None, ("b",))]}
+    made.load_rows([{**FIRST[0], "gone": False}, {**FIRST[1], "gone": False}], **build_boundary(4))
+    assert made.read_history("nk", "c")[1] == [(4, None, ("a",))]
 
 
 def test_the_highest_of_several_rows_counts_and_ties_are_refused(memory_loads: MakeLoads) -> None:
     """NULL is the lowest; a time in effective_from is that of the load."""
     made = memory_loads("scd2", natural_key="nk", sequence_by=["s", "p"], effective_from="2024-01-01")
     rows = [(1, None, 9, "null"), (1, 2, 1, "low"), (1, 2, 3, "high"), (2, 1, 1, "same"), (2, 1, 1, "same")]
-    report = made.load([dict(zip(("nk", "s", "p", "c"), row, strict=True)) for row in rows])
+    report = made.load_rows([dict(zip(("nk", "s", "p", "c"), row, strict=True)) for row in rows])
 
     assert report["counts"]["duplicates"] == 3
-    assert made.history("nk", "c") == {1: [(1, None, ("high",))], 2: [(1, None, ("same",))]}
+    assert made.read_history("nk", "c") == {1: [(1, None, ("high",))], 2: [(1, None, ("same",))]}
     with pytest.raises(DataError, match="1 values of nk and the highest s, p with several"):
-        made.load([{"nk": 2, "s": 5, "p": 5, "c": c} for c in "xy"], effective_from="2024-01-02")
+        made.load_rows([{"nk": 2, "s": 5, "p": 5, "c": c} for c in "xy"], effective_from="2024-01-02")
 
 
 def test_several_rows_of_one_key_are_seen_in_a_snapshot_too(memory_loads: MakeLoads) -> None:
     """Identical ones are one; of different ones one may be what is stored, and it is still an error."""
     made = memory_loads("scd2", natural_key="nk")
-    made.load(FIRST, **on(1))
+    made.load_rows(FIRST, **build_boundary(1))
 
-    same = made.load([*FIRST, FIRST[0], FIRST[0]], **on(2))
+    same = made.load_rows([*FIRST, FIRST[0], FIRST[0]], **build_boundary(2))
     with pytest.raises(DataError, match="1 values of nk with several different rows, such as nk='1'"):
-        made.load([*FIRST, {**FIRST[0], "c": "z"}], **on(3))
+        made.load_rows([*FIRST, {**FIRST[0], "c": "z"}], **build_boundary(3))
     with pytest.raises(DataError, match="1 rows with a NULL in nk, such as nk=NULL"):
-        made.load([*FIRST, {"nk": None, "c": "z", "u": 1}], **on(3))
-    chosen = made.load([*FIRST, {**FIRST[0], "c": "z", "u": 0}], dedup_sort={"u": "desc"}, **on(3))
+        made.load_rows([*FIRST, {"nk": None, "c": "z", "u": 1}], **build_boundary(3))
+    chosen = made.load_rows(
+        [*FIRST, {**FIRST[0], "c": "z", "u": 0}], dedup_sort={"u": "desc"}, **build_boundary(3)
+    )
 
     assert (same["counts"]["loaded"], same["counts"]["duplicates"]) == (4, 2)
     assert (same["changed"], chosen["changed"]) == (False, False)
@@ -227,9 +233,9 @@ def test_several_rows_of_one_key_are_seen_in_a_snapshot_too(memory_loads: MakeLo
 def test_a_check_finds_what_is_wrong_in_a_history(loads: MakeLoads) -> None:
     """All that does not hold is named at once; a table that is no history cannot be checked."""
     made = loads("scd2", natural_key="nk", current_column="now", surrogate_key_column="sk")
-    made.load([*FIRST, {"nk": 3, "c": "c", "u": 1}], **on(1))
-    made.load([{**FIRST[0], "c": "a2"}, FIRST[1], {"nk": 3, "c": "c", "u": 1}], **on(3))
-    assert made.check(source="s")["counts"]["keys"] == 3
+    made.load_rows([*FIRST, {"nk": 3, "c": "c", "u": 1}], **build_boundary(1))
+    made.load_rows([{**FIRST[0], "c": "a2"}, FIRST[1], {"nk": 3, "c": "c", "u": 1}], **build_boundary(3))
+    assert made.check_history(source="s")["counts"]["keys"] == 3
     name = f"delta.`{made.target}`"
     for change in (
         "valid_to = TIMESTAMP '2024-01-04' WHERE nk = 1 AND valid_to IS NOT NULL",
@@ -239,12 +245,12 @@ def test_a_check_finds_what_is_wrong_in_a_history(loads: MakeLoads) -> None:
         made.spark.sql(f"UPDATE {name} SET {change}")
 
     with pytest.raises(DataError) as found:
-        made.check(source="s", source_filter="nk <> 3")
+        made.check_history(source="s", source_filter="nk <> 3")
     assert {problem.code for problem in found.value.problems} == {
         "overlapping", "wrongly_current", "surrogates_twice", "not_loaded",
     }  # fmt: skip
     with pytest.raises(DataError, match="is no history of versions"):
-        made.check(target="s")
+        made.check_history(target="s")
 
 
 def test_a_run_that_is_killed_before_its_commit_spoils_no_history(
@@ -252,17 +258,17 @@ def test_a_run_that_is_killed_before_its_commit_spoils_no_history(
 ) -> None:
     """Its time is remembered already; a late load between, and the next try, end in the ordered history."""
     made = loads("scd2", natural_key="nk", on_late="repair")
-    made.load(FIRST, **on(1))
+    made.load_rows(FIRST, **build_boundary(1))
     third = [{"nk": 1, "c": "z", "u": 1}]
     with monkeypatch.context() as patched:
-        patched.setattr(target, "write_changes", killed)
+        patched.setattr(target, "write_changes", raise_killed)
         with pytest.raises(Killed):
-            made.load(third, **on(3))
+            made.load_rows(third, **build_boundary(3))
 
-    made.load([{"nk": 1, "c": "y", "u": 1}, FIRST[1]], **on(2))
-    made.load(third, **on(3))
+    made.load_rows([{"nk": 1, "c": "y", "u": 1}, FIRST[1]], **build_boundary(2))
+    made.load_rows(third, **build_boundary(3))
 
-    assert made.history("nk", "c") == {
+    assert made.read_history("nk", "c") == {
         1: [(1, 2, ("a",)), (2, 3, ("y",)), (3, None, ("z",))],
         2: [(1, 3, ("b",))],
     }

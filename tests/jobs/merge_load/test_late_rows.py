@@ -25,41 +25,41 @@ def make_row(id_: int, s: int | None, v: str, *, gone: bool = False, at: int | N
 
 
 def list_rows(made: Loads) -> list[tuple[Any, ...]]:
-    return sorted((row["id"], row["v"]) for row in made.rows("id", "v"))
+    return sorted((row["id"], row["v"]) for row in made.read_rows("id", "v"))
 
 
 def list_valid(made: Loads) -> list[str]:
-    return [row["v"] for row in made.rows() if "valid_to" not in row]
+    return [row["v"] for row in made.read_rows() if "valid_to" not in row]
 
 
 def load_on(made: Loads, day: int, rows: list[dict[str, Any]]) -> None:
     """Load so many days after 1970."""
     made._runs = day * 86_400
-    made.load(rows)
+    made.load_rows(rows)
 
 
 def test_a_key_that_was_deleted_does_not_come_back(loads: MakeLoads) -> None:
     """Neither right after it nor later, and a newer row does; a load that only remembers commits once."""
     made = loads("upsert", **KEY, sequence_by="s", hard_delete="gone")
-    made.load([make_row(1, 5, "a"), make_row(2, 5, "b"), make_row(3, 7, "", gone=True)])
-    made.load([make_row(1, 6, "", gone=True)])
+    made.load_rows([make_row(1, 5, "a"), make_row(2, 5, "b"), make_row(3, 7, "", gone=True)])
+    made.load_rows([make_row(1, 6, "", gone=True)])
 
-    report = made.load([make_row(1, 5, "late"), make_row(3, 6, "late")])
+    report = made.load_rows([make_row(1, 5, "late"), make_row(3, 6, "late")])
     assert (report["changed"], list_rows(made)) == (False, [(2, "b")])
 
-    made.load([make_row(4, 9, "", gone=True)])
+    made.load_rows([make_row(4, 9, "", gone=True)])
     assert list_rows(made) == [(2, "b")]
-    made.load([make_row(4, 8, "late"), make_row(1, 7, "new")])
+    made.load_rows([make_row(4, 8, "late"), make_row(1, 7, "new")])
     assert list_rows(made) == [(1, "new"), (2, "b")]
 
 
 def test_a_deletion_of_a_cdc_load_is_remembered(memory_loads: MakeLoads) -> None:
     """A late row still says that its key is there: it takes nothing away."""
     made = memory_loads("upsert", **KEY, variant="cdc", sequence_by="s", hard_delete="gone")
-    made.load([make_row(1, 5, "a"), make_row(2, 5, "b")])
-    made.load([make_row(1, 6, "", gone=True), make_row(2, 5, "b")])
+    made.load_rows([make_row(1, 5, "a"), make_row(2, 5, "b")])
+    made.load_rows([make_row(1, 6, "", gone=True), make_row(2, 5, "b")])
 
-    made.load([make_row(1, 5, "late"), make_row(2, 5, "b")])
+    made.load_rows([make_row(1, 5, "late"), make_row(2, 5, "b")])
 
     assert list_rows(made) == [(2, "b")]
 
@@ -67,19 +67,19 @@ def test_a_deletion_of_a_cdc_load_is_remembered(memory_loads: MakeLoads) -> None
 def test_a_run_that_dies_remembers_nothing(loads: MakeLoads, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written before a commit that never came is taken back, or a row that counts would not."""
     made = loads("upsert", **KEY, sequence_by="s", hard_delete="gone")
-    made.load([make_row(1, 5, "a"), make_row(2, 1, "", gone=True)])
+    made.load_rows([make_row(1, 5, "a"), make_row(2, 1, "", gone=True)])
     target = "airflow_merge_provider.jobs.merge_load.target.write_changes"
 
-    def die(*_: Any, **__: Any) -> None:
+    def raise_interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(target, die)
+        patched.setattr(target, raise_interrupt)
         with pytest.raises(KeyboardInterrupt):
-            made.load([make_row(1, 9, "", gone=True)])
+            made.load_rows([make_row(1, 9, "", gone=True)])
     assert DeltaTable(f"{made.target}__sequences").version() == 1
 
-    made.load([make_row(1, 8, "counts"), make_row(2, 0, "late")])
+    made.load_rows([make_row(1, 8, "counts"), make_row(2, 0, "late")])
 
     assert list_rows(made) == [(1, "counts")]
 
@@ -100,18 +100,18 @@ def test_memories_are_given_up_after_a_time(loads: MakeLoads) -> None:
 def test_of_one_time_the_highest_sequence_counts_whenever_it_comes(on_late, memory_loads: MakeLoads) -> None:
     """The first load is remembered as well as a state without a trace and a deletion."""
     made = memory_loads("scd2", **HISTORY, on_late=on_late, hard_delete="gone")
-    made.load([make_row(1, 5, "a", at=1), make_row(2, 5, "b", at=1)])
-    before = made.rows()
+    made.load_rows([make_row(1, 5, "a", at=1), make_row(2, 5, "b", at=1)])
+    before = made.read_rows()
 
-    made.load([make_row(1, 4, "lower", at=1)])
-    assert made.rows() == before
-    made.load([make_row(2, 6, "", gone=True, at=2)])
-    made.load([make_row(2, 5, "lower", at=2)])
+    made.load_rows([make_row(1, 4, "lower", at=1)])
+    assert made.read_rows() == before
+    made.load_rows([make_row(2, 6, "", gone=True, at=2)])
+    made.load_rows([make_row(2, 5, "lower", at=2)])
     assert list_valid(made) == ["a"]
-    made.load([make_row(1, 9, "a", at=1)])
-    made.load([make_row(1, 8, "lower", at=1)])
+    made.load_rows([make_row(1, 9, "a", at=1)])
+    made.load_rows([make_row(1, 8, "lower", at=1)])
     assert list_valid(made) == ["a"]
-    made.load([make_row(1, 10, "higher", at=1)])
+    made.load_rows([make_row(1, 10, "higher", at=1)])
     assert list_valid(made) == ["higher"]
 
 
@@ -125,14 +125,14 @@ def test_any_order_of_loads_gives_one_history(seed: int, memory_loads: MakeLoads
         for id_, at, s in draw.sample(places, 12)
     ]
     whole = memory_loads("scd2", **HISTORY, on_late="repair", hard_delete="gone", target="whole")
-    whole.load(rows)
+    whole.load_rows(rows)
     parts = memory_loads("scd2", **HISTORY, on_late="repair", hard_delete="gone", target="parts")
     draw.shuffle(rows)
     cuts = sorted(draw.sample(range(1, 12), 4))
 
     for start, end in itertools.pairwise([0, *cuts, 12]):
-        parts.load(rows[start:end])
+        parts.load_rows(rows[start:end])
 
     columns = ("id", "v", "valid_from", "valid_to")
-    told = [sorted(map(str, (made.rows(*columns)))) for made in (whole, parts)]
+    told = [sorted(map(str, (made.read_rows(*columns)))) for made in (whole, parts)]
     assert told[0] == told[1]

@@ -11,7 +11,7 @@ from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.jobs.merge_load import target
 from airflow_merge_provider.jobs.merge_load.nested import ListTables
 from tests.jobs.merge_load.conftest import MakeLoads
-from tests.jobs.merge_load.loads import Killed, Loads, killed
+from tests.jobs.merge_load.loads import Killed, Loads, raise_killed
 
 KEY = {"primary_key": "id", "nested": "tables"}
 FIRST = [
@@ -20,8 +20,8 @@ FIRST = [
 ]
 
 
-def joined(made: Loads) -> set[tuple[Any, ...]]:
-    """Give root, child and grandchild as a reader sees them who joins the tables by their keys."""
+def join_tables(made: Loads) -> set[tuple[Any, ...]]:
+    """Return root, child and grandchild as a reader sees them who joins the tables by their keys."""
     frames = {tail: made.spark.read.format("delta").load(f"{made.target}{tail}") for tail in ("", "__kids")}
     root, kids = frames[""], frames["__kids"]
     found = root.join(kids, root["_row_id"] == kids["_root_id"]).select("id", "k", kids["_list_index"])
@@ -31,9 +31,9 @@ def joined(made: Loads) -> set[tuple[Any, ...]]:
 def test_lists_become_tables_that_are_linked_to_their_row(loads: MakeLoads) -> None:
     """Every element knows its row, its parent and its place; the target has no lists."""
     made = loads("upsert", **KEY)
-    report = made.load(FIRST)
+    report = made.load_rows(FIRST)
 
-    (root,) = [row for row in made.rows() if row["id"] == 1]
+    (root,) = [row for row in made.read_rows() if row["id"] == 1]
     kids = [row for row in made.rows_of("__kids") if row["_root_id"] == root["_row_id"]]
     grand = [row for row in made.rows_of("__kids__g") if row["_root_id"] == root["_row_id"]]
     assert set(root) == {"id", "v", "_row_id"}
@@ -52,17 +52,17 @@ def test_lists_become_tables_that_are_linked_to_their_row(loads: MakeLoads) -> N
 def test_only_elements_of_changed_lists_are_written(loads: MakeLoads) -> None:
     """A change beside the lists leaves their tables alone; a load with the same lists changes nothing."""
     made = loads("upsert", **KEY)
-    made.load(FIRST)
+    made.load_rows(FIRST)
 
-    beside = made.load([{**FIRST[0], "v": "A"}])
-    again = made.load()
-    without = made.load([{"id": 1, "v": "A"}], schema_evolution="allow_missing")
+    beside = made.load_rows([{**FIRST[0], "v": "A"}])
+    again = made.load_rows()
+    without = made.load_rows([{"id": 1, "v": "A"}], schema_evolution="allow_missing")
 
     assert beside["rows"]["updated"] == 1
     assert not any(sum(each.values()) for each in beside["details"]["nested"].values())
     assert not again["changed"]
     assert without["details"]["nested"]["t__kids"] == {"inserted": 0, "deleted": 2}
-    assert joined(made) == {(2, "z", 0)}
+    assert join_tables(made) == {(2, "z", 0)}
 
 
 @pytest.mark.parametrize("step", ["before the commit", "after the commit"])
@@ -71,22 +71,22 @@ def test_a_killed_run_leaves_no_element_without_its_row(
 ) -> None:
     """Whoever joins the tables sees the state before or the one after; the next try ends what was begun."""
     made = loads("upsert", **KEY)
-    made.load(FIRST)
-    before = joined(made)
+    made.load_rows(FIRST)
+    before = join_tables(made)
     second = [{"id": 1, "v": "a", "kids": [{"k": "n", "g": [9]}]}]
 
     with monkeypatch.context() as patched:
         if step == "before the commit":
-            patched.setattr(target, "write_changes", killed)
+            patched.setattr(target, "write_changes", raise_killed)
         else:
-            patched.setattr(ListTables, "clear_elements", killed)
+            patched.setattr(ListTables, "clear_elements", raise_killed)
         with pytest.raises(Killed):
-            made.load(second, run_id="second")
+            made.load_rows(second, run_id="second")
     after = {(1, "n", 0), (2, "z", 0)}
-    assert joined(made) == (before if step == "before the commit" else after)
-    made.load(run_id="second")
+    assert join_tables(made) == (before if step == "before the commit" else after)
+    made.load_rows(run_id="second")
 
-    assert joined(made) == after
+    assert join_tables(made) == after
     assert sorted(row["k"] for row in made.rows_of("__kids")) == ["n", "z"]
     assert sorted(row["value"] for row in made.rows_of("__kids__g")) == [3, 9]
 
@@ -94,26 +94,26 @@ def test_a_killed_run_leaves_no_element_without_its_row(
 def test_versions_have_the_elements_with_which_they_began(loads: MakeLoads) -> None:
     """A history keeps the lists of ended versions; a changed list begins a version."""
     made = loads("scd2", natural_key="id", nested="tables")
-    made.load(FIRST, boundary_timestamp="2024-01-01")
+    made.load_rows(FIRST, boundary_timestamp="2024-01-01")
     second = [{**FIRST[0], "kids": [{"k": "n", "g": [9]}]}, FIRST[1]]
-    made.load(second, boundary_timestamp="2024-01-02")
+    made.load_rows(second, boundary_timestamp="2024-01-02")
 
-    history = {key: [(start, end) for start, end, _ in each] for key, each in made.history("id").items()}
+    history = {key: [(start, end) for start, end, _ in each] for key, each in made.read_history("id").items()}
     assert history == {1: [(1, 2), (2, None)], 2: [(1, None)]}
-    assert joined(made) == {(1, "x", 0), (1, "y", 1), (1, "n", 0), (2, "z", 0)}
+    assert join_tables(made) == {(1, "x", 0), (1, "y", 1), (1, "n", 0), (2, "z", 0)}
 
 
 def test_lists_do_not_move_between_columns_and_tables(loads: MakeLoads) -> None:
     """A target has one form, and names that the tables need are not those of the source."""
     made = loads("upsert", primary_key="id")
-    made.load(FIRST)
+    made.load_rows(FIRST)
 
     with pytest.raises(DataError, match="written with nested='columns'"):
-        made.load(nested="tables")
+        made.load_rows(nested="tables")
     with pytest.raises(DataError, match="'_root_id', which tables of lists need"):
-        made.load([{"id": 1, "_root_id": 1}], nested="tables", target="u")
-    made.load(FIRST, nested="tables", full_refresh=True)
-    assert len(joined(made)) == 3
+        made.load_rows([{"id": 1, "_root_id": 1}], nested="tables", target="u")
+    made.load_rows(FIRST, nested="tables", full_refresh=True)
+    assert len(join_tables(made)) == 3
 
 
 def test_values_inside_lists_and_structs_count_by_their_place(loads: MakeLoads) -> None:
@@ -122,12 +122,12 @@ def test_values_inside_lists_and_structs_count_by_their_place(loads: MakeLoads) 
     kind = pa.struct([("a", pa.int64()), ("b", pa.int64())])
     rows = {"id": [1, 2], "l": [["x", None], ["y"]], "s": [{"a": 1}, {"a": 1}]}
 
-    def table(**more: Any) -> pa.Table:
+    def build_table(**more: Any) -> pa.Table:
         values = {**rows, **more}
         columns = {"id": pa.int64(), "l": pa.list_(pa.string()), "s": kind}
         return pa.table({name: pa.array(values[name], each) for name, each in columns.items()})
 
-    made.load(table(), boundary_timestamp="2024-01-01")
-    moved = table(l=[[None, "x"], ["y"]], s=[{"a": 1}, {"b": 1}])
+    made.load_rows(build_table(), boundary_timestamp="2024-01-01")
+    moved = build_table(l=[[None, "x"], ["y"]], s=[{"a": 1}, {"b": 1}])
 
-    assert made.load(moved, boundary_timestamp="2024-01-02")["counts"]["closed"] == 2
+    assert made.load_rows(moved, boundary_timestamp="2024-01-02")["counts"]["closed"] == 2

@@ -12,14 +12,14 @@ import pytest
 
 from tests.conformance.oracles import merge_load as oracle
 from tests.jobs.merge_load.conftest import MakeLoads
-from tests.jobs.merge_load.loads import Loads, ordered
+from tests.jobs.merge_load.loads import Loads, sort_rows
 
 # Each key is a case of its own; a longer run is asked for by a number of seeds.
 SEEDS = range(int(os.environ.get("MERGE_LOAD_SEEDS", "1")))
 KEYS = range(60)
 
 
-def at(number: int) -> str:
+def format_day(number: int) -> str:
     return f"2024-01-{number:02d}"
 
 
@@ -37,10 +37,12 @@ def test_snapshots_in_any_order_give_the_history_of_the_ordered_run(
     for number in days:
         rows = {key: (random.choice("aab"),) for key in KEYS if random.random() < 0.6}
         said.append((number, rows))
-        made.load([{"nk": key, "c": state[0]} for key, state in rows.items()], boundary_timestamp=at(number))
+        made.load_rows(
+            [{"nk": key, "c": state[0]} for key, state in rows.items()], boundary_timestamp=format_day(number)
+        )
 
-    assert found(made, on_delete) == defined(oracle.snapshots(said), on_delete)
-    made.check()
+    assert read_history(made, on_delete) == build_history(oracle.fold_snapshots(said), on_delete)
+    made.check_history()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -59,10 +61,10 @@ def test_snapshots_of_groups_in_any_order_give_the_history_of_the_ordered_run(
         } or {0: (groups[0], "a")}
         said.append((number, rows))
         content = [{"nk": key, "g": group, "c": c} for key, (group, c) in rows.items()]
-        made.load(content, boundary_timestamp=at(number))
+        made.load_rows(content, boundary_timestamp=format_day(number))
 
-    assert made.history("nk", "g", "c") == {
-        key: versions for key, versions in oracle.scoped(said).items() if versions
+    assert made.read_history("nk", "g", "c") == {
+        key: versions for key, versions in oracle.fold_scoped_snapshots(said).items() if versions
     }
 
 
@@ -85,34 +87,34 @@ def test_changes_in_any_order_give_the_history_of_the_ordered_run(
             for number in random.sample(range(1, 12), random.randint(0, 3))
         }
         said.append([(key, number, state) for (key, number), state in events.items()])
-        made.load(
+        made.load_rows(
             [
                 {"nk": key, "at": oracle_time(number), "c": state and state[0], "gone": state is None}
                 for (key, number), state in events.items()
             ]
         )
 
-    assert found(made, on_delete) == defined(oracle.changes(said), on_delete)
-    made.check()
+    assert read_history(made, on_delete) == build_history(oracle.fold_changes(said), on_delete)
+    made.check_history()
 
 
-def found(made: Loads, on_delete: str) -> dict[Any, list[Any]]:
-    """Give the history as it stands; where deletions are marked, they are versions too."""
-    return made.history("nk", "c", *(["is_deleted"] if on_delete == "mark" else []))
+def read_history(made: Loads, on_delete: str) -> dict[Any, list[Any]]:
+    """Return the history as it stands; where deletions are marked, they are versions too."""
+    return made.read_history("nk", "c", *(["is_deleted"] if on_delete == "mark" else []))
 
 
-def defined(versions: dict[Any, list[Any]], on_delete: str) -> dict[Any, list[Any]]:
-    """Give the history as it should be."""
+def build_history(versions: dict[Any, list[Any]], on_delete: str) -> dict[Any, list[Any]]:
+    """Return the history as it should be."""
     expected = {key: each for key, each in versions.items() if each}
     if on_delete == "mark":
-        return {key: oracle.marked(each) for key, each in expected.items()}
+        return {key: oracle.fill_gaps(each) for key, each in expected.items()}
     return expected
 
 
 def oracle_time(number: int) -> Any:
-    from airflow_merge_provider.core.merge_load.moments import moment
+    from airflow_merge_provider.core.merge_load.timestamps import parse_timestamp
 
-    return moment(at(number))
+    return parse_timestamp(format_day(number))
 
 
 @pytest.mark.parametrize("variant", ["upsert", "insert-only", "cdc"])
@@ -127,10 +129,10 @@ def test_loads_by_key_are_those_of_the_oracle(variant: str, memory_loads: MakeLo
             for key in KEYS
             if random.random() < 0.6
         ]
-        made.load(rows)
-        stored = oracle.upsert(stored, rows, key="id", variant=variant, flag="gone")
+        made.load_rows(rows)
+        stored = oracle.upsert_rows(stored, rows, key="id", variant=variant, flag="gone")
 
-    assert made.rows() == ordered({k: v for k, v in row.items() if v is not None} for row in stored)
+    assert made.read_rows() == sort_rows({k: v for k, v in row.items() if v is not None} for row in stored)
 
 
 @pytest.mark.parametrize(("key", "group"), [("id", None), (None, "g"), ("id", "g")])
@@ -152,7 +154,7 @@ def test_replaced_rows_are_those_of_the_oracle(key: str | None, group: str | Non
             }
             for _ in range(25)
         ]
-        made.load(rows)
+        made.load_rows(rows)
         stored = oracle.delete_insert(stored, rows, key=key, group=group, flag="gone", sort="s")
 
-    assert made.rows() == ordered({k: v for k, v in row.items() if v is not None} for row in stored)
+    assert made.read_rows() == sort_rows({k: v for k, v in row.items() if v is not None} for row in stored)

@@ -18,44 +18,44 @@ SECOND = [{"id": 1, "v": "x"}, {"id": 3, "v": "c"}]
 LISTS = [{"id": 1, "kids": [{"k": "x"}]}, {"id": 2, "kids": [{"k": "z"}]}]
 
 
-def sql(made: Loads, statement: str) -> None:
+def run_sql(made: Loads, statement: str) -> None:
     made.spark.sql(statement.format(target=f"delta.`{made.target}`")).collect()
 
 
 def test_a_restored_target_is_loaded_again(loads: MakeLoads) -> None:
     """The same source is no reason to do nothing: its rows are not there any more."""
     made = loads("upsert", **KEY)
-    made.load(FIRST)
-    made.load(SECOND)
-    expected = made.rows()
-    sql(made, "RESTORE TABLE {target} TO VERSION AS OF 0")
+    made.load_rows(FIRST)
+    made.load_rows(SECOND)
+    expected = made.read_rows()
+    run_sql(made, "RESTORE TABLE {target} TO VERSION AS OF 0")
 
-    assert made.load()["changed"]
+    assert made.load_rows()["changed"]
 
-    assert made.rows() == expected
-    assert not made.load()["changed"]
+    assert made.read_rows() == expected
+    assert not made.load_rows()["changed"]
 
 
 def test_rows_that_a_user_deleted_are_loaded_again(loads: MakeLoads) -> None:
     """The report says who changed them."""
     made = loads("upsert", **KEY)
-    made.load(FIRST)
-    sql(made, "DELETE FROM {target} WHERE id = 2")
+    made.load_rows(FIRST)
+    run_sql(made, "DELETE FROM {target} WHERE id = 2")
 
-    report = made.load()
+    report = made.load_rows()
 
     assert report["rows"]["inserted"] == 1
     assert any("another writer changed rows of the target: DELETE" in each for each in report["warnings"])
-    assert len(made.rows()) == 2
+    assert len(made.read_rows()) == 2
 
 
 def test_maintenance_is_no_change(loads: MakeLoads) -> None:
     """The source is not read again after an OPTIMIZE."""
     made = loads("upsert", **KEY)
-    made.load(FIRST)
-    sql(made, "OPTIMIZE {target}")
+    made.load_rows(FIRST)
+    run_sql(made, "OPTIMIZE {target}")
 
-    report = made.load()
+    report = made.load_rows()
 
     assert (report["changed"], report["warnings"]) == (False, [])
 
@@ -64,14 +64,14 @@ def test_maintenance_is_no_change(loads: MakeLoads) -> None:
 def test_a_source_with_another_spelling_is_the_same(loads: MakeLoads, spelling: str) -> None:
     """Nothing is loaded again."""
     made = loads("upsert", **KEY)
-    made.load(FIRST)
+    made.load_rows(FIRST)
     (made.folder / "link").symlink_to(made.folder, target_is_directory=True)
 
-    version = made.version()
-    made.load(source=spelling.format(made.folder))
+    version = made.read_version()
+    made.load_rows(source=spelling.format(made.folder))
 
-    assert made.version() == version
-    assert len(made.rows()) == 2
+    assert made.read_version() == version
+    assert len(made.read_rows()) == 2
 
 
 @pytest.mark.parametrize("more", [{}, {"full_refresh": True}])
@@ -81,34 +81,34 @@ def test_a_retry_reports_its_commit_whatever_came_after(
 ) -> None:
     """The source was written again and another run has committed since; rows are not loaded twice."""
     made = loads("delete-insert", **settings)
-    own = made.load(FIRST, run_id="own")
-    made.load([{"id": 7, "v": "z"}], run_id="other")
-    rows, version = made.rows(), made.version()
+    own = made.load_rows(FIRST, run_id="own")
+    made.load_rows([{"id": 7, "v": "z"}], run_id="other")
+    rows, version = made.read_rows(), made.read_version()
 
-    again = made.load(SECOND, run_id="own", **more)
+    again = made.load_rows(SECOND, run_id="own", **more)
 
     assert (again["changed"], again["target"]["version"]) == (True, own["target"]["version"])
     assert again["counts"] == own["counts"]
-    assert (made.rows(), made.version()) == (rows, version)
+    assert (made.read_rows(), made.read_version()) == (rows, version)
 
 
 def test_two_attempts_of_one_run_write_lists_once(loads: MakeLoads, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second attempt overtakes the first, which loses at the table of its lists and is tried again."""
     made = loads("upsert", nested="tables", **KEY)
-    made.load([{"id": 9, "kids": [{"k": "o"}]}])
+    made.load_rows([{"id": 9, "kids": [{"k": "o"}]}])
     append = nested._append_elements
 
-    def overtaken(*given: Any) -> int:
+    def append_second(*given: Any) -> int:
         table, elements, evolution = given
         table.restore()
         monkeypatch.setattr(nested, "_append_elements", append)
-        made.load(LISTS, run_id="own")
+        made.load_rows(LISTS, run_id="own")
         return append(table, elements, evolution)
 
-    monkeypatch.setattr(nested, "_append_elements", overtaken)
+    monkeypatch.setattr(nested, "_append_elements", append_second)
     with pytest.raises(ConflictError):
-        made.load(LISTS, run_id="own")
-    assert made.load(LISTS, run_id="own")["changed"]
+        made.load_rows(LISTS, run_id="own")
+    assert made.load_rows(LISTS, run_id="own")["changed"]
 
     assert sorted(row["k"] for row in made.rows_of("__kids")) == ["o", "x", "z"]
 
@@ -123,12 +123,12 @@ def test_lists_go_back_with_a_restored_target(
 ) -> None:
     """Elements that the undone run cleared are there again, and those that it added are not."""
     made = loads("upsert", nested="tables", **KEY)
-    made.load(LISTS)
-    made.load([undone], schema_evolution="allow_missing")
+    made.load_rows(LISTS)
+    made.load_rows([undone], schema_evolution="allow_missing")
     assert sorted(row["k"] for row in made.rows_of("__kids")) == kids
-    sql(made, "RESTORE TABLE {target} TO VERSION AS OF 0")
+    run_sql(made, "RESTORE TABLE {target} TO VERSION AS OF 0")
 
-    made.load(LISTS)
+    made.load_rows(LISTS)
 
     assert sorted(row["k"] for row in made.rows_of("__kids")) == ["x", "z"]
 
@@ -137,25 +137,25 @@ def test_remembered_times_go_back_with_a_restored_history(loads: MakeLoads) -> N
     """A late load after a RESTORE is placed as if the undone loads had not been."""
     made = loads("scd2", natural_key="id", on_late="repair")
 
-    def load(v: str, at: int) -> None:
-        made.load([{"id": 1, "v": v}], boundary_timestamp=f"2024-01-{at:02d}")
+    def load_value(v: str, at: int) -> None:
+        made.load_rows([{"id": 1, "v": v}], boundary_timestamp=f"2024-01-{at:02d}")
 
-    load("a", 1)
-    load("b", 5)
-    load("b", 7)
-    sql(made, "RESTORE TABLE {target} TO VERSION AS OF 0")
-    load("c", 3)
-    load("d", 9)
+    load_value("a", 1)
+    load_value("b", 5)
+    load_value("b", 7)
+    run_sql(made, "RESTORE TABLE {target} TO VERSION AS OF 0")
+    load_value("c", 3)
+    load_value("d", 9)
 
-    assert made.history("id", "v") == {1: [(1, 3, ("a",)), (3, 9, ("c",)), (9, None, ("d",))]}
+    assert made.read_history("id", "v") == {1: [(1, 3, ("a",)), (3, 9, ("c",)), (9, None, ("d",))]}
 
 
 def test_a_moved_warehouse_continues(loads: MakeLoads, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Source and target were copied to another place."""
     made = loads("upsert", **KEY)
-    made.load(FIRST)
+    made.load_rows(FIRST)
     elsewhere = tmp_path_factory.mktemp("moved") / "warehouse"
     shutil.copytree(made.folder, elsewhere)
     made.folder = elsewhere
 
-    assert not made.load()["changed"]
+    assert not made.load_rows()["changed"]

@@ -15,14 +15,14 @@ from airflow_merge_provider.core.errors import ConflictError, DataError, RiskErr
 from airflow_merge_provider.jobs.delta.transaction import commit_once
 from airflow_merge_provider.jobs.merge_load import job
 from airflow_merge_provider.jobs.run import retry
-from tests.jobs.delta_log import commits
+from tests.jobs.delta_log import list_commits
 from tests.jobs.merge_load.conftest import MakeLoads
-from tests.jobs.merge_load.loads import Killed, killed
+from tests.jobs.merge_load.loads import Killed, raise_killed
 
 KEY = {"primary_key": "id"}
 
 
-def refused(call: Callable[[], Any], words: str) -> None:
+def check_refusal(call: Callable[[], Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
         call()
 
@@ -30,42 +30,54 @@ def refused(call: Callable[[], Any], words: str) -> None:
 def test_wrong_rows_are_refused_and_the_target_stays(loads: MakeLoads) -> None:
     """Each kind of wrong input has its own words, and none of them leaves a commit."""
     made = loads("upsert", **KEY)
-    refused(made.load, "does not exist")
-    made.load([{"id": 1, "v": "a"}])
+    check_refusal(made.load_rows, "does not exist")
+    made.load_rows([{"id": 1, "v": "a"}])
 
-    refused(
-        lambda: made.load([{"id": None, "v": "b"}, {"id": 2, "v": "c"}]),
+    check_refusal(
+        lambda: made.load_rows([{"id": None, "v": "b"}, {"id": 2, "v": "c"}]),
         "1 rows with a NULL in id, such as id=NULL, v='b'",
     )
-    refused(lambda: made.load([{"id": 2, "v": "a"}, {"id": 2, "v": "b"}]), "1 values of id with several")
-    refused(lambda: made.load([{"v": "b"}]), "has no column 'id'")
-    refused(lambda: made.load([{"id": 1, "v": "b"}], source_filter="nope = 1"), "source_filter: .*nope")
-    refused(lambda: made.load([{"id": 1, "V": "c"}]), "'V' differs from the target's 'v' in case only")
-    refused(lambda: made.load([{"id": 1, "v": 5}]), "column 'v' is bigint in the source and string")
-    refused(lambda: made.load([{"id": 1, "v": "b", "n": 1}], schema_evolution="error"), "no column 'n'")
-    refused(lambda: made.load([{"id": 1, "__merge_action": "x"}]), "has a reserved column")
-    refused(lambda: made.load([{"id": 1, "gone": True}], hard_delete="gome"), "did you mean 'gone'")
-    refused(lambda: made.load([{"id": 1}], dedup_sort={"s": "desc"}), "has no column 's'")
+    check_refusal(
+        lambda: made.load_rows([{"id": 2, "v": "a"}, {"id": 2, "v": "b"}]), "1 values of id with several"
+    )
+    check_refusal(lambda: made.load_rows([{"v": "b"}]), "has no column 'id'")
+    check_refusal(
+        lambda: made.load_rows([{"id": 1, "v": "b"}], source_filter="nope = 1"), "source_filter: .*nope"
+    )
+    check_refusal(
+        lambda: made.load_rows([{"id": 1, "V": "c"}]), "'V' differs from the target's 'v' in case only"
+    )
+    check_refusal(
+        lambda: made.load_rows([{"id": 1, "v": 5}]), "column 'v' is bigint in the source and string"
+    )
+    check_refusal(
+        lambda: made.load_rows([{"id": 1, "v": "b", "n": 1}], schema_evolution="error"), "no column 'n'"
+    )
+    check_refusal(lambda: made.load_rows([{"id": 1, "__merge_action": "x"}]), "has a reserved column")
+    check_refusal(
+        lambda: made.load_rows([{"id": 1, "gone": True}], hard_delete="gome"), "did you mean 'gone'"
+    )
+    check_refusal(lambda: made.load_rows([{"id": 1}], dedup_sort={"s": "desc"}), "has no column 's'")
 
-    assert made.version() == 0
-    assert made.rows() == [{"id": 1, "v": "a"}]
+    assert made.read_version() == 0
+    assert made.read_rows() == [{"id": 1, "v": "a"}]
 
 
 def test_a_run_is_one_commit_and_its_retry_none(loads: MakeLoads) -> None:
     """An appended load is not appended twice by a task that is tried again; another run appends it again."""
     made = loads("delete-insert")
-    made.load([{"id": 1}])
+    made.load_rows([{"id": 1}])
 
-    first = made.load([{"id": 2}], run_id="mine")
-    again = made.load(run_id="mine")
-    another = made.load(run_id="other")
+    first = made.load_rows([{"id": 2}], run_id="mine")
+    again = made.load_rows(run_id="mine")
+    another = made.load_rows(run_id="other")
 
     assert [first["target"]["version"], again["target"]["version"]] == [1, 1]
     assert again["counts"] == first["counts"]
     assert again["changed"]
     assert another["changed"]
-    assert [row["id"] for row in made.rows()] == [1, 2, 2]
-    assert [commit["txn"] for commit in commits(made.target)] == [
+    assert [row["id"] for row in made.read_rows()] == [1, 2, 2]
+    assert [commit["txn"] for commit in list_commits(made.target)] == [
         ("airflow-merge/merge_load", number) for number in (1, 2, 3)
     ]
 
@@ -89,13 +101,13 @@ def test_a_load_without_news_commits_nothing(
     made = memory_loads(strategy, **settings)
     maps = pa.array([[("a", 1), ("b", 2)], [("b", 2), ("a", 1)], None], pa.map_(pa.string(), pa.int64()))
     table = pa.table({"id": [1, 2, 3], "g": ["x", "x", "y"], "m": maps, "l": [[1], None, []]})
-    made.load(table)
+    made.load_rows(table)
     turned = table.take([2, 0, 1])
 
-    report = made.load(turned)
+    report = made.load_rows(turned)
 
     assert not report["changed"]
-    assert made.version() == 0
+    assert made.read_version() == 0
 
 
 @pytest.mark.parametrize(
@@ -108,15 +120,15 @@ def test_a_load_that_was_loaded_is_not_read_again(
 ) -> None:
     """It says how many rows it had; a commit by somebody else, or a source made anew, is looked at."""
     made = loads(strategy, **settings)
-    loaded = made.load([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
+    loaded = made.load_rows([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
     with monkeypatch.context() as patched:
-        patched.setattr(job, "stage_load", killed)
-        again = made.load()
-        planned = made.load(until="transform")
+        patched.setattr(job, "stage_load", raise_killed)
+        again = made.load_rows()
+        planned = made.load_rows(until="transform")
         with pytest.raises(Killed):
-            made.load(full_refresh=True)
+            made.load_rows(full_refresh=True)
         with pytest.raises(Killed):
-            made.load(schema_evolution="error")
+            made.load_rows(schema_evolution="error")
     assert not again["changed"]
     assert again["target"]["version"] == 0
     assert loaded["counts"] == {**again["counts"], "loaded": 2, "tables": 1}
@@ -125,11 +137,11 @@ def test_a_load_that_was_loaded_is_not_read_again(
     assert planned["dry_run"]
 
     write_deltalake(str(made.target), pa.table({"id": [1], "v": ["x"]}), mode="overwrite")
-    assert made.load()["changed"]
-    assert [row["v"] for row in made.rows()] == ["a", "b"]
+    assert made.load_rows()["changed"]
+    assert [row["v"] for row in made.read_rows()] == ["a", "b"]
 
     shutil.rmtree(made.folder / "s")
-    assert made.load([{"id": 1, "v": "c"}])["changed"]
+    assert made.load_rows([{"id": 1, "v": "c"}])["changed"]
 
 
 @pytest.mark.parametrize(
@@ -153,25 +165,25 @@ def test_a_load_that_may_say_something_else_is_read_again(
     """A condition may ask what time it is, an appended load is appended, a history asks when."""
     made = memory_loads(strategy, **settings)
     day = date(2024, 1, 1)
-    made.load([{"id": day, "v": day}])
+    made.load_rows([{"id": day, "v": day}])
 
-    assert made.load()["changed"] is changes
-    monkeypatch.setattr(job, "stage_load", killed)
+    assert made.load_rows()["changed"] is changes
+    monkeypatch.setattr(job, "stage_load", raise_killed)
     with pytest.raises(Killed):
-        made.load()
+        made.load_rows()
 
 
 def test_a_dry_run_counts_and_writes_nothing(memory_loads: MakeLoads) -> None:
     """The report says what would change."""
     made = memory_loads("upsert", **KEY)
-    made.load([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
+    made.load_rows([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
 
-    report = made.load([{"id": 2, "v": "c"}, {"id": 3, "v": "d"}], until="transform")
+    report = made.load_rows([{"id": 2, "v": "c"}, {"id": 3, "v": "d"}], until="transform")
 
     assert (report["dry_run"], report["changed"]) == (True, False)
     assert (report["counts"]["loaded"], report["counts"]["duplicates"]) == (2, 0)
     assert [report["rows"][kind] for kind in ("inserted", "updated", "deleted")] == [1, 1, 0]
-    assert made.version() == 0
+    assert made.read_version() == 0
 
 
 def test_two_runs_that_start_from_one_version_do_not_both_write(
@@ -179,25 +191,25 @@ def test_two_runs_that_start_from_one_version_do_not_both_write(
 ) -> None:
     """The second one loses cleanly, whatever it had computed."""
     made = loads("upsert", **KEY)
-    made.load([{"id": 1, "v": "a"}])
+    made.load_rows([{"id": 1, "v": "a"}])
     write = commit_once
 
-    def overtaken(*args: Any, **named: Any) -> Any:
+    def commit_second(*args: Any, **named: Any) -> Any:
         monkeypatch.setattr(retry, "commit_once", write)
-        made.load([{"id": 1, "v": "theirs"}], run_id="theirs")
+        made.load_rows([{"id": 1, "v": "theirs"}], run_id="theirs")
         return write(*args, **named)
 
-    monkeypatch.setattr(retry, "commit_once", overtaken)
+    monkeypatch.setattr(retry, "commit_once", commit_second)
     with pytest.raises(ConflictError):
-        made.load([{"id": 1, "v": "mine"}], run_id="mine")
+        made.load_rows([{"id": 1, "v": "mine"}], run_id="mine")
 
-    assert made.rows() == [{"id": 1, "v": "theirs"}]
+    assert made.read_rows() == [{"id": 1, "v": "theirs"}]
 
 
 def test_a_table_of_another_kind_is_refused_until_it_is_written_anew(loads: MakeLoads) -> None:
     """Rows and versions do not mix; a history with another key is another history."""
     made = loads("upsert", **KEY)
-    made.load([{"id": 1, "v": "a"}])
+    made.load_rows([{"id": 1, "v": "a"}])
     history = {
         "strategy": "scd2",
         "primary_key": None,
@@ -207,15 +219,15 @@ def test_a_table_of_another_kind_is_refused_until_it_is_written_anew(loads: Make
     history = {name: value for name, value in history.items() if name != "primary_key"}
     made.settings = {"target": "t", "source": "s", **history}
 
-    refused(made.load, "is not a history of versions, this load writes a history")
-    made.load(full_refresh=True)
+    check_refusal(made.load_rows, "is not a history of versions, this load writes a history")
+    made.load_rows(full_refresh=True)
     made.settings["natural_key"] = "v"
-    refused(made.load, "natural_key: is \\['v'\\], the target was written with \\['id'\\]")
+    check_refusal(made.load_rows, "natural_key: is \\['v'\\], the target was written with \\['id'\\]")
     made.settings["natural_key"] = "id"
-    report = made.load(boundary_timestamp="2024-01-03")
+    report = made.load_rows(boundary_timestamp="2024-01-03")
 
     assert not report["changed"]
-    assert made.history("id", "v") == {1: [(2, None, ("a",))]}
+    assert made.read_history("id", "v") == {1: [(2, None, ("a",))]}
 
 
 def test_a_foreign_table_is_not_touched(loads: MakeLoads) -> None:
@@ -223,60 +235,30 @@ def test_a_foreign_table_is_not_touched(loads: MakeLoads) -> None:
     made = loads("upsert", **KEY)
     write_deltalake(str(made.target), pa.table({"id": [7]}))
 
-    refused(lambda: made.load([{"id": 1}]), "was written by something else, not by merge_load")
+    check_refusal(lambda: made.load_rows([{"id": 1}]), "was written by something else, not by merge_load")
 
-    assert made.version() == 0
+    assert made.read_version() == 0
 
 
 def test_an_empty_load_does_what_it_is_told(memory_loads: MakeLoads) -> None:
     """By default it is an error where it would delete; skipped, nothing happens; applied, all is deleted."""
     made = memory_loads("upsert", **KEY, variant="cdc")
-    made.load([{"id": 1, "v": "a"}])
-    made.write(pa.table({"id": pa.array([], pa.int64()), "v": pa.array([], pa.string())}))
+    made.load_rows([{"id": 1, "v": "a"}])
+    made.write_source(pa.table({"id": pa.array([], pa.int64()), "v": pa.array([], pa.string())}))
 
-    refused(made.load, "has no rows to load")
-    assert not made.load(on_empty="skip")["changed"]
-    assert made.load(on_empty="apply")["rows"]["deleted"] == 1
-    assert made.rows() == []
-
-
-def test_new_columns_come_with_any_kind_of_write(loads: MakeLoads) -> None:
-    """Appended, updated and inserted rows carry them; older rows have NULL, unsent columns too."""
-    made = loads("upsert", **KEY)
-    made.load([{"id": 1, "v": "a"}])
-    made.load([{"id": 2, "v": "b", "n": 5}])
-    made.load([{"id": 1, "o": "x"}, {"id": 3, "o": "y"}], schema_evolution="add, allow_missing")
-    made.load([{"id": 3, "o": "z", "p": 1}], schema_evolution=["ignore", "allow_missing"])
-
-    assert made.rows() == [{"id": 1, "o": "x"}, {"id": 2, "v": "b", "n": 5}, {"id": 3, "o": "z"}]
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"merge_key": "g"},
-        {"merge_key": "g", **KEY},
-        {"destination_scope": "g = 'x'"},
-    ],
-    ids=["merge key", "both keys", "scope"],
-)
-def test_replaced_groups_get_new_columns(loads: MakeLoads, settings: dict[str, Any]) -> None:
-    """Stored rows are found by the columns that they have."""
-    made = loads("delete-insert", **settings)
-    made.load([{"id": 1, "g": "x", "v": 1}, {"id": 2, "g": "x", "v": 2}])
-    report = made.load([{"id": 3, "g": "x", "v": 3, "n": 5}, {"id": 1, "g": "x", "v": 1}])
-
-    assert made.rows() == [{"id": 1, "g": "x", "v": 1}, {"id": 3, "g": "x", "v": 3, "n": 5}]
-    assert (report["rows"]["inserted"], report["rows"]["deleted"]) == (1, 1)
+    check_refusal(made.load_rows, "has no rows to load")
+    assert not made.load_rows(on_empty="skip")["changed"]
+    assert made.load_rows(on_empty="apply")["rows"]["deleted"] == 1
+    assert made.read_rows() == []
 
 
 def test_the_first_to_arrive_counts_among_equals(loads: MakeLoads) -> None:
     """Arrival is the order of files by time, and of rows inside a file, whatever their content."""
     made = loads("delete-insert", **KEY, dedup_sort={"s": "desc"})
     rows = [{"id": n % 3, "s": 1, "v": f"{(n * 7) % 10}"} for n in range(10)]
-    made.load(rows)
+    made.load_rows(rows)
 
-    assert made.rows("id", "v") == [{"id": 0, "v": "0"}, {"id": 1, "v": "7"}, {"id": 2, "v": "4"}]
+    assert made.read_rows("id", "v") == [{"id": 0, "v": "0"}, {"id": 1, "v": "7"}, {"id": 2, "v": "4"}]
 
 
 @pytest.mark.parametrize(
@@ -292,22 +274,22 @@ def test_columns_may_have_any_name(strategy: str, settings: dict[str, Any], load
     """Dots, quotes and words of SQL are letters like others."""
     made = loads(strategy, **settings)
     rows = [{"a.b": 1, "x`y": "o'k", "select": 1}, {"a.b": 2, "x`y": "z", "select": 2}]
-    made.load(rows, **({"boundary_timestamp": "2024-01-01"} if strategy == "scd2" else {}))
+    made.load_rows(rows, **({"boundary_timestamp": "2024-01-01"} if strategy == "scd2" else {}))
     rows[1] = {**rows[1], "x`y": "n", "select": 3}
-    made.load(rows, **({"boundary_timestamp": "2024-01-02"} if strategy == "scd2" else {}))
+    made.load_rows(rows, **({"boundary_timestamp": "2024-01-02"} if strategy == "scd2" else {}))
 
-    assert {row["select"] for row in made.rows()} >= {1, 3}
-    assert {row["x`y"] for row in made.rows()} >= {"o'k", "n"}
+    assert {row["select"] for row in made.read_rows()} >= {1, 3}
+    assert {row["x`y"] for row in made.read_rows()} >= {"o'k", "n"}
 
 
 def test_a_row_that_is_older_than_the_stored_one_does_nothing(memory_loads: MakeLoads) -> None:
     """Neither an update nor a deletion that comes late undoes a newer state; NULL is the oldest."""
     made = memory_loads("upsert", **KEY, sequence_by="s", hard_delete="gone")
-    made.load(
+    made.load_rows(
         [{"id": key, "s": s, "v": "a", "gone": False} for key, s in ((1, 5), (2, 5), (3, None), (4, 5))]
     )
 
-    report = made.load(
+    report = made.load_rows(
         [
             {"id": 1, "s": 4, "v": "late", "gone": False},
             {"id": 2, "s": 3, "v": "late", "gone": True},
@@ -318,80 +300,37 @@ def test_a_row_that_is_older_than_the_stored_one_does_nothing(memory_loads: Make
     )
 
     assert {name: report["rows"][name] for name in ("updated", "deleted")} == {"updated": 2, "deleted": 0}
-    assert [row["v"] for row in made.rows("v", "id")] == ["a", "a", "new", "restated"]
+    assert [row["v"] for row in made.read_rows("v", "id")] == ["a", "a", "new", "restated"]
 
 
 def test_a_load_that_changes_too_much_writes_nothing(memory_loads: MakeLoads) -> None:
     """Two rows of two are replaced or deleted: a dry run warns, a run stops, a higher limit lets it pass."""
     made = memory_loads("upsert", **KEY, hard_delete="gone")
-    made.load([{"id": 1, "v": "a", "gone": None}, {"id": 2, "v": "b", "gone": None}], max_change_ratio=0.0)
-    made.write([{"id": 1, "v": "c", "gone": None}, {"id": 2, "v": "b", "gone": True}])
+    made.load_rows(
+        [{"id": 1, "v": "a", "gone": None}, {"id": 2, "v": "b", "gone": None}], max_change_ratio=0.0
+    )
+    made.write_source([{"id": 1, "v": "c", "gone": None}, {"id": 2, "v": "b", "gone": True}])
 
-    dry = made.load(until="transform", max_change_ratio=0.9)
+    dry = made.load_rows(until="transform", max_change_ratio=0.9)
     with pytest.raises(RiskError, match=r"2 rows where 2 stood, 1 of them; the limit is 0.9") as refused:
-        made.load(max_change_ratio=0.9)
+        made.load_rows(max_change_ratio=0.9)
 
     assert dry["warnings"][0].startswith("max_change_ratio: the run would write 2 rows")
     assert refused.value.report["counts"] == dry["counts"]
-    assert made.version() == 0
-    assert made.load(max_change_ratio=1.0)["target"]["version"] == 1
+    assert made.read_version() == 0
+    assert made.load_rows(max_change_ratio=1.0)["target"]["version"] == 1
     rows = [{"id": id_, "v": "z", "gone": False} for id_ in (7, 8, 9)]
     with pytest.raises(RiskError, match=r"leave 3 rows where 1 stood, a change by 2 of them"):
-        made.load(rows, full_refresh=True, max_change_ratio=1.0)
+        made.load_rows(rows, full_refresh=True, max_change_ratio=1.0)
 
 
 def test_tables_may_be_wide(memory_loads: MakeLoads) -> None:
     """Hundreds of columns, and a change of the last one is seen."""
     made = memory_loads("upsert", **KEY, skip_unchanged_rows=True)
     rows = [{"id": number, **{f"c{place}": "a" for place in range(400)}} for number in (1, 2)]
-    made.load(rows)
+    made.load_rows(rows)
 
-    report = made.load([rows[0], {**rows[1], "c399": "new"}])
+    report = made.load_rows([rows[0], {**rows[1], "c399": "new"}])
 
     assert report["rows"]["updated"] == 1
-    assert made.rows("id", "c399") == [{"id": 1, "c399": "a"}, {"id": 2, "c399": "new"}]
-
-
-@pytest.mark.parametrize(
-    ("strategy", "settings"),
-    [
-        ("upsert", {"primary_key": "id"}),
-        ("delete-insert", {"primary_key": "id"}),
-        ("delete-insert", {}),
-        ("scd2", {"natural_key": "id", "boundary_timestamp": "{at}"}),
-        ("scd2", {"boundary_timestamp": "{at}"}),
-    ],
-)
-def test_a_column_that_the_source_has_no_more_is_an_error(
-    memory_loads: MakeLoads, strategy: str, settings: dict[str, Any]
-) -> None:
-    """Nothing is written; all are named, with what they may be called now. NULL is taken if asked for."""
-    days = iter(("2024-01-01", "2024-01-02", "2024-01-03"))
-
-    def load(rows, **more):
-        at = {name: next(days) for name in settings if name == "boundary_timestamp"}
-        return made.load(rows, **{**at, **more})
-
-    made = memory_loads(strategy, **{k: v for k, v in settings.items() if k != "boundary_timestamp"})
-    load([{"id": 1, "amount": 5, "note": "x"}])
-
-    with pytest.raises(DataError) as refused:
-        load([{"id": 1, "Amont": 6}])
-
-    assert "the source has no column 'amount' any more" in str(refused.value)
-    assert "did you mean 'Amont'?" in str(refused.value)
-    assert "the source has no column 'note' any more" in str(refused.value)
-    assert made.version() == 0
-    load([{"id": 2, "amount": 6}], schema_evolution=["add", "allow_missing"])
-    assert {"id": 2, "amount": 6} in made.rows("id", "amount", "note")
-
-
-def test_a_list_that_the_source_has_no_more_is_an_error(loads: MakeLoads) -> None:
-    """Its elements would go with the rows that are written."""
-    made = loads("upsert", primary_key="id", nested="tables")
-    made.load([{"id": 1, "v": 1, "items": [{"n": 1, "inner": [1]}]}])
-
-    refused(lambda: made.load([{"id": 1, "v": 2}]), "the source has no column 'items' any more")
-
-    made.load([{"id": 1, "v": 2}], schema_evolution="allow_missing")
-    assert made.rows_of("__items") == []
+    assert made.read_rows("id", "c399") == [{"id": 1, "c399": "a"}, {"id": 2, "c399": "new"}]

@@ -10,5 +10,5 @@ from tests.conformance.lean import lean_session
 
 @pytest.fixture(scope="session")
 def lean(spark: SparkSession) -> SparkSession:
-    """Give a session for inputs of a few rows."""
+    """Return a session for inputs of a few rows."""
     return lean_session(spark)

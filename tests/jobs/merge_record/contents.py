@@ -15,17 +15,17 @@ ROWS = [{"id": 1, "v": "x"}, {"id": 2, "v": None}, {"id": 3, "v": 'q"u,o'}]
 XML = {"format": "xml", "schema": "id BIGINT, v STRING", "options": {"rowTag": "r"}}
 
 
-def content(kind: str, rows: list[dict[str, Any]], spark: Any, scratch: Path) -> bytes:
+def write_content(kind: str, rows: list[dict[str, Any]], spark: Any, scratch: Path) -> bytes:
     """Write rows in a format, by another library than Spark where there is one."""
     if kind == "csv":
-        cells = [f"{row['id']},{_cell(row['v'])}" for row in rows]
+        cells = [f"{row['id']},{_format_cell(row['v'])}" for row in rows]
         return "\n".join(["id,v", *cells, ""]).encode()
     if kind == "json":
         return "".join(json.dumps(row) + "\n" for row in rows).encode()
     if kind == "json-array":
         return json.dumps(rows, indent=2).encode()
     if kind == "xml":
-        cells = [f"<r><id>{row['id']}</id>{_element(row['v'])}</r>" for row in rows]
+        cells = [f"<r><id>{row['id']}</id>{_format_element(row['v'])}</r>" for row in rows]
         return f"<rows>{''.join(cells)}</rows>".encode()
     table = pa.table(
         {"id": pa.array([row["id"] for row in rows], pa.int64()), "v": [row["v"] for row in rows]}
@@ -44,23 +44,38 @@ def content(kind: str, rows: list[dict[str, Any]], spark: Any, scratch: Path) ->
     return sink.getvalue().to_pybytes()
 
 
-def _cell(text: str | None) -> str:
+def _format_cell(text: str | None) -> str:
     return "" if text is None else '"' + text.replace('"', '\\"') + '"'
 
 
-def _element(text: str | None) -> str:
+def _format_element(text: str | None) -> str:
     return "" if text is None else f"<v>{text.replace('&', '&amp;')}</v>"
 
 
-def avro(schema: str, block: bytes, *, count: int = 1, size: int | None = None) -> bytes:
+def build_avro(schema: str, block: bytes, *, count: int = 1, size: int | None = None) -> bytes:
     """Write an Avro file of one block, which may say of itself what is not so."""
     marker = b"0123456789abcdef"
     text = schema.encode()
-    header = b"Obj\x01" + zigzag(1) + zigzag(11) + b"avro.schema" + zigzag(len(text)) + text + zigzag(0)
-    return header + marker + zigzag(count) + zigzag(len(block) if size is None else size) + block + marker
+    header = (
+        b"Obj\x01"
+        + encode_zigzag(1)
+        + encode_zigzag(11)
+        + b"avro.schema"
+        + encode_zigzag(len(text))
+        + text
+        + encode_zigzag(0)
+    )
+    return (
+        header
+        + marker
+        + encode_zigzag(count)
+        + encode_zigzag(len(block) if size is None else size)
+        + block
+        + marker
+    )
 
 
-def zigzag(number: int) -> bytes:
+def encode_zigzag(number: int) -> bytes:
     """Write a number as Avro does."""
     rest = number << 1 if number >= 0 else (-number << 1) - 1
     written = b""

@@ -11,14 +11,14 @@ from typing import Any
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, flowfile_uuid
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
-from airflow_merge_provider.core.merge_record.plan import Arrivals, Merge
+from airflow_merge_provider.core.merge_record.plan import NewFiles, PlannedMerge
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_record.engine import Engine, SparkEngine
-from airflow_merge_provider.jobs.merge_record.files.listing import Queue, Waiting
+from airflow_merge_provider.jobs.merge_record.files.listing import FileQueue, QueuedFile
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage, open_storage
-from airflow_merge_provider.jobs.merge_record.job import _resolved, run_with
-from airflow_merge_provider.jobs.merge_record.writing import Staged
+from airflow_merge_provider.jobs.merge_record.job import _resolve_config, run_with
+from airflow_merge_provider.jobs.merge_record.writing import StagedFile
 from airflow_merge_provider.jobs.run.progress import Progress
 from tests.reports import check_report
 
@@ -31,36 +31,40 @@ Open = Callable[[str], Storage]
 class PlainEngine:
     """Count and move JSON lines without Spark, for tests of everything around it."""
 
-    def arrivals(self, source: Storage, queue: Queue, config: MergeRecordConfig, now: int) -> Arrivals:
-        return Arrivals(tuple(self._arrival(source, file) for file in queue.files), {SCHEMA.key(): SCHEMA})
+    def find_arrivals(
+        self, source: Storage, queue: FileQueue, config: MergeRecordConfig, now: int
+    ) -> NewFiles:
+        return NewFiles(
+            tuple(self._build_flowfile(source, file) for file in queue.files), {SCHEMA.build_key(): SCHEMA}
+        )
 
-    def checked(self, *_: Any) -> dict[str, str]:
+    def check_files(self, *_: Any) -> dict[str, str]:
         return {}
 
     def close(self) -> None:
         pass
 
-    def _arrival(self, source: Storage, file: Waiting) -> FlowFile:
-        content = source.read(file.entry.name) or b""
+    def _build_flowfile(self, source: Storage, file: QueuedFile) -> FlowFile:
+        content = source.read_file(file.entry.name) or b""
         bad = b"bad" in content
         return FlowFile(
             file.uri, flowfile_uuid(file.uri, file.entry.version), file.entry.modified, content.count(b"\n"),
-            file.entry.size, SCHEMA.key(), file.entry.version, file.entry.size, file.attributes,
+            file.entry.size, SCHEMA.build_key(), file.entry.version, file.entry.size, file.attributes,
             malformed="bad" if bad else None, sidecar=file.sidecar,
         )  # fmt: skip
 
-    def stage(
+    def stage_merges(
         self,
         source: Storage,
-        merges: Sequence[Merge],
+        merges: Sequence[PlannedMerge],
         schemas: Mapping[str, Schema],
         config: MergeRecordConfig,
         staging: Storage,
-    ) -> dict[str, Staged]:
+    ) -> dict[str, StagedFile]:
         for merge in merges:
             contents = [Path(each.uri).read_bytes() for each in merge.sources]
-            staging.write(f"write-0/{merge.id}", b"".join(contents))
-        return {merge.id: Staged(f"write-0/{merge.id}", ".json", merge.bytes) for merge in merges}
+            staging.write_file(f"write-0/{merge.id}", b"".join(contents))
+        return {merge.id: StagedFile(f"write-0/{merge.id}", ".json", merge.bytes) for merge in merges}
 
 
 class Landing:
@@ -72,7 +76,7 @@ class Landing:
         self.settings = {"reader": "json", **settings}
         self.runs = 0
 
-    def put(self, name: str, content: str | bytes, *, at: float = 0, **attributes: str) -> Path:
+    def put_file(self, name: str, content: str | bytes, *, at: float = 0, **attributes: str) -> Path:
         """Write a file that landed ``at`` seconds after the start, with a sidecar if it has attributes."""
         path = self.root / "in" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,11 +86,11 @@ class Landing:
             path.with_name(f"{path.name}{SIDECAR}").write_text(json.dumps(attributes), encoding="utf-8")
         return path
 
-    def records(self, name: str, *records: Any, at: float = 0, **attributes: str) -> Path:
+    def put_records(self, name: str, *records: Any, at: float = 0, **attributes: str) -> Path:
         """Write a file of JSON lines."""
-        return self.put(name, "".join(json.dumps(each) + "\n" for each in records), at=at, **attributes)
+        return self.put_file(name, "".join(json.dumps(each) + "\n" for each in records), at=at, **attributes)
 
-    def run(self, *, at: float = 0, opened: Open = open_storage, **changes: Any) -> dict[str, Any]:
+    def run_job(self, *, at: float = 0, opened: Open = open_storage, **changes: Any) -> dict[str, Any]:
         """Make one run, as a task of its own, ``at`` seconds after the start."""
         self.runs += 1
         asked = {name: changes.pop(name) for name in ("until", "full_refresh", "run_id") if name in changes}
@@ -99,41 +103,41 @@ class Landing:
         asked |= {"warehouse": str(self.root), "started_at": at_microseconds}
         request = JobRequest(job="merge_record", config=config, run=run, **asked)
         try:
-            report = run_with(self.engine, opened, _resolved(request), request, Progress(out=str))
+            report = run_with(self.engine, opened, _resolve_config(request), request, Progress(out=str))
             return check_report(report)
         finally:
             self.engine.close()
 
-    def merged(self) -> list[str]:
-        """Give the contents of the merged files, in no order of their own."""
-        return sorted(path.read_text(encoding="utf-8") for path in self.outputs())
+    def read_merged(self) -> list[str]:
+        """Return the contents of the merged files, in no order of their own."""
+        return sorted(path.read_text(encoding="utf-8") for path in self.list_outputs())
 
-    def outputs(self) -> list[Path]:
-        """Give the merged files, as a reader of the folder finds them."""
+    def list_outputs(self) -> list[Path]:
+        """Return the merged files, as a reader of the folder finds them."""
         found = sorted((self.root / "merged").glob("merged-*"))
         return [path for path in found if not path.name.endswith(SIDECAR)]
 
-    def ids(self) -> list[list[Any]]:
-        """Give the ids of the records of each merged file of JSON lines."""
-        return sorted([json.loads(line)["id"] for line in each.splitlines()] for each in self.merged())
+    def read_ids(self) -> list[list[Any]]:
+        """Return the ids of the records of each merged file of JSON lines."""
+        return sorted([json.loads(line)["id"] for line in each.splitlines()] for each in self.read_merged())
 
-    def names(self, folder: str) -> list[str]:
-        """Give the files of a folder, without their sidecars."""
+    def list_names(self, folder: str) -> list[str]:
+        """Return the files of a folder, without their sidecars."""
         found = (path for path in (self.root / folder).rglob("*") if path.is_file())
         return sorted(str(path.relative_to(self.root / folder)) for path in found if SIDECAR not in path.name)
 
-    def attributes(self, path: Path) -> dict[str, str]:
+    def read_attributes(self, path: Path) -> dict[str, str]:
         """Read the sidecar of a file."""
         told: dict[str, str] = json.loads(path.with_name(f"{path.name}{SIDECAR}").read_text(encoding="utf-8"))
         return told
 
-    def ledger(self) -> list[dict[str, Any]]:
+    def read_ledger(self) -> list[dict[str, Any]]:
         """Read all lines of the ledger."""
         files = sorted((self.root / "state" / "ledger").glob("*.jsonl"))
         return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
 
-    def everything(self) -> dict[str, bytes]:
-        """Give every file that a run leaves, byte by byte; what tells the run's name is not compared."""
+    def read_everything(self) -> dict[str, bytes]:
+        """Return every file that a run leaves, byte by byte; what tells the run's name is not compared."""
         left = {}
         for path in sorted(self.root.rglob("*")):
             if path.is_file() and not path.name.startswith("state-"):

@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
-from tests.jobs.merge_record.contents import ROWS, content
+from tests.jobs.merge_record.contents import ROWS, write_content
 from tests.jobs.merge_record.landing import Landing
 
 
@@ -26,15 +26,15 @@ def test_a_malformed_record_fails_its_bin(kind, schema, good, bad, lean, tmp_pat
     options = {"rowTag": "r"} if kind == "xml" else {}
     reader = {"format": kind, "schema": schema, "options": options}
     made = Landing(tmp_path, lean, reader=reader, min_records=9)
-    made.put("a", good)
-    made.run()
-    made.put("b", bad, at=1)
+    made.put_file("a", good)
+    made.run_job()
+    made.put_file("b", bad, at=1)
 
-    report = made.run(at=1)
+    report = made.run_job(at=1)
 
-    assert made.names("failure") == ["a", "b"]
+    assert made.list_names("failure") == ["a", "b"]
     assert report["details"]["failed"][0]["code"] == "MALFORMED"
-    assert made.attributes(tmp_path / "failure" / "a")["failure.culprit"] == "b"
+    assert made.read_attributes(tmp_path / "failure" / "a")["failure.culprit"] == "b"
 
 
 def test_braces_inside_an_object_are_no_second_one(lean, tmp_path):
@@ -48,9 +48,9 @@ def test_braces_inside_an_object_are_no_second_one(lean, tmp_path):
         ' {"v":"}"}',
     ]
     made = Landing(tmp_path, lean, reader={"format": "json", "schema": None, "options": {}}, min_records=1)
-    made.put("large", "\n".join(lines * 2_000) + "\n")
+    made.put_file("large", "\n".join(lines * 2_000) + "\n")
 
-    report = made.run()
+    report = made.run_job()
 
     assert (report["counts"]["merged"], report["counts"]["failed_files"]) == (1, 0)
     merged = max((tmp_path / "merged").glob("*.json"), key=lambda file: file.stat().st_size)
@@ -81,25 +81,25 @@ def test_a_file_whose_schema_cannot_be_told_fails_alone(kind, bad, lean, tmp_pat
     kind, _, packed = kind.partition(".")
     name = f"bad.{packed}" if packed else "bad"
     made = Landing(tmp_path / "landing", lean, reader=kind, min_records=9)
-    made.put("good", content(kind, ROWS[:1], lean, tmp_path))
-    made.put(name, bad, at=1)
+    made.put_file("good", write_content(kind, ROWS[:1], lean, tmp_path))
+    made.put_file(name, bad, at=1)
 
-    report = made.run(at=2)
+    report = made.run_job(at=2)
 
-    assert (made.names("failure"), report["details"]["failed"][0]["code"]) == ([name], "UNREADABLE")
+    assert (made.list_names("failure"), report["details"]["failed"][0]["code"]) == ([name], "UNREADABLE")
     assert report["counts"]["open_files"] == 1
 
 
 def test_a_header_that_is_not_the_schemas_fails_alone(lean, tmp_path):
     """Bound by position its values would land in other columns."""
     made = Landing(tmp_path, lean, reader={"format": "csv", "schema": "name STRING, age INT"})
-    made.put("a.csv", "age,name\n1,x\n")
-    made.put("b.csv", "name,age\nx,1\n", at=1)
+    made.put_file("a.csv", "age,name\n1,x\n")
+    made.put_file("b.csv", "name,age\nx,1\n", at=1)
 
-    made.run(at=2)
+    made.run_job(at=2)
 
-    assert made.merged() == ["name,age\nx,1\n"]
-    reason = made.attributes(tmp_path / "failure" / "a.csv")["failure.reason"]
+    assert made.read_merged() == ["name,age\nx,1\n"]
+    reason = made.read_attributes(tmp_path / "failure" / "a.csv")["failure.reason"]
     assert "its header is age, name; the schema wants name, age" in reason
 
 
@@ -108,42 +108,42 @@ def test_records_without_fields_are_records(lean, tmp_path):
     for writer, merged, failed in (("json", ["{}\n{}\n"], []), ("json-array", ["[{},\n{}]\n"], []),
                                    ("parquet", [], ["a.json"])):  # fmt: skip
         made = Landing(tmp_path / writer, lean, writer=writer)
-        made.put("a.json", "{}\n{}\n")
-        made.run()
-        assert (made.merged(), made.names("failure")) == (merged, failed)
+        made.put_file("a.json", "{}\n{}\n")
+        made.run_job()
+        assert (made.read_merged(), made.list_names("failure")) == (merged, failed)
 
 
 def test_what_cannot_be_written_does_not_block_the_runs_to_come(lean, tmp_path):
     """A value that the writer's schema does not take fails the run; another schema mends it."""
     made = Landing(tmp_path, lean)
-    made.records("a.json", {"id": "x"})
+    made.put_records("a.json", {"id": "x"})
 
     with pytest.raises(Exception, match=r"CAST_INVALID_INPUT|cannot be cast"):
-        made.run(writer={"format": "json", "schema": "id INT"})
-    made.run(writer={"format": "json", "schema": "id STRING"})
+        made.run_job(writer={"format": "json", "schema": "id INT"})
+    made.run_job(writer={"format": "json", "schema": "id STRING"})
 
-    assert made.ids() == [["x"]]
+    assert made.read_ids() == [["x"]]
 
 
 def test_a_source_that_grows_while_it_is_merged_is_noticed(lean, tmp_path):
     """Nothing of it is published, and the next run takes the file as it is now."""
     made = Landing(tmp_path, lean, reader={"format": "json", "schema": "id INT"})
-    made.records("a.json", {"id": 1})
+    made.put_records("a.json", {"id": 1})
     engine = made.engine
-    stage = engine.stage
+    stage = engine.stage_merges
 
-    def grown(*given):
-        made.records("a.json", {"id": 1}, {"id": 2}, at=1)
+    def stage_grown(*given):
+        made.put_records("a.json", {"id": 1}, {"id": 2}, at=1)
         return stage(*given)
 
-    engine.stage = grown
-    report = made.run()
-    engine.stage = stage
-    assert made.outputs() == []
+    engine.stage_merges = stage_grown
+    report = made.run_job()
+    engine.stage_merges = stage
+    assert made.list_outputs() == []
     assert any("1 files have changed" in warning and "a.json" in warning for warning in report["warnings"])
 
-    made.run(at=1)
-    assert made.ids() == [[1, 2]]
+    made.run_job(at=1)
+    assert made.read_ids() == [[1, 2]]
 
 
 def test_a_schema_that_is_none_is_an_error_of_the_configuration(lean, tmp_path):
@@ -151,26 +151,26 @@ def test_a_schema_that_is_none_is_an_error_of_the_configuration(lean, tmp_path):
     made = Landing(tmp_path, lean, reader={"format": "json", "schema": "id WHAT EVER"})
 
     with pytest.raises(ConfigError, match=r"reader\.schema"):
-        made.run()
+        made.run_job()
 
 
 @pytest.mark.parametrize("kind", ["parquet", "orc", "avro"])
 def test_a_damaged_page_fails_the_bin_and_not_the_run(kind, lean, tmp_path):
     """The footer is whole and tells more records than can be read."""
     rows = [{"id": number, "v": f"{number:x}" * 40} for number in range(2000)]
-    whole = bytearray(content(kind, rows, lean, tmp_path))
+    whole = bytearray(write_content(kind, rows, lean, tmp_path))
     middle = len(whole) // 2
     whole[middle : middle + 400] = b"\xff" * 400
     made = Landing(tmp_path / "landing", lean, reader=kind, min_records=9, max_records="unlimited")
-    made.put("a", content(kind, ROWS[:1], lean, tmp_path))
-    made.put("bad", bytes(whole), at=1)
-    made.put("z", content(kind, ROWS, lean, tmp_path), at=2)
+    made.put_file("a", write_content(kind, ROWS[:1], lean, tmp_path))
+    made.put_file("bad", bytes(whole), at=1)
+    made.put_file("z", write_content(kind, ROWS, lean, tmp_path), at=2)
 
-    report = made.run(at=3)
+    report = made.run_job(at=3)
 
-    assert "bad" in made.names("failure")
+    assert "bad" in made.list_names("failure")
     assert report["details"]["failed"][0]["code"] in {"MALFORMED", "UNREADABLE"}
-    assert made.outputs() == []
+    assert made.list_outputs() == []
     assert report["counts"]["open_files"] >= 1
 
 
@@ -179,20 +179,20 @@ def test_checked_on_merge_the_same_bin_fails_later(scope, lean, tmp_path):
     """The run that sees the file only counts it; the one that would merge it looks."""
     reader = {"format": "json", "schema": "id INT"}
     made = Landing(tmp_path, lean, reader=reader, min_records=3, validate="on_merge", failure_scope=scope)
-    made.records("a.json", {"id": 1})
-    made.records("b.json", {"id": "z"}, at=1)
-    waiting = made.run(at=1)
-    made.records("c.json", {"id": 3}, at=2)
-    made.records("d.json", {"id": 4}, at=3)
+    made.put_records("a.json", {"id": 1})
+    made.put_records("b.json", {"id": "z"}, at=1)
+    waiting = made.run_job(at=1)
+    made.put_records("c.json", {"id": 3}, at=2)
+    made.put_records("d.json", {"id": 4}, at=3)
 
-    made.run(at=3)
+    made.run_job(at=3)
 
     assert (waiting["counts"]["failed"], waiting["counts"]["open_files"]) == (0, 2)
     if scope == "bin":
-        assert (made.names("failure"), made.ids()) == ([f"{name}.json" for name in "abcd"], [])
+        assert (made.list_names("failure"), made.read_ids()) == ([f"{name}.json" for name in "abcd"], [])
     else:
-        assert (made.names("failure"), made.ids()) == (["b.json"], [[1, 3, 4]])
-    assert made.attributes(tmp_path / "failure" / "b.json")["failure.culprit"] == "b.json"
+        assert (made.list_names("failure"), made.read_ids()) == (["b.json"], [[1, 3, 4]])
+    assert made.read_attributes(tmp_path / "failure" / "b.json")["failure.culprit"] == "b.json"
 
 
 def test_a_record_count_is_believed_and_found_out(lean, tmp_path):
@@ -201,13 +201,13 @@ def test_a_record_count_is_believed_and_found_out(lean, tmp_path):
     made = Landing(tmp_path, lean, reader=reader, min_records=3, max_records=3, trust_record_count=True,
                    correlation_attribute_name="k")  # fmt: skip
     for name, told in (("right", "3"), ("wrong", "4"), ("none", "many")):
-        made.put(f"{name}.csv", "id\n1\n2\n3\n", k=name, **{"record.count": told})
+        made.put_file(f"{name}.csv", "id\n1\n2\n3\n", k=name, **{"record.count": told})
 
-    report = made.run()
+    report = made.run_job()
 
     assert report["counts"]["merged"] == 2
-    assert made.names("failure") == ["wrong.csv"]
-    reason = made.attributes(tmp_path / "failure" / "wrong.csv")["failure.reason"]
+    assert made.list_names("failure") == ["wrong.csv"]
+    reason = made.read_attributes(tmp_path / "failure" / "wrong.csv")["failure.reason"]
     assert "it has 3 records, not 4 as it was told" in reason
 
 
@@ -216,5 +216,5 @@ def test_packed_files_count_by_what_they_hold(lean, tmp_path):
     reader = {"format": "json", "schema": "id INT"}
     for basis, merged in (("input", 0), ("uncompressed", 1)):
         made = Landing(tmp_path / basis, lean, reader=reader, min_bin_size="5 KB", size_basis=basis)
-        made.put("a.json.gz", gzip.compress(b'{"id": 1}\n' * 1000))
-        assert made.run()["counts"]["merged"] == merged
+        made.put_file("a.json.gz", gzip.compress(b'{"id": 1}\n' * 1000))
+        assert made.run_job()["counts"]["merged"] == merged

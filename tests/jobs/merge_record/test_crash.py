@@ -38,13 +38,13 @@ class Mortal(LocalStorage):
     def dies_at(cls, change: int, *, before: bool) -> None:
         cls.changes, cls.fatal, cls.before, cls.dead = itertools.count(1), change, before, False
 
-    def _do(self, change: Any, name: str, *rest: Any) -> Any:
+    def _change_file(self, change: Any, name: str, *rest: Any) -> Any:
         if "lease" in name:
             return change(name, *rest)
         with Mortal.one_at_a_time:
-            return self._counted(change, name, *rest)
+            return self._count_change(change, name, *rest)
 
-    def _counted(self, change: Any, name: str, *rest: Any) -> Any:
+    def _count_change(self, change: Any, name: str, *rest: Any) -> Any:
         number = next(Mortal.changes)
         if Mortal.dead or (number == Mortal.fatal and Mortal.before):
             Mortal.dead = True
@@ -55,63 +55,63 @@ class Mortal(LocalStorage):
             raise Killed
         return done
 
-    def write(self, name: str, content: bytes) -> None:
-        self._do(super().write, name, content)
+    def write_file(self, name: str, content: bytes) -> None:
+        self._change_file(super().write_file, name, content)
 
-    def put_beside(self, name: str, content: bytes) -> None:
-        self._do(super().put_beside, name, content)
+    def write_sidecar(self, name: str, content: bytes) -> None:
+        self._change_file(super().write_sidecar, name, content)
 
-    def create(self, name: str, content: bytes) -> bool:
-        created: bool = self._do(super().create, name, content)
+    def create_file(self, name: str, content: bytes) -> bool:
+        created: bool = self._change_file(super().create_file, name, content)
         return created
 
-    def delete(self, name: str) -> None:
-        self._do(super().delete, name)
+    def delete_path(self, name: str) -> None:
+        self._change_file(super().delete_path, name)
 
-    def claim(self, name: str, version: str) -> str | None:
-        claimed: str | None = self._do(super().claim, name, version)
+    def claim_file(self, name: str, version: str) -> str | None:
+        claimed: str | None = self._change_file(super().claim_file, name, version)
         return claimed
 
-    def move(self, name: str, target: Storage, target_name: str) -> None:
-        self._do(super().move, name, target, target_name)
+    def move_file(self, name: str, target: Storage, target_name: str) -> None:
+        self._change_file(super().move_file, name, target, target_name)
 
 
-def landing(root: Path) -> Landing:
+def build_landing(root: Path) -> Landing:
     """Two files that make a full bin, two that are malformed together, one that stays, with a sidecar."""
     made = Landing(
         root, min_records=2, max_records=2, correlation_attribute_name="k", attribute_sources=["sidecar"]
     )
     for name, group in (("a", "1"), ("b", "1"), ("c", "2"), ("d", "3"), ("e", "4")):
         content = {"bad": 1} if name == "d" else {"id": name}
-        made.records(f"{name}.json", content, k=group)
-    made.records("f.json", {"id": "f"}, {"id": "g"})
+        made.put_records(f"{name}.json", content, k=group)
+    made.put_records("f.json", {"id": "f"}, {"id": "g"})
     return made
 
 
-def relative(left: dict[str, bytes], root: Path) -> dict[str, bytes]:
+def make_relative(left: dict[str, bytes], root: Path) -> dict[str, bytes]:
     return {name: content.replace(str(root).encode(), b"") for name, content in left.items()}
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 def test_a_run_killed_at_any_step_is_finished_by_the_next(before, tmp_path):
     """The same files with the same bytes, and each record exactly once, wherever it dies."""
-    whole = landing(tmp_path / "whole")
-    expected_report = whole.run(run_id="r")
+    whole = build_landing(tmp_path / "whole")
+    expected_report = whole.run_job(run_id="r")
     # The uuid of a file is made of its place: the other tries have to be in the same one.
     (tmp_path / "whole").rename(tmp_path / "kept")
-    expected = Landing(tmp_path / "kept").everything()
+    expected = Landing(tmp_path / "kept").read_everything()
 
     for change in itertools.count(1):
-        tried = landing(tmp_path / "whole")
+        tried = build_landing(tmp_path / "whole")
         Mortal.dies_at(change, before=before)
         try:
-            tried.run(run_id="r", opened=Mortal)
+            tried.run_job(run_id="r", opened=Mortal)
             break
         except Killed:
             pass
         Mortal.dies_at(-1, before=before)
-        report = tried.run(run_id="r")
-        assert tried.everything() == expected, change
+        report = tried.run_job(run_id="r")
+        assert tried.read_everything() == expected, change
         assert report["counts"] == expected_report["counts"], change
         assert report["changed"], change
         (tmp_path / "whole").rename(tmp_path / f"tried-{change}")
@@ -122,97 +122,99 @@ def test_a_run_killed_at_any_step_is_finished_by_the_next(before, tmp_path):
 
 def test_the_next_scheduled_run_finishes_a_plan_and_goes_on(tmp_path):
     """What was planned is not planned again, and what has arrived meanwhile is merged in the same run."""
-    made = landing(tmp_path)
+    made = build_landing(tmp_path)
     Mortal.dies_at(4, before=True)
     with pytest.raises(Killed):
-        made.run(run_id="first", opened=Mortal)
-    made.records("g.json", {"id": "h"}, {"id": "i"}, at=5)
+        made.run_job(run_id="first", opened=Mortal)
+    made.put_records("g.json", {"id": "h"}, {"id": "i"}, at=5)
 
-    report = made.run(run_id="second", at=5)
+    report = made.run_job(run_id="second", at=5)
 
-    assert made.ids() == [["a", "b"], ["f", "g"], ["h", "i"]]
+    assert made.read_ids() == [["a", "b"], ["f", "g"], ["h", "i"]]
     assert report["counts"]["merged"] == 3
 
 
 def test_a_plan_is_made_anew_when_its_files_changed_before_it_began(tmp_path):
     """Nothing of it was published, so nothing is lost."""
-    made = landing(tmp_path)
+    made = build_landing(tmp_path)
     Mortal.dies_at(2, before=True)
     with pytest.raises(Killed):
-        made.run(run_id="first", opened=Mortal)
-    made.records("a.json", {"id": "new"}, at=1, k="1")
+        made.run_job(run_id="first", opened=Mortal)
+    made.put_records("a.json", {"id": "new"}, at=1, k="1")
 
-    made.run(run_id="second", at=1)
+    made.run_job(run_id="second", at=1)
 
-    assert sorted(made.ids()) == [["b", "new"], ["f", "g"]]
+    assert sorted(made.read_ids()) == [["b", "new"], ["f", "g"]]
 
 
 def test_of_a_plan_that_has_begun_only_what_has_changed_is_planned_anew(tmp_path):
     """Half of the plan is published and stays; the file that has changed is merged as it is."""
     made = next(
-        made for number in itertools.count(1) if (made := _killed(tmp_path / str(number), number)) is not None
+        made
+        for number in itertools.count(1)
+        if (made := _kill_run(tmp_path / str(number), number)) is not None
     )
-    (name,) = {"a.json", "f.json"} - _merged_names(made)
-    made.records(name, {"id": "new"}, at=1)
+    (name,) = {"a.json", "f.json"} - _list_merged_names(made)
+    made.put_records(name, {"id": "new"}, at=1)
 
-    report = made.run(run_id="r", at=1)
+    report = made.run_job(run_id="r", at=1)
 
     left = {"a.json": [["b", "new"], ["f", "g"]], "f.json": [["a", "b"], ["new"]]}[name]
-    waiting = sorted([*made.ids(), *([["new"]] if name == "f.json" else [])])
+    waiting = sorted([*made.read_ids(), *([["new"]] if name == "f.json" else [])])
     assert waiting == left
     assert any("1 files have changed" in warning for warning in report["warnings"])
 
 
-def _killed(root: Path, change: int) -> Landing | None:
+def _kill_run(root: Path, change: int) -> Landing | None:
     """Kill a run at a step; give its landing when one manifest is there then."""
-    made = landing(root)
+    made = build_landing(root)
     Mortal.dies_at(change, before=False)
     with pytest.raises(Killed):
-        made.run(run_id="r", opened=Mortal)
+        made.run_job(run_id="r", opened=Mortal)
     return made if len(list((root / "state" / "manifests").glob("*"))) == 1 else None
 
 
-def _merged_names(made: Landing) -> set[str]:
+def _list_merged_names(made: Landing) -> set[str]:
     (manifest,) = (made.root / "state" / "manifests").glob("*")
     return {Path(uri).name for uri in json.loads(manifest.read_text(encoding="utf-8"))["sources"]}
 
 
 def test_two_runs_at_once_are_one(tmp_path):
     """The second stops at the lease, with the name of the first; nothing is doubled."""
-    made = landing(tmp_path)
+    made = build_landing(tmp_path)
     refused = []
 
     class Interrupting(type(made.engine)):
-        def stage(self, *args: Any) -> Any:
+        def stage_merges(self, *args: Any) -> Any:
             with pytest.raises(ConflictError, match="d/merge/first is at work") as error:
-                landing_again.run(run_id="second")
+                landing_again.run_job(run_id="second")
             refused.append(error.value.retryable)
-            return super().stage(*args)
+            return super().stage_merges(*args)
 
     landing_again = Landing(tmp_path, **made.settings)
     made.engine = Interrupting()
-    made.run(run_id="first")
+    made.run_job(run_id="first")
 
     assert refused == [True]
-    assert made.ids() == [["a", "b"], ["f", "g"]]
+    assert made.read_ids() == [["a", "b"], ["f", "g"]]
 
 
 def test_a_lease_of_a_process_that_is_gone_is_taken_over(tmp_path):
     """At once where that can be seen."""
-    made = landing(tmp_path)
+    made = build_landing(tmp_path)
     lease = tmp_path / "state" / "lease.json"
     lease.parent.mkdir()
     child = subprocess.Popen(["/bin/sleep", "100"])
     process = identify_process(child.pid)
     lease.write_text(json.dumps({"id": "x", "owner": {}, "process": process}))
     with pytest.raises(ConflictError):
-        made.run()
+        made.run_job()
     child.kill()
     child.wait()
 
-    made.run()
+    made.run_job()
 
-    assert made.ids() == [["a", "b"], ["f", "g"]]
+    assert made.read_ids() == [["a", "b"], ["f", "g"]]
     assert not lease.exists()
 
 
@@ -221,7 +223,7 @@ def test_a_lease_of_a_process_that_is_gone_is_taken_over(tmp_path):
 )
 def test_a_process_of_elsewhere_is_not_looked_for_here(other, tmp_path):
     """Its number may be nobody's here; its lease is over when the store has seen no change of it for long."""
-    made = landing(tmp_path)
+    made = build_landing(tmp_path)
     lease = tmp_path / "state" / "lease.json"
     lease.parent.mkdir()
     process = other and {**identify_process(os.getpid()), "pid": 2**22 + 1, **other}
@@ -229,52 +231,52 @@ def test_a_process_of_elsewhere_is_not_looked_for_here(other, tmp_path):
     held = {"id": "x", "owner": {}, "expires": 1, "host": os.uname().nodename, "pid": 2**22 + 1}
     lease.write_text(json.dumps({**held, "process": process}))
     with pytest.raises(ConflictError):
-        made.run()
+        made.run_job()
 
     long_ago = time.time() - 121
     os.utime(lease, (long_ago, long_ago))
-    made.run()
+    made.run_job()
 
-    assert made.ids() == [["a", "b"], ["f", "g"]]
+    assert made.read_ids() == [["a", "b"], ["f", "g"]]
     assert {path.name for path in lease.parent.glob("lease*")} == set()
 
 
 def test_a_run_that_lost_its_lease_publishes_nothing(tmp_path):
     """A process that hung while another took over stops before its commit."""
-    made = landing(tmp_path)
+    made = build_landing(tmp_path)
 
     class Hung(type(made.engine)):
-        def stage(self, *args: Any) -> Any:
+        def stage_merges(self, *args: Any) -> Any:
             (tmp_path / "state" / "lease.json").write_text('{"id": "other"}')
-            return super().stage(*args)
+            return super().stage_merges(*args)
 
     made.engine = Hung()
     with pytest.raises(ConflictError, match="has taken over the lease"):
-        made.run()
+        made.run_job()
 
-    assert made.outputs() == []
-    assert len(made.names("in")) == 6
+    assert made.list_outputs() == []
+    assert len(made.list_names("in")) == 6
 
 
 def test_a_damaged_state_is_no_empty_state(tmp_path):
     """Forgetting open bins would lose their ages, and reading half a file is worse."""
-    made = landing(tmp_path)
-    made.run()
+    made = build_landing(tmp_path)
+    made.run_job()
     (tmp_path / "state" / "state-000000000001.json").write_text("{")
 
     with pytest.raises(DataError, match="damaged"):
-        made.run(at=1)
+        made.run_job(at=1)
 
 
 def test_a_state_of_a_newer_version_is_refused(tmp_path):
     """What it says cannot be known."""
-    made = landing(tmp_path)
-    made.run()
+    made = build_landing(tmp_path)
+    made.run_job()
     state = tmp_path / "state" / "state-000000000001.json"
     state.write_text(state.read_text().replace('"format":1', '"format":2'))
 
     with pytest.raises(DataError, match="has format 2"):
-        made.run(at=1)
+        made.run_job(at=1)
 
 
 @pytest.mark.parametrize("action", ["keep", "move"])
@@ -286,21 +288,21 @@ def test_a_folder_that_was_moved_is_carried_on(action, tmp_path):
             attribute_sources=["sidecar"], original_action=action,
         )  # fmt: skip
         for name, group in (("a", "1"), ("b", "1"), ("c", "2")):
-            made.records(f"{name}.json", {"id": name}, k=group, own=f"{made.root}/in/x")
-        made.run(run_id="first")
+            made.put_records(f"{name}.json", {"id": name}, k=group, own=f"{made.root}/in/x")
+        made.run_job(run_id="first")
         for name, group in (("d", "2"), ("e", "3"), ("f", "3"), ("g", "4")):
-            made.records(f"{name}.json", {"id": name}, k=group)
+            made.put_records(f"{name}.json", {"id": name}, k=group)
         Mortal.dies_at(change, before=False)
         with contextlib.suppress(Killed):
-            made.run(run_id="r", opened=Mortal)
+            made.run_job(run_id="r", opened=Mortal)
         is_dead, Mortal.dead = Mortal.dead, False
         moved = Landing(tmp_path / f"moved-{change}", **made.settings)
         made.root.rename(moved.root)
 
-        report = moved.run(run_id="r", at=1)
-        moved.run(run_id="later", at=2, flush=True)
+        report = moved.run_job(run_id="r", at=1)
+        moved.run_job(run_id="later", at=2, flush=True)
 
-        assert moved.ids() == [["a", "b"], ["c", "d"], ["e", "f"], ["g"]], change
+        assert moved.read_ids() == [["a", "b"], ["c", "d"], ["e", "f"], ["g"]], change
         assert not any("have changed or vanished" in each for each in report["warnings"]), change
         if not is_dead:
             break
@@ -313,29 +315,29 @@ class DyingEngine(PlainEngine):
     def __init__(self) -> None:
         self.staging: Storage | None = None
 
-    def stage(self, source: Storage, merges: Any, schemas: Any, config: Any, staging: Storage) -> Any:
+    def stage_merges(self, source: Storage, merges: Any, schemas: Any, config: Any, staging: Storage) -> Any:
         if self.staging is None:
             self.staging = staging
             raise Killed
-        return super().stage(source, merges, schemas, config, staging)
+        return super().stage_merges(source, merges, schemas, config, staging)
 
 
 def test_what_a_job_writes_after_its_driver_was_killed_is_removed(tmp_path):
     """It comes when the retry has cleaned up; what runs of another journal write stays."""
     engine = DyingEngine()
     made = Landing(tmp_path, engine=engine, min_records=1)
-    made.records("a.json", {"id": "a"})
+    made.put_records("a.json", {"id": "a"})
     with pytest.raises(Killed):
-        made.run(run_id="r")
-    made.run(run_id="r")
+        made.run_job(run_id="r")
+    made.run_job(run_id="r")
     assert engine.staging is not None
-    engine.staging.write("write-0/late", b"x")
+    engine.staging.write_file("write-0/late", b"x")
     other = tmp_path / "merged" / "_staging-0-0" / "late"
     other.parent.mkdir()
     other.touch()
 
-    made.records("b.json", {"id": "b"})
-    made.run()
+    made.put_records("b.json", {"id": "b"})
+    made.run_job()
 
     assert list((tmp_path / "merged").glob("_staging-*")) == [other.parent]
-    assert made.ids() == [["a"], ["b"]]
+    assert made.read_ids() == [["a"], ["b"]]

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_merge_provider.jobs.merge_record.readers import containers
 from airflow_merge_provider.jobs.merge_record.writing import suffix_of
-from tests.jobs.merge_record.contents import ROWS, XML, content
+from tests.jobs.merge_record.contents import ROWS, XML, write_content
 from tests.jobs.merge_record.landing import Landing
 
 
@@ -19,14 +19,14 @@ def test_every_format_is_read(kind, lean, tmp_path):
     """Records, nulls and quotes come out of two files in their order, whatever they were written in."""
     reader = XML if kind == "xml" else kind
     made = Landing(tmp_path / "landing", lean, reader=reader, writer="json", min_records=3, max_records=3)
-    made.put(f"b.{kind}", content(kind, ROWS[:1], lean, tmp_path), at=0)
-    made.put(f"a.{kind}", content(kind, ROWS[1:], lean, tmp_path), at=1)
+    made.put_file(f"b.{kind}", write_content(kind, ROWS[:1], lean, tmp_path), at=0)
+    made.put_file(f"a.{kind}", write_content(kind, ROWS[1:], lean, tmp_path), at=1)
 
-    report = made.run(at=2)
+    report = made.run_job(at=2)
 
-    (output,) = made.outputs()
+    (output,) = made.list_outputs()
     assert [json.loads(line) for line in output.read_text().splitlines()] == ROWS
-    assert made.attributes(output)["record.count"] == "3"
+    assert made.read_attributes(output)["record.count"] == "3"
     assert report["details"]["reasons"] == {"FULL": 1}
 
 
@@ -38,22 +38,22 @@ def test_every_format_is_written(kind, lean, tmp_path):
         tmp_path, lean, reader={"format": "json", "schema": "id BIGINT, v STRING"},
         writer={"format": kind, "options": options}, correlation_attribute_name="k", max_bin_age="1 sec",
     )  # fmt: skip
-    made.records("a.json", *ROWS[:2], k="1")
-    made.records("b.json", ROWS[2], k="2")
-    made.records("c.json", ROWS[2], k="1")
-    made.records("d.json", k="3")
-    made.run(at=9)
+    made.put_records("a.json", *ROWS[:2], k="1")
+    made.put_records("b.json", ROWS[2], k="2")
+    made.put_records("c.json", ROWS[2], k="1")
+    made.put_records("d.json", k="3")
+    made.run_job(at=9)
 
     again = Landing(tmp_path / "again", lean, reader=XML if kind == "xml" else kind, writer="json")
     sizes = {}
-    for path in made.outputs():
-        sizes[made.attributes(path)["k"]] = path.stat().st_size
-        again.put(path.name, path.read_bytes(), k=made.attributes(path)["k"])
-    again.run(correlation_attribute_name="k", attribute_sources=["sidecar"], max_bin_age="0 secs", at=9)
+    for path in made.list_outputs():
+        sizes[made.read_attributes(path)["k"]] = path.stat().st_size
+        again.put_file(path.name, path.read_bytes(), k=made.read_attributes(path)["k"])
+    again.run_job(correlation_attribute_name="k", attribute_sources=["sidecar"], max_bin_age="0 secs", at=9)
 
     found = {
-        again.attributes(path)["k"]: [json.loads(line) for line in path.read_text().splitlines()]
-        for path in again.outputs()
+        again.read_attributes(path)["k"]: [json.loads(line) for line in path.read_text().splitlines()]
+        for path in again.list_outputs()
     }
     assert found["1"] == [*ROWS[:2], ROWS[2]]
     assert found["2"] == [ROWS[2]]
@@ -70,14 +70,17 @@ def test_names_of_all_kinds_are_read_as_they_are(lean, tmp_path):
     ]  # fmt: skip
     made = Landing(tmp_path, lean, arrival_order="path")
     for number, name in enumerate(sorted(names)):
-        made.records(name, {"id": number})
-    made.records("colon:1.json", {"id": -1})
+        made.put_records(name, {"id": number})
+    made.put_records("colon:1.json", {"id": -1})
 
-    report = made.run(at=1)
+    report = made.run_job(at=1)
 
-    assert made.ids() == [list(range(len(names)))]
-    assert made.names("original") == sorted(names)
-    assert (made.names("failure"), report["details"]["failed"][0]["code"]) == (["colon:1.json"], "UNREADABLE")
+    assert made.read_ids() == [list(range(len(names)))]
+    assert made.list_names("original") == sorted(names)
+    assert (made.list_names("failure"), report["details"]["failed"][0]["code"]) == (
+        ["colon:1.json"],
+        "UNREADABLE",
+    )
 
 
 def test_the_order_holds_where_spark_splits_files(lean, tmp_path):
@@ -87,33 +90,35 @@ def test_the_order_holds_where_spark_splits_files(lean, tmp_path):
     for number in range(30):
         ids = [f"{number}-{place}" for place in range(20_000 if number == 17 else 2)]
         expected += ids
-        made.records(f"{number:03d}.json", *({"id": each} for each in ids))
+        made.put_records(f"{number:03d}.json", *({"id": each} for each in ids))
     before = lean.conf.get("spark.sql.files.maxPartitionBytes")
     lean.conf.set("spark.sql.files.maxPartitionBytes", "40000")
     lean.conf.set("spark.sql.shuffle.partitions", "3")
     try:
-        made.run(at=1)
+        made.run_job(at=1)
     finally:
         lean.conf.set("spark.sql.files.maxPartitionBytes", before)
         lean.conf.set("spark.sql.shuffle.partitions", "1")
 
-    assert made.ids() == [expected]
+    assert made.read_ids() == [expected]
 
 
 def test_schemas_of_json_are_inferred_by_file(lean, tmp_path):
     """33 and 33.5 make different schemas; numbers and nested values stay what they are."""
     made = Landing(tmp_path, lean)
-    made.records("a.json", {"id": 1, "n": 33, "o": {"l": [1, 2]}}, at=0)
-    made.records("b.json", {"id": 2, "n": 33.5, "o": {"l": [1]}}, at=1)
-    made.records("c.json", {"id": 3, "n": 7, "o": {"l": []}}, {"id": 4, "n": 2**40, "o": {"l": [5]}}, at=2)
-    made.put("e.json", gzip.compress(b'{"id":5,"n":1,"o":{"l":[9]}}\n'), at=3)
+    made.put_records("a.json", {"id": 1, "n": 33, "o": {"l": [1, 2]}}, at=0)
+    made.put_records("b.json", {"id": 2, "n": 33.5, "o": {"l": [1]}}, at=1)
+    made.put_records(
+        "c.json", {"id": 3, "n": 7, "o": {"l": []}}, {"id": 4, "n": 2**40, "o": {"l": [5]}}, at=2
+    )
+    made.put_file("e.json", gzip.compress(b'{"id":5,"n":1,"o":{"l":[9]}}\n'), at=3)
     (tmp_path / "in" / "e.json").rename(tmp_path / "in" / "e.json.gz")
-    made.put("empty.json", "", at=4)
+    made.put_file("empty.json", "", at=4)
 
-    report = made.run(at=5)
+    report = made.run_job(at=5)
 
     assert report["counts"]["open_files"] == 1, "the empty one has too few records"
-    assert made.merged() == [
+    assert made.read_merged() == [
         (
             '{"id":1,"n":33,"o":{"l":[1,2]}}\n{"id":3,"n":7,"o":{"l":[]}}\n'
             '{"id":4,"n":1099511627776,"o":{"l":[5]}}\n{"id":5,"n":1,"o":{"l":[9]}}\n'
@@ -125,13 +130,13 @@ def test_schemas_of_json_are_inferred_by_file(lean, tmp_path):
 def test_a_union_holds_files_of_all_schemas(lean, tmp_path):
     """Missing fields are null, numbers widen, what does not fit is a text."""
     made = Landing(tmp_path, lean, schema_merge="union", arrival_order="path")
-    made.records("a.json", {"id": 1, "n": 33, "m": 1})
-    made.records("b.json", {"id": 2, "n": 33.5, "m": {"x": 1}})
-    made.records("c.json", {"id": 3, "w": True})
+    made.put_records("a.json", {"id": 1, "n": 33, "m": 1})
+    made.put_records("b.json", {"id": 2, "n": 33.5, "m": {"x": 1}})
+    made.put_records("c.json", {"id": 3, "w": True})
 
-    made.run()
+    made.run_job()
 
-    (merged,) = made.merged()
+    (merged,) = made.read_merged()
     assert [json.loads(line) for line in merged.splitlines()] == [
         {"id": 1, "m": "1", "n": 33.0, "w": None},
         {"id": 2, "m": '{"x":1}', "n": 33.5, "w": None},
@@ -143,30 +148,30 @@ def test_csv_files_share_a_bin_only_with_their_own_header(lean, tmp_path):
     """A permuted header is another schema; with union the columns find their names."""
     settings = {"reader": "csv", "arrival_order": "path", "original_action": "keep"}
     made = Landing(tmp_path, lean, **settings)
-    made.put("a.csv", "name,age\nMark,33\n")
-    made.put("b.csv", "age,name\n45,John\n")
-    made.put("c.csv", "name,age\n007,2\n,\n")
-    made.put("d.csv", "")
-    made.put("e.csv", "name,name\n1,2\n")
-    made.run()
-    assert made.merged() == ["age,name\n45,John\n", "name,age\nMark,33\n007,2\n,\n"]
-    assert made.names("failure") == ["d.csv", "e.csv"]
+    made.put_file("a.csv", "name,age\nMark,33\n")
+    made.put_file("b.csv", "age,name\n45,John\n")
+    made.put_file("c.csv", "name,age\n007,2\n,\n")
+    made.put_file("d.csv", "")
+    made.put_file("e.csv", "name,name\n1,2\n")
+    made.run_job()
+    assert made.read_merged() == ["age,name\n45,John\n", "name,age\nMark,33\n007,2\n,\n"]
+    assert made.list_names("failure") == ["d.csv", "e.csv"]
 
     united = Landing(tmp_path / "united", lean, **settings, schema_merge="union")
     for name in "abc":
-        united.put(f"{name}.csv", (tmp_path / "in" / f"{name}.csv").read_bytes())
-    united.run()
-    assert united.merged() == ["name,age\nMark,33\nJohn,45\n007,2\n,\n"]
+        united.put_file(f"{name}.csv", (tmp_path / "in" / f"{name}.csv").read_bytes())
+    united.run_job()
+    assert united.read_merged() == ["name,age\nMark,33\nJohn,45\n007,2\n,\n"]
 
 
 def test_csv_without_a_header(lean, tmp_path):
     """Columns go by their place, with and without a schema."""
     reader = {"format": "csv", "options": {"header": "false", "sep": ";"}}
     made = Landing(tmp_path, lean, reader=reader, arrival_order="path")
-    made.put("a.csv", "Mark;33\n")
-    made.put("b.csv", "John;45\n")
-    made.run()
-    assert made.merged() == ["Mark;33\nJohn;45\n"]
+    made.put_file("a.csv", "Mark;33\n")
+    made.put_file("b.csv", "John;45\n")
+    made.run_job()
+    assert made.read_merged() == ["Mark;33\nJohn;45\n"]
 
 
 def test_files_are_split_by_fields_first(lean, tmp_path):
@@ -178,23 +183,23 @@ def test_files_are_split_by_fields_first(lean, tmp_path):
     stores = {"a": ["x", "y", "x", None], "b": ["y", None]}
     for name, values in stores.items():
         rows = [{"id": f"{name}{n}", "store": {"id": value, "z": 1}} for n, value in enumerate(values)]
-        made.records(f"{name}.json", *rows)
-    made.records(
+        made.put_records(f"{name}.json", *rows)
+    made.put_records(
         "c.json", {"id": "c0", "store": {"id": "w", "z": 1}}, {"id": "c1", "store": {"id": "x", "z": 1}}
     )
 
-    first = made.run()
+    first = made.run_job()
 
-    assert made.ids() == [["a0", "a2", "c1"], ["a1", "b0"], ["a3", "b1"]]
-    assert {made.attributes(path).get("store") for path in made.outputs()} == {"x", "y", None}
-    assert made.names("original") == ["a.json", "b.json"]
-    assert (made.names("in"), first["counts"]["open_files"]) == (["c.json"], 1)
+    assert made.read_ids() == [["a0", "a2", "c1"], ["a1", "b0"], ["a3", "b1"]]
+    assert {made.read_attributes(path).get("store") for path in made.list_outputs()} == {"x", "y", None}
+    assert made.list_names("original") == ["a.json", "b.json"]
+    assert (made.list_names("in"), first["counts"]["open_files"]) == (["c.json"], 1)
 
-    made.run(at=1, flush=True)
-    assert made.names("original") == ["a.json", "b.json", "c.json"]
-    merges = made.attributes(tmp_path / "original" / "c.json")["merge.uuid"].split(",")
+    made.run_job(at=1, flush=True)
+    assert made.list_names("original") == ["a.json", "b.json", "c.json"]
+    merges = made.read_attributes(tmp_path / "original" / "c.json")["merge.uuid"].split(",")
     assert len(merges) == 2
-    assert made.ids()[-1] == ["c0"]
+    assert made.read_ids()[-1] == ["c0"]
 
 
 def test_ten_bins_of_one_schema_are_one_write(lean, tmp_path, monkeypatch):
@@ -202,27 +207,27 @@ def test_ten_bins_of_one_schema_are_one_write(lean, tmp_path, monkeypatch):
     from airflow_merge_provider.jobs.merge_record import writing
 
     saved = []
-    save = writing._save
+    save = writing._save_frame
     monkeypatch.setattr(
         writing, "_save", lambda *given, **named: saved.append(given) or save(*given, **named)
     )
     made = Landing(tmp_path, lean, correlation_attribute_name="k", max_bins="unlimited")
     for number in range(30):
-        made.records(f"{number}.json", {"id": number}, k=str(number % 10))
+        made.put_records(f"{number}.json", {"id": number}, k=str(number % 10))
 
-    report = made.run()
+    report = made.run_job()
 
     assert (report["counts"]["merged"], len(saved)) == (10, 1)
-    assert sorted(each for ids in made.ids() for each in ids) == list(range(30))
+    assert sorted(each for ids in made.read_ids() for each in ids) == list(range(30))
 
 
 def test_a_writers_schema_decides_the_fields(lean, tmp_path):
     """Its fields, its types, its order."""
     made = Landing(tmp_path, lean, writer={"format": "json", "schema": "v STRING, id STRING, w INT"})
-    made.records("a.json", {"id": 1, "v": "x", "u": 0})
-    made.run()
+    made.put_records("a.json", {"id": 1, "v": "x", "u": 0})
+    made.run_job()
 
-    assert made.merged() == ['{"v":"x","id":"1","w":null}\n']
+    assert made.read_merged() == ['{"v":"x","id":"1","w":null}\n']
 
 
 def test_a_first_fragment_without_records_tells_no_fields(lean, tmp_path):
@@ -230,18 +235,18 @@ def test_a_first_fragment_without_records_tells_no_fields(lean, tmp_path):
     made = Landing(tmp_path, lean, writer="json-array", merge_strategy="Defragment")
     for index, ids in enumerate(([], [1, 2])):
         fragment = {"fragment.identifier": "f", "fragment.count": "2", "fragment.index": str(index)}
-        made.records(f"{index}.json", *({"id": each} for each in ids), **fragment)
+        made.put_records(f"{index}.json", *({"id": each} for each in ids), **fragment)
 
-    made.run()
+    made.run_job()
 
-    (output,) = made.outputs()
+    (output,) = made.list_outputs()
     assert json.loads(output.read_text()) == [{"id": 1}, {"id": 2}]
     assert output.suffix == ".json"
 
 
 def test_an_avro_file_tells_its_schema_and_records(lean, tmp_path):
     """Read without a library of its own; a cut file is no file."""
-    whole = content("avro", ROWS, lean, tmp_path)
+    whole = write_content("avro", ROWS, lean, tmp_path)
     file = tmp_path / "a.avro"
     file.write_bytes(whole)
     with file.open("rb") as opened:

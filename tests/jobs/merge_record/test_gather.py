@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_merge_provider.jobs.merge_record.files.listing import Waiting
+from airflow_merge_provider.jobs.merge_record.files.listing import QueuedFile
 from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage
-from airflow_merge_provider.jobs.merge_record.readers.gather import LINE, is_worth_it, objects
+from airflow_merge_provider.jobs.merge_record.readers.gather import LINE, gather_objects, is_worth_it
 
 
-def gathered(tmp_path, contents):
+def write_files(tmp_path, contents):
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     source = LocalStorage(str(tmp_path))
-    files = [Waiting(entry, source.uri(entry.name), {}) for entry in source.files()]
+    files = [QueuedFile(entry, source.build_uri(entry.name), {}) for entry in source.list_files()]
     return source, sorted(files, key=lambda file: file.entry.name)
 
 
 def test_lines_keep_their_order_and_their_file(tmp_path):
     """Blank ones are none; a mark at the beginning and ends of another system are no part of a line."""
     contents = {"a": b'{"id":1}\n\n {"id":2}  \n', "b": b"", "c": b'\xef\xbb\xbf{"id":3}\r\n{"id":4}'}
-    source, files = gathered(tmp_path, contents)
+    source, files = write_files(tmp_path, contents)
 
-    lines = objects(source, files)
+    lines = gather_objects(source, files)
 
     places = {uri.rpartition("/")[2]: name for uri, name in lines.names.items()}
     a, c = places["a"], places["c"]
@@ -39,9 +39,9 @@ def test_files_that_only_sparks_reader_understands_are_left_to_it(tmp_path):
         "mac": b'{"id":1}\r{"id":2}',
         "x.gz": b"{}",
     }
-    source, files = gathered(tmp_path, {**contents, "plain": b'{"id":1}\n'})
+    source, files = write_files(tmp_path, {**contents, "plain": b'{"id":1}\n'})
 
-    lines = objects(source, files)
+    lines = gather_objects(source, files)
 
     assert [uri.rpartition("/")[2] for uri in lines.names] == ["plain"]
     assert lines.table.num_rows == 1
@@ -53,16 +53,16 @@ def test_a_line_that_goes_on_after_its_object_is_found(tmp_path):
         "two": b'{"id":1}{"id":2}\n', "rest": b'{"id":1} x\n', "text": b'{"v":"}{"}\n',
         "list": b'{"l":[{"a":1}, {"a":2}]}\n', "cut": b'{"id": \n',
     }  # fmt: skip
-    source, files = gathered(tmp_path, contents)
+    source, files = write_files(tmp_path, contents)
 
-    found = objects(source, files).overfull
+    found = gather_objects(source, files).overfull
 
     assert sorted(uri.rpartition("/")[2] for uri in found) == ["cut", "rest", "two"]
 
 
 def test_large_files_and_options_of_lines_are_sparks_matter(tmp_path):
     """It splits the large ones, and knows the options."""
-    _, files = gathered(tmp_path, {"a": b"{}", "b": b"{}"})
+    _, files = write_files(tmp_path, {"a": b"{}", "b": b"{}"})
 
     large = replace(files[0], entry=replace(files[0].entry, size=3 << 20))
     middling = replace(files[0], entry=replace(files[0].entry, size=1 << 18))

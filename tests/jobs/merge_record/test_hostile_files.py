@@ -11,7 +11,7 @@ import pytest
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
 from airflow_merge_provider.jobs.merge_record.readers import scan
-from tests.jobs.merge_record.contents import avro, zigzag
+from tests.jobs.merge_record.contents import build_avro, encode_zigzag
 from tests.jobs.merge_record.landing import Landing
 
 pytestmark = pytest.mark.spark
@@ -22,13 +22,13 @@ DEEP = 5_000
 
 def merge_beside(made: Landing, good: tuple[str, ...] = ("good.json",)) -> dict[str, str]:
     """Merge once; check that the good files are merged; return the attributes of the failed one."""
-    report = made.run()
+    report = made.run_job()
     assert report["counts"]["failed_files"] == 1, report
     assert report["counts"]["files"] == len(good)
     failed = [path for path in (made.root / "failure").rglob("*") if not path.name.endswith(SIDECAR)]
     (found,) = (path for path in failed if path.is_file())
-    assert made.names("in") == []
-    attributes = made.attributes(found)
+    assert made.list_names("in") == []
+    attributes = made.read_attributes(found)
     assert attributes["failure.reason"]
     return attributes
 
@@ -36,16 +36,22 @@ def merge_beside(made: Landing, good: tuple[str, ...] = ("good.json",)) -> dict[
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        pytest.param(avro(AVRO_SCHEMA, b"", count=1, size=-26), "block is damaged", id="negative size"),
-        pytest.param(avro(AVRO_SCHEMA, b"", count=-1, size=0), "block is damaged", id="negative count"),
-        pytest.param(avro('"long"', zigzag(1)), "is no record", id="no record"),
-        pytest.param(avro('{"type": "record", "name": "r"}', zigzag(1)), "fields", id="no fields"),
-        pytest.param(avro("[" * DEEP, zigzag(1)), "", id="deep schema"),
+        pytest.param(build_avro(AVRO_SCHEMA, b"", count=1, size=-26), "block is damaged", id="negative size"),
+        pytest.param(build_avro(AVRO_SCHEMA, b"", count=-1, size=0), "block is damaged", id="negative count"),
+        pytest.param(build_avro('"long"', encode_zigzag(1)), "is no record", id="no record"),
         pytest.param(
-            avro(AVRO_SCHEMA.replace('"long"', '"nosuch"'), zigzag(1)), "unknown type", id="unknown type"
+            build_avro('{"type": "record", "name": "r"}', encode_zigzag(1)), "fields", id="no fields"
+        ),
+        pytest.param(build_avro("[" * DEEP, encode_zigzag(1)), "", id="deep schema"),
+        pytest.param(
+            build_avro(AVRO_SCHEMA.replace('"long"', '"nosuch"'), encode_zigzag(1)),
+            "unknown type",
+            id="unknown type",
         ),
         pytest.param(
-            avro(AVRO_SCHEMA.replace('"id"', '"__merge_slot"'), zigzag(1)), "__merge_slot", id="our column"
+            build_avro(AVRO_SCHEMA.replace('"id"', '"__merge_slot"'), encode_zigzag(1)),
+            "__merge_slot",
+            id="our column",
         ),
         pytest.param(b"Obj\x01" + b"\xff" * 40, "longer than Avro's", id="endless number"),
     ],
@@ -53,13 +59,13 @@ def merge_beside(made: Landing, good: tuple[str, ...] = ("good.json",)) -> dict[
 def test_avro(content, reason, lean, tmp_path):
     """Whatever an Avro file says of itself."""
     made = Landing(tmp_path, lean, reader={"format": "avro"}, writer={"format": "json"})
-    made.put("bad.avro", content)
-    made.put("good.avro", avro(AVRO_SCHEMA, zigzag(7)))
+    made.put_file("bad.avro", content)
+    made.put_file("good.avro", build_avro(AVRO_SCHEMA, encode_zigzag(7)))
 
     attributes = merge_beside(made)
 
     assert reason in attributes["failure.reason"]
-    assert made.ids() == [[7]]
+    assert made.read_ids() == [[7]]
 
 
 @pytest.mark.parametrize(
@@ -74,13 +80,13 @@ def test_avro(content, reason, lean, tmp_path):
 def test_csv(content, reason, lean, tmp_path):
     """Whatever the first line is like."""
     made = Landing(tmp_path, lean, reader={"format": "csv"}, writer={"format": "json"})
-    made.put("bad.csv", content)
-    made.put("good.csv", "id\n7\n")
+    made.put_file("bad.csv", content)
+    made.put_file("good.csv", "id\n7\n")
 
     attributes = merge_beside(made)
 
     assert reason in attributes["failure.reason"]
-    assert made.ids() == [[7]]
+    assert made.read_ids() == [[7]]
 
 
 @pytest.mark.parametrize("reader", [{"format": "json"}, {"format": "json", "schema": "id LONG"}])
@@ -95,12 +101,12 @@ def test_csv(content, reason, lean, tmp_path):
 def test_lines_that_no_parser_takes(content, reader, lean, tmp_path):
     """Nested deeper than any data is, or no text."""
     made = Landing(tmp_path, lean, failure_scope="flowfile", reader=reader)
-    made.put("bad.json", content)
-    made.records("good.json", {"id": 7})
+    made.put_file("bad.json", content)
+    made.put_records("good.json", {"id": 7})
 
     merge_beside(made)
 
-    assert made.ids() == [[7]]
+    assert made.read_ids() == [[7]]
 
 
 @pytest.mark.parametrize(
@@ -113,12 +119,12 @@ def test_lines_that_no_parser_takes(content, reader, lean, tmp_path):
 def test_arrays_that_are_no_text(content, lean, tmp_path):
     """What one parser takes and another does not."""
     made = Landing(tmp_path, lean, reader={"format": "json-array"}, writer={"format": "json"})
-    made.put("bad.json", content)
-    made.put("good.json", '[{"id": 7}]')
+    made.put_file("bad.json", content)
+    made.put_file("good.json", '[{"id": 7}]')
 
     merge_beside(made)
 
-    assert made.ids() == [[7]]
+    assert made.read_ids() == [[7]]
 
 
 @pytest.mark.parametrize("kind", ["json", "json-array"])
@@ -128,12 +134,12 @@ def test_fields_called_like_columns_of_our_own(name, kind, lean, tmp_path):
     made = Landing(tmp_path, lean, reader={"format": kind}, writer={"format": "json"})
     records = {"bad.json": {"id": 1, name: 5}, "good.json": {"id": 7}}
     for file, record in records.items():
-        made.put(file, json.dumps([record] if kind == "json-array" else record))
+        made.put_file(file, json.dumps([record] if kind == "json-array" else record))
 
     attributes = merge_beside(made)
 
     assert name in attributes["failure.reason"]
-    assert made.ids() == [[7]]
+    assert made.read_ids() == [[7]]
 
 
 @pytest.mark.parametrize(
@@ -149,14 +155,14 @@ def test_fields_called_like_columns_of_our_own(name, kind, lean, tmp_path):
 def test_sidecars(sidecar, lean, tmp_path):
     """What cannot be read or written as attributes."""
     made = Landing(tmp_path, lean)
-    made.records("bad.json", {"id": 1})
+    made.put_records("bad.json", {"id": 1})
     (tmp_path / "in" / f"bad.json{SIDECAR}").write_bytes(sidecar)
-    made.records("good.json", {"id": 7}, k="1")
+    made.put_records("good.json", {"id": 7}, k="1")
 
     attributes = merge_beside(made)
 
     assert "is no JSON object of texts" in attributes["failure.reason"]
-    assert made.ids() == [[7]]
+    assert made.read_ids() == [[7]]
 
 
 @pytest.mark.parametrize("name", [b"\xff\xfe.json", b"x" * 245 + b".json", "ä".encode() * 120 + b".json"])
@@ -164,23 +170,23 @@ def test_sidecars(sidecar, lean, tmp_path):
 def test_names(name, action, lean, tmp_path):
     """That are no text, or leave no room for the name of a sidecar."""
     made = Landing(tmp_path, lean, original_action=action)
-    path = made.records("bad.json", {"id": 1})
+    path = made.put_records("bad.json", {"id": 1})
     path.rename(path.with_name(os.fsdecode(name)))
-    made.records("good.json", {"id": 7})
+    made.put_records("good.json", {"id": 7})
 
-    report = made.run()
+    report = made.run_job()
 
     assert report["counts"]["failed_files"] == 1
-    assert made.ids() == [[7]]
+    assert made.read_ids() == [[7]]
     (kept,) = (path.name for path in (tmp_path / "failure").iterdir() if not path.name.endswith(SIDECAR))
     assert kept.endswith(".json")
-    assert made.run(at=1)["changed"] is False
+    assert made.run_job(at=1)["changed"] is False
 
 
 def test_symbolic_links(lean, tmp_path):
     """They are told, and neither followed nor touched: not out of the folder, and not around in a circle."""
     made = Landing(tmp_path, lean, original_action="delete")
-    made.records("sub/good.json", {"id": 7})
+    made.put_records("sub/good.json", {"id": 7})
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret.json").write_text('{"id": 1}\n')
@@ -190,9 +196,9 @@ def test_symbolic_links(lean, tmp_path):
     (folder / "sub" / "circle").symlink_to(folder)
     (folder / "nowhere.json").symlink_to(tmp_path / "nowhere")
 
-    report = made.run()
+    report = made.run_job()
 
-    assert made.ids() == [[7]]
+    assert made.read_ids() == [[7]]
     assert (outside / "secret.json").exists()
     assert sorted(path.name for path in folder.rglob("*") if path.is_symlink()) == [
         "circle", "file.json", "nowhere.json", "out"
@@ -205,12 +211,12 @@ def test_a_wrong_option_fails_the_run_and_no_file(option, lean, tmp_path):
     """It is said of all files alike."""
     made = Landing(tmp_path, lean, reader={"format": "csv", "options": option})
     for name in ("a.csv", "b.csv"):
-        made.put(name, "id\n7\n")
+        made.put_file(name, "id\n7\n")
 
     with pytest.raises(ConfigError, match=r"reader\.options"):
-        made.run()
+        made.run_job()
 
-    assert made.names("in") == ["a.csv", "b.csv"]
+    assert made.list_names("in") == ["a.csv", "b.csv"]
 
 
 @pytest.mark.parametrize(
@@ -220,22 +226,22 @@ def test_what_only_the_engine_raises(wrong, lean, tmp_path, monkeypatch):
     """The file is found by halves, where Spark names none; what all files share is no failure of theirs."""
     made = Landing(tmp_path, lean, reader={"format": "csv", "schema": "id LONG"}, writer={"format": "json"})
     for number in range(5):
-        made.put(f"{number}.csv", f"id\n{number}\n", at=number)
-    collect = scan._collected
+        made.put_file(f"{number}.csv", f"id\n{number}\n", at=number)
+    collect = scan._collect_summaries
 
-    def fail(frames: Any) -> Any:
+    def collect_and_fail(frames: Any) -> Any:
         seen = collect(frames)
         if any(name.endswith(tuple(wrong)) for name in seen):
             raise RuntimeError("a reader broke")
         return seen
 
-    monkeypatch.setattr(scan, "_collected", fail)
+    monkeypatch.setattr(scan, "_collect_summaries", collect_and_fail)
     if len(wrong) > 1:
         with pytest.raises(RuntimeError, match="a reader broke"):
-            made.run(at=9)
-        assert len(made.names("in")) == 5
+            made.run_job(at=9)
+        assert len(made.list_names("in")) == 5
         return
     attributes = merge_beside(made, good=("0", "1", "2", "4"))
 
     assert "a reader broke" in attributes["failure.reason"]
-    assert made.ids() == [[0, 1, 2, 4]]
+    assert made.read_ids() == [[0, 1, 2, 4]]

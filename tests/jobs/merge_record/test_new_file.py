@@ -14,18 +14,18 @@ def file_system(request, monkeypatch):
         monkeypatch.setattr(new_file, "_UNNAMED", 0)
 
 
-def write(path, content, *, replaces):
+def write_text(path, content, *, replaces):
     with NewFile(path) as new:
         new.file.write(content)
-        return new.replace() if replaces else new.create()
+        return new.link_replacing() if replaces else new.link_new()
 
 
 def test_a_file_is_created_once(tmp_path):
     """Its folder is made where there is none; the second writer changes nothing."""
     path = tmp_path / "a" / "b.json"
 
-    assert write(path, b"first", replaces=False)
-    assert not write(path, b"second", replaces=False)
+    assert write_text(path, b"first", replaces=False)
+    assert not write_text(path, b"second", replaces=False)
 
     assert path.read_bytes() == b"first"
     assert [each.name for each in path.parent.iterdir()] == ["b.json"]
@@ -36,7 +36,7 @@ def test_a_file_is_replaced(tmp_path):
     path = tmp_path / "b.json"
 
     for content in (b"first", b"second", b""):
-        write(path, content, replaces=True)
+        write_text(path, content, replaces=True)
         assert path.read_bytes() == content
 
     assert [each.name for each in tmp_path.iterdir()] == ["b.json"]
@@ -55,7 +55,7 @@ def test_a_name_may_be_as_long_as_names_can_be(tmp_path):
     """The name of a part is not derived from it."""
     path = tmp_path / ("a" * 255)
 
-    assert write(path, b"x", replaces=False)
-    write(path, b"y", replaces=True)
+    assert write_text(path, b"x", replaces=False)
+    write_text(path, b"y", replaces=True)
 
     assert path.read_bytes() == b"y"

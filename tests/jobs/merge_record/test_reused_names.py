@@ -24,7 +24,7 @@ ACTIONS = ("move", "delete", "keep")
 class Watched(Mortal):
     """A storage that does something before or after the n-th change, and goes on."""
 
-    def _counted(self, change: Any, name: str, *rest: Any) -> Any:
+    def _count_change(self, change: Any, name: str, *rest: Any) -> Any:
         number = next(Mortal.changes)
         if number == Mortal.fatal and Mortal.before:
             Watched.act()
@@ -47,7 +47,7 @@ def make_landing(root: Path, action: str) -> Landing:
         original_action=action,
     )
     for name, group in (("a", "1"), ("b", "1"), ("c", "2"), ("d", "2"), ("e", "3")):
-        made.records(f"{name}.json", {"id": name}, k=group)
+        made.put_records(f"{name}.json", {"id": name}, k=group)
     return made
 
 
@@ -63,12 +63,12 @@ def replace_file(made: Landing) -> None:
 
 def count_merged(made: Landing) -> Counter[str]:
     """Return how often each record was merged, once everything that waits is flushed."""
-    made.run(run_id="later", at=5)
-    made.run(run_id="last", at=6, flush=True)
-    return Counter(id_ for ids in made.ids() for id_ in ids)
+    made.run_job(run_id="later", at=5)
+    made.run_job(run_id="last", at=6, flush=True)
+    return Counter(id_ for ids in made.read_ids() for id_ in ids)
 
 
-def check(made: Landing, place: Any) -> None:
+def check_merged(made: Landing, place: Any) -> None:
     """Every record is merged once but the one that was replaced, which may be gone."""
     merged = count_merged(made)
     replaced = merged.pop("a", 0)
@@ -79,9 +79,9 @@ def check(made: Landing, place: Any) -> None:
     committed = {
         json.loads(path.read_text())["uri"] for path in (made.root / "state" / "manifests").glob("*")
     }
-    assert {str(path) for path in made.outputs()} == committed - {None}, place
+    assert {str(path) for path in made.list_outputs()} == committed - {None}, place
     if made.settings["original_action"] != "keep":
-        assert made.names("in") == [], place
+        assert made.list_names("in") == [], place
         assert [path.name for path in (made.root / "in").rglob("*") if path.is_file()] == [], place
     if made.settings["original_action"] == "move":
         originals = Counter(
@@ -101,15 +101,15 @@ def test_a_name_that_is_used_again_after_a_crash(action, before, tmp_path):
         made = make_landing(tmp_path / str(change), action)
         Mortal.dies_at(change, before=before)
         try:
-            made.run(run_id="r", opened=Mortal)
+            made.run_job(run_id="r", opened=Mortal)
             break
         except Killed:
             pass
         replace_file(made)
 
-        made.run(run_id="r", at=1)
+        made.run_job(run_id="r", at=1)
 
-        check(made, change)
+        check_merged(made, change)
     assert change > 12
 
 
@@ -120,17 +120,17 @@ def test_a_name_that_is_used_again_during_a_run(action, tmp_path):
         made = make_landing(tmp_path / str(change), action)
         came = []
 
-        def act(made: Landing = made, came: list[bool] = came) -> None:
+        def replace_now(made: Landing = made, came: list[bool] = came) -> None:
             replace_file(made)
             came.append(True)
 
-        Watched.act = staticmethod(act)
+        Watched.act = staticmethod(replace_now)
         Mortal.dies_at(change, before=True)
-        made.run(run_id="r", opened=Watched)
+        made.run_job(run_id="r", opened=Watched)
         if not came:
             break
 
-        check(made, change)
+        check_merged(made, change)
     assert change > 12
 
 
@@ -142,18 +142,18 @@ def test_a_second_crash_after_a_name_was_used_again(before, tmp_path):
             made = make_landing(tmp_path / f"{first}-{second}", "move")
             Mortal.dies_at(first, before=False)
             with pytest.raises(Killed):
-                made.run(run_id="r", opened=Mortal)
+                made.run_job(run_id="r", opened=Mortal)
             replace_file(made)
             Mortal.dies_at(second, before=before)
             try:
-                made.run(run_id="r", at=1, opened=Mortal)
+                made.run_job(run_id="r", at=1, opened=Mortal)
                 break
             except Killed:
                 pass
 
-            made.run(run_id="r", at=2)
+            made.run_job(run_id="r", at=2)
 
-            check(made, (first, second))
+            check_merged(made, (first, second))
         assert second > 3
 
 
@@ -162,25 +162,25 @@ def test_a_file_is_replaced_between_two_looks_at_it(tmp_path):
     storage = open_storage(str(tmp_path))
     path = tmp_path / "a.json"
     path.write_text("old")
-    version = storage.stat("a.json").version
+    version = storage.find_entry("a.json").version
 
     class Slow(LocalStorage):
-        def stat(self, name: str) -> Any:
-            found = super().stat(name)
+        def find_entry(self, name: str) -> Any:
+            found = super().find_entry(name)
             if name == "a.json":
                 path.write_text("newer")
             return found
 
-    assert Slow(str(tmp_path)).claim("a.json", version) is None
+    assert Slow(str(tmp_path)).claim_file("a.json", version) is None
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("a.json", "newer")]
 
     # One that died right after it had taken it: the next try finds what it left.
     path.write_text("old")
-    version = storage.stat("a.json").version
-    aside = storage.claim("a.json", version)
+    version = storage.find_entry("a.json").version
+    aside = storage.claim_file("a.json", version)
     (tmp_path / aside).write_text("newer")
     path.write_text("newest")
-    assert storage.claim("a.json", version) is None
+    assert storage.claim_file("a.json", version) is None
     found = {each.name: each.read_text() for each in tmp_path.iterdir()}
     assert sorted(found.values()) == ["newer", "newest"]
     assert found["a.json"] == "newest"
@@ -190,40 +190,40 @@ def test_a_file_is_replaced_between_two_looks_at_it(tmp_path):
 def test_a_failed_file_whose_name_is_used_again(tmp_path):
     """The new file is merged with its own sidecar; the failed one is gone with its name."""
     made = Landing(tmp_path, failure_scope="flowfile")
-    made.records("a.json", {"bad": 1}, k="1")
+    made.put_records("a.json", {"bad": 1}, k="1")
     Mortal.dies_at(1, before=False)
     with pytest.raises(Killed):
-        made.run(run_id="r", opened=Mortal)
+        made.run_job(run_id="r", opened=Mortal)
     replace_file(made)
 
-    made.run(run_id="r", at=1)
-    made.run(at=2)
+    made.run_job(run_id="r", at=1)
+    made.run_job(at=2)
 
-    assert made.ids() == [["A"]]
-    assert made.names("failure") == []
+    assert made.read_ids() == [["A"]]
+    assert made.list_names("failure") == []
 
 
 def test_a_merge_that_was_withdrawn_is_never_published(tmp_path):
     """A run that hung while it wrote an output finds that others have gone on without it."""
     made = make_landing(tmp_path, "move")
     engine = made.engine
-    stage = engine.stage
+    stage = engine.stage_merges
     hung = []
 
-    def hang(*given: Any) -> Any:
+    def stage_slowly(*given: Any) -> Any:
         staged = stage(*given)
         if not hung:
             hung.append(True)
             (tmp_path / "state" / "lease.json").unlink()
             replace_file(made)
-            engine.stage = stage
-            made.run(run_id="other", at=1)
-            engine.stage = hang
+            engine.stage_merges = stage
+            made.run_job(run_id="other", at=1)
+            engine.stage_merges = stage_slowly
         return staged
 
-    engine.stage = hang
+    engine.stage_merges = stage_slowly
     with pytest.raises(Exception, match="has taken over the lease"):
-        made.run(run_id="r")
+        made.run_job(run_id="r")
 
-    engine.stage = stage
-    check(made, "hung")
+    engine.stage_merges = stage
+    check_merged(made, "hung")

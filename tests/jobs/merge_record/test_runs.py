@@ -8,8 +8,8 @@ import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
-from airflow_merge_provider.jobs.merge_record.files.listing import Queue
-from airflow_merge_provider.jobs.merge_record.job import _resolved
+from airflow_merge_provider.jobs.merge_record.files.listing import FileQueue
+from airflow_merge_provider.jobs.merge_record.job import _resolve_config
 from tests.jobs.merge_record.landing import Landing
 
 
@@ -17,13 +17,13 @@ def test_the_seeds_example_is_merged_as_it_says(tmp_path):
     """Four files of five records become one, and their sources go to original with its uuid."""
     made = Landing(tmp_path, min_records=3, max_records=5)
     for number, ids in enumerate(([1], [2, 3], [4], [5])):
-        made.records(f"{number}.json", *({"id": each} for each in ids), at=number)
+        made.put_records(f"{number}.json", *({"id": each} for each in ids), at=number)
 
-    report = made.run(at=10)
+    report = made.run_job(at=10)
 
-    (output,) = made.outputs()
-    attributes = made.attributes(output)
-    assert made.ids() == [[1, 2, 3, 4, 5]]
+    (output,) = made.list_outputs()
+    attributes = made.read_attributes(output)
+    assert made.read_ids() == [[1, 2, 3, 4, 5]]
     assert report["details"]["merged"][0]["uri"] == str(output)
     assert report["target"]["uri"] == str(tmp_path / "merged")
     assert report["rows"]["inserted"] == 5
@@ -32,17 +32,17 @@ def test_the_seeds_example_is_merged_as_it_says(tmp_path):
     assert attributes["merge.completion.reason"] == "Bin is full"
     assert (attributes["record.count"], attributes["merge.count"]) == ("5", "4")
     assert attributes["filename"] == output.name
-    assert made.names("in") == []
-    assert made.names("original") == [f"{number}.json" for number in range(4)]
-    original = made.attributes(tmp_path / "original" / "0.json")
+    assert made.list_names("in") == []
+    assert made.list_names("original") == [f"{number}.json" for number in range(4)]
+    original = made.read_attributes(tmp_path / "original" / "0.json")
     assert original["merge.uuid"] == attributes["uuid"] == report["details"]["merged"][0]["merge_uuid"]
 
 
 def test_a_bin_lives_on_until_it_is_old(tmp_path):
     """Nothing new for three runs: it is merged by the first run after its expiry."""
     made = Landing(tmp_path, min_records=5, max_bin_age="30 secs")
-    made.records("a.json", {"id": 1}, at=0)
-    reports = [made.run(at=at) for at in (1, 10, 30, 31)]
+    made.put_records("a.json", {"id": 1}, at=0)
+    reports = [made.run_job(at=at) for at in (1, 10, 30, 31)]
 
     assert [report["counts"]["open_bins"] for report in reports] == [1, 1, 1, 0]
     assert [report["changed"] for report in reports] == [False, False, False, True]
@@ -51,18 +51,18 @@ def test_a_bin_lives_on_until_it_is_old(tmp_path):
         == reports[1]["details"]["next_expiry"]
         == "2023-11-14T22:13:50+00:00"
     )
-    assert made.ledger()[0]["code"] == "AGE"
-    assert made.names("in") == []
+    assert made.read_ledger()[0]["code"] == "AGE"
+    assert made.list_names("in") == []
 
 
 def test_a_run_with_nothing_to_do_writes_nothing(tmp_path):
     """Not even a new state, and no event."""
     made = Landing(tmp_path, min_records=5)
-    made.records("a.json", {"id": 1})
-    made.run()
+    made.put_records("a.json", {"id": 1})
+    made.run_job()
     state = (tmp_path / "state" / "state-000000000001.json").read_bytes()
 
-    report = made.run(at=5)
+    report = made.run_job(at=5)
 
     assert report["changed"] is False
     assert (tmp_path / "state" / "state-000000000001.json").read_bytes() == state
@@ -71,58 +71,58 @@ def test_a_run_with_nothing_to_do_writes_nothing(tmp_path):
 def test_a_task_that_is_tried_again_after_its_end_tells_the_same(tmp_path):
     """The same run finds its own run; another one has nothing to do."""
     made = Landing(tmp_path)
-    made.records("a.json", {"id": 1})
-    first = made.run(run_id="r")
+    made.put_records("a.json", {"id": 1})
+    first = made.run_job(run_id="r")
 
-    again = made.run(run_id="r")
+    again = made.run_job(run_id="r")
 
     assert (again["details"]["merged"], again["changed"]) == (first["details"]["merged"], True)
-    assert made.run(run_id="other")["changed"] is False
+    assert made.run_job(run_id="other")["changed"] is False
 
 
 def test_a_dry_run_tells_and_touches_nothing(tmp_path):
     """The plan is in the report, the files are where they were."""
     made = Landing(tmp_path)
-    made.records("a.json", {"id": 1})
+    made.put_records("a.json", {"id": 1})
 
-    report = made.run(until="transform")
+    report = made.run_job(until="transform")
 
     assert (report["dry_run"], report["changed"], report["counts"]["merged"]) == (True, False, 1)
-    assert made.names("") == ["in/a.json"]
+    assert made.list_names("") == ["in/a.json"]
 
 
 def test_kept_sources_are_merged_once(tmp_path):
     """They stay where they are and are known; one that changes is a new arrival."""
     made = Landing(tmp_path, original_action="keep")
-    made.records("a.json", {"id": 1})
-    made.run()
-    assert made.run(at=1)["changed"] is False
+    made.put_records("a.json", {"id": 1})
+    made.run_job()
+    assert made.run_job(at=1)["changed"] is False
 
-    made.records("a.json", {"id": 2}, at=2)
-    made.run(at=2)
+    made.put_records("a.json", {"id": 2}, at=2)
+    made.run_job(at=2)
 
-    assert made.ids() == [[1], [2]]
-    assert made.names("in") == ["a.json"]
+    assert made.read_ids() == [[1], [2]]
+    assert made.list_names("in") == ["a.json"]
 
 
 def test_deleted_sources_take_their_sidecars_along(tmp_path):
     """Nothing of them is left but the ledger's line."""
     made = Landing(tmp_path, original_action="delete")
-    made.records("a.json", {"id": 1}, k="v")
-    made.run()
+    made.put_records("a.json", {"id": 1}, k="v")
+    made.run_job()
 
     assert not any((tmp_path / "in").iterdir())
-    assert made.ledger()[0]["sources"][0]["uri"] == str(tmp_path / "in" / "a.json")
+    assert made.read_ledger()[0]["sources"][0]["uri"] == str(tmp_path / "in" / "a.json")
 
 
 def test_names_that_return_do_not_replace_their_predecessors(tmp_path):
     """A second data.json lies beside the first one in original."""
     made = Landing(tmp_path)
     for number in range(2):
-        made.records("x/data.json", {"id": number}, at=number)
-        made.run(at=number)
+        made.put_records("x/data.json", {"id": number}, at=number)
+        made.run_job(at=number)
 
-    first, second = made.names("original")
+    first, second = made.list_names("original")
     assert second == "x/data.json"
     assert first.startswith("x/data-")
     assert first.endswith(".json")
@@ -131,60 +131,60 @@ def test_names_that_return_do_not_replace_their_predecessors(tmp_path):
 def test_a_failed_bin_goes_to_failure_with_its_culprit(tmp_path):
     """Also the files of runs before; the sidecars say why."""
     made = Landing(tmp_path, min_records=5)
-    made.records("a.json", {"id": 1}, x="y")
-    made.run()
-    made.records("b.json", {"bad": 1}, at=1)
+    made.put_records("a.json", {"id": 1}, x="y")
+    made.run_job()
+    made.put_records("b.json", {"bad": 1}, at=1)
 
-    report = made.run(at=1)
+    report = made.run_job(at=1)
 
-    assert made.names("failure") == ["a.json", "b.json"]
-    told = made.attributes(tmp_path / "failure" / "a.json")
+    assert made.list_names("failure") == ["a.json", "b.json"]
+    told = made.read_attributes(tmp_path / "failure" / "a.json")
     assert (told["failure.culprit"], told["failure.code"], told["x"]) == ("b.json", "MALFORMED", "y")
-    assert (report["changed"], report["counts"]["failed"], made.outputs()) == (False, 1, [])
-    assert made.ledger()[0]["outcome"] == "failed"
+    assert (report["changed"], report["counts"]["failed"], made.list_outputs()) == (False, 1, [])
+    assert made.read_ledger()[0]["outcome"] == "failed"
 
 
 def test_a_file_that_changes_or_vanishes_leaves_its_bin(tmp_path):
     """A changed one is a new arrival, one that is gone is told as lost."""
     made = Landing(tmp_path, min_records=3)
     for name in "ab":
-        made.records(f"{name}.json", {"id": name})
-    made.run()
-    made.records("a.json", {"id": "a2"}, {"id": "a3"}, at=2)
+        made.put_records(f"{name}.json", {"id": name})
+    made.run_job()
+    made.put_records("a.json", {"id": "a2"}, {"id": "a3"}, at=2)
     (tmp_path / "in" / "b.json").unlink()
-    made.records("c.json", {"id": "c"}, at=3)
+    made.put_records("c.json", {"id": "c"}, at=3)
 
-    report = made.run(at=3)
+    report = made.run_job(at=3)
 
-    assert made.ids() == [["a2", "a3", "c"]]
+    assert made.read_ids() == [["a2", "a3", "c"]]
     assert report["counts"]["lost_files"] == 1
     assert any("changed or vanished" in warning for warning in report["warnings"])
-    assert {line["outcome"] for line in made.ledger()} == {"merged", "lost"}
+    assert {line["outcome"] for line in made.read_ledger()} == {"merged", "lost"}
 
 
 def test_changed_grouping_dissolves_bins_and_changed_thresholds_do_not(tmp_path):
     """Files of dissolved bins are binned anew by what is configured now."""
     made = Landing(tmp_path, min_records=5)
-    made.records("a.json", {"id": 1}, k="1")
-    made.records("b.json", {"id": 2}, k="2")
-    made.run()
+    made.put_records("a.json", {"id": 1}, k="1")
+    made.put_records("b.json", {"id": 2}, k="2")
+    made.run_job()
 
-    regrouped = made.run(at=1, correlation_attribute_name="k")
+    regrouped = made.run_job(at=1, correlation_attribute_name="k")
     assert regrouped["counts"]["open_bins"] == 2
     assert any("dissolved" in warning for warning in regrouped["warnings"])
 
-    merged = made.run(at=2, correlation_attribute_name="k", min_records=1)
+    merged = made.run_job(at=2, correlation_attribute_name="k", min_records=1)
     assert merged["details"]["reasons"] == {"FULL_ENOUGH": 2}
-    assert made.ids() == [[1], [2]]
+    assert made.read_ids() == [[1], [2]]
 
 
 def test_a_full_refresh_bins_everything_anew(tmp_path):
     """Open bins are dissolved on purpose."""
     made = Landing(tmp_path, min_records=5)
-    made.records("a.json", {"id": 1})
-    made.run()
+    made.put_records("a.json", {"id": 1})
+    made.run_job()
 
-    report = made.run(at=1, full_refresh=True)
+    report = made.run_job(at=1, full_refresh=True)
 
     assert report["counts"]["open_files"] == 1
     assert '"seq":2' in (tmp_path / "state" / "state-000000000002.json").read_text()
@@ -194,39 +194,39 @@ def test_files_that_are_not_ready_are_left_alone(tmp_path):
     """Hidden and temporary names, sidecars without a file, and files that are younger than settle_time."""
     made = Landing(tmp_path, settle_time="10 secs")
     for name in ("_a.json", ".b.json", "c.json.tmp", "d.json._COPYING_", "_temporary/e.json", "_SUCCESS"):
-        made.records(name, {"id": name})
-    made.put("f.json.attributes.json", "{}")
-    made.records("young.json", {"id": "young"}, at=95)
-    made.records("old.json", {"id": "old"}, at=90)
+        made.put_records(name, {"id": name})
+    made.put_file("f.json.attributes.json", "{}")
+    made.put_records("young.json", {"id": "young"}, at=95)
+    made.put_records("old.json", {"id": "old"}, at=90)
 
-    made.run(at=100)
+    made.run_job(at=100)
 
-    assert made.ids() == [["old"]]
-    assert "young.json" in made.names("in")
+    assert made.read_ids() == [["old"]]
+    assert "young.json" in made.list_names("in")
 
 
 def test_attributes_come_from_everywhere_the_strongest_last(tmp_path):
     """File, path, sidecar, computed; a wrong sidecar makes its file unreadable."""
     made = Landing(tmp_path, attributes={"both": "${store}/${day}"}, correlation_attribute_name="both")
-    made.records("store=1/day=2/a.json", {"id": 1})
-    made.records("store=1/day=3/b.json", {"id": 2}, day="2")
-    made.put("c.json", '{"id": 3}\n', day="4")
+    made.put_records("store=1/day=2/a.json", {"id": 1})
+    made.put_records("store=1/day=3/b.json", {"id": 2}, day="2")
+    made.put_file("c.json", '{"id": 3}\n', day="4")
     (tmp_path / "in" / "c.json.attributes.json").write_text('{"nested": {}}')
 
-    made.engine.arrivals = _wrong_sidecars(made.engine.arrivals)
-    made.run()
+    made.engine.find_arrivals = _wrong_sidecars(made.engine.find_arrivals)
+    made.run_job()
 
-    (output,) = made.outputs()
-    told = made.attributes(output)
-    assert made.ids() == [[1, 2]]
+    (output,) = made.list_outputs()
+    told = made.read_attributes(output)
+    assert made.read_ids() == [[1, 2]]
     assert (told["both"], told["store"]) == ("1/2", "1")
-    assert "file.size" in made.attributes(tmp_path / "original" / "store=1/day=2/a.json")
+    assert "file.size" in made.read_attributes(tmp_path / "original" / "store=1/day=2/a.json")
 
 
 def _wrong_sidecars(arrivals):
     """Leave out what Spark's side refuses because of its sidecar."""
     return lambda source, queue, config, now: arrivals(
-        source, Queue(tuple(file for file in queue.files if file.wrong is None), False), config, now
+        source, FileQueue(tuple(file for file in queue.files if file.wrong is None), False), config, now
     )
 
 
@@ -241,24 +241,24 @@ def _wrong_sidecars(arrivals):
 def test_the_order_of_arrival(order, expected, tmp_path):
     """By time, by path, or by an attribute: numbers as numbers, files without it last."""
     made = Landing(tmp_path, arrival_order=order, attribute_sources=["sidecar"])
-    made.records("a.json", {"id": 1}, at=5, n="1")
-    made.records("b.json", {"id": 2}, at=1, n="2")
-    made.records("c.json", {"id": 3}, at=6)
-    made.records("d.json", {"id": 10}, at=1, n="10")
-    made.records("e.json", {"id": "nan"}, at=7, n="nan")
+    made.put_records("a.json", {"id": 1}, at=5, n="1")
+    made.put_records("b.json", {"id": 2}, at=1, n="2")
+    made.put_records("c.json", {"id": 3}, at=6)
+    made.put_records("d.json", {"id": 10}, at=1, n="10")
+    made.put_records("e.json", {"id": "nan"}, at=7, n="nan")
 
-    made.run(at=10)
+    made.run_job(at=10)
 
-    assert made.ids() == expected
+    assert made.read_ids() == expected
 
 
 def test_eviction_is_told(tmp_path):
     """More groups than bins: the report warns and counts."""
     made = Landing(tmp_path, min_records=5, max_bins=2, correlation_attribute_name="k")
     for number in range(5):
-        made.records(f"{number}.json", {"id": number}, at=number, k=str(number))
+        made.put_records(f"{number}.json", {"id": number}, at=number, k=str(number))
 
-    report = made.run(at=10)
+    report = made.run_job(at=10)
 
     assert report["details"]["reasons"] == {"EVICTED": 3}
     assert any("3 bins were ended by max_bins 2" in warning for warning in report["warnings"])
@@ -274,7 +274,7 @@ def test_a_job_without_places_is_refused():
     )
 
     with pytest.raises(ConfigError) as refused:
-        _resolved(request)
+        _resolve_config(request)
 
     assert {problem.path for problem in refused.value.problems} == {
         "source", "merged", "failure", "state_path", "reader.schema",
@@ -285,9 +285,9 @@ def test_the_state_stays_small_and_planning_fast(tmp_path):
     """A thousand open files need less than two megabytes."""
     made = Landing(tmp_path, min_records=10_000, max_records="unlimited")
     for number in range(1000):
-        made.records(f"{number}.json", {"id": number})
+        made.put_records(f"{number}.json", {"id": number})
 
-    report = made.run()
+    report = made.run_job()
 
     assert (tmp_path / "state" / "state-000000000001.json").stat().st_size < 2_000_000
     assert report["seconds"]["plan"] < 1

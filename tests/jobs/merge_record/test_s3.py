@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from airflow_merge_provider.jobs.merge_record.files.storage import open_storage
-from tests.jobs.merge_record.test_stores import merged, put, run
+from tests.jobs.merge_record.test_stores import put_file, read_merged, run_job
 
 s3fs = pytest.importorskip("s3fs", reason="s3fs wants an older python-dateutil than Airflow's constraints")
 server = pytest.importorskip("moto.server", reason="moto wants an older python-dateutil, too")
@@ -26,7 +26,7 @@ def bucket(monkeypatch):
     # fsspec keeps clients, with the address of the server before.
     s3fs.S3FileSystem.clear_instance_cache()
     place = open_storage(f"s3://bucket-{uuid.uuid4().hex}/lake")
-    place.fs.mkdir(place.path("").split("/")[0])
+    place.fs.mkdir(place.resolve_path("").split("/")[0])
     yield place.location
     running.stop()
 
@@ -35,26 +35,26 @@ def test_a_name_is_created_once_on_s3(bucket):
     """Lease, plan and manifests stand on it."""
     state = open_storage(f"{bucket}/state")
 
-    assert state.create("lease.json", b"first") is True
-    assert state.create("lease.json", b"second") is False
-    assert state.read("lease.json") == b"first"
+    assert state.create_file("lease.json", b"first") is True
+    assert state.create_file("lease.json", b"second") is False
+    assert state.read_file("lease.json") == b"first"
 
 
 @pytest.mark.spark
 def test_bins_of_several_runs_are_merged_on_s3(lean, bucket):
     """State, plan, manifest, ledger, lease, originals and failures: every record once."""
-    put(bucket, "k=1/a b.json", {"id": 1}, {"id": 2})
-    put(bucket, "k=2/b.json", {"id": 3})
-    open_storage(f"{bucket}/source").write("bad.json", b"no record\n")
+    put_file(bucket, "k=1/a b.json", {"id": 1}, {"id": 2})
+    put_file(bucket, "k=2/b.json", {"id": 3})
+    open_storage(f"{bucket}/source").write_file("bad.json", b"no record\n")
     settings = {"min_records": 2, "correlation_attribute_name": "k"}
-    first = run(lean, bucket, **settings)
-    put(bucket, "k=2/c.json", {"id": 4})
+    first = run_job(lean, bucket, **settings)
+    put_file(bucket, "k=2/c.json", {"id": 4})
 
-    second = run(lean, bucket, 2, **settings)
+    second = run_job(lean, bucket, 2, **settings)
 
     assert (first["counts"]["merged"], first["counts"]["failed"], second["counts"]["merged"]) == (1, 1, 1)
-    assert merged(bucket) == [[1, 2], [3, 4]]
-    assert open_storage(f"{bucket}/source").files() == []
-    assert open_storage(f"{bucket}/failure").stat("bad.json")
-    kept = {entry.name.split("/")[0] for entry in open_storage(f"{bucket}/state").files()}
+    assert read_merged(bucket) == [[1, 2], [3, 4]]
+    assert open_storage(f"{bucket}/source").list_files() == []
+    assert open_storage(f"{bucket}/failure").find_entry("bad.json")
+    kept = {entry.name.split("/")[0] for entry in open_storage(f"{bucket}/state").list_files()}
     assert kept == {"state-000000000001.json", "state-000000000002.json", "manifests", "ledger"}

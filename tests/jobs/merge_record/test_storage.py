@@ -76,10 +76,10 @@ def test_files_move_within_a_store_and_between_stores(storage, tmp_path):
     """Here or there, with their content; what is there already is replaced."""
     for other in (opened(f"{storage.location}-there"), opened(f"{tmp_path}/elsewhere")):
         storage.write("a", b"content")
-        other.write("x/b", b"old")
+        other.write_file("x/b", b"old")
         storage.move("a", other, "x/b")
 
-        assert (storage.stat("a"), other.read("x/b")) == (None, b"content")
+        assert (storage.stat("a"), other.read_file("x/b")) == (None, b"content")
 
 
 def test_a_location_of_an_unknown_kind_is_an_error_of_the_setup():

@@ -10,10 +10,10 @@ import pytest
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_record.engine import SparkEngine
-from airflow_merge_provider.jobs.merge_record.files import spool as spools
-from airflow_merge_provider.jobs.merge_record.files.spool import Spool
+from airflow_merge_provider.jobs.merge_record.files import local_copies as spools
+from airflow_merge_provider.jobs.merge_record.files.local_copies import LocalCopies
 from airflow_merge_provider.jobs.merge_record.files.storage import open_storage
-from airflow_merge_provider.jobs.merge_record.job import _resolved, run_with
+from airflow_merge_provider.jobs.merge_record.job import _resolve_config, run_with
 from airflow_merge_provider.jobs.run.progress import Progress
 from tests.reports import check_report
 
@@ -22,80 +22,82 @@ START = 1_700_000_000
 
 @pytest.fixture
 def bucket():
-    """Give an empty place of a store in memory."""
+    """Return an empty place of a store in memory."""
     return f"memory://{uuid.uuid4().hex}"
 
 
-def run(spark, bucket, number=1, **settings):
+def run_job(spark, bucket, number=1, **settings):
     places = {name: f"{bucket}/{name}" for name in ("source", "merged", "failure", "original")}
     config = {**places, "state_path": f"{bucket}/state", "reader": "json", **settings}
     token = RunToken(dag_id="d", run_id=f"r{number}", task_id="merge")
     request = JobRequest(job="merge_record", config=config, run=token, started_at=2**60)
     engine = SparkEngine(spark)
     try:
-        return check_report(run_with(engine, open_storage, _resolved(request), request, Progress(out=str)))
+        return check_report(
+            run_with(engine, open_storage, _resolve_config(request), request, Progress(out=str))
+        )
     finally:
         engine.close()
 
 
-def put(bucket, name, *records):
-    open_storage(f"{bucket}/source").write(
+def put_file(bucket, name, *records):
+    open_storage(f"{bucket}/source").write_file(
         name, "".join(json.dumps(each) + "\n" for each in records).encode()
     )
 
 
-def merged(bucket):
+def read_merged(bucket):
     found = open_storage(f"{bucket}/merged")
-    names = [entry.name for entry in found.files() if not entry.name.endswith(".attributes.json")]
-    return sorted([json.loads(line)["id"] for line in found.read(name).splitlines()] for name in names)
+    names = [entry.name for entry in found.list_files() if not entry.name.endswith(".attributes.json")]
+    return sorted([json.loads(line)["id"] for line in found.read_file(name).splitlines()] for name in names)
 
 
 def test_files_of_a_store_are_merged_there(lean, bucket):
     """Each record once, sources in original; state, manifests and ledger too, and no copy is left."""
-    put(bucket, "k=1/a b.json", {"id": 1}, {"id": 2})
-    put(bucket, "k=2/b.json", {"id": 3})
+    put_file(bucket, "k=1/a b.json", {"id": 1}, {"id": 2})
+    put_file(bucket, "k=2/b.json", {"id": 3})
     settings = {"min_records": 2, "correlation_attribute_name": "k"}
-    first = run(lean, bucket, **settings)
-    put(bucket, "k=2/c.json", {"id": 4})
+    first = run_job(lean, bucket, **settings)
+    put_file(bucket, "k=2/c.json", {"id": 4})
 
-    second = run(lean, bucket, 2, **settings)
+    second = run_job(lean, bucket, 2, **settings)
 
     assert (first["counts"]["merged"], first["counts"]["open_files"]) == (1, 1)
-    assert (second["counts"]["merged"], merged(bucket)) == (1, [[1, 2], [3, 4]])
-    names = {entry.name for entry in open_storage(f"{bucket}/original").files()}
+    assert (second["counts"]["merged"], read_merged(bucket)) == (1, [[1, 2], [3, 4]])
+    names = {entry.name for entry in open_storage(f"{bucket}/original").list_files()}
     assert {"k=1/a b.json", "k=2/b.json", "k=2/c.json"} <= names
-    assert open_storage(f"{bucket}/source").files() == []
-    kept = {entry.name.split("/")[0] for entry in open_storage(f"{bucket}/state").files()}
+    assert open_storage(f"{bucket}/source").list_files() == []
+    kept = {entry.name.split("/")[0] for entry in open_storage(f"{bucket}/state").list_files()}
     assert kept == {"state-000000000001.json", "state-000000000002.json", "manifests", "ledger"}
-    assert not [entry for entry in open_storage(f"{bucket}/merged").files() if "_staging" in entry.name]
+    assert not [entry for entry in open_storage(f"{bucket}/merged").list_files() if "_staging" in entry.name]
 
 
 def test_the_ledger_names_files_where_they_are(lean, bucket):
     """Not where their copies were."""
-    put(bucket, "a.json", {"id": 1})
+    put_file(bucket, "a.json", {"id": 1})
 
-    report = run(lean, bucket)
+    report = run_job(lean, bucket)
 
     assert report["details"]["merged"][0]["uri"].startswith(f"{bucket}/merged/merged-")
-    assert [each["uri"] for each in _ledger(bucket)[0]["sources"]] == [f"{bucket}/source/a.json"]
+    assert [each["uri"] for each in _read_ledger(bucket)[0]["sources"]] == [f"{bucket}/source/a.json"]
 
 
-def _ledger(bucket):
+def _read_ledger(bucket):
     state = open_storage(f"{bucket}/state")
-    name = next(entry.name for entry in state.files() if entry.name.startswith("ledger/"))
-    return [json.loads(line) for line in state.read(name).splitlines()]
+    name = next(entry.name for entry in state.list_files() if entry.name.startswith("ledger/"))
+    return [json.loads(line) for line in state.read_file(name).splitlines()]
 
 
 def test_a_malformed_file_of_a_store_goes_to_its_failure(lean, bucket):
     """With its reason beside it."""
-    put(bucket, "good.json", {"id": 1})
-    open_storage(f"{bucket}/source").write("bad.json", b"no record\n")
+    put_file(bucket, "good.json", {"id": 1})
+    open_storage(f"{bucket}/source").write_file("bad.json", b"no record\n")
 
-    report = run(lean, bucket)
+    report = run_job(lean, bucket)
 
     assert report["counts"]["failed_files"] == 1
-    assert open_storage(f"{bucket}/failure").stat("bad.json")
-    assert merged(bucket) == [[1]]
+    assert open_storage(f"{bucket}/failure").find_entry("bad.json")
+    assert read_merged(bucket) == [[1]]
 
 
 def test_a_spark_elsewhere_needs_the_jars_of_the_store(lean, bucket, monkeypatch):
@@ -103,4 +105,4 @@ def test_a_spark_elsewhere_needs_the_jars_of_the_store(lean, bucket, monkeypatch
     monkeypatch.setattr(spools, "is_local", lambda spark: False)
 
     with pytest.raises(SetupError, match="Spark has no file system for memory"):
-        Spool(lean).bring(open_storage(bucket), [])
+        LocalCopies(lean).copy_files(open_storage(bucket), [])

@@ -17,7 +17,7 @@ MakePipe = Callable[..., Pipe]
 
 @pytest.fixture(scope="session")
 def lean(spark: SparkSession) -> SparkSession:
-    """Give a session for inputs of a few rows."""
+    """Return a session for inputs of a few rows."""
     return lean_session(spark)
 
 
@@ -25,18 +25,18 @@ def lean(spark: SparkSession) -> SparkSession:
 def pipe(lean: SparkSession, tmp_path: Path) -> MakePipe:
     """Make a pipe of datasets A, B, … by their aliases a, b, … in this test's folder."""
 
-    def make(datasets: str = "AB", **settings: Any) -> Pipe:
+    def make_pipe(datasets: str = "AB", **settings: Any) -> Pipe:
         return Pipe(lean, tmp_path, datasets=[f"{name} {name.lower()}" for name in datasets], **settings)
 
-    return make
+    return make_pipe
 
 
 @pytest.fixture
 def memory_pipe(lean: SparkSession, tmp_path: Path) -> MakePipe:
     """Make the same with datasets and target in memory."""
 
-    def make(datasets: str = "AB", **settings: Any) -> MemoryPipe:
+    def make_pipe(datasets: str = "AB", **settings: Any) -> MemoryPipe:
         names = [f"{name} {name.lower()}" for name in datasets]
         return MemoryPipe(lean, tmp_path, datasets=names, **settings)
 
-    return make
+    return make_pipe

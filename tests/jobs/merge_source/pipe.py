@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.jobs.merge_source.job import run
 from airflow_merge_provider.jobs.run.progress import Progress
-from tests.conformance.merge_source import SCHEMA, TARGET, MemoryLake, written_entities
+from tests.conformance.merge_source import SCHEMA, TARGET, MemoryLake, iterate_written
 from tests.reports import check_report
 
 REQUESTED = ("until", "full_refresh", "max_change_ratio")
@@ -37,7 +37,7 @@ class Pipe:
     def target(self) -> Path:
         return self.folder / TARGET
 
-    def write(self, dataset: str, rows: pa.Table, mode: str = "append") -> None:
+    def write_rows(self, dataset: str, rows: pa.Table, mode: str = "append") -> None:
         """Write a typed table."""
         feed = {"delta.enableChangeDataFeed": "true"} if self.keeps_feeds else None
         write_deltalake(str(self.folder / dataset), rows, mode=mode, configuration=feed)
@@ -48,9 +48,9 @@ class Pipe:
         written = self._versions.get(dataset, 0)
         numbers = list(range(written + 1, written + len(texts) + 1))
         self._versions[dataset] = written + len(texts)
-        self.write(dataset, pa.table({"_updated": numbers, "entity": texts}, SCHEMA), mode)
+        self.write_rows(dataset, pa.table({"_updated": numbers, "entity": texts}, SCHEMA), mode)
 
-    def run(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
+    def run_job(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
         """Run once; what a request has of its own goes there, all else is configuration."""
         self._runs += 1
         asked = {name: more.pop(name) for name in REQUESTED if name in more}
@@ -62,32 +62,32 @@ class Pipe:
             started_at=self._runs,
             **asked,
         )
-        return check_report(self._merge(request))
+        return check_report(self._run_request(request))
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Give what stands in the target, in its order, as entities."""
-        return list(written_entities(self.target_rows(), -1))
+    def read_rows(self) -> list[dict[str, Any]]:
+        """Return what stands in the target, in its order, as entities."""
+        return list(iterate_written(self.target_rows(), -1))
 
-    def news(self) -> list[dict[str, Any]]:
-        """Give what was written since this was asked last, in its order."""
-        rows = list(written_entities(self.target_rows(), self._seen))
+    def read_new_rows(self) -> list[dict[str, Any]]:
+        """Return what was written since this was asked last, in its order."""
+        rows = list(iterate_written(self.target_rows(), self._seen))
         self._seen = max([self._seen, *(row["_updated"] for row in rows)])
         return rows
 
-    def _merge(self, request: JobRequest) -> dict[str, Any]:
+    def _run_request(self, request: JobRequest) -> dict[str, Any]:
         return run(self.spark, request, Progress(out=self.said.append))
 
     def target_rows(self) -> DataFrame:
         """Return the rows of the target with all its columns."""
         return self.spark.read.format("delta").load(str(self.target))
 
-    def version(self) -> int | None:
-        """Give the target's version, None when there is none."""
+    def read_version(self) -> int | None:
+        """Return the target's version, None when there is none."""
         return DeltaTable(str(self.target)).version() if (self.target / "_delta_log").exists() else None
 
-    def clusters(self) -> list[list[str]]:
-        """Give the original ids of every output, in their order."""
-        return [row["$ids"] for row in self.rows()]
+    def read_clusters(self) -> list[list[str]]:
+        """Return the original ids of every output, in their order."""
+        return [row["$ids"] for row in self.read_rows()]
 
 
 class MemoryPipe(Pipe):
@@ -97,17 +97,17 @@ class MemoryPipe(Pipe):
         super().__init__(spark, folder, **settings)
         self._lake = MemoryLake(spark, folder)
 
-    def write(self, dataset: str, rows: pa.Table, mode: str = "append") -> None:
+    def write_rows(self, dataset: str, rows: pa.Table, mode: str = "append") -> None:
         """Write a typed table."""
-        (self._lake.append if mode == "append" else self._lake.write)(dataset, rows)
+        (self._lake.append_rows if mode == "append" else self._lake.write_rows)(dataset, rows)
 
-    def version(self) -> int | None:
-        """Give how many commits there were after the first, None when there was none."""
+    def read_version(self) -> int | None:
+        """Return how many commits there were after the first, None when there was none."""
         last = self._lake.target.last
         return None if last is None else last.version
 
-    def _merge(self, request: JobRequest) -> dict[str, Any]:
-        return self._lake.run(request)
+    def _run_request(self, request: JobRequest) -> dict[str, Any]:
+        return self._lake.run_job(request)
 
     def target_rows(self) -> DataFrame:
         """Return the rows of the target with all its columns."""
@@ -117,16 +117,16 @@ class MemoryPipe(Pipe):
 class FeedPipe(MemoryPipe):
     """The same with datasets on Delta, which alone keeps change data feeds."""
 
-    def write(self, dataset: str, rows: pa.Table, mode: str = "append") -> None:
+    def write_rows(self, dataset: str, rows: pa.Table, mode: str = "append") -> None:
         """Write a typed table."""
-        Pipe.write(self, dataset, rows, mode)
+        Pipe.write_rows(self, dataset, rows, mode)
 
 
-def column(values: Iterable[Any], kind: pa.DataType | None = None) -> pa.Array:
+def build_column(values: Iterable[Any], kind: pa.DataType | None = None) -> pa.Array:
     return pa.array(list(values), kind)
 
 
-def table(columns: Mapping[str, Any]) -> pa.Table:
+def build_table(columns: Mapping[str, Any]) -> pa.Table:
     """Make a table of columns given as lists or as arrays."""
     return pa.table(
         {name: pa.array(given) if isinstance(given, list) else given for name, given in columns.items()}

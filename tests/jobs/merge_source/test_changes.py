@@ -13,43 +13,44 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import ConfigError, DataError
 from airflow_merge_provider.jobs.merge_source import resolution
+from airflow_merge_provider.jobs.merge_source.model import PreviousState
 from airflow_merge_provider.jobs.merge_source.scan import previous_state
-from tests.jobs.delta_log import commits
+from tests.jobs.delta_log import list_commits
 from tests.jobs.merge_source.conftest import MakePipe
-from tests.jobs.merge_source.pipe import JSON, Pipe, table
+from tests.jobs.merge_source.pipe import JSON, Pipe, build_table
 
 RULE: dict[str, Any] = {"equality": [["eq", "a.x", "b.x"]]}
 
 
-def said(rows: list[dict[str, Any]]) -> list[str]:
+def format_rows(rows: list[dict[str, Any]]) -> list[str]:
     """Write rows in short: ``+id`` is live, ``-id`` deleted, ``~id`` replaced."""
     signs = ("~" if row.get("$replaced") else "-" if row.get("_deleted") else "+" for row in rows)
     return [sign + row["_id"] for sign, row in zip(signs, rows, strict=True)]
 
 
-def versions(numbers: list[int], ids: list[str], x: list[int]) -> pa.Table:
-    return table({"_updated": numbers, "_id": ids, "x": x})
+def build_versions(numbers: list[int], ids: list[str], x: list[int]) -> pa.Table:
+    return build_table({"_updated": numbers, "_id": ids, "x": x})
 
 
-def merging(pipe: MakePipe, **settings: Any) -> Pipe:
+def make_merged_pipe(pipe: MakePipe, **settings: Any) -> Pipe:
     """Make a pipe over two tables with versions that has run once."""
     made = pipe("AB", **{**RULE, **settings})
-    made.write("A", versions([1, 2], ["a1", "a2"], [1, 2]))
-    made.write("B", versions([1], ["b1"], [1]))
-    made.run("first")
-    made.news()
+    made.write_rows("A", build_versions([1, 2], ["a1", "a2"], [1, 2]))
+    made.write_rows("B", build_versions([1], ["b1"], [1]))
+    made.run_job("first")
+    made.read_new_rows()
     return made
 
 
 def test_only_what_differs_is_written(pipe: MakePipe) -> None:
     """A new member replaces its cluster; the other output keeps its row, its number and its file."""
-    made = merging(pipe)
-    made.write("A", versions([3], ["a0"], [1]))
+    made = make_merged_pipe(pipe)
+    made.write_rows("A", build_versions([3], ["a0"], [1]))
 
-    report = made.run("second")
+    report = made.run_job("second")
 
-    assert said(made.news()) == ["~0|a1|1|b1", "+0|a0|0|a1|1|b1"]
-    assert [row["_updated"] for row in made.rows()] == [1, 2, 3]
+    assert format_rows(made.read_new_rows()) == ["~0|a1|1|b1", "+0|a0|0|a1|1|b1"]
+    assert [row["_updated"] for row in made.read_rows()] == [1, 2, 3]
     assert report["rows"] == {"inserted": 1, "updated": 0, "deleted": 1, "unchanged": 1}
     assert report["counts"] == {
         "entities": 4, "deleted_entities": 0, "live_rows": 2, "merged_rows": 1, "outputs": 2,
@@ -57,10 +58,10 @@ def test_only_what_differs_is_written(pipe: MakePipe) -> None:
     }  # fmt: skip
     assert report["details"]["keys"] == [{"rule": "a.x = b.x", "entities": 3, "of": ["A/a0", "A/a1", "B/b1"]}]
     assert [(rule["pairs"], rule["sole_evidence"]) for rule in report["details"]["rules"]] == [(2, 1)]
-    assert made.version() == report["target"]["version"] == 1
-    assert [entry["run"]["number"] for entry in commits(made.target)] == [1, 2]
-    assert made.run("third")["changed"] is False
-    assert made.version() == 1
+    assert made.read_version() == report["target"]["version"] == 1
+    assert [entry["run"]["number"] for entry in list_commits(made.target)] == [1, 2]
+    assert made.run_job("third")["changed"] is False
+    assert made.read_version() == 1
 
 
 def test_a_cluster_is_read_once_however_many_of_its_members_are_reached(
@@ -68,41 +69,41 @@ def test_a_cluster_is_read_once_however_many_of_its_members_are_reached(
 ) -> None:
     """One key reaches all members of a cluster: a copy of them for each would be their square."""
     size = 40
-    made = merging(memory_pipe)
+    made = make_merged_pipe(memory_pipe)
     ids = [f"a{100 + each}" for each in range(size)]
-    made.write("A", versions([3 + each for each in range(size)], ids, [7] * size))
-    made.write("B", versions([2], ["b7"], [7]))
-    made.run("large")
-    made.news()
+    made.write_rows("A", build_versions([3 + each for each in range(size)], ids, [7] * size))
+    made.write_rows("B", build_versions([2], ["b7"], [7]))
+    made.run_job("large")
+    made.read_new_rows()
     copies: list[int] = []
     taken = previous_state._build_state
 
-    def counted(read: pa.Table, *rest: Any) -> previous_state.Past:
+    def take_counted(read: pa.Table, *rest: Any) -> PreviousState:
         copies.append(read.column(previous_state.STARTS).to_pylist().count(True))
         return taken(read, *rest)
 
     monkeypatch.setattr(resolution, "_FULL_READ_MAX_ROWS", 0)
-    monkeypatch.setattr(previous_state, "_build_state", counted)
-    made.write("A", versions([size + 3, size + 4], ids[:2], [7, 8]))
+    monkeypatch.setattr(previous_state, "_build_state", take_counted)
+    made.write_rows("A", build_versions([size + 3, size + 4], ids[:2], [7, 8]))
 
-    made.run("later")
+    made.run_job("later")
 
     assert copies == [1]
     rest = "|".join(f"0|{id_}" for id_ in ids if id_ != ids[1])
     everybody = "|".join(f"0|{id_}" for id_ in ids)
-    assert said(made.news()) == [f"~{everybody}|1|b7", f"+{rest}|1|b7", f"+0|{ids[1]}"]
+    assert format_rows(made.read_new_rows()) == [f"~{everybody}|1|b7", f"+{rest}|1|b7", f"+0|{ids[1]}"]
 
 
 def test_few_changes_become_one_file(pipe: MakePipe, lean: SparkSession) -> None:
     """However many parts they were shuffled to: a target of many small files is slow to read."""
-    made = merging(pipe)
+    made = make_merged_pipe(pipe)
     before = set(DeltaTable(str(made.target)).file_uris())
     shared = [10 + each for each in range(9)]
-    made.write("A", versions(shared, [f"a{each}" for each in shared], shared))
-    made.write("B", versions(shared, [f"b{each}" for each in shared], shared))
+    made.write_rows("A", build_versions(shared, [f"a{each}" for each in shared], shared))
+    made.write_rows("B", build_versions(shared, [f"b{each}" for each in shared], shared))
     lean.conf.set("spark.sql.shuffle.partitions", "4")
     try:
-        report = made.run("more")
+        report = made.run_job("more")
     finally:
         lean.conf.set("spark.sql.shuffle.partitions", "1")
 
@@ -114,29 +115,29 @@ def test_few_changes_become_one_file(pipe: MakePipe, lean: SparkSession) -> None
 def test_a_refused_change_is_refused_as_a_full_run_is(memory_pipe: MakePipe) -> None:
     """Of two ids that are there twice the first is named, though the change reaches the other one alone."""
     made = memory_pipe("AB", **RULE, identity="first")
-    made.write("B", versions([1, 2], ["i1", "i2"], [1, 2]))
-    made.run("first")
-    made.write("A", versions([1, 2], ["i1", "i2"], [3, 4]))
-    made.write("B", versions([3], ["i2"], [5]))
+    made.write_rows("B", build_versions([1, 2], ["i1", "i2"], [1, 2]))
+    made.run_job("first")
+    made.write_rows("A", build_versions([1, 2], ["i1", "i2"], [3, 4]))
+    made.write_rows("B", build_versions([3], ["i2"], [5]))
 
     for asked in ({}, {"full_refresh": True}):
         with pytest.raises(DataError, match="duplicate output id 'i1': from A/i1 and B/i1"):
-            made.run("second", **asked)
+            made.run_job("second", **asked)
 
-    assert made.version() == 0
+    assert made.read_version() == 0
 
 
 def test_what_says_the_same_is_not_written(pipe: MakePipe) -> None:
     """A new version with the old content, and a table that was only rewritten, make no version."""
-    made = merging(pipe)
-    made.write("A", versions([3], ["a1"], [1]))
+    made = make_merged_pipe(pipe)
+    made.write_rows("A", build_versions([3], ["a1"], [1]))
     DeltaTable(str(made.folder / "B")).vacuum(0, dry_run=False, enforce_retention_duration=False)
 
-    report = made.run("second")
+    report = made.run_job("second")
 
     assert report["changed"] is False
-    assert made.news() == []
-    assert made.version() == 0
+    assert made.read_new_rows() == []
+    assert made.read_version() == 0
 
 
 def test_members_are_remembered_without_telling_readers(pipe: MakePipe) -> None:
@@ -144,90 +145,90 @@ def test_members_are_remembered_without_telling_readers(pipe: MakePipe) -> None:
     made = pipe("AB", equality=[["eq", "a._key", "b.x"]], **JSON)
     made.write_json("A", [{"_id": "a1", "_key": 1}])
     made.write_json("B", [{"_id": "b1", "x": 2}])
-    made.run("first")
-    made.news()
+    made.run_job("first")
+    made.read_new_rows()
     made.write_json("A", [{"_id": "a1", "_key": 3}])
 
-    assert made.run("second")["changed"] is False
-    assert made.version() == 1
+    assert made.run_job("second")["changed"] is False
+    assert made.read_version() == 1
     made.write_json("B", [{"_id": "b2", "x": 3}])
-    made.run("third")
+    made.run_job("third")
 
-    assert said(made.news()) == ["~0|a1", "+0|a1|1|b2"]
+    assert format_rows(made.read_new_rows()) == ["~0|a1", "+0|a1|1|b2"]
 
 
 def test_a_table_without_versions_is_compared_as_a_whole(memory_pipe: MakePipe) -> None:
     """Changed and vanished rows of a plain table are found by their hashes."""
     made = memory_pipe("AB", **RULE)
-    made.write("A", table({"_id": ["a1", "a2", "a3"], "x": [1, 2, 3]}))
-    made.write("B", table({"_id": ["b1"], "x": [1]}))
-    made.run("first")
-    made.news()
+    made.write_rows("A", build_table({"_id": ["a1", "a2", "a3"], "x": [1, 2, 3]}))
+    made.write_rows("B", build_table({"_id": ["b1"], "x": [1]}))
+    made.run_job("first")
+    made.read_new_rows()
 
-    made.write("A", table({"_id": ["a1", "a2"], "x": [5, 2]}), "overwrite")
-    made.run("second")
+    made.write_rows("A", build_table({"_id": ["a1", "a2"], "x": [5, 2]}), "overwrite")
+    made.run_job("second")
 
-    assert said(made.news()) == ["~0|a1|1|b1", "-0|a3", "+0|a1", "+1|b1"]
+    assert format_rows(made.read_new_rows()) == ["~0|a1|1|b1", "-0|a3", "+0|a1", "+1|b1"]
 
 
 def test_a_vanished_entity_is_noticed_where_something_changes(memory_pipe: MakePipe) -> None:
     """With versions a row that is gone stays unnoticed until its output is written anew."""
-    made = merging(memory_pipe)
-    made.write("A", versions([2], ["a2"], [2]), "overwrite")
-    assert made.run("second")["changed"] is False
-    made.write("B", versions([2], ["b2"], [1]))
+    made = make_merged_pipe(memory_pipe)
+    made.write_rows("A", build_versions([2], ["a2"], [2]), "overwrite")
+    assert made.run_job("second")["changed"] is False
+    made.write_rows("B", build_versions([2], ["b2"], [1]))
 
-    report = made.run("third")
+    report = made.run_job("third")
 
-    assert said(made.news()) == ["~0|a1|1|b1", "+1|b1", "+1|b2"]
+    assert format_rows(made.read_new_rows()) == ["~0|a1|1|b1", "+1|b1", "+1|b2"]
     assert report["run_mode_reason"] == "an entity vanished from its dataset"
 
 
 def test_contents_show_what_versions_do_not(pipe: MakePipe) -> None:
     """By hashes a row that is gone is noticed at once; by versions alone no dataset may be without one."""
-    made = merging(pipe, change_detection="hash")
-    made.write("A", versions([2], ["a2"], [2]), "overwrite")
+    made = make_merged_pipe(pipe, change_detection="hash")
+    made.write_rows("A", build_versions([2], ["a2"], [2]), "overwrite")
 
-    made.run("second")
+    made.run_job("second")
 
-    assert said(made.news()) == ["~0|a1|1|b1", "+1|b1"]
+    assert format_rows(made.read_new_rows()) == ["~0|a1|1|b1", "+1|b1"]
     rows = pa.table({"_id": ["b1"], "x": [1]})
     write_deltalake(str(made.folder / "B"), rows, mode="overwrite", schema_mode="overwrite")
     with pytest.raises(DataError, match="dataset 'B': has no column that says what is new"):
-        made.run("third", change_detection="sequence")
+        made.run_job("third", change_detection="sequence")
 
 
 def test_a_dataset_that_was_made_anew_is_compared(memory_pipe: MakePipe) -> None:
     """When the versions end before the place that was read, everything is looked at, with a warning."""
-    made = merging(memory_pipe)
-    made.write("A", versions([1], ["a7"], [1]), "overwrite")
+    made = make_merged_pipe(memory_pipe)
+    made.write_rows("A", build_versions([1], ["a7"], [1]), "overwrite")
 
-    report = made.run("second")
+    report = made.run_job("second")
 
-    assert said(made.news()) == ["~0|a1|1|b1", "-0|a2", "+0|a7|1|b1"]
+    assert format_rows(made.read_new_rows()) == ["~0|a1|1|b1", "-0|a2", "+0|a7|1|b1"]
     assert "'A' ends before what was read" in report["run_mode_reason"]
 
 
 def test_a_dataset_that_only_lost_its_last_rows_is_not_made_anew(memory_pipe: MakePipe) -> None:
     """Rows that are gone are noticed by a full refresh, also when they were the last that was read."""
-    made = merging(memory_pipe)
-    made.write("A", versions([1], ["a1"], [1]), "overwrite")
+    made = make_merged_pipe(memory_pipe)
+    made.write_rows("A", build_versions([1], ["a1"], [1]), "overwrite")
 
-    assert made.run("second")["changed"] is False
-    made.run("third", full_refresh=True)
+    assert made.run_job("second")["changed"] is False
+    made.run_job("third", full_refresh=True)
 
-    assert said(made.news()) == ["-0|a2"]
+    assert format_rows(made.read_new_rows()) == ["-0|a2"]
 
 
 def test_rows_without_a_version_are_always_read(memory_pipe: MakePipe) -> None:
     """A NULL in the sequence column says nothing: such a row is compared in every run."""
-    made = merging(memory_pipe)
-    made.write("B", pa.table({"_updated": pa.array([None], pa.int64()), "_id": ["b2"], "x": [2]}))
+    made = make_merged_pipe(memory_pipe)
+    made.write_rows("B", pa.table({"_updated": pa.array([None], pa.int64()), "_id": ["b2"], "x": [2]}))
 
-    made.run("second")
+    made.run_job("second")
 
-    assert said(made.news()) == ["~0|a2", "+0|a2|1|b2"]
-    assert made.run("third")["changed"] is False
+    assert format_rows(made.read_new_rows()) == ["~0|a2", "+0|a2|1|b2"]
+    assert made.run_job("third")["changed"] is False
 
 
 def test_timestamps_are_versions(memory_pipe: MakePipe) -> None:
@@ -235,92 +236,96 @@ def test_timestamps_are_versions(memory_pipe: MakePipe) -> None:
     made = memory_pipe("A", sequence_column="changed")
     when = [dt.datetime(2026, 1, day, tzinfo=dt.UTC) for day in (1, 2, 3)]
     kind = pa.timestamp("us", "UTC")
-    made.write("A", pa.table({"_id": ["a1", "a2"], "x": [1, 2], "changed": pa.array(when[:2], kind)}))
-    made.run("first")
-    made.news()
-    made.write("A", pa.table({"_id": ["a1"], "x": [3], "changed": pa.array(when[2:], kind)}))
+    made.write_rows("A", pa.table({"_id": ["a1", "a2"], "x": [1, 2], "changed": pa.array(when[:2], kind)}))
+    made.run_job("first")
+    made.read_new_rows()
+    made.write_rows("A", pa.table({"_id": ["a1"], "x": [3], "changed": pa.array(when[2:], kind)}))
 
-    report = made.run("second")
+    report = made.run_job("second")
 
-    assert said(made.news()) == ["+0|a1"]
+    assert format_rows(made.read_new_rows()) == ["+0|a1"]
     assert report["counts"]["rows_evaluated"] == 1
 
 
 def test_a_full_refresh_compares_and_a_reset_writes_anew(memory_pipe: MakePipe) -> None:
     """The first writes nothing where nothing differs, the second starts the numbers again."""
-    made = merging(memory_pipe)
-    made.write("A", versions([3], ["a1"], [2]))
-    made.run("second")
-    assert said(made.news()) == ["~0|a1|1|b1", "+0|a1", "+1|b1"]
+    made = make_merged_pipe(memory_pipe)
+    made.write_rows("A", build_versions([3], ["a1"], [2]))
+    made.run_job("second")
+    assert format_rows(made.read_new_rows()) == ["~0|a1|1|b1", "+0|a1", "+1|b1"]
 
-    assert made.run("third", full_refresh=True)["changed"] is False
-    report = made.run("fourth", reset=True)
+    assert made.run_job("third", full_refresh=True)["changed"] is False
+    report = made.run_job("fourth", reset=True)
 
     assert report["changed"] is True
-    assert [(row["_id"], row["_updated"]) for row in made.rows()] == [("0|a1", 0), ("0|a2", 1), ("1|b1", 2)]
+    assert [(row["_id"], row["_updated"]) for row in made.read_rows()] == [
+        ("0|a1", 0),
+        ("0|a2", 1),
+        ("1|b1", 2),
+    ]
 
 
 def test_changed_rules_write_what_differs(memory_pipe: MakePipe) -> None:
     """Everything is compared by the new rules; ``on_config_change`` may refuse that."""
-    made = merging(memory_pipe)
+    made = make_merged_pipe(memory_pipe)
     rules = {"equality": [["eq", "a._id", "b._id"]]}
 
     with pytest.raises(DataError, match=r"is not that of the previous run.*full_refresh=True"):
-        made.run("second", **rules, on_config_change="fail")
-    assert made.version() == 0
-    report = made.run("second", **rules)
+        made.run_job("second", **rules, on_config_change="fail")
+    assert made.read_version() == 0
+    report = made.run_job("second", **rules)
 
-    assert said(made.news()) == ["~0|a1|1|b1", "+0|a1", "+1|b1"]
+    assert format_rows(made.read_new_rows()) == ["~0|a1|1|b1", "+0|a1", "+1|b1"]
     assert "the configuration has changed" in report["run_mode_reason"]
-    assert made.run("third", **rules)["changed"] is False
+    assert made.run_job("third", **rules)["changed"] is False
 
 
 def test_version_1_does_not_move_datasets(memory_pipe: MakePipe) -> None:
     """Their offsets are in the ids: the run is refused until a reset."""
-    made = merging(memory_pipe, version=1)
+    made = make_merged_pipe(memory_pipe, version=1)
 
     with pytest.raises(ConfigError, match="dataset 'B' moved from offset 1 to 0, the pipe must be reset"):
-        made.run("second", datasets=["B b", "A a"])
+        made.run_job("second", datasets=["B b", "A a"])
 
-    assert made.run("third", datasets=["B b", "A a"], reset=True)["changed"] is True
+    assert made.run_job("third", datasets=["B b", "A a"], reset=True)["changed"] is True
 
 
 def test_a_dry_run_tells_what_would_be_written(memory_pipe: MakePipe) -> None:
     """The counts are those of the run that follows, and the target is not touched."""
-    made = merging(memory_pipe)
-    made.write("B", versions([2], ["b2"], [2]))
+    made = make_merged_pipe(memory_pipe)
+    made.write_rows("B", build_versions([2], ["b2"], [2]))
 
-    dry = made.run("dry", until="transform")
-    wet = made.run("wet")
+    dry = made.run_job("dry", until="transform")
+    wet = made.run_job("wet")
 
     assert dry["counts"] == wet["counts"]
     assert (dry["changed"], dry["dry_run"], wet["changed"]) == (False, True, True)
-    assert made.version() == 1
+    assert made.read_version() == 1
 
 
 @pytest.mark.parametrize("identity", ["composite", "first"])
 def test_maintenance_of_the_target_changes_nothing(pipe: MakePipe, identity: str) -> None:
     """A compaction between two runs is no run: the next one finds its state and goes on counting."""
-    made = merging(pipe, identity=identity)
+    made = make_merged_pipe(pipe, identity=identity)
     DeltaTable(str(made.target)).vacuum(0, dry_run=False, enforce_retention_duration=False)
     made.spark.sql(f"OPTIMIZE delta.`{made.target}`").collect()
-    made.write("B", versions([2], ["b2"], [2]))
+    made.write_rows("B", build_versions([2], ["b2"], [2]))
 
-    made.run("second")
+    made.run_job("second")
 
-    assert [row["_updated"] for row in made.news()] == ([2, 3] if identity == "composite" else [2])
+    assert [row["_updated"] for row in made.read_new_rows()] == ([2, 3] if identity == "composite" else [2])
 
 
 def test_datasets_may_be_wide(memory_pipe: MakePipe) -> None:
     """Hundreds of properties, and a change of one of them is seen."""
     made = memory_pipe("AB", **RULE, values="columns")
     wide = {f"c{place}": ["a"] for place in range(400)}
-    made.write("A", table({"_id": ["a1"], "_updated": [1], "x": [1], **wide}))
-    made.write("B", table({"_id": ["b1"], "_updated": [1], "x": [1]}))
-    made.run()
-    made.write("A", table({"_id": ["a1"], "_updated": [2], "x": [1], **wide, "c399": ["new"]}))
+    made.write_rows("A", build_table({"_id": ["a1"], "_updated": [1], "x": [1], **wide}))
+    made.write_rows("B", build_table({"_id": ["b1"], "_updated": [1], "x": [1]}))
+    made.run_job()
+    made.write_rows("A", build_table({"_id": ["a1"], "_updated": [2], "x": [1], **wide, "c399": ["new"]}))
 
-    report = made.run()
+    report = made.run_job()
 
     assert report["counts"]["rows_written"] == 1
 
@@ -329,11 +334,11 @@ def test_pairs_and_entities_of_neighbours_are_counted_once(pipe: MakePipe) -> No
     """Three lists with one key each make two pairs, in the first run and in one after a change of one."""
     made = pipe("ABC", equality=[["eq", "a.x", "b.x"], ["eq", "b.x", "c.x"]])
     for name in "ABC":
-        made.write(name, table({"_updated": [1], "_id": [f"{name.lower()}1"], "x": [7], "y": [0]}))
-    first = made.run()
-    made.write("A", table({"_updated": [2], "_id": ["a1"], "x": [7], "y": [1]}))
+        made.write_rows(name, build_table({"_updated": [1], "_id": [f"{name.lower()}1"], "x": [7], "y": [0]}))
+    first = made.run_job()
+    made.write_rows("A", build_table({"_updated": [2], "_id": ["a1"], "x": [7], "y": [1]}))
 
-    second = made.run()
+    second = made.run_job()
 
     for report in (first, second):
         rules = {each["rule"]: each["pairs"] for each in report["details"]["rules"]}

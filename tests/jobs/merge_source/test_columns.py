@@ -12,23 +12,23 @@ import pytest
 from deltalake import write_deltalake
 
 from airflow_merge_provider.core.errors import DataError
-from airflow_merge_provider.explain.merge_source import explain
+from airflow_merge_provider.explain.merge_source import explain_output
 from tests.jobs.merge_source.conftest import MakePipe
-from tests.jobs.merge_source.pipe import Pipe, table
+from tests.jobs.merge_source.pipe import Pipe, build_table
 
 RULE: dict[str, Any] = {"equality": [["eq", "a.k", "b.k"]]}
 COLUMNS = {**RULE, "values": "columns"}
 SYSTEM = ("_updated", "_hash", "_previous", "_ts", "_members")
 
 
-def target(made: Pipe, *names: str) -> dict[str, Any]:
-    """Give columns of the live outputs by their ids; of one column its values."""
+def read_columns(made: Pipe, *names: str) -> dict[str, Any]:
+    """Return columns of the live outputs by their ids; of one column its values."""
     rows = made.target_rows().where("NOT _deleted")
     chosen = rows.select("_id", *(f"`{name}`" for name in names)).orderBy("_id").collect()
     return {row["_id"]: row[1] if len(names) == 1 else tuple(row[1:]) for row in chosen}
 
 
-def types(made: Pipe) -> dict[str, str]:
+def read_types(made: Pipe) -> dict[str, str]:
     schema = made.target_rows().schema
     return {field.name: field.dataType.simpleString() for field in schema if field.name not in SYSTEM}
 
@@ -36,25 +36,25 @@ def types(made: Pipe) -> dict[str, str]:
 def test_properties_are_lists_of_all_values(memory_pipe: MakePipe) -> None:
     """In member order, lists spliced, whole numbers widened; what types cannot say together is VARIANT."""
     made = memory_pipe("AB", **COLUMNS)
-    made.write(
+    made.write_rows(
         "A",
-        table({
+        build_table({
             "_id": ["a1", "a2"], "k": [1, 2], "text": ["x", None], "small": pa.array([1, 2], pa.int32()),
             "list": [["p", None], []], "mixed": ["m", "n"],
         }),
     )  # fmt: skip
-    made.write(
-        "B", table({"_id": ["b1"], "k": [1], "text": ["y"], "small": [3], "list": ["q"], "mixed": [7]})
+    made.write_rows(
+        "B", build_table({"_id": ["b1"], "k": [1], "text": ["y"], "small": [3], "list": ["q"], "mixed": [7]})
     )
 
-    made.run()
+    made.run_job()
 
-    assert types(made) == {
+    assert read_types(made) == {
         "_id": "string", "_deleted": "boolean", "$ids": "array<string>", "$replaced": "boolean",
         "k": "array<bigint>", "list": "array<string>", "mixed": "array<variant>", "small": "array<bigint>",
         "text": "array<string>",
     }  # fmt: skip
-    assert target(made, "k", "text", "small", "list") == {
+    assert read_columns(made, "k", "text", "small", "list") == {
         "0|a1|1|b1": ([1, 1], ["x", "y"], [1, 3], ["p", None, "q"]),
         "0|a2": ([2], None, [2], []),
     }
@@ -65,18 +65,18 @@ def test_properties_are_lists_of_all_values(memory_pipe: MakePipe) -> None:
 def test_a_column_that_a_dataset_gains_is_added(pipe: MakePipe) -> None:
     """In the run's one commit; older rows have NULL there and are not written, and what is lost stays."""
     made = pipe("AB", **COLUMNS)
-    made.write("A", table({"_id": ["a1", "a2"], "k": [1, 2], "old": [5, 6], "_updated": [1, 2]}))
-    made.write("B", table({"_id": ["b1"], "k": [1], "_updated": [1]}))
-    made.run("first")
-    more = table({"_id": ["b2"], "k": [2], "fresh": ["n"], "_updated": [2]})
+    made.write_rows("A", build_table({"_id": ["a1", "a2"], "k": [1, 2], "old": [5, 6], "_updated": [1, 2]}))
+    made.write_rows("B", build_table({"_id": ["b1"], "k": [1], "_updated": [1]}))
+    made.run_job("first")
+    more = build_table({"_id": ["b2"], "k": [2], "fresh": ["n"], "_updated": [2]})
     write_deltalake(str(made.folder / "B"), more, mode="append", schema_mode="merge")
 
-    report = made.run("second")
+    report = made.run_job("second")
 
     assert report["target"]["version"] == 1
     assert report["counts"]["rows_written"] == 1
-    assert target(made, "old", "fresh") == {"0|a1|1|b1": ([5], None), "0|a2|1|b2": ([6], ["n"])}
-    assert made.run("full", full_refresh=True)["changed"] is False
+    assert read_columns(made, "old", "fresh") == {"0|a1|1|b1": ([5], None), "0|a2|1|b2": ([6], ["n"])}
+    assert made.run_job("full", full_refresh=True)["changed"] is False
 
 
 def test_columns_may_have_any_name(pipe: MakePipe) -> None:
@@ -86,27 +86,27 @@ def test_columns_may_have_any_name(pipe: MakePipe) -> None:
     place = str(made.folder / "A")
     frame.write.format("delta").option("delta.columnMapping.mode", "name").save(place)
 
-    made.run()
+    made.run_job()
 
-    assert target(made, "two words", "it's; (x)") == {"0|a1": ([1], [2])}
-    assert explain(str(made.target), "0|a1").status == "live"
+    assert read_columns(made, "two words", "it's; (x)") == {"0|a1": ([1], [2])}
+    assert explain_output(str(made.target), "0|a1").status == "live"
 
 
 def test_columns_of_another_type_or_shape_are_refused(pipe: MakePipe) -> None:
     """Nothing is written; a reset writes the target anew."""
     made = pipe("AB", **COLUMNS)
-    made.write("A", table({"_id": ["a1"], "k": [1]}))
-    made.write("B", table({"_id": ["b1"], "k": [1]}))
-    made.run("first")
+    made.write_rows("A", build_table({"_id": ["a1"], "k": [1]}))
+    made.write_rows("B", build_table({"_id": ["b1"], "k": [1]}))
+    made.run_job("first")
 
     with pytest.raises(DataError, match="the target was written with values in another shape"):
-        made.run("second", values="entity")
+        made.run_job("second", values="entity")
     with pytest.raises(DataError, match=r"column 'k' is array<bigint> and would be bigint.*reset=True"):
-        made.run("second", survivorship={"k": "first"})
+        made.run_job("second", survivorship={"k": "first"})
 
-    assert made.version() == 0
-    made.run("second", survivorship={"k": "first"}, reset=True)
-    assert target(made, "k") == {"0|a1|1|b1": 1}
+    assert made.read_version() == 0
+    made.run_job("second", survivorship={"k": "first"}, reset=True)
+    assert read_columns(made, "k") == {"0|a1|1|b1": 1}
 
 
 def test_whole_entities_have_no_columns(pipe: MakePipe) -> None:
@@ -114,13 +114,13 @@ def test_whole_entities_have_no_columns(pipe: MakePipe) -> None:
     made = pipe("A", values="columns", entity_column="entity")
     made.write_json("A", [{"_id": "a1"}])
     with pytest.raises(DataError, match="dataset 'A': holds whole entities, which have no columns"):
-        made.run()
+        made.run_job()
 
     other = pipe("BC", values="columns")
-    other.write("B", table({"_id": ["b1"], "Name": ["x"]}))
-    other.write("C", table({"_id": ["c1"], "name": ["x"]}))
+    other.write_rows("B", build_table({"_id": ["b1"], "Name": ["x"]}))
+    other.write_rows("C", build_table({"_id": ["c1"], "name": ["x"]}))
     with pytest.raises(DataError, match="properties 'Name' and 'name' differ in case only"):
-        other.run()
+        other.run_job()
 
 
 SURVIVORSHIP = {
@@ -135,23 +135,23 @@ PROPERTIES = ("p", "q", "r", "s", "t", "u", "v")
 Row = Mapping[str, Any]
 
 
-def best(members: Sequence[Row], names: Sequence[str], *ranks: Any) -> Row | None:
-    """Give the best member that has any of the properties; of equals the first."""
+def find_best(members: Sequence[Row], names: Sequence[str], *ranks: Any) -> Row | None:
+    """Return the best member that has any of the properties; of equals the first."""
     there = [member for member in members if any(member[name] is not None for name in names)]
     return min(there, key=lambda member: [rank(member, there) for rank in ranks], default=None)
 
 
-def expected(members: Sequence[Row]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Give the values that survive and where they come from, straight from the definition."""
+def build_expected(members: Sequence[Row]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the values that survive and where they come from, straight from the definition."""
     when = lambda member, _: -(member["_updated"])  # noqa: E731 - a table of ranks
     chosen = {
-        "p": best(members, "p"),
-        "q": best(members, "q", lambda one, all_: -sum(each["q"] == one["q"] for each in all_), when),
-        "r": best(members, "r", lambda one, _: one["dataset"] != "B"),
-        "s": best(members, "s", lambda one, _: -len(one["s"])),
-        "v": best(members, "v", when),
+        "p": find_best(members, "p"),
+        "q": find_best(members, "q", lambda one, all_: -sum(each["q"] == one["q"] for each in all_), when),
+        "r": find_best(members, "r", lambda one, _: one["dataset"] != "B"),
+        "s": find_best(members, "s", lambda one, _: -len(one["s"])),
+        "v": find_best(members, "v", when),
     }
-    pair = best(members, "tu", lambda one, _: (one["t"] is None) + (one["u"] is None), when)
+    pair = find_best(members, "tu", lambda one, _: (one["t"] is None) + (one["u"] is None), when)
     chosen |= {"t": pair, "u": pair}
     values = {name: None if member is None else member[name] for name, member in chosen.items()}
     origins = {
@@ -169,34 +169,36 @@ def test_what_survives_is_what_is_defined(memory_pipe: MakePipe, values: str) ->
     made = memory_pipe("AB", **RULE, values=values, survivorship=SURVIVORSHIP)
     kinds = {"p": pa.int64(), "v": pa.date32()}
 
-    def drawn(dataset: str, number: int) -> dict[str, Any]:
+    def draw_row(dataset: str, number: int) -> dict[str, Any]:
         special = {"p": number, "v": dt.date(2026, 1, number + 1)}
         row = {"_id": f"{dataset.lower()}{number}", "_updated": draw.randint(1, 9), "k": draw.randint(1, 6)}
         for name in PROPERTIES:
             row[name] = draw.choice((None, special.get(name, "x" * draw.randint(1, 3))))
         return row
 
-    rows = {dataset: [drawn(dataset, number) for number in range(9)] for dataset in "AB"}
+    rows = {dataset: [draw_row(dataset, number) for number in range(9)] for dataset in "AB"}
 
-    def check(run_id: str) -> None:
+    def check_run(run_id: str) -> None:
         for dataset, content in rows.items():
             fields = [("_id", pa.string()), ("_updated", pa.int64()), ("k", pa.int64())]
             fields += [(name, kinds.get(name, pa.string())) for name in PROPERTIES]
-            made.write(dataset, pa.Table.from_pylist(content, pa.schema(fields)), "overwrite")
-        made.run(run_id)
-        found = target(made, *(PROPERTIES if values == "columns" else ("entity",)), "$provenance", "_members")
+            made.write_rows(dataset, pa.Table.from_pylist(content, pa.schema(fields)), "overwrite")
+        made.run_job(run_id)
+        found = read_columns(
+            made, *(PROPERTIES if values == "columns" else ("entity",)), "$provenance", "_members"
+        )
         for *given, provenance, members in found.values():
             known = {(dataset, row["_id"]): row for dataset in "AB" for row in rows[dataset]}
             inside = [{"dataset": each["dataset"], **known[each["dataset"], each["id"]]} for each in members]
-            wanted, origins = expected(inside)
+            wanted, origins = build_expected(inside)
             shown = dict(zip(PROPERTIES, given, strict=True)) if values == "columns" else given[0].toPython()
             assert {name: shown.get(name) for name in PROPERTIES} == wanted
             assert provenance == origins
 
-    check("first")
+    check_run("first")
     rows["B"][3] |= {"k": rows["A"][0]["k"], "_updated": 20, "s": "longest", "v": dt.date(2026, 2, 1)}
-    check("second")
-    assert made.run("full", full_refresh=True)["changed"] is False
+    check_run("second")
+    assert made.run_job("full", full_refresh=True)["changed"] is False
 
 
 def test_what_survives_of_whole_entities(memory_pipe: MakePipe) -> None:
@@ -206,52 +208,55 @@ def test_what_survives_of_whole_entities(memory_pipe: MakePipe) -> None:
     made.write_json("A", [{"_id": "a1", "k": 1, "p": None, "n": [1], "x": 1}, {"_id": "a2", "k": 2, "p": 3}])
     made.write_json("B", [{"_id": "b1", "k": 1, "p": "P", "n": {"m": 1}, "x": 2}])
 
-    made.run()
+    made.run_job()
 
-    (one, other) = made.rows()
+    (one, other) = made.read_rows()
     assert {name: one[name] for name in ("p", "n", "x")} == {"p": "P", "n": {"m": 1}, "x": [1, 2]}
     assert other["p"] == 3
-    assert target(made, "$provenance") == {"0|a1|1|b1": {"p": "B/b1", "n": "B/b1"}, "0|a2": {"p": "A/a2"}}
+    assert read_columns(made, "$provenance") == {
+        "0|a1|1|b1": {"p": "B/b1", "n": "B/b1"},
+        "0|a2": {"p": "A/a2"},
+    }
 
 
 def test_the_latest_needs_to_be_told(memory_pipe: MakePipe) -> None:
     """Without a sequence column nobody knows; the dataset is named."""
     made = memory_pipe("AB", **RULE, survivorship={"k": "latest"})
-    made.write("A", table({"_id": ["a1"], "k": [1], "_updated": [1]}))
-    made.write("B", table({"_id": ["b1"], "k": [1]}))
+    made.write_rows("A", build_table({"_id": ["a1"], "k": [1], "_updated": [1]}))
+    made.write_rows("B", build_table({"_id": ["b1"], "k": [1]}))
 
     with pytest.raises(DataError, match="dataset 'B': survivorship 'latest' finds no time in it"):
-        made.run()
+        made.run_job()
 
 
 @pytest.mark.parametrize("values", ["columns", "entity"])
 def test_an_output_can_be_merged_again(pipe: MakePipe, values: str) -> None:
     """The next merge sees outputs as entities: original ids are united, deletes and replaced ids go on."""
     first = pipe("AB", **RULE, values=values)
-    first.write("A", table({"_id": ["a1", "a2"], "k": [1, 2], "_updated": [1, 2]}))
-    first.write("B", table({"_id": ["b1"], "k": [1], "_updated": [1]}))
-    first.run("first")
+    first.write_rows("A", build_table({"_id": ["a1", "a2"], "k": [1, 2], "_updated": [1, 2]}))
+    first.write_rows("B", build_table({"_id": ["b1"], "k": [1], "_updated": [1]}))
+    first.run_job("first")
     second = Pipe(first.spark, first.folder, target="again", datasets=[f"{first.target.name} t", "C c"],
                   equality=[["eq", "t.k", "c.k"]], values=values)  # fmt: skip
-    second.write("C", table({"_id": ["c1"], "k": [1]}))
-    second.run("first")
+    second.write_rows("C", build_table({"_id": ["c1"], "k": [1]}))
+    second.run_job("first")
 
-    def ids() -> dict[str, Any]:
+    def read_ids() -> dict[str, Any]:
         return {
             row["_id"]: (row["ids"], bool(row["_deleted"]), bool(row["replaced"]))
             for row in second.spark.read.format("delta").load(str(second.folder / "again"))
             .selectExpr("_id", "`$ids` AS ids", "_deleted", "`$replaced` AS replaced").collect()
         }  # fmt: skip
 
-    assert ids() == {
+    assert read_ids() == {
         "0|0|a1|1|b1|1|c1": (["a1", "b1", "c1"], False, False),
         "0|0|a2": (["a2"], False, False),
     }
 
-    first.write("A", table({"_id": ["a2"], "k": [1], "_updated": [3]}))
-    first.run("second")
-    second.run("second")
+    first.write_rows("A", build_table({"_id": ["a2"], "k": [1], "_updated": [3]}))
+    first.run_job("second")
+    second.run_job("second")
 
-    live = {id_: row for id_, row in ids().items() if not row[1]}
+    live = {id_: row for id_, row in read_ids().items() if not row[1]}
     assert live == {"0|0|a1|0|a2|1|b1|1|c1": (["a1", "a2", "b1", "c1"], False, False)}
-    assert ids()["0|0|a2"] == (["0|a2"], True, True)
+    assert read_ids()["0|0|a2"] == (["0|a2"], True, True)

@@ -21,7 +21,7 @@ Keys = list[set[int]]
 _SPREAD = -7_046_029_254_386_353_131
 
 
-def side(dataset: int, name: str) -> Side:
+def build_side(dataset: int, name: str) -> Side:
     return Side(dataset, f"{dataset}.{name}", Path(str(dataset), (name,)))
 
 
@@ -37,10 +37,10 @@ class Workload:
             for end in (rule.left, rule.right)
         }
 
-    def sources(self) -> list[Entities]:
-        return [self._source(dataset) for dataset in range(len(self.sizes))]
+    def build_sources(self) -> list[Entities]:
+        return [self._build_source(dataset) for dataset in range(len(self.sizes))]
 
-    def _source(self, dataset: int) -> Entities:
+    def _build_source(self, dataset: int) -> Entities:
         keys = {}
         for order, of_entities in self.keys.items():
             if order[0] == dataset:
@@ -53,7 +53,7 @@ class Workload:
         deleted = np.array(self.deleted[dataset], np.bool_)
         return Entities(pa.array(ids, pa.string()), hashes, deleted, 0 * hashes, keys)
 
-    def expected(self) -> set[frozenset[tuple[int, int]]]:
+    def find_expected(self) -> set[frozenset[tuple[int, int]]]:
         """Look at every pair of every rule, and unite."""
         entities = [(dataset, place) for dataset, size in enumerate(self.sizes) for place in range(size)]
         cluster_of = {entity: {entity} for entity in entities}
@@ -65,11 +65,11 @@ class Workload:
                     cluster_of.update(dict.fromkeys(united, united))
         return {frozenset(cluster) for cluster in cluster_of.values()}
 
-    def found(self) -> set[frozenset[tuple[int, int]]]:
-        graph = connect_entities(self.sources(), self.rules)
+    def find_components(self) -> set[frozenset[tuple[int, int]]]:
+        graph = connect_entities(self.build_sources(), self.rules)
         clusters: dict[int, set[tuple[int, int]]] = {}
         for number, cluster in enumerate(graph.clusters.tolist()):
-            dataset, id_ = graph.entity(number)
+            dataset, id_ = graph.find_entity(number)
             clusters.setdefault(cluster, set()).add((dataset, int(id_[1:])))
         assert sorted(clusters) == list(range(graph.count))
         return {frozenset(cluster) for cluster in clusters.values()}
@@ -81,8 +81,8 @@ def random_workload(seed: int) -> Workload:
     names = ("x", "y")
     rules = [
         Rule(
-            side(draw.randrange(len(sizes)), draw.choice(names)),
-            side(draw.randrange(len(sizes)), draw.choice(names)),
+            build_side(draw.randrange(len(sizes)), draw.choice(names)),
+            build_side(draw.randrange(len(sizes)), draw.choice(names)),
         )
         for _ in range(draw.randint(0, 4))
     ]
@@ -100,34 +100,34 @@ def test_random_graphs_have_the_clusters_of_all_pairs(block: int) -> None:
     for seed in range(block * 50, block * 50 + 50):
         workload = random_workload(seed)
 
-        assert workload.found() == workload.expected(), f"seed {seed}"
+        assert workload.find_components() == workload.find_expected(), f"seed {seed}"
 
 
 def test_a_hub_makes_one_cluster() -> None:
     """A key that everybody has links everybody once the other side has it, and nobody before."""
-    rule = Rule(side(0, "x"), side(1, "x"))
+    rule = Rule(build_side(0, "x"), build_side(1, "x"))
     workload = Workload((400, 1), [rule])
     for held in workload.keys[rule.left.order]:
         held.add(5)
 
-    assert len(workload.found()) == 401
+    assert len(workload.find_components()) == 401
 
     workload.keys[rule.right.order][0].add(5)
 
-    assert workload.found() == workload.expected()
-    assert len(workload.found()) == 1
+    assert workload.find_components() == workload.find_expected()
+    assert len(workload.find_components()) == 1
 
 
 def test_a_long_chain_makes_one_cluster() -> None:
     """Entities of two datasets that hang together in one line are one, however long it is."""
-    rule = Rule(side(0, "x"), side(1, "x"))
+    rule = Rule(build_side(0, "x"), build_side(1, "x"))
     size = 5000
     workload = Workload((size, size), [rule])
     for place in range(size):
         workload.keys[rule.left.order][place] = {place, place + 1}
         workload.keys[rule.right.order][place] = {place}
 
-    graph = connect_entities(workload.sources(), [rule])
+    graph = connect_entities(workload.build_sources(), [rule])
 
     assert graph.count == 1
     assert list(count_sizes(graph.sizes)) == [(2 * size, 1)]
@@ -135,28 +135,28 @@ def test_a_long_chain_makes_one_cluster() -> None:
 
 def test_a_self_rule_links_inside_its_dataset_only() -> None:
     """``a.x = a.x`` finds duplicates of A and leaves B with the same key alone."""
-    rule, other = Rule(side(0, "x"), side(0, "x")), Rule(side(1, "y"), side(1, "y"))
+    rule, other = Rule(build_side(0, "x"), build_side(0, "x")), Rule(build_side(1, "y"), build_side(1, "y"))
     workload = Workload((3, 2), [rule, other])
     for place in (0, 2):
         workload.keys[rule.left.order][place].add(1)
 
-    assert frozenset({(0, 0), (0, 2)}) in workload.found()
-    assert workload.found() == workload.expected()
+    assert frozenset({(0, 0), (0, 2)}) in workload.find_components()
+    assert workload.find_components() == workload.find_expected()
 
 
 def test_members_stand_in_the_order_of_datasets_and_code_points() -> None:
     """Ids order by code point: not by locale, not by the units of UTF-16."""
     ids = ["é", "e10", "e2", "\U0001f600", "\uffee", "Z"]
     numbers, live = np.arange(6, dtype=np.int64), np.zeros(6, np.bool_)
-    source = Entities(pa.array(ids), numbers, live, 0 * numbers, {side(0, "x").order: _all_one(6)})
-    graph = connect_entities([source], [Rule(side(0, "x"), side(0, "x"))])
+    source = Entities(pa.array(ids), numbers, live, 0 * numbers, {build_side(0, "x").order: _all_one(6)})
+    graph = connect_entities([source], [Rule(build_side(0, "x"), build_side(0, "x"))])
 
-    assert [id_ for _, id_ in graph.members(0)] == sorted(ids)
+    assert [id_ for _, id_ in graph.list_members(0)] == sorted(ids)
 
 
 def test_two_keys_with_one_hash_are_noticed() -> None:
     """Keys that only share their hash are no link: the second hash tells, and the run hashes anew."""
-    x, y = side(0, "x"), side(1, "x")
+    x, y = build_side(0, "x"), build_side(1, "x")
     one = np.array([77], np.int64)
     sources = [
         Entities(pa.array(["e"]), one + n, one < 0, 0 * one, {end.order: (one - 77, one, one + n)})
@@ -172,10 +172,10 @@ def test_an_id_in_two_rows_is_named() -> None:
     hashes = np.array([1, 2, 1], np.int64)
     deleted = np.zeros(3, np.bool_)
 
-    assert Entities(pa.array(["a", "b", "a"]), hashes, deleted, hashes, {}).repeated() == ("a", 2, 1)
-    assert Entities(pa.array(["a", "b", "c"]), np.arange(3), deleted, hashes, {}).repeated() is None
+    assert Entities(pa.array(["a", "b", "a"]), hashes, deleted, hashes, {}).find_repeated_id() == ("a", 2, 1)
+    assert Entities(pa.array(["a", "b", "c"]), np.arange(3), deleted, hashes, {}).find_repeated_id() is None
     with pytest.raises(HashCollisionError):
-        Entities(pa.array(["a", "b", "c"]), hashes, deleted, hashes, {}).repeated()
+        Entities(pa.array(["a", "b", "c"]), hashes, deleted, hashes, {}).find_repeated_id()
 
 
 def test_thin_rows_are_read_whatever_their_chunks() -> None:
@@ -193,9 +193,9 @@ def test_thin_rows_are_read_whatever_their_chunks() -> None:
     ]
     pieces = [pa.Table.from_pylist([dict(zip(kinds.names, row, strict=True))], kinds) for row in rows]
 
-    entities = read_entities(pa.concat_tables(pieces), [side(0, "x")])
+    entities = read_entities(pa.concat_tables(pieces), [build_side(0, "x")])
 
-    places, hashes, checks = entities.keys[side(0, "x").order]
+    places, hashes, checks = entities.keys[build_side(0, "x").order]
     assert (places.tolist(), hashes.tolist(), checks.tolist()) == ([0, 0, 2], [5, 6, 7], [50, 60, 70])
     assert entities.deleted.tolist() == [False, True, False]
 

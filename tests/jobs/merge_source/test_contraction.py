@@ -22,16 +22,16 @@ from airflow_merge_provider.jobs.merge_source.cluster.components_distributed imp
 from airflow_merge_provider.jobs.merge_source.resolution import KEYS_ON_DRIVER
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 from tests.jobs.merge_source.pipe import JSON, Pipe
-from tests.jobs.merge_source.test_components import Workload, random_workload, side
+from tests.jobs.merge_source.test_components import Workload, build_side, random_workload
 
 EDGES = 100
 
 
-def shapes() -> Workload:
+def build_shapes() -> Workload:
     """Make a chain, a star, a clique and many pairs, all in one dataset."""
-    rules = [Rule(side(0, "x"), side(0, "y")), Rule(side(0, "z"), side(0, "z"))]
+    rules = [Rule(build_side(0, "x"), build_side(0, "y")), Rule(build_side(0, "z"), build_side(0, "z"))]
     workload = Workload([2_000], rules)
-    (x, y, z) = (workload.keys[side(0, name).order] for name in "xyz")
+    (x, y, z) = (workload.keys[build_side(0, name).order] for name in "xyz")
     places = random.Random(5).sample(range(2_000), 2_000)  # noqa: S311 - a workload
     chain, star, clique, pairs = places[:400], places[400:900], places[900:930], places[930:1_400]
     for key, (one, other) in enumerate(pairwise(chain)):
@@ -49,8 +49,8 @@ def shapes() -> Workload:
 
 
 def in_spark(spark: SparkSession, workload: Workload) -> tuple[list[int], list[int]]:
-    """Give the cluster of every entity, by the driver and by Spark."""
-    sources = workload.sources()
+    """Return the cluster of every entity, by the driver and by Spark."""
+    sources = workload.build_sources()
     numbers = {order: at for at, order in enumerate(workload.keys)}
     rows: dict[str, list[int]] = {SIDE: [], KEY: [], CHECK: [], ENTITY: []}
     for source in sources:
@@ -67,7 +67,7 @@ def in_spark(spark: SparkSession, workload: Workload) -> tuple[list[int], list[i
     return connect_entities(sources, workload.rules).clusters.tolist(), graph.clusters.tolist()
 
 
-def partition(clusters: list[int]) -> set[frozenset[int]]:
+def to_partition(clusters: list[int]) -> set[frozenset[int]]:
     """See clusters as sets of entities, however they are numbered."""
     members: dict[int, set[int]] = {}
     for entity, cluster in enumerate(clusters):
@@ -77,28 +77,28 @@ def partition(clusters: list[int]) -> set[frozenset[int]]:
 
 def test_chains_stars_and_cliques_contract_to_their_clusters(lean: SparkSession) -> None:
     """With room for 100 edges, several rounds in Spark give what one solve in memory gives."""
-    mine, theirs = in_spark(lean, shapes())
+    mine, theirs = in_spark(lean, build_shapes())
 
-    assert partition(theirs) == partition(mine)
-    assert sorted({len(each) for each in partition(theirs)}) == [1, 2, 30, 400, 500]
+    assert to_partition(theirs) == to_partition(mine)
+    assert sorted({len(each) for each in to_partition(theirs)}) == [1, 2, 30, 400, 500]
 
 
 def test_a_hub_and_the_chain_that_hangs_on_it_are_one_cluster(lean: SparkSession) -> None:
     """A key of 100,000 entities of two datasets, one of which begins a chain of 1,000."""
-    rules = [Rule(side(0, "hub"), side(1, "hub")), Rule(side(0, "x"), side(0, "y"))]
+    rules = [Rule(build_side(0, "hub"), build_side(1, "hub")), Rule(build_side(0, "x"), build_side(0, "y"))]
     workload = Workload([51_000, 50_010], rules)
     for dataset in (0, 1):
-        for held in workload.keys[side(dataset, "hub").order][:50_000]:
+        for held in workload.keys[build_side(dataset, "hub").order][:50_000]:
             held.add(1)
     chain = [0, *random.Random(3).sample(range(50_000, 51_000), 1_000)]  # noqa: S311 - a workload
     for key, (one, other) in enumerate(pairwise(chain)):
-        workload.keys[side(0, "x").order][one].add(100 + key)
-        workload.keys[side(0, "y").order][other].add(100 + key)
+        workload.keys[build_side(0, "x").order][one].add(100 + key)
+        workload.keys[build_side(0, "y").order][other].add(100 + key)
 
     mine, theirs = in_spark(lean, workload)
 
-    assert partition(theirs) == partition(mine)
-    assert sorted(len(each) for each in partition(theirs)) == [*[1] * 10, 101_000]
+    assert to_partition(theirs) == to_partition(mine)
+    assert sorted(len(each) for each in to_partition(theirs)) == [*[1] * 10, 101_000]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -106,7 +106,7 @@ def test_random_rules_connect_alike(lean: SparkSession, seed: int) -> None:
     """Rules within and across datasets, keys on one side only, deleted entities: the same clusters."""
     mine, theirs = in_spark(lean, random_workload(seed))
 
-    assert partition(theirs) == partition(mine)
+    assert to_partition(theirs) == to_partition(mine)
 
 
 def test_a_run_writes_the_same_where_spark_connects(lean: SparkSession, tmp_path: Path) -> None:
@@ -118,11 +118,11 @@ def test_a_run_writes_the_same_where_spark_connects(lean: SparkSession, tmp_path
         try:
             merge.write_json("A", [{"_id": "a1", "x": 1}, {"_id": "a2", "x": [1, 2]}, {"_id": "a3"}])
             merge.write_json("B", [{"_id": "b1", "x": 2}, {"_id": "b2", "x": "2"}])
-            merge.run(**JSON)
-            first = merge.news()
+            merge.run_job(**JSON)
+            first = merge.read_new_rows()
             merge.write_json("B", [{"_id": "b1", "x": 3}])
-            merge.run(**JSON, full_refresh=True)
-            written.append([first, merge.news()])
+            merge.run_job(**JSON, full_refresh=True)
+            written.append([first, merge.read_new_rows()])
         finally:
             lean.conf.unset(KEYS_ON_DRIVER)
 

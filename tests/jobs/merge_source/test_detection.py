@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.jobs.merge_source.scan import change_feed, source_scan
 from tests.jobs.merge_source.conftest import MakePipe
-from tests.jobs.merge_source.pipe import FeedPipe, Pipe, table
-from tests.jobs.merge_source.test_changes import said
+from tests.jobs.merge_source.pipe import FeedPipe, Pipe, build_table
+from tests.jobs.merge_source.test_changes import format_rows
 
 RULE: dict[str, Any] = {"equality": [["eq", "a.x", "b.x"]]}
 FED = {"change_detection": "change_feed", **RULE}
@@ -28,39 +28,39 @@ A = {"_id": ["a1", "a2", "a3"], "x": [1, 2, 3]}
 def pipe(lean: SparkSession, tmp_path: Path) -> MakePipe:
     """Make pipes over datasets on Delta into targets in memory: what is read matters here."""
 
-    def make(datasets: str = "AB", **settings: Any) -> Pipe:
+    def make_pipe(datasets: str = "AB", **settings: Any) -> Pipe:
         return FeedPipe(lean, tmp_path, datasets=[f"{name} {name.lower()}" for name in datasets], **settings)
 
-    return make
+    return make_pipe
 
 
-def merging(pipe: MakePipe, **settings: Any) -> Pipe:
+def make_merged_pipe(pipe: MakePipe, **settings: Any) -> Pipe:
     """Make a pipe over two tables without versions that has run once."""
     made = pipe("AB", **{**FED, **settings})
-    made.write("A", table(A))
-    made.write("B", table({"_id": ["b1"], "x": [1]}))
-    made.run("first")
-    made.news()
+    made.write_rows("A", build_table(A))
+    made.write_rows("B", build_table({"_id": ["b1"], "x": [1]}))
+    made.run_job("first")
+    made.read_new_rows()
     return made
 
 
 @pytest.fixture
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
-    """Give the ids that each read of a dataset gave."""
+    """Return the ids that each read of a dataset gave."""
     found: list[set[str]] = []
     read = source_scan.read_entities
 
-    def seen(thin: pa.Table, sides: Any) -> Any:
+    def read_and_note(thin: pa.Table, sides: Any) -> Any:
         found.append(set(thin.column("id").to_pylist()))
         return read(thin, sides)
 
-    monkeypatch.setattr(source_scan, "read_entities", seen)
+    monkeypatch.setattr(source_scan, "read_entities", read_and_note)
     return found
 
 
 def test_a_feed_tells_what_was_touched(pipe: MakePipe, looked_at: list[set[str]]) -> None:
     """Updated, deleted, new and renamed rows of several commits, and only these are read."""
-    made = merging(pipe)
+    made = make_merged_pipe(pipe)
     looked_at.clear()
     at = f"delta.`{made.folder / 'A'}`"
     for statement in (
@@ -73,38 +73,45 @@ def test_a_feed_tells_what_was_touched(pipe: MakePipe, looked_at: list[set[str]]
     ):
         made.spark.sql(statement).collect()
 
-    report = made.run("second")
+    report = made.run_job("second")
 
-    assert said(made.news()) == ["~0|a1|1|b1", "-0|a2", "-0|a3", "+0|a1", "+0|a4|1|b1", "+0|a6"]
+    assert format_rows(made.read_new_rows()) == [
+        "~0|a1|1|b1",
+        "-0|a2",
+        "-0|a3",
+        "+0|a1",
+        "+0|a4|1|b1",
+        "+0|a6",
+    ]
     assert looked_at == [{"a1", "a4", "a6"}]
     assert report["warnings"] == []
-    assert made.run("third")["changed"] is False
+    assert made.run_job("third")["changed"] is False
 
 
 def test_versions_of_one_entity_are_weighed_against_those_before(pipe: MakePipe) -> None:
     """The last version counts, also where it is an old one, because the newest was deleted."""
     made = pipe("AB", **FED)
-    made.write("A", table({"_id": ["a1", "a1", "a2"], "x": [1, 2, 3], "_updated": [1, 2, 3]}))
-    made.write("B", table({"_id": ["b1"], "x": [1], "_updated": [1]}))
-    made.run("first")
-    assert said(made.news()) == ["+0|a1", "+0|a2", "+1|b1"]
-    made.write("A", table({"_id": ["a2"], "x": [1], "_updated": [2]}))
+    made.write_rows("A", build_table({"_id": ["a1", "a1", "a2"], "x": [1, 2, 3], "_updated": [1, 2, 3]}))
+    made.write_rows("B", build_table({"_id": ["b1"], "x": [1], "_updated": [1]}))
+    made.run_job("first")
+    assert format_rows(made.read_new_rows()) == ["+0|a1", "+0|a2", "+1|b1"]
+    made.write_rows("A", build_table({"_id": ["a2"], "x": [1], "_updated": [2]}))
     made.spark.sql(f"DELETE FROM delta.`{made.folder / 'A'}` WHERE _updated = 2 AND _id = 'a1'").collect()
 
-    made.run("second")
+    made.run_job("second")
 
-    assert said(made.news()) == ["~0|a1", "~1|b1", "+0|a1|1|b1"]
+    assert format_rows(made.read_new_rows()) == ["~0|a1", "~1|b1", "+0|a1|1|b1"]
 
 
 def test_datasets_without_a_feed_are_named(pipe: MakePipe) -> None:
     """Before anything is read, all of them."""
-    made = merging(pipe)
+    made = make_merged_pipe(pipe)
     made.keeps_feeds = False
-    made.write("C", table({"_id": ["c1"]}))
-    made.write("D", table({"_id": ["d1"]}))
+    made.write_rows("C", build_table({"_id": ["c1"]}))
+    made.write_rows("D", build_table({"_id": ["d1"]}))
 
     with pytest.raises(DataError) as refused:
-        made.run("second", datasets=["A a", "B b", "C c", "D d"])
+        made.run_job("second", datasets=["A a", "B b", "C c", "D d"])
 
     assert [problem.path for problem in refused.value.problems] == ["dataset 'C'", "dataset 'D'"]
     assert "delta.enableChangeDataFeed" in str(refused.value)
@@ -112,7 +119,7 @@ def test_datasets_without_a_feed_are_named(pipe: MakePipe) -> None:
 
 def test_a_feed_with_a_gap_is_not_believed(pipe: MakePipe, looked_at: list[set[str]]) -> None:
     """What was committed while no feed was kept is found by reading that dataset as a whole."""
-    made = merging(pipe)
+    made = make_merged_pipe(pipe)
     looked_at.clear()
     at = f"delta.`{made.folder / 'A'}`"
     for statement in (
@@ -122,22 +129,22 @@ def test_a_feed_with_a_gap_is_not_believed(pipe: MakePipe, looked_at: list[set[s
     ):
         made.spark.sql(statement).collect()
 
-    report = made.run("second")
+    report = made.run_job("second")
 
-    assert said(made.news()) == ["-0|a2"]
+    assert format_rows(made.read_new_rows()) == ["-0|a2"]
     assert report["warnings"] == [f"{GAP} since version 0: all its rows are compared"]
     assert looked_at == [{"a1", "a3"}]
 
 
 def test_an_entity_that_comes_a_second_time_is_refused(pipe: MakePipe) -> None:
     """The feed shows one new row; that there was one before shows only in the whole table."""
-    made = merging(pipe)
-    made.write("A", table({"_id": ["a1"], "x": [5]}))
+    made = make_merged_pipe(pipe)
+    made.write_rows("A", build_table({"_id": ["a1"], "x": [5]}))
 
     with pytest.raises(DataError, match="entity 'a1' is in 2 rows"):
-        made.run("second")
+        made.run_job("second")
 
-    assert made.version() == 0
+    assert made.read_version() == 0
 
 
 @pytest.mark.parametrize("settings", [FED, RULE], ids=["feed", "hash"])
@@ -145,32 +152,32 @@ def test_a_table_made_anew_in_the_place_of_another_is_noticed(
     pipe: MakePipe, settings: dict[str, Any]
 ) -> None:
     """It has the version of the one before it, and none of its rows are those."""
-    made = merging(pipe, **{"change_detection": "auto", **settings})
+    made = make_merged_pipe(pipe, **{"change_detection": "auto", **settings})
     before = DeltaTable(str(made.folder / "A")).version()
     shutil.rmtree(made.folder / "A")
-    made.write("A", table({"_id": ["a1", "a8"], "x": [2, 1]}))
+    made.write_rows("A", build_table({"_id": ["a1", "a8"], "x": [2, 1]}))
     assert DeltaTable(str(made.folder / "A")).version() == before
 
-    made.run("second")
+    made.run_job("second")
 
-    assert said(made.news()) == ["~0|a1|1|b1", "-0|a2", "-0|a3", "+0|a1", "+0|a8|1|b1"]
-    assert made.run("third")["changed"] is False
+    assert format_rows(made.read_new_rows()) == ["~0|a1|1|b1", "-0|a2", "-0|a3", "+0|a1", "+0|a8|1|b1"]
+    assert made.run_job("third")["changed"] is False
 
 
 def test_a_table_with_versions_that_was_made_anew_is_read_from_its_start(pipe: MakePipe) -> None:
     """Also where its versions go beyond the place that was read."""
-    made = merging(pipe, change_detection="auto")
+    made = make_merged_pipe(pipe, change_detection="auto")
     versions = {"_id": ["a1", "a2"], "x": [1, 2], "_updated": [1, 2]}
     shutil.rmtree(made.folder / "A")
-    made.write("A", table(versions))
-    made.run("second")
-    made.news()
+    made.write_rows("A", build_table(versions))
+    made.run_job("second")
+    made.read_new_rows()
     shutil.rmtree(made.folder / "A")
-    made.write("A", table({"_id": ["a1", "a3"], "x": [4, 5], "_updated": [1, 5]}))
+    made.write_rows("A", build_table({"_id": ["a1", "a3"], "x": [4, 5], "_updated": [1, 5]}))
 
-    made.run("third")
+    made.run_job("third")
 
-    assert said(made.news()) == ["~0|a1|1|b1", "-0|a2", "+0|a1", "+0|a3", "+1|b1"]
+    assert format_rows(made.read_new_rows()) == ["~0|a1|1|b1", "-0|a2", "+0|a1", "+0|a3", "+1|b1"]
 
 
 def test_what_a_feed_says_of_rows_is_counted() -> None:
@@ -192,7 +199,7 @@ def test_what_a_feed_says_of_rows_is_counted() -> None:
     assert not is_plain([3], [-1])
 
 
-def vacuumed(made: Pipe) -> None:
+def vacuum_source(made: Pipe) -> None:
     """Clean away every file of A that its newest version does not need, the feed's own among them."""
     made.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     try:
@@ -209,21 +216,21 @@ def without_old_commits(made: Pipe) -> None:
         commit.unlink()
 
 
-@pytest.mark.parametrize("cleaned", [vacuumed, without_old_commits])
+@pytest.mark.parametrize("cleaned", [vacuum_source, without_old_commits])
 def test_a_feed_that_was_cleaned_away_is_not_believed(
     pipe: MakePipe, looked_at: list[set[str]], cleaned: Callable[[Pipe], None]
 ) -> None:
     """After a longer pause than the table keeps its files or its log, that dataset is read as a whole."""
-    made = merging(pipe)
+    made = make_merged_pipe(pipe)
     looked_at.clear()
     at = f"delta.`{made.folder / 'A'}`"
     for statement in (f"UPDATE {at} SET x = 9 WHERE _id = 'a1'", f"DELETE FROM {at} WHERE _id = 'a2'"):
         made.spark.sql(statement).collect()
     cleaned(made)
 
-    report = made.run("second")
+    report = made.run_job("second")
 
-    assert said(made.news()) == ["~0|a1|1|b1", "-0|a2", "+0|a1", "+1|b1"]
+    assert format_rows(made.read_new_rows()) == ["~0|a1|1|b1", "-0|a2", "+0|a1", "+1|b1"]
     assert report["warnings"] == [f"{GAP} since version 0: all its rows are compared"]
     assert looked_at == [{"a1", "a3"}]
-    assert made.run("third")["changed"] is False
+    assert made.run_job("third")["changed"] is False

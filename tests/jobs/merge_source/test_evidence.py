@@ -9,17 +9,17 @@ import pytest
 from airflow_merge_provider.core.merge_source.equality import Rule
 from airflow_merge_provider.jobs.merge_source.cluster.components import connect_entities
 from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import LinkStatistics
-from tests.jobs.merge_source.test_components import Workload, side
+from tests.jobs.merge_source.test_components import Workload, build_side
 
 RULES = (
-    Rule(side(0, "x"), side(1, "x")),
-    Rule(side(0, "x"), side(0, "y")),
-    Rule(side(1, "y"), side(1, "y")),
-    Rule(side(1, "x"), side(2, "x")),
+    Rule(build_side(0, "x"), build_side(1, "x")),
+    Rule(build_side(0, "x"), build_side(0, "y")),
+    Rule(build_side(1, "y"), build_side(1, "y")),
+    Rule(build_side(1, "x"), build_side(2, "x")),
 )
 
 
-def drawn(seed: int) -> Workload:
+def draw_workload(seed: int) -> Workload:
     draw = random.Random(seed)  # noqa: S311 - a workload, no secret
     work = Workload([draw.randint(0, 6) for _ in range(3)], RULES)
     for of_entities in work.keys.values():
@@ -29,7 +29,7 @@ def drawn(seed: int) -> Workload:
 
 
 def pairs_by_key(work: Workload, rule: Rule) -> dict[int, set[frozenset[tuple[int, int]]]]:
-    """Give for every key the pairs of entities that have it on the two sides."""
+    """Return for every key the pairs of entities that have it on the two sides."""
     found: dict[int, set[frozenset[tuple[int, int]]]] = {}
     for one, left in enumerate(work.keys[rule.left.order]):
         for other, right in enumerate(work.keys[rule.right.order]):
@@ -42,15 +42,15 @@ def pairs_by_key(work: Workload, rule: Rule) -> dict[int, set[frozenset[tuple[in
 @pytest.mark.parametrize("seed", range(40))
 def test_rules_and_keys_are_counted_as_all_pairs_say(seed: int) -> None:
     """Pairs by rule, clusters that one rule alone explains, and the keys of most entities."""
-    work = drawn(seed)
-    sources = work.sources()
+    work = draw_workload(seed)
+    sources = work.build_sources()
     evidence = LinkStatistics()
     graph = connect_entities(sources, RULES, evidence)
 
-    found = evidence.findings(graph, ["A", "B", "C"])
+    found = evidence.build_findings(graph, ["A", "B", "C"])
 
     by_rule = {rule.text: pairs_by_key(work, rule) for rule in RULES}
-    clusters = [cluster for cluster in work.expected() if len(cluster) > 1]
+    clusters = [cluster for cluster in work.find_expected() if len(cluster) > 1]
     causes = [
         {
             text
@@ -77,11 +77,11 @@ def test_a_key_is_told_with_some_of_its_entities() -> None:
         held.add(7)
     work.keys[RULES[3].left.order][0].add(9)
     work.keys[RULES[3].right.order][0].add(9)
-    sources = work.sources()
+    sources = work.build_sources()
     evidence = LinkStatistics()
     graph = connect_entities(sources, RULES, evidence)
 
-    found = evidence.findings(graph, ["A", "B", "C"])
+    found = evidence.build_findings(graph, ["A", "B", "C"])
 
     assert found["keys"] == [{"rule": RULES[0].text, "entities": 4, "of": ["A/e0", "A/e1", "A/e2"]}]
     assert [(told["pairs"], told["sole_evidence"]) for told in found["rules"]][:1] == [(3, 0)]

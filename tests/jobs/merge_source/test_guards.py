@@ -7,126 +7,130 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError, DataError, RiskError
-from tests.jobs.delta_log import commits
+from tests.jobs.delta_log import list_commits
 from tests.jobs.merge_source.conftest import MakePipe
-from tests.jobs.merge_source.pipe import Pipe, table
+from tests.jobs.merge_source.pipe import Pipe, build_table
 
 RULE: dict[str, Any] = {"equality": [["eq", "a.x", "b.x"]]}
 
 
-def merging(pipe: MakePipe, **settings: Any) -> Pipe:
+def make_merged_pipe(pipe: MakePipe, **settings: Any) -> Pipe:
     """Make a pipe whose target has four outputs, one of two entities."""
     made = pipe("AB", **{**RULE, **settings})
-    made.write("A", table({"_id": ["a1", "a2", "a3", "a4"], "x": [1, 2, 3, 4], "_updated": [1, 2, 3, 4]}))
-    made.write("B", table({"_id": ["b1"], "x": [1], "_updated": [1]}))
-    made.run("first", max_change_ratio=0.0)
+    made.write_rows(
+        "A", build_table({"_id": ["a1", "a2", "a3", "a4"], "x": [1, 2, 3, 4], "_updated": [1, 2, 3, 4]})
+    )
+    made.write_rows("B", build_table({"_id": ["b1"], "x": [1], "_updated": [1]}))
+    made.run_job("first", max_change_ratio=0.0)
     return made
 
 
 def test_a_run_that_changes_too_much_writes_nothing(pipe: MakePipe) -> None:
     """Two rows of four go and one comes: the run tells so; with a higher limit the same run passes."""
-    made = merging(pipe)
-    made.write("A", table({"_id": ["a2"], "x": [1], "_updated": [5]}))
+    made = make_merged_pipe(pipe)
+    made.write_rows("A", build_table({"_id": ["a2"], "x": [1], "_updated": [5]}))
 
-    dry = made.run("dry", until="transform", max_change_ratio=0.5)
+    dry = made.run_job("dry", until="transform", max_change_ratio=0.5)
     with pytest.raises(RiskError, match=r"3 rows where 4 stood, 0.75 of them; the limit is 0.5") as refused:
-        made.run("second", max_change_ratio=0.5)
+        made.run_job("second", max_change_ratio=0.5)
 
-    assert made.version() == 0
+    assert made.read_version() == 0
     assert dry["warnings"][0].startswith("max_change_ratio: the run would write 3 rows")
     assert refused.value.report["counts"] == dry["counts"]
-    assert made.run("second", max_change_ratio=0.75)["changed"] is True
-    assert made.version() == 1
+    assert made.run_job("second", max_change_ratio=0.75)["changed"] is True
+    assert made.read_version() == 1
 
 
 def test_a_run_that_changes_nothing_is_never_stopped(pipe: MakePipe) -> None:
     """Also a full refresh passes a limit of nothing as long as nothing differs."""
-    made = merging(pipe)
+    made = make_merged_pipe(pipe)
 
-    assert made.run("second", full_refresh=True, max_change_ratio=0.0)["changed"] is False
+    assert made.run_job("second", full_refresh=True, max_change_ratio=0.0)["changed"] is False
 
 
-def crowd(pipe: MakePipe) -> Pipe:
+def write_crowd(pipe: MakePipe) -> Pipe:
     """Make inputs where one value, N/A, links four entities, and another one two."""
     made = pipe("AB", **RULE)
-    made.write(
+    made.write_rows(
         "A",
-        table({"_id": ["a1", "a2", "a3", "a4"], "x": ["N/A", "N/A", "N/A", "k"], "_updated": [1, 2, 3, 4]}),
+        build_table(
+            {"_id": ["a1", "a2", "a3", "a4"], "x": ["N/A", "N/A", "N/A", "k"], "_updated": [1, 2, 3, 4]}
+        ),
     )
-    made.write("B", table({"_id": ["b1", "b2"], "x": ["N/A", "k"], "_updated": [1, 2]}))
+    made.write_rows("B", build_table({"_id": ["b1", "b2"], "x": ["N/A", "k"], "_updated": [1, 2]}))
     return made
 
 
-def quarantine(made: Pipe) -> list[dict[str, Any]]:
-    version = commits(made.target)[-1]["run"]["side_table_versions"]["quarantine"]
+def read_quarantine(made: Pipe) -> list[dict[str, Any]]:
+    version = list_commits(made.target)[-1]["run"]["side_table_versions"]["quarantine"]
     rows = made.spark.read.format("delta").option("versionAsOf", version).load(f"{made.target}__quarantine")
     return [row.asDict() for row in rows.collect()]
 
 
 def test_a_value_that_links_too_many_is_named(pipe: MakePipe) -> None:
     """The run stops with the value, its rule and some of the entities; exactly the limit is allowed."""
-    made = crowd(pipe)
+    made = write_crowd(pipe)
 
     with pytest.raises(
         DataError, match=r'the value "N/A" of a.x = b.x links 4 entities, the limit is 3 \(first: A/a1'
     ):
-        made.run(max_key_fanout=3)
+        made.run_job(max_key_fanout=3)
 
-    assert made.version() is None
-    assert made.run(max_key_fanout=4)["counts"]["merged_rows"] == 2
+    assert made.read_version() is None
+    assert made.run_job(max_key_fanout=4)["counts"]["merged_rows"] == 2
 
 
 def test_rules_may_have_limits_of_their_own(pipe: MakePipe) -> None:
     """By their texts, in either direction; the others have that of the star, or none."""
-    made = crowd(pipe)
+    made = write_crowd(pipe)
     with pytest.raises(DataError, match=r'the value "N/A" of a.x = b.x links 4 entities, the limit is 3'):
-        made.run(max_key_fanout={"b.x = a.x": 3, "*": 100})
+        made.run_job(max_key_fanout={"b.x = a.x": 3, "*": 100})
     with pytest.raises(DataError, match="the limit is 2"):
-        made.run(max_key_fanout={"*": 2}, on_over_merge={"*": "fail"})
+        made.run_job(max_key_fanout={"*": 2}, on_over_merge={"*": "fail"})
     with pytest.raises(
         ConfigError, match=r"max_key_fanout: 'a.y = b.x' is no rule \(did you mean 'a.x = b.x'"
     ):
-        made.run(max_key_fanout={"a.y = b.x": 3})
+        made.run_job(max_key_fanout={"a.y = b.x": 3})
 
-    report = made.run(max_key_fanout={"a.x = b.x": 2}, on_over_merge={"a.x = b.x": "quarantine"})
+    report = made.run_job(max_key_fanout={"a.x = b.x": 2}, on_over_merge={"a.x = b.x": "quarantine"})
 
     assert report["details"]["quarantined"]["keys"] == 1
-    assert made.clusters() == [["a1"], ["a2"], ["a3"], ["a4", "b2"], ["b1"]]
+    assert made.read_clusters() == [["a1"], ["a2"], ["a3"], ["a4", "b2"], ["b1"]]
 
 
 def test_values_in_quarantine_link_nothing_until_few_have_them(pipe: MakePipe) -> None:
     """Each run compares everything while there are any: when holders leave, the rest is linked again."""
-    made = crowd(pipe)
+    made = write_crowd(pipe)
     settings = {"max_key_fanout": 2, "on_over_merge": "quarantine"}
 
-    report = made.run("first", **settings)
+    report = made.run_job("first", **settings)
 
-    assert made.clusters() == [["a1"], ["a2"], ["a3"], ["a4", "b2"], ["b1"]]
+    assert made.read_clusters() == [["a1"], ["a2"], ["a3"], ["a4", "b2"], ["b1"]]
     worst = {"rule": "a.x = b.x", "key": '"N/A"', "entities": 4}
     assert report["details"]["quarantined"] == {"keys": 1, "largest": [worst]}
-    assert quarantine(made) == [{**worst, "sample": ["A/a1", "A/a2", "A/a3"]}]
+    assert read_quarantine(made) == [{**worst, "sample": ["A/a1", "A/a2", "A/a3"]}]
 
-    made.write("A", table({"_id": ["a1"], "x": ["other"], "_updated": [5]}))
-    made.run("second", **settings)
-    assert quarantine(made)[0]["entities"] == 3
-    made.write("A", table({"_id": ["a2"], "x": ["other"], "_updated": [6]}))
-    made.news()
-    dry = made.run("dry", until="transform", **settings)
-    report = made.run("third", **settings)
+    made.write_rows("A", build_table({"_id": ["a1"], "x": ["other"], "_updated": [5]}))
+    made.run_job("second", **settings)
+    assert read_quarantine(made)[0]["entities"] == 3
+    made.write_rows("A", build_table({"_id": ["a2"], "x": ["other"], "_updated": [6]}))
+    made.read_new_rows()
+    dry = made.run_job("dry", until="transform", **settings)
+    report = made.run_job("third", **settings)
 
     assert dry["counts"] == report["counts"]
-    assert quarantine(made) == []
-    assert [row["_id"] for row in made.news()] == ["0|a3", "1|b1", "0|a2", "0|a3|1|b1"]
-    assert made.run("full", full_refresh=True, **settings)["changed"] is False
+    assert read_quarantine(made) == []
+    assert [row["_id"] for row in made.read_new_rows()] == ["0|a3", "1|b1", "0|a2", "0|a3|1|b1"]
+    assert made.run_job("full", full_refresh=True, **settings)["changed"] is False
 
 
 def test_an_empty_text_that_links_a_thousand_is_told(pipe: MakePipe) -> None:
     """It is a value like any other, and mostly not meant: a warning, no refusal."""
     made = pipe("AB", **RULE)
-    made.write("A", table({"_id": [f"a{number}" for number in range(1001)], "x": [""] * 1001}))
-    made.write("B", table({"_id": ["b1"], "x": [""]}))
+    made.write_rows("A", build_table({"_id": [f"a{number}" for number in range(1001)], "x": [""] * 1001}))
+    made.write_rows("B", build_table({"_id": ["b1"], "x": [""]}))
 
-    report = made.run(until="transform")
+    report = made.run_job(until="transform")
 
     swallowed, empty = report["warnings"]
     assert swallowed.startswith(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from airflow_merge_provider.explain.merge_source import links as links_on_disk
-from airflow_merge_provider.jobs.merge_source.links import links
+from airflow_merge_provider.explain.merge_source import list_all_links as links_on_disk
+from airflow_merge_provider.jobs.merge_source.links import build_links
 from tests.jobs.merge_source.conftest import MakePipe
-from tests.jobs.merge_source.pipe import table
+from tests.jobs.merge_source.pipe import build_table
 
 
 def test_the_view_has_the_links_of_every_output(pipe: MakePipe) -> None:
     """It follows the target, has n - 1 rows for n members, and no JVM is needed to see the same."""
     made = pipe("AB", equality=[["eq", "a.x", "b.x"], ["eq", "a.y", "a.y"]])
-    made.write("A", table({"_id": ["a1", "a2", "a3"], "x": [1, 2, 3], "y": ["p", "p", "q"]}))
-    made.write("B", table({"_id": ["b1", "b2"], "x": [1, 9]}))
-    made.run()
+    made.write_rows("A", build_table({"_id": ["a1", "a2", "a3"], "x": [1, 2, 3], "y": ["p", "p", "q"]}))
+    made.write_rows("B", build_table({"_id": ["b1", "b2"], "x": [1, 9]}))
+    made.run_job()
 
-    rows = links(made.target_rows()).collect()
+    rows = build_links(made.target_rows()).collect()
 
     found = sorted(tuple(row) for row in rows)
     cluster = "0|a1|0|a2|1|b1"

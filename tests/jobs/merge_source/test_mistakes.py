@@ -8,38 +8,38 @@ import pytest
 
 from airflow_merge_provider.core.errors import DataError
 from tests.jobs.merge_source.conftest import MakePipe
-from tests.jobs.merge_source.pipe import table
+from tests.jobs.merge_source.pipe import build_table
 
-ONE = table({"_id": ["a1"], "mail": ["m"], "phone": ["p"], "_updated": [1]})
-OTHER = table({"_id": ["b1"], "mail": ["m"], "_updated": [1]})
+ONE = build_table({"_id": ["a1"], "mail": ["m"], "phone": ["p"], "_updated": [1]})
+OTHER = build_table({"_id": ["b1"], "mail": ["m"], "_updated": [1]})
 
 
 def test_a_rule_on_a_column_that_does_not_exist_is_refused(memory_pipe: MakePipe) -> None:
     """Every such column, with a near name; nothing is written, as nothing would match."""
     rules = [["eq", ["lower", "a.mial"], "b.mail"], ["eq", "a.phone", "b.phone"], ["eq", "a._id", "b._id"]]
     made = memory_pipe("AB", equality=rules)
-    made.write("A", ONE)
-    made.write("B", OTHER)
+    made.write_rows("A", ONE)
+    made.write_rows("B", OTHER)
 
     with pytest.raises(DataError) as refused:
-        made.run()
+        made.run_job()
 
     second, first = refused.value.problems
     assert first.message == "lower(a.mial) = b.mail: dataset 'A' has no column 'mial'"
     assert first.hint == "did you mean 'mail'?"
     assert second.message.endswith("dataset 'B' has no column 'phone'")
-    assert made.version() is None
+    assert made.read_version() is None
 
 
 @pytest.mark.parametrize("argument", ["sequence_column", "deleted_column"])
 def test_a_column_that_no_dataset_has_is_refused(memory_pipe: MakePipe, argument: str) -> None:
     """One dataset may lack it, as long as another one has it."""
     made = memory_pipe("AB", equality=[["eq", "a.mail", "b.mail"]], **{argument: "_upd"})
-    made.write("A", ONE)
-    made.write("B", OTHER)
+    made.write_rows("A", ONE)
+    made.write_rows("B", OTHER)
 
     with pytest.raises(DataError, match=f"{argument}: no dataset has a column '_upd'"):
-        made.run()
+        made.run_job()
 
 
 def test_entities_without_columns_may_lack_a_property(memory_pipe: MakePipe) -> None:
@@ -48,7 +48,7 @@ def test_entities_without_columns_may_lack_a_property(memory_pipe: MakePipe) -> 
     made.write_json("A", [{"_id": "a1", "mail": "m"}])
     made.write_json("B", [{"_id": "b1", "mail": "m"}])
 
-    report = made.run(entity_column="entity")
+    report = made.run_job(entity_column="entity")
 
     rule = "the rule a.mial = b.mail links nothing: look whether both sides hold the same values"
     assert report["warnings"] == [rule]
@@ -57,27 +57,27 @@ def test_entities_without_columns_may_lack_a_property(memory_pipe: MakePipe) -> 
 def test_a_rule_without_entities_on_one_side_is_not_told_of(memory_pipe: MakePipe) -> None:
     """Nothing can match yet."""
     made = memory_pipe("AB", equality=[["eq", "a.mail", "b.mail"]])
-    made.write("A", ONE)
-    made.write("B", OTHER.slice(0, 0))
+    made.write_rows("A", ONE)
+    made.write_rows("B", OTHER.slice(0, 0))
 
-    assert made.run()["warnings"] == []
+    assert made.run_job()["warnings"] == []
 
 
 def test_a_rule_whose_values_are_quarantined_is_not_told_of(memory_pipe: MakePipe) -> None:
     """It would link too much, which is another mistake, and told of."""
     made = memory_pipe("A", equality=[["eq", "a.phone", "a.phone"]])
-    made.write("A", people(3, 3))
+    made.write_rows("A", build_people(3, 3))
 
-    report = made.run(max_key_fanout=2, on_over_merge="quarantine")
+    report = made.run_job(max_key_fanout=2, on_over_merge="quarantine")
 
     assert not [each for each in report["warnings"] if "links nothing" in each]
     assert report["details"]["quarantined"]["keys"] == 1
 
 
-def people(count: int, shared: int) -> Any:
+def build_people(count: int, shared: int) -> Any:
     """Make people of whom some share a phone number."""
     phones = ["none" if number < shared else str(number) for number in range(count)]
-    return table({"_id": [f"p{number:05}" for number in range(count)], "phone": phones})
+    return build_table({"_id": [f"p{number:05}" for number in range(count)], "phone": phones})
 
 
 @pytest.mark.parametrize(("shared", "warned"), [(130, True), (100, False)])
@@ -86,11 +86,11 @@ def test_a_cluster_that_swallows_a_share_of_all_is_told_of(
 ) -> None:
     """First of all warnings, with the rule and the value; in a later run too."""
     made = memory_pipe("A", equality=[["eq", "a.phone", "a.phone"]])
-    made.write("A", people(1000, shared))
+    made.write_rows("A", build_people(1000, shared))
 
-    first = made.run()
-    made.write("A", table({"_id": ["late"], "phone": ["none"]}))
-    later = made.run()
+    first = made.run_job()
+    made.write_rows("A", build_table({"_id": ["late"], "phone": ["none"]}))
+    later = made.run_job()
 
     told = (
         f'one cluster holds {shared} of 1000 entities (13%), {shared} of them by "none" in a.phone = a.phone'
@@ -103,30 +103,32 @@ def test_a_cluster_that_swallows_a_share_of_all_is_told_of(
 def test_a_column_that_a_dataset_has_lost_is_refused(memory_pipe: MakePipe, again: dict[str, Any]) -> None:
     """With a near name and a way out: the golden records would lose a property in silence."""
     made = memory_pipe("AB", equality=[["eq", "a.mail", "b.mail"]])
-    made.write("A", ONE)
-    made.write("B", OTHER)
-    made.run()
-    written = made.version()
-    made.write("A", table({"_id": ["a1"], "mail": ["m"], "phones": ["p"], "_updated": [2]}), mode="overwrite")
+    made.write_rows("A", ONE)
+    made.write_rows("B", OTHER)
+    made.run_job()
+    written = made.read_version()
+    made.write_rows(
+        "A", build_table({"_id": ["a1"], "mail": ["m"], "phones": ["p"], "_updated": [2]}), mode="overwrite"
+    )
 
     with pytest.raises(DataError) as refused:
-        made.run(**again)
+        made.run_job(**again)
 
     (problem,) = refused.value.problems
     assert problem.message == "dataset 'A' has no column 'phone' any more, which the run before has merged"
     assert problem.hint.startswith("did you mean 'phones'?; bring it back")
-    assert made.version() == written
+    assert made.read_version() == written
 
-    assert made.run(**again, schema_evolution="allow_missing")["changed"]
-    assert not made.run()["changed"]
+    assert made.run_job(**again, schema_evolution="allow_missing")["changed"]
+    assert not made.run_job()["changed"]
 
 
 def test_a_dataset_that_is_written_anew_may_lack_columns(memory_pipe: MakePipe) -> None:
     """Who resets the target begins as if there had been no run."""
     made = memory_pipe("AB", equality=[["eq", "a.mail", "b.mail"]])
-    made.write("A", ONE)
-    made.write("B", OTHER)
-    made.run()
-    made.write("A", table({"_id": ["a1"], "mail": ["m"], "_updated": [2]}), mode="overwrite")
+    made.write_rows("A", ONE)
+    made.write_rows("B", OTHER)
+    made.run_job()
+    made.write_rows("A", build_table({"_id": ["a1"], "mail": ["m"], "_updated": [2]}), mode="overwrite")
 
-    assert made.run(reset=True)["changed"]
+    assert made.run_job(reset=True)["changed"]

@@ -21,7 +21,7 @@ from airflow_merge_provider.jobs.merge_source.model import (
 )
 
 
-def graph(
+def build_graph(
     datasets: list[list[str]], clusters: list[list[int]], deleted: tuple[str, ...] = (), start: int = 0
 ) -> EntityGraph:
     """Make a graph of datasets given by their ids, and of clusters given by the entities' numbers."""
@@ -38,88 +38,90 @@ def graph(
     return EntityGraph(sources, of_entity, len(clusters))
 
 
-def config(**settings: Any) -> MergeSourceConfig:
+def parse_config(**settings: Any) -> MergeSourceConfig:
     return MergeSourceConfig.parse({"version": 2, "datasets": ["A a", "B b"], **settings})
 
 
-def labels(found: OutputAssignment) -> dict[int, tuple[int, bool]]:
-    """Give for each entity, by its number, its output and whether it shares it."""
+def list_labels(found: OutputAssignment) -> dict[int, tuple[int, bool]]:
+    """Return for each entity, by its number, its output and whether it shares it."""
     rows = zip(found.labels[HASH].to_pylist(), found.labels[LABEL].to_pylist(), strict=True)
     return {number: (label >> 1, bool(label & 1)) for number, label in rows}
 
 
 def test_outputs_are_numbered_by_their_first_members() -> None:
     """The order is that of datasets and ids, whatever numbers the clusters have; deleted ones count too."""
-    found = assign_outputs(graph([["a2", "a1"], ["b1"]], [[2], [0], [1]], deleted=("a1",)), config())
+    found = assign_outputs(
+        build_graph([["a2", "a1"], ["b1"]], [[2], [0], [1]], deleted=("a1",)), parse_config()
+    )
 
-    assert labels(found) == {1: (0, False), 0: (1, False), 2: (2, False)}
+    assert list_labels(found) == {1: (0, False), 0: (1, False), 2: (2, False)}
     assert found.live_sizes.tolist() == [1, 1]
 
 
 def test_members_of_a_cluster_share_an_output() -> None:
     """The lowest bit of the label says that there is more than one member."""
-    found = assign_outputs(graph([["a1", "a2"], ["b1"]], [[0, 2], [1]]), config())
+    found = assign_outputs(build_graph([["a1", "a2"], ["b1"]], [[0, 2], [1]]), parse_config())
 
-    assert labels(found) == {0: (0, True), 2: (0, True), 1: (1, False)}
-    assert found.largest(1, 9) == [(2, [(0, "a1"), (1, "b1")])]
+    assert list_labels(found) == {0: (0, True), 2: (0, True), 1: (1, False)}
+    assert found.find_largest(1, 9) == [(2, [(0, "a1"), (1, "b1")])]
 
 
 def test_the_largest_clusters_are_those_that_come_first() -> None:
     """Largest first, those of one size in the order of outputs; who is alone only where all are."""
     ids = [[f"a{number}" for number in range(9)], [f"b{number}" for number in range(4)]]
     clusters = [[8], [7, 12], [5, 6], [4, 11], [0, 1, 2], [3, 10], [9]]
-    found = assign_outputs(graph(ids, clusters), config())
-    alone = assign_outputs(graph([["a2", "a1"], ["b1"]], [[0], [1], [2]]), config())
+    found = assign_outputs(build_graph(ids, clusters), parse_config())
+    alone = assign_outputs(build_graph([["a2", "a1"], ["b1"]], [[0], [1], [2]]), parse_config())
 
-    assert [(size, members[0][1]) for size, members in found.largest(3, 1)] == [
+    assert [(size, members[0][1]) for size, members in found.find_largest(3, 1)] == [
         (3, "a0"), (2, "a3"), (2, "a4"),
     ]  # fmt: skip
-    assert [size for size, _ in found.largest(50, 9)] == [3, 2, 2, 2, 2]
-    assert alone.largest(5, 9) == [(1, [(0, "a1")])]
+    assert [size for size, _ in found.find_largest(50, 9)] == [3, 2, 2, 2, 2]
+    assert alone.find_largest(5, 9) == [(1, [(0, "a1")])]
 
 
 @pytest.mark.parametrize(("most", "fits"), [(2, False), (3, True)])
 def test_a_cluster_may_have_max_merged_members(most: int, fits: bool) -> None:
     """Exactly ``max_merged`` is allowed, one more is refused with the first members' names."""
-    clusters = graph([["a1", "a2"], ["b1"]], [[0, 1, 2]])
+    clusters = build_graph([["a1", "a2"], ["b1"]], [[0, 1, 2]])
     if fits:
-        assert assign_outputs(clusters, config(max_merged=most)).outputs == 1
+        assert assign_outputs(clusters, parse_config(max_merged=most)).outputs == 1
         return
 
     with pytest.raises(DataError, match=r"max_merged: 3 entities .* limit is 2 .*A/a1, A/a2, B/b1"):
-        assign_outputs(clusters, config(max_merged=most))
+        assign_outputs(clusters, parse_config(max_merged=most))
 
 
 def test_version_1_has_no_limit() -> None:
     """Version 1 does not know ``max_merged``, not even its default."""
     ids = [f"a{number:06}" for number in range(50_001)]
-    clusters = graph([ids, []], [list(range(50_001))])
+    clusters = build_graph([ids, []], [list(range(50_001))])
 
-    assert assign_outputs(clusters, config(version=1)).outputs == 1
+    assert assign_outputs(clusters, parse_config(version=1)).outputs == 1
     with pytest.raises(DataError, match="the limit is 50000"):
-        assign_outputs(clusters, config())
+        assign_outputs(clusters, parse_config())
 
 
 def test_two_live_clusters_cannot_have_one_first_id() -> None:
     """The refusal names both entities and the way out."""
-    clusters = graph([["x1"], ["x1"]], [[0], [1]])
+    clusters = build_graph([["x1"], ["x1"]], [[0], [1]])
 
     with pytest.raises(DataError, match="duplicate output id 'x1': from A/x1 and B/x1; add an equality rule"):
-        assign_outputs(clusters, config(identity="first"))
+        assign_outputs(clusters, parse_config(identity="first"))
 
 
 def test_every_overlap_and_every_crowd_is_named() -> None:
     """Nobody has to mend them one run at a time; of very many the first ten are named."""
     ids = [f"x{number:02}" for number in range(12)]
-    overlapping = graph([ids, ids], [[number] for number in range(24)])
-    crowds = graph([["a1", "a2", "a3", "a4", "a5"], ["b1"]], [[0, 1], [2, 3, 4], [5]])
+    overlapping = build_graph([ids, ids], [[number] for number in range(24)])
+    crowds = build_graph([["a1", "a2", "a3", "a4", "a5"], ["b1"]], [[0, 1], [2, 3, 4], [5]])
 
     with pytest.raises(DataError, match="1 of 12 problems, the first 10 here") as overlaps:
-        assign_outputs(overlapping, config(identity="first"))
+        assign_outputs(overlapping, parse_config(identity="first"))
     with pytest.raises(DataError, match="1 of 12 problems, the first 10 here"):
-        assign_outputs(overlapping, config(version=1, identity="first"))
+        assign_outputs(overlapping, parse_config(version=1, identity="first"))
     with pytest.raises(DataError) as crowded:
-        assign_outputs(crowds, config(max_merged=1))
+        assign_outputs(crowds, parse_config(max_merged=1))
 
     named = [str(problem).split("'")[1] for problem in overlaps.value.problems]
     assert named == ids[:10]
@@ -128,10 +130,10 @@ def test_every_overlap_and_every_crowd_is_named() -> None:
 
 def test_every_composite_id_that_two_outputs_have_is_named() -> None:
     """Two pairs of outputs meet in their ids."""
-    meeting = graph([["a", "b", "a|0|b", "c", "d", "c|0|d"]], [[0, 1], [2], [3, 4], [5]])
+    meeting = build_graph([["a", "b", "a|0|b", "c", "d", "c|0|d"]], [[0, 1], [2], [3, 4], [5]])
 
     with pytest.raises(DataError) as refused:
-        assign_outputs(meeting, config(datasets=["A a"]))
+        assign_outputs(meeting, parse_config(datasets=["A a"]))
 
     assert len(refused.value.problems) == 2
 
@@ -139,48 +141,50 @@ def test_every_composite_id_that_two_outputs_have_is_named() -> None:
 @pytest.mark.parametrize(("deleted_first", "kept"), [(True, 1), (False, 0)])
 def test_a_live_cluster_owns_its_id(deleted_first: bool, kept: int) -> None:
     """With identity first, a deleted entity with the id of a live output is left out, in either order."""
-    clusters = graph([["x1"], ["x1"]], [[0], [1]])
+    clusters = build_graph([["x1"], ["x1"]], [[0], [1]])
     clusters.sources[0].deleted[:] = deleted_first
     clusters.sources[1].deleted[:] = not deleted_first
 
-    found = assign_outputs(clusters, config(identity="first"))
+    found = assign_outputs(clusters, parse_config(identity="first"))
 
-    assert labels(found) == {kept: (0, False)}
+    assert list_labels(found) == {kept: (0, False)}
 
 
 def test_of_deleted_entities_with_one_id_the_first_dataset_counts() -> None:
     """Two deleted entities with one id make one delete."""
-    found = assign_outputs(graph([["x1"], ["x1"]], [[0], [1]], deleted=("x1",)), config(identity="first"))
+    found = assign_outputs(
+        build_graph([["x1"], ["x1"]], [[0], [1]], deleted=("x1",)), parse_config(identity="first")
+    )
 
-    assert labels(found) == {0: (0, False)}
+    assert list_labels(found) == {0: (0, False)}
     assert found.live_sizes.tolist() == []
 
 
 def test_version_1_refuses_an_id_in_two_datasets() -> None:
     """Even where both are in one cluster."""
     with pytest.raises(DataError, match="entity id 'x1' is in more than one dataset, use version 2"):
-        assign_outputs(graph([["x1"], ["x1"]], [[0, 1]]), config(version=1, identity="first"))
+        assign_outputs(build_graph([["x1"], ["x1"]], [[0, 1]]), parse_config(version=1, identity="first"))
 
 
 def test_a_bar_in_an_id_is_allowed_until_two_ids_meet() -> None:
     """``0|a|0|b`` of two entities is also the id of one that is called so."""
-    assert assign_outputs(graph([["a|b"], ["b1"]], [[0], [1]]), config()).outputs == 2
+    assert assign_outputs(build_graph([["a|b"], ["b1"]], [[0], [1]]), parse_config()).outputs == 2
 
     with pytest.raises(DataError, match=r"duplicate output id '0\|a\|0\|b': from A/a and A/a\|0\|b"):
-        assign_outputs(graph([["a", "b", "a|0|b"], []], [[0, 1], [2]]), config())
+        assign_outputs(build_graph([["a", "b", "a|0|b"], []], [[0, 1], [2]]), parse_config())
 
 
 def test_entities_with_one_hash_are_noticed() -> None:
     """Labels go by hash, so two entities with one hash stop this attempt."""
-    clusters = graph([["a"], ["b"]], [[0], [1]])
+    clusters = build_graph([["a"], ["b"]], [[0], [1]])
     clusters.sources[1].hashes[:] = clusters.sources[0].hashes
 
     with pytest.raises(HashCollisionError):
-        assign_outputs(clusters, config())
+        assign_outputs(clusters, parse_config())
 
 
 def test_no_entities_make_no_outputs() -> None:
     """Empty datasets are not an error here."""
-    found = assign_outputs(graph([[], []], []), config())
+    found = assign_outputs(build_graph([[], []], []), parse_config())
 
-    assert (found.outputs, found.largest(1, 9), labels(found)) == (0, [], {})
+    assert (found.outputs, found.find_largest(1, 9), list_labels(found)) == (0, [], {})

@@ -12,13 +12,17 @@ from airflow_merge_provider.jobs.merge_source.cluster.components import connect_
 from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import LinkStatistics
 from airflow_merge_provider.jobs.merge_source.output.metrics import find_bridges
 from tests.jobs.merge_source.conftest import MakePipe
-from tests.jobs.merge_source.pipe import table
-from tests.jobs.merge_source.test_components import Workload, random_workload, side
+from tests.jobs.merge_source.pipe import build_table
+from tests.jobs.merge_source.test_components import Workload, build_side, random_workload
 
-RULES = (Rule(side(0, "x"), side(1, "x")), Rule(side(0, "x"), side(0, "y")), Rule(side(1, "y"), side(1, "y")))
+RULES = (
+    Rule(build_side(0, "x"), build_side(1, "x")),
+    Rule(build_side(0, "x"), build_side(0, "y")),
+    Rule(build_side(1, "y"), build_side(1, "y")),
+)
 
 
-def without(work: Workload, dataset: int, place: int) -> Workload:
+def drop_keys(work: Workload, dataset: int, place: int) -> Workload:
     """Take the keys of one entity away."""
     rest = Workload(work.sizes, work.rules)
     for order, of_entities in work.keys.items():
@@ -36,21 +40,21 @@ def test_bridges_are_entities_without_which_a_cluster_falls_apart(seed: int) -> 
     for of_entities in work.keys.values():
         for held in of_entities:
             held |= {draw.randint(0, 7) for _ in range(draw.choice((0, 1, 1, 2)))}
-    sources = work.sources()
+    sources = work.build_sources()
     evidence = LinkStatistics(keep_links=True)
     graph = connect_entities(sources, RULES, evidence)
 
     found = {
         (dataset, int(id_[1:]))
         for numbers in find_bridges(graph, evidence.links)
-        for dataset, id_ in map(graph.entity, numbers)
+        for dataset, id_ in map(graph.find_entity, numbers)
     }
 
     expected = {
         entity
-        for cluster in work.expected()
+        for cluster in work.find_expected()
         for entity in cluster
-        if cluster - {entity} and cluster - {entity} not in without(work, *entity).expected()
+        if cluster - {entity} and cluster - {entity} not in drop_keys(work, *entity).find_expected()
     }
     assert found == expected
 
@@ -61,7 +65,7 @@ def test_keys_of_one_side_are_counted(seed: int) -> None:
     work = random_workload(seed)
     evidence = LinkStatistics(keep_links=True)
 
-    connect_entities(work.sources(), work.rules, evidence)
+    connect_entities(work.build_sources(), work.rules, evidence)
 
     expected = []
     for rule in work.rules:
@@ -77,7 +81,7 @@ def test_a_long_chain_is_no_trouble() -> None:
     for place in range(count):
         work.keys[RULES[0].left.order][place] |= {place, place + 1}
         work.keys[RULES[0].right.order][place] |= {place}
-    sources = work.sources()
+    sources = work.build_sources()
     evidence = LinkStatistics(keep_links=True)
     graph = connect_entities(sources, RULES[:1], evidence)
 
@@ -87,13 +91,13 @@ def test_a_long_chain_is_no_trouble() -> None:
 def test_each_run_leaves_a_row_of_figures(pipe: MakePipe) -> None:
     """Totals of everything, the rest of what the run looked at; a run that changes nothing leaves none."""
     made = pipe("AB", equality=[["eq", "a.x", "b.x"]], metrics="figures")
-    made.write("A", table({"_id": ["a1", "a2", "a3"], "x": [1, 1, 3], "_updated": [1, 2, 3]}))
-    made.write("B", table({"_id": ["b1", "b2"], "x": [1, 9], "_updated": [1, 2]}))
-    made.run("first")
-    made.write("B", table({"_id": ["b3"], "x": [3], "_updated": [3]}))
-    made.run("dry", until="transform")
-    made.run("second")
-    made.run("third")
+    made.write_rows("A", build_table({"_id": ["a1", "a2", "a3"], "x": [1, 1, 3], "_updated": [1, 2, 3]}))
+    made.write_rows("B", build_table({"_id": ["b1", "b2"], "x": [1, 9], "_updated": [1, 2]}))
+    made.run_job("first")
+    made.write_rows("B", build_table({"_id": ["b3"], "x": [3], "_updated": [3]}))
+    made.run_job("dry", until="transform")
+    made.run_job("second")
+    made.run_job("third")
 
     rows = made.spark.read.format("delta").load(str(made.folder / "figures")).orderBy("run").collect()
 
@@ -113,10 +117,10 @@ def test_each_run_leaves_a_row_of_figures(pipe: MakePipe) -> None:
 def test_a_table_of_somebody_else_is_not_written_to(pipe: MakePipe) -> None:
     """Figures go where this job made the table, or where there is none; the target is not written then."""
     made = pipe("A", metrics="precious")
-    made.write("A", table({"_id": ["a1"]}))
-    made.write("precious", table({"_id": ["p"]}))
+    made.write_rows("A", build_table({"_id": ["a1"]}))
+    made.write_rows("precious", build_table({"_id": ["p"]}))
 
     with pytest.raises(DataError, match="was written by something else, not by merge_source"):
-        made.run()
+        made.run_job()
 
-    assert made.version() is None
+    assert made.read_version() is None

@@ -22,7 +22,7 @@ from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.jobs.merge_source import resolution
 from tests.conformance.oracles import merge_source as oracle
 from tests.conformance.outcomes import Outcomes, run_selected
-from tests.conformance.test_merge_source import comparable
+from tests.conformance.test_merge_source import to_comparable
 from tests.jobs.merge_source.pipe import JSON, FeedPipe, MemoryPipe
 
 FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
@@ -65,31 +65,33 @@ class Workload:
         self.tables: dict[str, pa.Table] = {}
         for alias in self.aliases:
             if self.typed:
-                self._typed(alias)
+                self._draw_table(alias)
             else:
-                self.inputs[alias.upper()] = [{"_id": id_, **self._content()} for id_ in self._ids(alias)]
-        self.config = self._config()
+                self.inputs[alias.upper()] = [
+                    {"_id": id_, **self._draw_entity()} for id_ in self._draw_ids(alias)
+                ]
+        self.config = self._draw_config()
         if seed % 3 == 0:
             self.config["change_detection"] = "change_feed"
 
-    def change(self) -> dict[str, Any]:
+    def change_inputs(self) -> dict[str, Any]:
         """Change some inputs, and give what is written for it: new versions, or a whole typed table."""
-        return dict(map(self._retyped if self.typed else self._rewritten, self._some()))
+        return dict(map(self._retype_dataset if self.typed else self._rewrite_dataset, self._draw_datasets()))
 
-    def _some(self) -> list[str]:
+    def _draw_datasets(self) -> list[str]:
         names = sorted(self.inputs)
         return self.draw.sample(names, self.draw.randint(1, len(names)))
 
-    def _rewritten(self, dataset: str) -> tuple[str, list[dict[str, Any]]]:
+    def _rewrite_dataset(self, dataset: str) -> tuple[str, list[dict[str, Any]]]:
         draw = self.draw
         known = sorted({entity["_id"] for entity in self.inputs[dataset]})
         prefix = "i" if self.shared_ids else dataset.lower()
         ids = [*draw.sample(known, min(len(known), draw.randint(0, 2))), f"{prefix}{draw.randint(0, 14)}"]
-        versions = [{"_id": id_, **self._content()} for id_ in ids]
+        versions = [{"_id": id_, **self._draw_entity()} for id_ in ids]
         self.inputs[dataset] = [*self.inputs[dataset], *versions]
         return dataset, versions
 
-    def _retyped(self, dataset: str) -> tuple[str, pa.Table]:
+    def _retype_dataset(self, dataset: str) -> tuple[str, pa.Table]:
         """Let two rows change places in one column, and one row vanish."""
         draw, table, entities = self.draw, self.tables[dataset], self.inputs[dataset]
         if len(entities) > 1:
@@ -108,17 +110,17 @@ class Workload:
         self.inputs[dataset] = [entity for entity, keep in zip(entities, kept, strict=True) if keep]
         return dataset, self.tables[dataset]
 
-    def _config(self) -> dict[str, Any]:
+    def _draw_config(self) -> dict[str, Any]:
         draw = self.draw
         config: dict[str, Any] = {
             "version": draw.choice((1, 2, 2, 2)),
             "datasets": [f"{alias.upper()} {alias}" for alias in self.aliases],
             "identity": draw.choice(("composite", "composite", "first")),
             "strategy": draw.choice(("default", "compact", "list")),
-            "equality": [self._rule() for _ in range(draw.choice((0, 1, 2, 2, 3, 4)))],
+            "equality": [self._draw_rule() for _ in range(draw.choice((0, 1, 2, 2, 3, 4)))],
         }
         if draw.random() < 0.3:
-            config["equality_sets"] = [[self._side() for _ in range(draw.randint(1, 4))]]
+            config["equality_sets"] = [[self._draw_side() for _ in range(draw.randint(1, 4))]]
             config["equality_sets_mode"] = draw.choice(("neighbours", "all_pairs"))
         if config["strategy"] == "list":
             config["include_internal_properties"] = draw.random() < 0.3 and not self.typed
@@ -126,15 +128,15 @@ class Workload:
             config["max_merged"] = draw.randint(2, 4)
         return config
 
-    def _rule(self) -> list[Any]:
+    def _draw_rule(self) -> list[Any]:
         draw = self.draw
         if draw.random() < 0.4:
-            return ["eq", self._side(), self._side()]
+            return ["eq", self._draw_side(), self._draw_side()]
         left, right = draw.choice(self.aliases), draw.choice(self.aliases)
         name, other = draw.choice((("x", "x"), ("y", "y"), ("x", "y"), ("n.k", "n.k"), ("_id", "_id")))
         return ["eq", f"{left}.{name}", f"{right}.{other}"]
 
-    def _side(self) -> Any:
+    def _draw_side(self) -> Any:
         draw, alias = self.draw, self.draw.choice(self.aliases)
         paths = [f"{alias}.{name}" for name in ("x", "x", "y", "z", "n.k", "n.l", "_id")]
         path, other = draw.choice(paths), draw.choice(paths)
@@ -147,16 +149,16 @@ class Workload:
         )
         return draw.choice(calls) if draw.random() < 0.4 else path
 
-    def _ids(self, alias: str) -> list[str]:
+    def _draw_ids(self, alias: str) -> list[str]:
         prefix = "i" if self.shared_ids else alias
         ids = [f"{prefix}{number}" for number in range(self.draw.choice((0, 1, 5, 8, 10, 10)))]
         self.draw.shuffle(ids)
         # Some have an earlier version.
         return [id_ for id_ in ids if self.draw.random() < 0.15] + ids if not self.typed else ids
 
-    def _content(self) -> dict[str, Any]:
+    def _draw_entity(self) -> dict[str, Any]:
         draw = self.draw
-        entity = {name: self._value() for name in ("x", "y", "z") if draw.random() < 0.6}
+        entity = {name: self._draw_value() for name in ("x", "y", "z") if draw.random() < 0.6}
         if draw.random() < 0.3:
             inner = {name: draw.choice(self.scalars) for name in ("k", "l") if draw.random() < 0.7}
             entity["n"] = draw.choice(
@@ -174,7 +176,7 @@ class Workload:
                 entity[name] = draw.choice(values)
         return entity
 
-    def _value(self) -> Any:
+    def _draw_value(self) -> Any:
         draw = self.draw
         if draw.random() < 0.25:
             items = [draw.choice(self.scalars) for _ in range(draw.randint(0, 3))]
@@ -185,8 +187,8 @@ class Workload:
             )
         return {"k": draw.choice((1, 1.0, "x"))} if draw.random() < 0.05 else draw.choice(self.scalars)
 
-    def _typed(self, alias: str) -> None:
-        draw, ids = self.draw, self._ids(alias)
+    def _draw_table(self, alias: str) -> None:
+        draw, ids = self.draw, self._draw_ids(alias)
         entities: list[dict[str, Any]] = [{"_id": id_} for id_ in ids]
         columns: dict[str, pa.Array] = {"_id": pa.array(ids, pa.string())}
         for name in ("x", "y", "z", "n"):
@@ -222,14 +224,14 @@ def run_workload(spark: SparkSession, seed: int, folder: Path) -> list[Any]:
     given: dict[str, Any] = workload.tables if workload.typed else workload.inputs
     results: list[Any] = []
     for step in range(STEPS):
-        for dataset, rows in (workload.change() if step else given).items():
+        for dataset, rows in (workload.change_inputs() if step else given).items():
             if workload.typed:
-                pipe.write(dataset, rows, "overwrite")
+                pipe.write_rows(dataset, rows, "overwrite")
             else:
                 pipe.write_json(dataset, rows)
         try:
-            pipe.run(**({} if workload.typed else JSON))
-            results.append(pipe.news())
+            pipe.run_job(**({} if workload.typed else JSON))
+            results.append(pipe.read_new_rows())
         except MergeError as error:
             results.append(error)
     return results
@@ -241,13 +243,13 @@ def outcomes(
 ) -> Iterator[Outcomes]:
     place = tmp_path_factory.mktemp("random")
 
-    def run(session: SparkSession, seed: int) -> list[Any]:
+    def run_seed(session: SparkSession, seed: int) -> list[Any]:
         return run_workload(session, seed, place / str(seed))
 
     with pytest.MonkeyPatch.context() as patch:
         # As if the target were large: only what the changes reach is read.
         patch.setattr(resolution, "_FULL_READ_MAX_ROWS", 0)
-        with run_selected(spark, request, {"test_random_runs_are_those_of_the_oracle": run}) as found:
+        with run_selected(spark, request, {"test_random_runs_are_those_of_the_oracle": run_seed}) as found:
             yield found
 
 
@@ -263,14 +265,16 @@ def test_random_runs_are_those_of_the_oracle(seed: int, outcomes: Outcomes) -> N
     history = oracle.History(workload.config)
     for step, result in enumerate(found):
         if step:
-            workload.change()
+            workload.change_inputs()
         refused = ""
         try:
-            expected = history.run(workload.inputs)
+            expected = history.run_once(workload.inputs)
         except oracle.RefusedError as error:
             refused = str(error)
         if refused:
             assert refused in str(result), step
             continue
         assert isinstance(result, list), (step, result)
-        assert [comparable(entity) for entity in result] == [comparable(entity) for entity in expected], step
+        assert [to_comparable(entity) for entity in result] == [
+            to_comparable(entity) for entity in expected
+        ], step

@@ -17,14 +17,14 @@ BORN = [["tuples", "p.date_of_birth", "p.surname"], ["tuples", "p.date_of_birth"
 PLACE = [["tuples", "p.given_name", "p.surname", "p.postcode"], ["tuples", "p.surname", "p.address_1"]]
 
 
-def itself(sides: list[Any]) -> list[Any]:
+def match_itself(sides: list[Any]) -> list[Any]:
     """Let persons be one who agree on any of these."""
     return [["eq", side, side] for side in sides]
 
 
 @pytest.mark.parametrize(
     ("rules", "least_precision", "least_recall"),
-    [(itself(NUMBER), 0.99, 0.90), (itself([*NUMBER, *BORN, *PLACE]), 0.99, 0.97)],
+    [(match_itself(NUMBER), 0.99, 0.90), (match_itself([*NUMBER, *BORN, *PLACE]), 0.99, 0.97)],
     ids=["the number alone", "number, birth or place"],
 )
 def test_persons_are_found_as_well_as_the_rules_can(
@@ -36,10 +36,10 @@ def test_persons_are_found_as_well_as_the_rules_can(
     whole = pa.Table.from_pandas(rows.astype(object).where(rows.notna(), None), preserve_index=False)
     whole = whole.append_column("_updated", pa.array(range(len(rows)), pa.int64()))
     made = pipe("P", equality=rules)
-    made.write("P", whole.slice(0, len(rows) // 2))
-    made.run("first")
-    made.write("P", whole.slice(len(rows) // 2))
-    made.run("second")
+    made.write_rows("P", whole.slice(0, len(rows) // 2))
+    made.run_job("first")
+    made.write_rows("P", whole.slice(len(rows) // 2))
+    made.run_job("second")
 
     live = made.target_rows().where("NOT _deleted").select("`$ids`")
     found = {frozenset(pair) for row in live.collect() for pair in combinations(row[0], 2)}
@@ -47,4 +47,4 @@ def test_persons_are_found_as_well_as_the_rules_can(
     precision, recall = len(found & wanted) / len(found), len(found & wanted) / len(wanted)
     print(f"{len(rows)} persons, {len(wanted)} true pairs: precision {precision:.3f}, recall {recall:.3f}")
     assert (precision >= least_precision, recall >= least_recall) == (True, True)
-    assert made.run("full", full_refresh=True)["changed"] is False
+    assert made.run_job("full", full_refresh=True)["changed"] is False

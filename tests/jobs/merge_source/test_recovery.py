@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.jobs.delta_log import commits
+from tests.jobs.delta_log import list_commits
 from tests.jobs.merge_source.conftest import MakePipe
-from tests.jobs.merge_source.pipe import Pipe, table
+from tests.jobs.merge_source.pipe import Pipe, build_table
 
 RULE = {"equality": [["eq", "a.x", "b.x"]]}
 
@@ -17,23 +17,23 @@ RULE = {"equality": [["eq", "a.x", "b.x"]]}
 def merge_twice(pipe: MakePipe, **settings: Any) -> Pipe:
     """Return a pipe with two runs: the second one joins two entities, changes one and adds one."""
     made = pipe("AB", **{**RULE, **settings})
-    made.write("A", table({"_id": ["a1", "a2"], "x": [1, 2], "_updated": [1, 2]}))
-    made.write("B", table({"_id": ["b1"], "x": [1], "_updated": [1]}))
-    made.run("first")
-    made.write("A", table({"_id": ["a2", "a3"], "x": [9, 3], "_updated": [3, 4]}))
-    made.write("B", table({"_id": ["b3"], "x": [3], "_updated": [2]}))
-    made.run("second")
+    made.write_rows("A", build_table({"_id": ["a1", "a2"], "x": [1, 2], "_updated": [1, 2]}))
+    made.write_rows("B", build_table({"_id": ["b1"], "x": [1], "_updated": [1]}))
+    made.run_job("first")
+    made.write_rows("A", build_table({"_id": ["a2", "a3"], "x": [9, 3], "_updated": [3, 4]}))
+    made.write_rows("B", build_table({"_id": ["b3"], "x": [3], "_updated": [2]}))
+    made.run_job("second")
     return made
 
 
-def content(made: Pipe) -> list[dict[str, Any]]:
+def read_content(made: Pipe) -> list[dict[str, Any]]:
     """Return the living rows without what depends on the order of runs."""
     numbers = ("_updated", "_previous", "_ts", "_hash")
-    rows = [{name: value for name, value in row.items() if name not in numbers} for row in made.rows()]
+    rows = [{name: value for name, value in row.items() if name not in numbers} for row in made.read_rows()]
     return sorted((row for row in rows if not row.get("_deleted")), key=lambda row: row["_id"])
 
 
-def sql(made: Pipe, statement: str) -> None:
+def run_sql(made: Pipe, statement: str) -> None:
     made.spark.sql(statement.format(target=f"delta.`{made.target}`")).collect()
 
 
@@ -41,31 +41,31 @@ def sql(made: Pipe, statement: str) -> None:
 def test_a_restored_target_is_caught_up(pipe: MakePipe, has_input: bool) -> None:
     """The rows of the undone run come back, with new input and without; numbers are not given twice."""
     made = merge_twice(pipe)
-    expected, highest = content(made), max(row["_updated"] for row in made.rows())
-    sql(made, "RESTORE TABLE {target} TO VERSION AS OF 0")
+    expected, highest = read_content(made), max(row["_updated"] for row in made.read_rows())
+    run_sql(made, "RESTORE TABLE {target} TO VERSION AS OF 0")
     if has_input:
-        made.write("A", table({"_id": ["a4"], "x": [4], "_updated": [5]}))
+        made.write_rows("A", build_table({"_id": ["a4"], "x": [4], "_updated": [5]}))
 
-    report = made.run("third")
+    report = made.run_job("third")
 
     assert report["changed"]
-    found = content(made)
+    found = read_content(made)
     assert [row for row in found if row["_id"] != "0|a4"] == expected
     assert len(found) == len(expected) + has_input
-    new = [row["_updated"] for row in made.rows() if row["_id"] in {"0|a3|1|b3", "0|a4"}]
+    new = [row["_updated"] for row in made.read_rows() if row["_id"] in {"0|a3|1|b3", "0|a4"}]
     assert min(new) > highest
-    assert not made.run("fourth")["changed"]
+    assert not made.run_job("fourth")["changed"]
 
 
 def test_a_target_restored_by_time_is_caught_up(pipe: MakePipe) -> None:
     """The history names a timestamp then, not a version."""
     made = merge_twice(pipe)
-    expected = content(made)
+    expected = read_content(made)
     stamp = made.spark.sql(f"DESCRIBE HISTORY delta.`{made.target}`").collect()[-1]["timestamp"]
-    sql(made, f"RESTORE TABLE {{target}} TO TIMESTAMP AS OF '{stamp.isoformat(sep=' ')}'")
+    run_sql(made, f"RESTORE TABLE {{target}} TO TIMESTAMP AS OF '{stamp.isoformat(sep=' ')}'")
 
-    assert made.run("third")["changed"]
-    assert content(made) == expected
+    assert made.run_job("third")["changed"]
+    assert read_content(made) == expected
 
 
 @pytest.mark.parametrize(
@@ -82,24 +82,24 @@ def test_a_target_restored_by_time_is_caught_up(pipe: MakePipe) -> None:
 def test_rows_that_a_user_changed_are_made_again(pipe: MakePipe, statement: str) -> None:
     """The next run says who changed them, and puts them right."""
     made = merge_twice(pipe)
-    expected = content(made)
-    sql(made, statement)
+    expected = read_content(made)
+    run_sql(made, statement)
 
-    report = made.run("third")
+    report = made.run_job("third")
 
     assert report["changed"]
-    assert content(made) == expected
+    assert read_content(made) == expected
     assert any("another writer changed rows of the target" in each for each in report["warnings"])
-    assert not made.run("fourth")["changed"]
+    assert not made.run_job("fourth")["changed"]
 
 
 def test_maintenance_is_no_change(pipe: MakePipe) -> None:
     """OPTIMIZE and a property leave every row as it is."""
     made = merge_twice(pipe)
-    sql(made, "OPTIMIZE {target}")
-    sql(made, "ALTER TABLE {target} SET TBLPROPERTIES (note = 'x')")
+    run_sql(made, "OPTIMIZE {target}")
+    run_sql(made, "ALTER TABLE {target} SET TBLPROPERTIES (note = 'x')")
 
-    report = made.run("third")
+    report = made.run_job("third")
 
     assert (report["changed"], report["warnings"]) == (False, [])
 
@@ -111,9 +111,9 @@ def test_a_moved_warehouse_continues(pipe: MakePipe, tmp_path_factory: pytest.Te
     shutil.copytree(made.folder, elsewhere)
     made.folder = elsewhere
 
-    assert not made.run("third")["changed"]
-    made.write("A", table({"_id": ["a4"], "x": [4], "_updated": [5]}))
-    report = made.run("fourth")
+    assert not made.run_job("third")["changed"]
+    made.write_rows("A", build_table({"_id": ["a4"], "x": [4], "_updated": [5]}))
+    report = made.run_job("fourth")
 
     assert report["counts"]["rows_written"] == 1
     assert report["warnings"] == []
@@ -122,50 +122,50 @@ def test_a_moved_warehouse_continues(pipe: MakePipe, tmp_path_factory: pytest.Te
 def test_a_source_replaced_by_a_copy_with_another_history_is_compared(pipe: MakePipe) -> None:
     """A copy keeps the table's id; its commits tell that it went on differently."""
     made = pipe("AB", **RULE)
-    made.write("A", table({"_id": ["a1"], "x": [1], "_updated": [1]}))
-    made.write("B", table({"_id": ["b1"], "x": [1], "_updated": [1]}))
+    made.write_rows("A", build_table({"_id": ["a1"], "x": [1], "_updated": [1]}))
+    made.write_rows("B", build_table({"_id": ["b1"], "x": [1], "_updated": [1]}))
     shutil.copytree(made.folder / "A", made.folder / "copy")
-    made.write("A", table({"_id": ["a2"], "x": [2], "_updated": [2]}))
-    made.run("first")
-    made.write("copy", table({"_id": ["a3"], "x": [3], "_updated": [2]}))
+    made.write_rows("A", build_table({"_id": ["a2"], "x": [2], "_updated": [2]}))
+    made.run_job("first")
+    made.write_rows("copy", build_table({"_id": ["a3"], "x": [3], "_updated": [2]}))
     shutil.rmtree(made.folder / "A")
     shutil.move(made.folder / "copy", made.folder / "A")
 
-    report = made.run("second")
+    report = made.run_job("second")
 
     assert report["changed"]
-    assert [row["_id"] for row in content(made)] == ["0|a1|1|b1", "0|a3"]
+    assert [row["_id"] for row in read_content(made)] == ["0|a1|1|b1", "0|a3"]
 
 
 def test_a_retry_reports_its_commit_whatever_came_after(pipe: MakePipe) -> None:
     """The source has grown, another run has committed, it asks for a full refresh: nothing is written."""
     made = merge_twice(pipe)
-    made.write("A", table({"_id": ["a4"], "x": [4], "_updated": [5]}))
-    own = made.run("third")
-    made.write("A", table({"_id": ["a5"], "x": [5], "_updated": [6]}))
-    made.run("fourth")
-    version = made.version()
+    made.write_rows("A", build_table({"_id": ["a4"], "x": [4], "_updated": [5]}))
+    own = made.run_job("third")
+    made.write_rows("A", build_table({"_id": ["a5"], "x": [5], "_updated": [6]}))
+    made.run_job("fourth")
+    version = made.read_version()
 
     for more in ({}, {"full_refresh": True}):
-        again = made.run("third", **more)
+        again = made.run_job("third", **more)
         assert (again["changed"], again["target"]["version"]) == (True, own["target"]["version"])
-    assert made.version() == version
+    assert made.read_version() == version
 
 
 def test_metrics_of_a_run_are_written_once(pipe: MakePipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """An attempt that dies after its metrics leaves one row of its run."""
     made = pipe("AB", metrics="metrics", **RULE)
-    made.write("A", table({"_id": ["a1"], "x": [1]}))
-    made.write("B", table({"_id": ["b1"], "x": [1]}))
+    made.write_rows("A", build_table({"_id": ["a1"], "x": [1]}))
+    made.write_rows("B", build_table({"_id": ["b1"], "x": [1]}))
     with monkeypatch.context() as dying:
-        dying.setattr("airflow_merge_provider.jobs.run.target.commit_run", _die)
+        dying.setattr("airflow_merge_provider.jobs.run.target.commit_run", _raise_interrupt)
         with pytest.raises(KeyboardInterrupt):
-            made.run("first")
-    made.run("first")
+            made.run_job("first")
+    made.run_job("first")
 
     assert made.spark.read.format("delta").load(str(made.folder / "metrics")).count() == 1
-    assert [each["txn"][1] for each in commits(made.target)] == [1]
+    assert [each["txn"][1] for each in list_commits(made.target)] == [1]
 
 
-def _die(*_: Any, **__: Any) -> None:
+def _raise_interrupt(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt

@@ -17,31 +17,31 @@ from airflow_merge_provider.core.errors import DataError, JobError
 from airflow_merge_provider.jobs.merge_source.model import Entities
 from airflow_merge_provider.jobs.merge_source.output import render
 from airflow_merge_provider.jobs.merge_source.scan import source_scan
-from tests.jobs.delta_log import commits
+from tests.jobs.delta_log import list_commits
 from tests.jobs.merge_source.conftest import MakePipe
-from tests.jobs.merge_source.pipe import JSON, Pipe, table
+from tests.jobs.merge_source.pipe import JSON, Pipe, build_table
 
 RULE = {"equality": [["eq", "a.x", "b.x"]]}
 
 
-def merging(pipe: MakePipe, **settings: Any) -> Pipe:
+def make_merged_pipe(pipe: MakePipe, **settings: Any) -> Pipe:
     """Make a pipe over two small tables that has run once."""
     made = pipe("AB", **{**RULE, **settings})
-    made.write("A", table({"_id": ["a1", "a2"], "x": [1, 2]}))
-    made.write("B", table({"_id": ["b1"], "x": [1]}))
-    made.run("first")
+    made.write_rows("A", build_table({"_id": ["a1", "a2"], "x": [1, 2]}))
+    made.write_rows("B", build_table({"_id": ["b1"], "x": [1]}))
+    made.run_job("first")
     return made
 
 
 def test_a_missing_dataset_is_empty(pipe: MakePipe) -> None:
     """One dataset that does not exist is named in a warning; its offset stays its own."""
     made = pipe("ABC", equality=[["eq", "a.x", "c.x"], ["eq", "b.x", "c.x"]])
-    made.write("A", table({"_id": ["a1"], "x": [1]}))
-    made.write("C", table({"_id": ["c1"], "x": [1]}))
+    made.write_rows("A", build_table({"_id": ["a1"], "x": [1]}))
+    made.write_rows("C", build_table({"_id": ["c1"], "x": [1]}))
 
-    report = made.run()
+    report = made.run_job()
 
-    assert [row["_id"] for row in made.rows()] == ["0|a1|2|c1"]
+    assert [row["_id"] for row in made.read_rows()] == ["0|a1|2|c1"]
     assert any(
         said.startswith("dataset 'B' does not exist") and said.endswith("taken as empty")
         for said in report["warnings"]
@@ -60,33 +60,33 @@ def test_missing_datasets_are_refused(
     """No input at all is a mistake; so is a missing one where the configuration waits for it."""
     made = pipe("AB", **settings)
     for name in existing:
-        made.write(name, table({"_id": ["a1"]}))
+        made.write_rows(name, build_table({"_id": ["a1"]}))
 
     with pytest.raises(DataError, match=f"{named} does not exist at .*check the name and the warehouse"):
-        made.run()
+        made.run_job()
 
-    assert made.version() is None
+    assert made.read_version() is None
 
 
-def texts(*values: Any) -> pa.Array:
+def build_texts(*values: Any) -> pa.Array:
     return pa.array(values, pa.string())
 
 
 @pytest.mark.parametrize(
     ("bad", "settings", "words"),
     [
-        (table({"key": ["a1"]}), {}, "there is no column '_id'"),
-        (table({"_id": [1]}), {}, "column '_id' is BIGINT"),
-        (table({"_id": texts("a1", None)}), {}, "entity without a string _id"),
-        (table({"_id": texts("a1", "")}), {}, "entity without a string _id"),
-        (table({"_id": ["a1"], "_deleted": ["true"]}), {}, "column '_deleted' is STRING"),
-        (table({"_id": ["a1"], "$ids": [[1]]}), {}, r"column '\$ids' is ARRAY<BIGINT>"),
-        (table({"_id": ["a1"], "x": [1]}), JSON, "no column 'entity'"),
-        (table({"entity": [1]}), JSON, "column 'entity' is BIGINT"),
-        (table({"entity": ['{"_id": "a1"}', "no json", None]}), JSON, "2 rows hold no JSON object"),
-        (table({"entity": ["[1]"]}), JSON, "1 rows hold no JSON object"),
+        (build_table({"key": ["a1"]}), {}, "there is no column '_id'"),
+        (build_table({"_id": [1]}), {}, "column '_id' is BIGINT"),
+        (build_table({"_id": build_texts("a1", None)}), {}, "entity without a string _id"),
+        (build_table({"_id": build_texts("a1", "")}), {}, "entity without a string _id"),
+        (build_table({"_id": ["a1"], "_deleted": ["true"]}), {}, "column '_deleted' is STRING"),
+        (build_table({"_id": ["a1"], "$ids": [[1]]}), {}, r"column '\$ids' is ARRAY<BIGINT>"),
+        (build_table({"_id": ["a1"], "x": [1]}), JSON, "no column 'entity'"),
+        (build_table({"entity": [1]}), JSON, "column 'entity' is BIGINT"),
+        (build_table({"entity": ['{"_id": "a1"}', "no json", None]}), JSON, "2 rows hold no JSON object"),
+        (build_table({"entity": ["[1]"]}), JSON, "1 rows hold no JSON object"),
         (
-            table({"entity": ['{"_id": 7}', '{"x": 1}', '{"_id": null}', '{"_id": ""}']}),
+            build_table({"entity": ['{"_id": 7}', '{"x": 1}', '{"_id": null}', '{"_id": ""}']}),
             JSON,
             "_id in 4 rows",
         ),
@@ -98,63 +98,63 @@ def test_an_input_that_holds_no_entities_is_refused(
 ) -> None:
     """The message names the dataset, what is wrong and the remedy, and nothing is written."""
     made = pipe("A", **settings)
-    made.write("A", bad)
+    made.write_rows("A", bad)
 
     with pytest.raises(DataError, match=words) as refused:
-        made.run()
+        made.run_job()
 
     assert "dataset 'A'" in refused.value.message
     assert not refused.value.retryable
-    assert made.version() is None
+    assert made.read_version() is None
 
 
 def test_an_error_leaves_the_target_as_it_was(pipe: MakePipe) -> None:
     """Duplicates, too large clusters and bad flags: each stops a rewrite before the target is touched."""
-    made = merging(pipe)
-    before = made.rows()
+    made = make_merged_pipe(pipe)
+    before = made.read_rows()
 
     with pytest.raises(DataError, match="max_merged: 2 entities would be merged into one, the limit is 1"):
-        made.run(full_refresh=True, max_merged=1)
-    made.write("B", table({"_id": ["a2"], "x": [7]}))
+        made.run_job(full_refresh=True, max_merged=1)
+    made.write_rows("B", build_table({"_id": ["a2"], "x": [7]}))
     with pytest.raises(DataError, match="duplicate output id 'a2': from A/a2 and B/a2"):
-        made.run(full_refresh=True, identity="first")
-    made.write("B", table({"_id": ["b1"], "x": [1]}))
+        made.run_job(full_refresh=True, identity="first")
+    made.write_rows("B", build_table({"_id": ["b1"], "x": [1]}))
     with pytest.raises(DataError, match="entity 'b1' is in 2 rows"):
-        made.run(full_refresh=True)
+        made.run_job(full_refresh=True)
 
-    assert made.version() == 0
-    assert made.rows() == before
+    assert made.read_version() == 0
+    assert made.read_rows() == before
 
 
 @pytest.mark.parametrize("kind", ["files", "foreign"])
 def test_a_target_of_somebody_else_is_refused(pipe: MakePipe, kind: str) -> None:
     """Neither other files nor a Delta table that this job did not write are overwritten."""
     made = pipe("A")
-    made.write("A", table({"_id": ["a1"]}))
+    made.write_rows("A", build_table({"_id": ["a1"]}))
     if kind == "files":
         made.target.mkdir()
         (made.target / "precious.txt").write_text("mine", encoding="utf-8")
     else:
-        write_deltalake(str(made.target), table({"precious": [1]}))
+        write_deltalake(str(made.target), build_table({"precious": [1]}))
     words = (
         "is not a Delta table" if kind == "files" else "was written by something else, not by merge_source"
     )
 
     for full_refresh in (False, True):
         with pytest.raises(DataError, match=words):
-            made.run(full_refresh=full_refresh)
+            made.run_job(full_refresh=full_refresh)
 
     if kind == "files":
         assert [file.name for file in made.target.iterdir()] == ["precious.txt"]
     else:
-        assert made.version() == 0
+        assert made.read_version() == 0
 
 
 def test_a_run_again_does_nothing(pipe: MakePipe) -> None:
     """With the same inputs and configuration no version is written; the report repeats what was found."""
-    made = merging(pipe)
+    made = make_merged_pipe(pipe)
 
-    again = made.run("second", comment="not part of the configuration", max_merged=7)
+    again = made.run_job("second", comment="not part of the configuration", max_merged=7)
 
     assert again["changed"] is False
     assert {name: count for name, count in again["counts"].items() if count} == {
@@ -163,28 +163,28 @@ def test_a_run_again_does_nothing(pipe: MakePipe) -> None:
         "merged_rows": 1,
         "outputs": 2,
     }
-    assert made.version() == again["target"]["version"] == 0
+    assert made.read_version() == again["target"]["version"] == 0
 
 
 def test_a_retry_reports_its_own_commit(pipe: MakePipe) -> None:
     """A try that died after its commit is repeated as changed, and nothing is written twice."""
-    made = merging(pipe)
+    made = make_merged_pipe(pipe)
 
-    again = made.run("first")
+    again = made.run_job("first")
 
     assert again["changed"] is True
-    assert made.version() == again["target"]["version"] == 0
-    assert [entry["run"]["number"] for entry in commits(made.target)] == [1]
+    assert made.read_version() == again["target"]["version"] == 0
+    assert [entry["run"]["number"] for entry in list_commits(made.target)] == [1]
 
 
 @pytest.mark.parametrize("until", ["plan", "transform"])
 def test_a_dry_run_writes_nothing(pipe: MakePipe, until: str) -> None:
     """Neither a new target nor a new version; a transform tells what a run would find."""
     made = pipe("AB", **RULE)
-    made.write("A", table({"_id": ["a1"], "x": [1]}))
-    made.write("B", table({"_id": ["b1"], "x": [1]}))
+    made.write_rows("A", build_table({"_id": ["a1"], "x": [1]}))
+    made.write_rows("B", build_table({"_id": ["b1"], "x": [1]}))
 
-    report = made.run(until=until)
+    report = made.run_job(until=until)
 
     assert report["dry_run"] is True
     assert report["changed"] is False
@@ -199,15 +199,15 @@ def test_a_dry_run_writes_nothing(pipe: MakePipe, until: str) -> None:
 def test_an_empty_source_is_accepted_or_not(pipe: MakePipe) -> None:
     """Datasets without a row give an empty target, or an error where ``if_source_empty`` says so."""
     made = pipe("A")
-    made.write("A", table({"_id": pa.array([], pa.string())}))
+    made.write_rows("A", build_table({"_id": pa.array([], pa.string())}))
 
     with pytest.raises(DataError, match="if_source_empty: no dataset has an entity"):
-        made.run(if_source_empty="fail")
-    assert made.version() is None
-    report = made.run()
+        made.run_job(if_source_empty="fail")
+    assert made.read_version() is None
+    report = made.run_job()
 
     assert report["counts"]["outputs"] == 0
-    assert made.rows() == []
+    assert made.read_rows() == []
 
 
 def one_key_hash(entities: Entities) -> Entities:
@@ -228,33 +228,33 @@ def test_colliding_hashes_are_noticed_and_drawn_anew(
 ) -> None:
     """Different keys, or ids, with one hash never merge: the run says so and hashes with another seed."""
     made = pipe("AB", **RULE)
-    made.write("A", table({"_id": ["a1", "a2"], "x": [1, 2]}))
-    made.write("B", table({"_id": ["b1", "b3"], "x": [1, 3]}))
+    made.write_rows("A", build_table({"_id": ["a1", "a2"], "x": [1, 2]}))
+    made.write_rows("B", build_table({"_id": ["b1", "b3"], "x": [1, 3]}))
     read = source_scan.read_entities
 
-    def collide(*args: Any) -> Entities:
+    def read_colliding(*args: Any) -> Entities:
         again = any("hashed again" in line for line in made.said)
         return read(*args) if again else spoil(read(*args))
 
-    monkeypatch.setattr(source_scan, "read_entities", collide)
+    monkeypatch.setattr(source_scan, "read_entities", read_colliding)
 
-    report = made.run()
+    report = made.run_job()
 
-    assert made.clusters() == [["a1", "b1"], ["a2"], ["b3"]]
+    assert made.read_clusters() == [["a1", "b1"], ["a2"], ["b3"]]
     assert report["warnings"] == ["two values have one hash with seed 0: all were hashed again"]
 
 
 def test_hashes_that_always_collide_end_the_run(pipe: MakePipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a few seeds the run gives up instead of merging what is not the same."""
     made = pipe("A")
-    made.write("A", table({"_id": ["a1", "a2"]}))
+    made.write_rows("A", build_table({"_id": ["a1", "a2"]}))
     read = source_scan.read_entities
     monkeypatch.setattr(source_scan, "read_entities", lambda *args: one_id_hash(read(*args)))
 
     with pytest.raises(JobError, match="hashes collided"):
-        made.run()
+        made.run_job()
 
-    assert made.version() is None
+    assert made.read_version() is None
 
 
 @pytest.mark.parametrize("strategy", ["default", "compact", "list"])
@@ -273,9 +273,9 @@ def test_many_rows_are_written_like_few(lean: SparkSession, tmp_path: Path, monk
         merge.write_json("A", [{"_id": "a1", "x": 1}, {"_id": "a2", "x": [3, 3], "n": {"k": None}, "e": []}])
         deleted = {"_id": "b2", "x": [1], "_deleted": True, "$replaced": True, "$ids": ["o1", "o2"]}
         merge.write_json("B", [{"_id": "b1", "x": [1]}, deleted, {"_id": "b3", "$replaced": True, "z": None}])
-        merge.run(**JSON)
+        merge.run_job(**JSON)
         table = lean.read.format("delta").load(str(merge.target)).drop("_ts", "entity").toArrow()
-        written.append([merge.rows(), table.sort_by("_updated").to_pylist()])
+        written.append([merge.read_rows(), table.sort_by("_updated").to_pylist()])
 
     assert written[0] == written[1]
     assert len(written[0][0]) == 4
@@ -310,9 +310,9 @@ def test_typed_rows_have_one_hash_whichever_way_they_go(
     for few in (render._PLANNED_ONCE_MAX, 0):
         monkeypatch.setattr(render, "_PLANNED_ONCE_MAX", few)
         merge = Pipe(lean, tmp_path / str(few), datasets=["A a", "B b"], equality=[["eq", "a.x", "b.NUMBER"]])
-        merge.write("A", table(columns))
-        merge.write("B", table(alike))
-        merge.run()
+        merge.write_rows("A", build_table(columns))
+        merge.write_rows("B", build_table(alike))
+        merge.run_job()
         rows = lean.read.format("delta").load(str(merge.target))
         written.append(rows.selectExpr("_hash", "to_json(entity) AS entity").toArrow().sort_by("_hash"))
 

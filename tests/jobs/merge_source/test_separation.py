@@ -16,35 +16,39 @@ from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_R
 from airflow_merge_provider.jobs.merge_source.cluster.components import connect_entities
 from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import LinkStatistics
 from airflow_merge_provider.jobs.merge_source.cluster.min_cut import cut_clusters
-from tests.jobs.merge_source.test_components import Workload, side
+from tests.jobs.merge_source.test_components import Workload, build_side
 
-RULES = (Rule(side(0, "x"), side(1, "x")), Rule(side(0, "y"), side(0, "y")), Rule(side(0, "z"), side(1, "w")))
+RULES = (
+    Rule(build_side(0, "x"), build_side(1, "x")),
+    Rule(build_side(0, "y"), build_side(0, "y")),
+    Rule(build_side(0, "z"), build_side(1, "w")),
+)
 DECIDED = Rule(
     Side(0, "override(A)", Path("", (SAME_LEFT,))), Side(1, "override(B)", Path("", (SAME_RIGHT,)))
 )
 Entity = tuple[int, int]
 
 
-def member(dataset: int, place: int) -> Member:
+def build_member(dataset: int, place: int) -> Member:
     return Member(dataset, f"e{place}")
 
 
-def cut(work: Workload, different: list[Pair]) -> tuple[set[frozenset[Entity]], int]:
-    """Give the clusters after the cuts, and how many pairs were cut apart."""
-    sources = work.sources()
+def cut_cluster(work: Workload, different: list[Pair]) -> tuple[set[frozenset[Entity]], int]:
+    """Return the clusters after the cuts, and how many pairs were cut apart."""
+    sources = work.build_sources()
     evidence = LinkStatistics(keep_links=True)
     found = cut_clusters(
         connect_entities(sources, work.rules, evidence), evidence.links, different, ["A", "B"]
     )
     clusters: dict[int, set[Entity]] = {}
     for number, cluster in enumerate(found.graph.clusters.tolist()):
-        dataset, id_ = found.graph.entity(number)
+        dataset, id_ = found.graph.find_entity(number)
         clusters.setdefault(cluster, set()).add((dataset, int(id_[1:])))
     assert sorted(clusters) == list(range(found.graph.count))
     return {frozenset(cluster) for cluster in clusters.values()}, len(found.cut)
 
 
-def strengths(work: Workload) -> Counter[frozenset[Entity]]:
+def count_strengths(work: Workload) -> Counter[frozenset[Entity]]:
     """Count the values that each pair of entities shares."""
     found: Counter[frozenset[Entity]] = Counter()
     for rule in work.rules:
@@ -60,8 +64,8 @@ def strengths(work: Workload) -> Counter[frozenset[Entity]]:
 def best_sides(
     work: Workload, cluster: frozenset[Entity], one: Entity, other: Entity
 ) -> list[frozenset[Entity]]:
-    """Give every side of the first entity that cuts through the fewest values."""
-    strong = strengths(work)
+    """Return every side of the first entity that cuts through the fewest values."""
+    strong = count_strengths(work)
     rest = sorted(cluster - {one, other})
     ways: dict[frozenset[Entity], int] = {}
     for chosen in product((False, True), repeat=len(rest)):
@@ -79,22 +83,22 @@ def test_a_pair_is_cut_apart_through_the_fewest_values(seed: int) -> None:
     for of_entities in work.keys.values():
         for held in of_entities:
             held |= {draw.randint(0, 3) for _ in range(draw.choice((0, 1, 1, 2)))}
-    before = work.expected()
+    before = work.find_expected()
     cluster = max(before, key=lambda each: (len(each), sorted(each)))
     if len(cluster) < 2:
         return
     one, other = draw.sample(sorted(cluster), 2)
     best = best_sides(work, cluster, one, other)
-    different = [(member(*one), member(*other))]
+    different = [(build_member(*one), build_member(*other))]
 
     if len(best) > 1:
         with pytest.raises(DataError, match="there are several ways to cut them apart"):
-            cut(work, different)
+            cut_cluster(work, different)
         return
-    assert cut(work, different) == ((before - {cluster}) | {best[0], cluster - best[0]}, 1)
+    assert cut_cluster(work, different) == ((before - {cluster}) | {best[0], cluster - best[0]}, 1)
 
 
-def pairs(*linked: tuple[int, int]) -> Workload:
+def build_pairs(*linked: tuple[int, int]) -> Workload:
     """Make three entities on either side, with one value for each linked pair."""
     work = Workload([3, 3], (RULES[0], DECIDED))
     for value, (one, other) in enumerate(linked):
@@ -105,15 +109,15 @@ def pairs(*linked: tuple[int, int]) -> Workload:
 
 def test_a_decision_settles_where_to_cut() -> None:
     """B/e0 is as near to A/e0 as to A/e1, until somebody says whose it is."""
-    work = pairs((0, 0), (1, 0))
-    different = [(member(0, 0), member(0, 1))]
+    work = build_pairs((0, 0), (1, 0))
+    different = [(build_member(0, 0), build_member(0, 1))]
     with pytest.raises(DataError, match="A/e0 and A/e1 are decided to be different, and there are several"):
-        cut(work, different)
+        cut_cluster(work, different)
 
     work.keys[DECIDED.left.order][1].add(99)
     work.keys[DECIDED.right.order][0].add(99)
 
-    clusters, count = cut(work, different)
+    clusters, count = cut_cluster(work, different)
     assert count == 1
     assert frozenset({(0, 1), (1, 0)}) in clusters
 
@@ -129,34 +133,42 @@ def test_decisions_that_contradict_each_other_are_refused() -> None:
         DataError,
         match="A/e0 and A/e1 are decided to be different, and other decisions join them: A/e0 = B/e0 = A/e1",
     ):
-        cut(work, [(member(0, 0), member(0, 1))])
+        cut_cluster(work, [(build_member(0, 0), build_member(0, 1))])
 
 
 def test_pairs_that_are_not_one_anyway_are_left_alone() -> None:
     """Nothing is cut for them, nor for entities that do not exist."""
-    work = pairs((0, 0), (1, 1))
+    work = build_pairs((0, 0), (1, 1))
 
-    clusters, count = cut(work, [(member(0, 0), member(1, 1)), (member(0, 0), member(1, 9))])
+    clusters, count = cut_cluster(
+        work, [(build_member(0, 0), build_member(1, 1)), (build_member(0, 0), build_member(1, 9))]
+    )
 
-    assert (clusters, count) == (work.expected(), 0)
+    assert (clusters, count) == (work.find_expected(), 0)
 
 
 def test_several_pairs_of_one_cluster_are_cut_one_after_the_other() -> None:
     """A second decision may be fulfilled by the first cut already."""
-    work = pairs((0, 0), (0, 0), (1, 0), (1, 1), (1, 1))
+    work = build_pairs((0, 0), (0, 0), (1, 0), (1, 1), (1, 1))
 
-    clusters, count = cut(work, [(member(0, 0), member(0, 1)), (member(1, 0), member(1, 1))])
+    clusters, count = cut_cluster(
+        work, [(build_member(0, 0), build_member(0, 1)), (build_member(1, 0), build_member(1, 1))]
+    )
 
     assert count == 1
     assert {frozenset({(0, 0), (1, 0)}), frozenset({(0, 1), (1, 1)})} <= clusters
 
 
-def share(*entities: Entity) -> Workload:
+def build_shared(*entities: Entity) -> Workload:
     """Make entities that share one value, so that each is linked with every other one."""
     sizes = [
         1 + max((place for side_, place in entities if side_ == dataset), default=0) for dataset in (0, 1)
     ]
-    rules = (RULES[0], Rule(side(0, "x"), side(0, "x")), Rule(side(1, "x"), side(1, "x")))
+    rules = (
+        RULES[0],
+        Rule(build_side(0, "x"), build_side(0, "x")),
+        Rule(build_side(1, "x"), build_side(1, "x")),
+    )
     work = Workload(sizes, rules)
     ends = {end.order: end for rule in rules for end in (rule.left, rule.right)}
     for order, end in ends.items():
@@ -168,19 +180,19 @@ def share(*entities: Entity) -> Workload:
 def test_several_decisions_together_say_whose_the_rest_is() -> None:
     """Of three, or four, that are all alike one differs from two others: these stay one."""
     one, two, three = (0, 0), (0, 1), (1, 0)
-    work = share(one, two, three)
+    work = build_shared(one, two, three)
     with pytest.raises(DataError, match="several ways"):
-        cut(work, [(member(*one), member(*two))])
+        cut_cluster(work, [(build_member(*one), build_member(*two))])
 
-    different = [(member(*two), member(*one)), (member(*one), member(*three))]
+    different = [(build_member(*two), build_member(*one)), (build_member(*one), build_member(*three))]
     for decisions in (different, different[::-1]):
-        clusters, count = cut(work, decisions)
+        clusters, count = cut_cluster(work, decisions)
 
         assert clusters == {frozenset({one}), frozenset({two, three})}
         assert count == 2
 
     more = (1, 1)
-    clusters, _ = cut(share(one, two, three, more), different)
+    clusters, _ = cut_cluster(build_shared(one, two, three, more), different)
     assert clusters == {frozenset({one}), frozenset({two, three, more})}
 
 
@@ -190,16 +202,16 @@ def test_where_every_pair_is_decided_it_is_as_they_say(seed: int) -> None:
     draw = random.Random(seed)  # noqa: S311 - a workload, no secret
     entities = [(0, place) for place in range(draw.randint(1, 3))] + [(1, place) for place in range(3)]
     groups = {entity: draw.randint(0, 2) for entity in entities}
-    work = share(*entities)
+    work = build_shared(*entities)
     different = [
-        (member(*one), member(*other))
+        (build_member(*one), build_member(*other))
         for one in entities
         for other in entities
         if one < other and groups[one] != groups[other]
     ]
     draw.shuffle(different)
 
-    clusters, _ = cut(work, different)
+    clusters, _ = cut_cluster(work, different)
 
     expected: dict[int, set[Entity]] = {}
     for entity, group in groups.items():

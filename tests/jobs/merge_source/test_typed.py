@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.equality import planned_rules
+from airflow_merge_provider.core.merge_source.equality import plan_rules
 from airflow_merge_provider.jobs.merge_source.scan.match_keys import build_source_keys
 from airflow_merge_provider.jobs.merge_source.scan.sources import open_source
 from tests.jobs.merge_source.conftest import MakePipe
-from tests.jobs.merge_source.pipe import JSON, table
+from tests.jobs.merge_source.pipe import JSON, build_table
 
 NOON = dt.datetime(2020, 1, 1, 12, 0, 0, 5000, dt.UTC)
 UTC_TIME, LOCAL_TIME = pa.timestamp("us", "UTC"), pa.timestamp("us")
@@ -66,16 +66,16 @@ def test_typed_columns_and_json_give_the_same_entities(pipe: MakePipe, strategy:
     as_json = pipe("XY", equality=[[eq, f"x{left[1:]}", f"y{right[1:]}"] for eq, left, right in rules])
     as_json.settings |= {"target": "json_target", "strategy": strategy, **JSON}
     for prefix, typed_name, json_name in (("a", "A", "X"), ("b", "B", "Y")):
-        typed.write(typed_name, one_column_each(prefix))
+        typed.write_rows(typed_name, one_column_each(prefix))
         as_json.write_json(
             json_name, [{"_id": f"{prefix}-{name}", name: value} for name, (_, _, value) in KINDS.items()]
         )
 
-    typed.run()
-    as_json.run()
+    typed.run_job()
+    as_json.run_job()
 
     expected = [[f"a-{name}", f"b-{name}"] for name in sorted(KINDS)]
-    rows = typed.rows()
+    rows = typed.read_rows()
     target = as_json.spark.read.format("delta").load(str(as_json.folder / "json_target"))
     from_json = target.orderBy("_updated").selectExpr("`$ids` AS ids", "to_json(entity) AS entity").collect()
     assert [row["$ids"] for row in rows] == expected
@@ -98,15 +98,15 @@ def test_members_stand_in_their_order_in_every_one_of_many_clusters(
     made = memory_pipe("AB", equality=[["eq", "a.x", "b.x"]], identity=identity)
     for name, of in (("A", places), ("B", places[::-1])):
         ids = [f"{name.lower()}{place}" for place in of]
-        made.write(name, table({"_id": ids, "x": of % clusters, "said": ids}))
+        made.write_rows(name, build_table({"_id": ids, "x": of % clusters, "said": ids}))
 
-    made.run()
+    made.run_job()
 
     expected = sorted(
         [id_ for name in "ab" for id_ in sorted(f"{name}{one + clusters * turn}" for turn in range(each))]
         for one in range(clusters)
     )
-    rows = made.rows()
+    rows = made.read_rows()
     assert [row["$ids"] for row in rows] == expected
     assert [row["said"] for row in rows] == expected
     kept = made.target_rows().select("_members.id").collect()
@@ -123,7 +123,7 @@ def test_values_of_different_types_meet_by_value(memory_pipe: MakePipe) -> None:
     names = ["number", "tenth", "decimal", "when", "coded", "text", "flag", "day"]
     empty = [None] * len(names)
 
-    def columns(prefix: str, given: dict[str, tuple[pa.DataType, Any]]) -> pa.Table:
+    def build_columns(prefix: str, given: dict[str, tuple[pa.DataType, Any]]) -> pa.Table:
         made = {"_id": pa.array([f"{prefix}-{name}" for name in names])}
         for place, name in enumerate(names):
             kind, value = given[name]
@@ -131,27 +131,27 @@ def test_values_of_different_types_meet_by_value(memory_pipe: MakePipe) -> None:
         return pa.table(made)
 
     merging = memory_pipe("AB", equality=[["eq", f"a.{name}", f"b.{name}"] for name in names])
-    merging.write(
+    merging.write_rows(
         "A",
-        columns("a", {
+        build_columns("a", {
             "number": (pa.int64(), 3), "tenth": (pa.float32(), 0.1),
             "decimal": (pa.decimal128(9, 3), Decimal("2.500")),
             "when": (UTC_TIME, NOON), "coded": (pa.string(), "~f1.00"), "text": (pa.string(), "1"),
             "flag": (pa.bool_(), True), "day": (pa.date32(), dt.date(2020, 1, 1)),
         }),
     )  # fmt: skip
-    merging.write(
+    merging.write_rows(
         "B",
-        columns("b", {
+        build_columns("b", {
             "number": (pa.float64(), 3.0), "tenth": (pa.float64(), 0.1), "decimal": (pa.float64(), 2.5),
             "when": (LOCAL_TIME, NOON.replace(tzinfo=None)), "coded": (pa.int32(), 1),
             "text": (pa.int64(), 1), "flag": (pa.int64(), 1), "day": (pa.string(), "2020-01-01"),
         }),
     )  # fmt: skip
 
-    merging.run()
+    merging.run_job()
 
-    together = {ids[0].removeprefix("a-") for ids in merging.clusters() if len(ids) == 2}
+    together = {ids[0].removeprefix("a-") for ids in merging.read_clusters() if len(ids) == 2}
     assert together == {"number", "tenth", "decimal", "when", "coded"}
 
 
@@ -172,9 +172,9 @@ def test_columns_may_have_any_name(pipe: MakePipe, lean: SparkSession) -> None:
         where = str(merging.folder / dataset)
         frame.coalesce(1).write.format("delta").option("delta.columnMapping.mode", "name").save(where)
 
-    merging.run()
+    merging.run_job()
 
-    rows_ = merging.rows()
+    rows_ = merging.read_rows()
     assert [row["$ids"] for row in rows_] == [[f"a{place}", f"b{place}"] for place in range(len(names))]
     assert [row[name] for row, name in zip(rows_, names, strict=True)] == [
         [f"v{place}"] * 2 for place in range(len(names))
@@ -184,12 +184,12 @@ def test_columns_may_have_any_name(pipe: MakePipe, lean: SparkSession) -> None:
 def test_a_coded_text_in_any_row_is_understood(memory_pipe: MakePipe) -> None:
     """``~:`` texts are no strings: ``lower`` ignores them, and the plain rows beside them join as before."""
     merging = memory_pipe("AB", equality=[["eq", ["lower", "a.x"], "b.x"]])
-    merging.write("A", table({"_id": ["a1", "a2", "a3"], "x": ["~:N:1", "Y", "~Zoo"]}))
-    merging.write("B", table({"_id": ["b1", "b2", "b3"], "x": ["~:n:1", "y", "~zoo"]}))
+    merging.write_rows("A", build_table({"_id": ["a1", "a2", "a3"], "x": ["~:N:1", "Y", "~Zoo"]}))
+    merging.write_rows("B", build_table({"_id": ["b1", "b2", "b3"], "x": ["~:n:1", "y", "~zoo"]}))
 
-    merging.run()
+    merging.run_job()
 
-    assert merging.clusters() == [["a1"], ["a2", "b2"], ["a3", "b3"], ["b1"]]
+    assert merging.read_clusters() == [["a1"], ["a2", "b2"], ["a3", "b3"], ["b1"]]
 
 
 @pytest.mark.parametrize("case", ["lower", "upper"])
@@ -210,12 +210,12 @@ def test_native_keys_are_those_of_the_definition(lean: SparkSession, case: str) 
     config = MergeSourceConfig.parse(
         {"version": 2, "datasets": ["A a"], "equality": [["eq", [case, "a.x"], [case, "a.y"]]]}
     )
-    source, rules = open_source(frame, 0, config), planned_rules(config)
+    source, rules = open_source(frame, 0, config), plan_rules(config)
     native, defined = (build_source_keys(source, rules, native=way) for way in (True, False))
     assert native.coded is not None
     assert defined.coded is None
 
-    sides = [keys.joined(rules).alias(way) for keys, way in ((native, "native"), (defined, "defined"))]
+    sides = [keys.concat_keys(rules).alias(way) for keys, way in ((native, "native"), (defined, "defined"))]
     both = source.frame.select(*sides).collect()
 
     wrong = [row for row in both if sorted(row["native"]) != sorted(row["defined"])]
@@ -226,18 +226,18 @@ def test_native_keys_are_those_of_the_definition(lean: SparkSession, case: str) 
 def test_the_last_version_of_an_entity_counts(memory_pipe: MakePipe) -> None:
     """Of several rows of an id the one with the highest sequence is the entity, also where it is deleted."""
     merging = memory_pipe("AB", equality=[["eq", "a.x", "b.x"]])
-    merging.write(
+    merging.write_rows(
         "A",
-        table({
+        build_table({
             "_id": ["a1", "a2", "a1", "a2", "a3"], "_updated": [1, 2, 4, 3, 5], "x": [1, 2, 9, 2, 2],
             "_deleted": [False, False, False, True, None],
         }),
     )  # fmt: skip
-    merging.write("B", table({"_id": ["b1", "b2"], "x": [1, 2]}))
+    merging.write_rows("B", build_table({"_id": ["b1", "b2"], "x": [1, 2]}))
 
-    report = merging.run()
+    report = merging.run_job()
 
-    assert [(row["_id"], row.get("_deleted", False), row["x"]) for row in merging.rows()] == [
+    assert [(row["_id"], row.get("_deleted", False), row["x"]) for row in merging.read_rows()] == [
         ("0|a1", False, 9), ("0|a2", True, 2), ("0|a3|1|b2", False, [2, 2]), ("1|b1", False, 1),
     ]  # fmt: skip
     assert report["counts"]["entities"] == 5
@@ -246,11 +246,11 @@ def test_the_last_version_of_an_entity_counts(memory_pipe: MakePipe) -> None:
 def test_what_is_wrong_in_several_datasets_is_said_at_once(pipe: MakePipe) -> None:
     """Ids that are missing in one, several rows of one entity in another."""
     merging = pipe("AB")
-    merging.write("A", table({"_id": ["a1", None], "x": [1, 2]}))
-    merging.write("B", table({"_id": ["b1", "b2", "b1", "b2", "b1"], "x": [1, 2, 3, 4, 5]}))
+    merging.write_rows("A", build_table({"_id": ["a1", None], "x": [1, 2]}))
+    merging.write_rows("B", build_table({"_id": ["b1", "b2", "b1", "b2", "b1"], "x": [1, 2, 3, 4, 5]}))
 
     with pytest.raises(DataError) as refused:
-        merging.run()
+        merging.run_job()
 
     said = [str(problem) for problem in refused.value.problems]
     assert said[0].startswith("dataset 'A': entity without a string _id")
@@ -271,10 +271,10 @@ def test_two_current_versions_are_refused(
 ) -> None:
     """Where nothing says which row is newer the run stops and names the entity and the way out."""
     merging = pipe("A", **settings)
-    merging.write("A", table({"_id": ["a1", "a1"], "x": [1, 2], **columns}))
+    merging.write_rows("A", build_table({"_id": ["a1", "a1"], "x": [1, 2], **columns}))
 
     with pytest.raises(DataError, match="entity 'a1' is in 2 rows") as refused:
-        merging.run()
+        merging.run_job()
 
     assert remedy in refused.value.message
-    assert merging.version() is None
+    assert merging.read_version() is None

@@ -46,7 +46,7 @@ CASES: dict[str, tuple[str, dict[str, Any], set[str]]] = {
 }
 
 
-def run(spark: SparkSession, folder: Path, name: str, run_id: str = "r1", **more: Any) -> dict[str, Any]:
+def run_job(spark: SparkSession, folder: Path, name: str, run_id: str = "r1", **more: Any) -> dict[str, Any]:
     job, config, _ = CASES[name]
     source = {} if job in {"merge_source", "joiner"} else {"source": "source"}
     request = JobRequest(
@@ -69,7 +69,7 @@ def lean(spark: SparkSession, tmp_path: Path) -> SparkSession:
 @pytest.mark.parametrize("name", CASES)
 def test_a_first_run_over_nothing_makes_a_table_and_warns(name, lean, tmp_path):
     """The next run finds nothing to do, and says so again."""
-    report = run(lean, tmp_path, name)
+    report = run_job(lean, tmp_path, name)
 
     assert any("no rows" in warning for warning in report["warnings"]), report["warnings"]
     assert report["changed"]
@@ -77,13 +77,13 @@ def test_a_first_run_over_nothing_makes_a_table_and_warns(name, lean, tmp_path):
     table = DeltaTable(str(tmp_path / "target"))
     columns = {field.name for field in table.schema().fields}
     assert columns >= CASES[name][2], columns
-    assert run(lean, tmp_path, name, "r2")["target"]["version"] == 0
+    assert run_job(lean, tmp_path, name, "r2")["target"]["version"] == 0
 
 
 @pytest.mark.parametrize("name", ["upsert", "scd2"])
 def test_an_empty_load_can_be_refused(name, lean, tmp_path):
     """Nothing is written then."""
     with pytest.raises(DataError, match="has no rows to load"):
-        run(lean, tmp_path, name, on_empty="error")
+        run_job(lean, tmp_path, name, on_empty="error")
 
     assert not (tmp_path / "target").exists()

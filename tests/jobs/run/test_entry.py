@@ -23,26 +23,26 @@ def answer(tmp_path, monkeypatch, spark):
     """Answer a request with a job in this process, whose session outlives the run."""
     monkeypatch.setattr(entry, "die_with_parent", lambda: None)
     lent = SimpleNamespace(sql=spark.sql, stop=lambda: None)
-    monkeypatch.setattr(entry, "_session", lambda conf: lent)
+    monkeypatch.setattr(entry, "_open_session", lambda conf: lent)
 
-    def give(run) -> tuple[int, JobResult | JobFailure]:
+    def answer_request(run) -> tuple[int, JobResult | JobFailure]:
         asked, told = tmp_path / "request.json", tmp_path / "result.json"
-        asked.write_text(probe.request("s", "t").model_dump_json())
+        asked.write_text(probe.build_request("s", "t").model_dump_json())
         code = entry.main([str(asked), str(told)], jobs={"merge_source": run})
         assert stat.S_IMODE(told.stat().st_mode) == 0o600
         return code, read_result(told, 0.0)
 
-    return give
+    return answer_request
 
 
-def _raises(error):
+def _build_raising(error):
     def run(spark, request, progress):
         raise error
 
     return run
 
 
-def _says(words):
+def _build_reporting(words):
     def run(spark, request, progress):
         return {**REPORT, "details": {"found": [tuple(row) for row in spark.sql(words).collect()]}}
 
@@ -61,7 +61,9 @@ def test_a_report_comes_back(answer):
 def test_an_error_of_ours_keeps_its_problems_and_needs_no_trace(answer):
     """Both sides speak of the same problems."""
     code, told = answer(
-        _raises(ConfigError.of([Problem("datasets[0]", "value", "is wrong", "write it right")]))
+        _build_raising(
+            ConfigError.from_problems([Problem("datasets[0]", "value", "is wrong", "write it right")])
+        )
     )
 
     assert code == 1
@@ -71,7 +73,7 @@ def test_an_error_of_ours_keeps_its_problems_and_needs_no_trace(answer):
 
 def test_an_unknown_error_may_be_tried_again_and_has_a_trace(answer):
     """What nobody foresaw is not called the user's fault."""
-    _, told = answer(_raises(RuntimeError("the disk is\non fire")))
+    _, told = answer(_build_raising(RuntimeError("the disk is\non fire")))
 
     assert (told.code, told.retryable) == ("job", True)
     assert told.message == "RuntimeError: the disk is"
@@ -100,7 +102,7 @@ def test_an_unknown_error_may_be_tried_again_and_has_a_trace(answer):
 )
 def test_what_spark_says_becomes_an_error_with_a_remedy(answer, words, code, message):
     """The first line is for the user, the trace for us."""
-    _, told = answer(_says(words))
+    _, told = answer(_build_reporting(words))
 
     assert told.code == code, told
     assert not told.retryable
@@ -130,7 +132,7 @@ def test_a_failure_deep_in_the_jvm_is_recognised_by_its_text(text, code):
 def test_a_request_of_another_protocol_is_answered_too(tmp_path, monkeypatch):
     """A driver of another version says so instead of dying."""
     monkeypatch.setattr(entry, "die_with_parent", lambda: None)
-    raw = probe.request("s", "t").model_dump() | {"protocol": 2}
+    raw = probe.build_request("s", "t").model_dump() | {"protocol": 2}
     (tmp_path / "request.json").write_text(json.dumps(raw))
 
     code = entry.main([str(tmp_path / "request.json"), str(tmp_path / "result.json")])

@@ -17,7 +17,7 @@ from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from tests.jobs import probe
 from tests.reports import check_report
 
-DONE = RunResult("incremental", "changed since the previous run: a", RowCounts.none(), {"live_rows": 7})
+DONE = RunResult("incremental", "changed since the previous run: a", RowCounts.for_noop(), {"live_rows": 7})
 COMMIT = RunCommit(4, {"result": {**DONE.to_state(), "version_before": 3}, "changed": True})
 
 
@@ -32,7 +32,7 @@ class Counting(JobRun):
         repeatable: bool = True,
         **asked: Any,
     ) -> None:
-        request = probe.request("s", "t").model_copy(update=asked)
+        request = probe.build_request("s", "t").model_copy(update=asked)
         target = Dataset(id="t", path="/nowhere/t")
         self.said: list[str] = []
         self.reporter = RunReporter(None, request, Progress(self.said.append), COUNTS, target, {}, previous)
@@ -51,45 +51,45 @@ class Counting(JobRun):
 
     def execute(self, run_mode: Any, reason: str) -> dict[str, Any]:
         self.evaluated += 1
-        rows = RowCounts.change(before=10, inserted=0, updated=5, deleted=0)
+        rows = RowCounts.for_change(before=10, inserted=0, updated=5, deleted=0)
         result = RunResult(run_mode, reason, rows)
 
-        def write() -> dict[str, Any]:
+        def count_write() -> dict[str, Any]:
             self.written += 1
-            return self.reporter.build(result, version=5, changed=True)
+            return self.reporter.build_report(result, version=5, changed=True)
 
-        return self.conclude(result, write)
+        return self.commit_result(result, count_write)
 
     def count_live_rows(self) -> int:
         return 10
 
 
-def previous(**more: Any) -> PreviousRun:
+def build_previous(**more: Any) -> PreviousRun:
     return PreviousRun(4, 4, 4, COMMIT.state, **more)
 
 
-def steps(run: Counting) -> tuple[int, int]:
+def list_steps(run: Counting) -> tuple[int, int]:
     return run.evaluated, run.written
 
 
 def test_a_run_evaluates_and_writes() -> None:
     """The report has the version before and the one that was committed."""
-    run = Counting(previous())
+    run = Counting(build_previous())
 
-    report = check_report(run.finish())
+    report = check_report(run.run_to_end())
 
-    assert steps(run) == (1, 1)
+    assert list_steps(run) == (1, 1)
     assert (report["target"]["version_before"], report["target"]["version"]) == (4, 5)
     assert report["rows"]["unchanged"] == 5
 
 
 def test_an_earlier_attempt_is_reported_instead() -> None:
     """Whatever the run would have found: mode, rows, counts and versions are those of the commit."""
-    run = Counting(previous(own_commit=COMMIT), mode="noop")
+    run = Counting(build_previous(own_commit=COMMIT), mode="noop")
 
-    report = check_report(run.finish())
+    report = check_report(run.run_to_end())
 
-    assert steps(run) == (0, 0)
+    assert list_steps(run) == (0, 0)
     assert report["run_mode_reason"].endswith("an earlier attempt of this run committed version 4")
     assert (report["run_mode"], report["changed"], report["counts"]["live_rows"]) == ("incremental", True, 7)
     assert (report["target"]["version_before"], report["target"]["version"]) == (3, 4)
@@ -98,63 +98,63 @@ def test_an_earlier_attempt_is_reported_instead() -> None:
 @pytest.mark.parametrize("repeatable", [True, False])
 def test_a_cleared_run_is_repeated_unless_it_may_not(repeatable: bool) -> None:
     """Rows that were appended are not appended again."""
-    run = Counting(previous(cleared_commit=COMMIT), repeatable=repeatable)
+    run = Counting(build_previous(cleared_commit=COMMIT), repeatable=repeatable)
 
-    run.finish()
+    run.run_to_end()
 
-    assert steps(run) == ((1, 1) if repeatable else (0, 0))
+    assert list_steps(run) == ((1, 1) if repeatable else (0, 0))
 
 
 def test_a_run_without_work_says_what_the_target_holds() -> None:
     """Counts of the run are 0, counts of the target are those that the previous run left."""
-    run = Counting(previous(), mode="noop")
+    run = Counting(build_previous(), mode="noop")
 
-    report = check_report(run.finish())
+    report = check_report(run.run_to_end())
 
-    assert steps(run) == (0, 0)
+    assert list_steps(run) == (0, 0)
     assert (report["run_mode"], report["changed"], report["counts"]["live_rows"]) == ("noop", False, 7)
     assert report["counts"]["rows_written"] == 0
 
 
 def test_a_plan_evaluates_nothing() -> None:
     """Rows and counts are unknown, the details are there."""
-    run = Counting(previous(), until="plan")
+    run = Counting(build_previous(), until="plan")
 
-    report = check_report(run.finish())
+    report = check_report(run.run_to_end())
 
-    assert steps(run) == (0, 0)
+    assert list_steps(run) == (0, 0)
     assert set(report["counts"].values()) == {None}
     assert report["details"] == {"rules": ["a plan"]}
 
 
 def test_a_dry_run_does_not_write() -> None:
     """It says what would change, and warns where another run would be stopped."""
-    run = Counting(previous(), until="transform", max_change_ratio=0.1)
+    run = Counting(build_previous(), until="transform", max_change_ratio=0.1)
 
-    report = check_report(run.finish())
+    report = check_report(run.run_to_end())
 
-    assert steps(run) == (1, 0)
+    assert list_steps(run) == (1, 0)
     assert (report["dry_run"], report["changed"], report["rows"]["updated"]) == (True, False, 5)
     assert report["warnings"][0].startswith("max_change_ratio: the run would write 5")
 
 
 def test_too_much_change_stops_before_the_write() -> None:
     """The error carries the report that a person judges by."""
-    run = Counting(previous(), max_change_ratio=0.1)
+    run = Counting(build_previous(), max_change_ratio=0.1)
 
     with pytest.raises(RiskError) as stopped:
-        run.finish()
+        run.run_to_end()
 
-    assert steps(run) == (1, 0)
+    assert list_steps(run) == (1, 0)
     assert (stopped.value.report["rows"]["updated"], stopped.value.report["change_ratio"]) == (5, 0.5)
 
 
 def test_warnings_are_printed_and_the_first_are_reported() -> None:
     """No warning is lost: the log has all of them."""
     run = Counting(None, mode="noop")
-    run.reporter.warn(f"warning {number}" for number in [*range(8), 3])
+    run.reporter.add_warnings(f"warning {number}" for number in [*range(8), 3])
 
-    report = run.finish()
+    report = run.run_to_end()
 
     assert report["warnings"] == [
         *(f"warning {number}" for number in range(5)),

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider import cli
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
 from airflow_merge_provider.hooks.spark_job import SparkJobHook
-from airflow_merge_provider.jobs.run.entry import failure
+from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.operators.scd2 import Scd2Operator
 from airflow_merge_provider.operators.upsert import UpsertOperator
@@ -44,7 +44,7 @@ class Lake:
         for name, rows in tables.items():
             write_deltalake(str(folder / name), rows)
 
-    def run(self, job: str, **config: Any) -> dict[str, Any]:
+    def run_job(self, job: str, **config: Any) -> dict[str, Any]:
         asked = {name: config.pop(name) for name in ("max_change_ratio",) if name in config}
         request = JobRequest(
             job=job,  # type: ignore[arg-type]
@@ -58,22 +58,22 @@ class Lake:
         report: dict[str, Any] = module.run(self.spark, request, Progress(out=str))
         return report
 
-    def upsert(self, source: str = "rows", **config: Any) -> dict[str, Any]:
-        return self.run(
+    def run_upsert(self, source: str = "rows", **config: Any) -> dict[str, Any]:
+        return self.run_job(
             "merge_load", **{"strategy": "upsert", "source": source, "primary_key": "id", **config}
         )
 
-    def merge(self, *rules: list[Any], **config: Any) -> dict[str, Any]:
-        return self.run("merge_source", datasets=["persons p"], equality=list(rules), **config)
+    def run_merge(self, *rules: list[Any], **config: Any) -> dict[str, Any]:
+        return self.run_job("merge_source", datasets=["persons p"], equality=list(rules), **config)
 
-    def join(self, **config: Any) -> dict[str, Any]:
+    def run_join(self, **config: Any) -> dict[str, Any]:
         given = {"inputs": {"a": "rows", "b": "rows"}, "join_keys": "a.id = b.id", "required_inputs": "a"}
-        return self.run("joiner", **{**given, **config})
+        return self.run_job("joiner", **{**given, **config})
 
 
 def _lose_a_column(lake: Lake) -> Any:
-    lake.upsert()
-    return lake.upsert("less")
+    lake.run_upsert()
+    return lake.run_upsert("less")
 
 
 def _write_two_at_once(_: Lake) -> Any:
@@ -84,14 +84,14 @@ def _write_two_at_once(_: Lake) -> Any:
 
 
 def _load_pipes(content: str, suffix: str) -> Callable[[Lake], Any]:
-    def load(lake: Lake) -> Any:
+    def load_pipe(lake: Lake) -> Any:
         from airflow_merge_provider.run_file import read_run_file
 
         path = lake.folder / f"pipe{suffix}"
         path.write_text(content, encoding="utf-8")
         return read_run_file(str(path), str(lake.folder)).check_config(needs_target=True)
 
-    return load
+    return load_pipe
 
 
 _ALIASES = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
@@ -99,37 +99,37 @@ _ALIASES = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
     for before, name in zip("abcdef", "bcdefg", strict=True)
 )
 MISTAKES: dict[str, Callable[[Lake], Any]] = {
-    "a rule names a column that does not exist": lambda lake: lake.merge(["eq", "p.mial", "p.mail"]),
-    "a rule that links nothing (a warning)": lambda lake: lake.merge(["eq", "p.mail", "p.mail"]),
-    "a key that does not exist": lambda lake: lake.upsert(primary_key="idd"),
-    "a flag of deletions that does not exist": lambda lake: lake.upsert(hard_delete="amonut"),
-    "a column of an aggregate that does not exist": lambda lake: lake.run(
+    "a rule names a column that does not exist": lambda lake: lake.run_merge(["eq", "p.mial", "p.mail"]),
+    "a rule that links nothing (a warning)": lambda lake: lake.run_merge(["eq", "p.mail", "p.mail"]),
+    "a key that does not exist": lambda lake: lake.run_upsert(primary_key="idd"),
+    "a flag of deletions that does not exist": lambda lake: lake.run_upsert(hard_delete="amonut"),
+    "a column of an aggregate that does not exist": lambda lake: lake.run_job(
         "merge_engine", source="rows", primary_key=["id"], merge_engine="aggregation",
         options={"fields.amuont.aggregate-function": "sum"},
     ),
-    "an order that does not exist": lambda lake: lake.run(
+    "an order that does not exist": lambda lake: lake.run_job(
         "merge_engine", source="rows", primary_key=["id"], order_by=["amuont"]
     ),
-    "a field of a join that does not exist": lambda lake: lake.join(selected_fields="a.id, b.maill"),
-    "a condition on a column that does not exist": lambda lake: lake.upsert(source_filter="amuont > 1"),
-    "a connection that does not exist": lambda _: SparkJobHook("spark_prod")._chosen(None),
+    "a field of a join that does not exist": lambda lake: lake.run_join(selected_fields="a.id, b.maill"),
+    "a condition on a column that does not exist": lambda lake: lake.run_upsert(source_filter="amuont > 1"),
+    "a connection that does not exist": lambda _: SparkJobHook("spark_prod")._choose_process(None),
     "`spark.master` among the settings": lambda _: UpsertOperator(
         task_id="load", source="s", target="t", primary_key="id", conf={"spark.master": "yarn"}
     ),
     "a column disappears from the source": _lose_a_column,
     "two tasks of a DAG write one target": _write_two_at_once,
-    "a source without rows (a warning)": lambda lake: lake.upsert("empty"),
+    "a source without rows (a warning)": lambda lake: lake.run_upsert("empty"),
     "`max_change_ratio` in percent": lambda _: UpsertOperator(
         task_id="load", source="s", target="t", primary_key="id", max_change_ratio=20
     ),
-    "`version` 1 of a merge source (a warning)": lambda lake: lake.merge(version=1),
+    "`version` 1 of a merge source (a warning)": lambda lake: lake.run_merge(version=1),
     "an argument is misspelt": lambda _: Scd2Operator(
         task_id="load", source="s", target="t", natural_keys="id"
     ),
-    "a NULL in the key": lambda lake: lake.upsert("bad"),
-    "several rows of one key": lambda lake: lake.upsert("twice"),
-    "a catalog that Spark does not know": lambda lake: lake.upsert("prod.crm.customers"),
-    "a dataset that does not exist": lambda lake: lake.upsert("rowz"),
+    "a NULL in the key": lambda lake: lake.run_upsert("bad"),
+    "several rows of one key": lambda lake: lake.run_upsert("twice"),
+    "a catalog that Spark does not know": lambda lake: lake.run_upsert("prod.crm.customers"),
+    "a dataset that does not exist": lambda lake: lake.run_upsert("rowz"),
     "a key twice in a pipe file": _load_pipes('{"_id": "p", "_id": "q"}', ".json"),
     "a YAML file of aliases of aliases": _load_pipes(_ALIASES, ".yaml"),
     "a file that does not exist, on the command line": lambda _: cli.main(["check", "/lake/pipe.json"]),
@@ -147,7 +147,7 @@ def read_page() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Give one warehouse for all mistakes; each has a target of its own."""
+    """Return one warehouse for all mistakes; each has a target of its own."""
     return Lake(lean_session(spark), tmp_path_factory.mktemp("lake"))
 
 
@@ -165,7 +165,7 @@ def _find_first_line(make: Callable[[Lake], Any], lake: Lake, capsys: Any) -> st
     try:
         report = make(lake)
     except Exception as error:  # noqa: BLE001 - what a task would say of it
-        return failure(error).message.splitlines()[0]
+        return build_failure(error).message.splitlines()[0]
     if isinstance(report, int):
         return str(capsys.readouterr().err).removeprefix("error: ").splitlines()[0]
     return str(report["warnings"][0])

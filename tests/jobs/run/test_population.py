@@ -11,22 +11,22 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.jobs.run.population import run_with_population
 from airflow_merge_provider.jobs.run.progress import Progress
 from tests.jobs import probe
-from tests.tables import FLAGGED, OURS, table
+from tests.tables import FLAGGED, OURS, create_table
 
 
 @pytest.fixture
 def flagged(spark, tmp_path):
     """Run the probe over a source that this package writes, and give its report."""
 
-    def give(mode="if-source-populated", run="r1", job=probe.run, **wish):
-        request = probe.request(str(tmp_path / "source"), str(tmp_path / "target"), run)
+    def run_flagged(mode="if-source-populated", run="r1", job=probe.run, **wish):
+        request = probe.build_request(str(tmp_path / "source"), str(tmp_path / "target"), run)
         asked = {"target": str(tmp_path / "target"), "datasets": (str(tmp_path / "source"),), **wish}
         population = Population(set_initial_offset=mode, **asked)
         return run_with_population(
             spark, request.model_copy(update={"population": population}), Progress(), job
         )
 
-    return give
+    return run_flagged
 
 
 def make_source(tmp_path, properties=OURS):
@@ -41,11 +41,11 @@ def set_properties(place, properties):
     DeltaTable(place).alter.set_table_properties(properties, raise_if_not_exists=False)
 
 
-def flag(tmp_path):
+def read_flag(tmp_path):
     return DeltaTable(tmp_path / "target").metadata().configuration.get("merge.populated")
 
 
-def quiet(spark, request, progress):
+def run_without_flag(spark, request, progress):
     return {"changed": False, "populated": None, "became_populated": False}
 
 
@@ -54,12 +54,12 @@ def test_the_flag_follows_the_source(flagged, tmp_path):
     make_source(tmp_path)
 
     assert flagged()["populated"] is False
-    assert flag(tmp_path) is None
+    assert read_flag(tmp_path) is None
     set_properties(tmp_path / "source", FLAGGED)
-    report = flagged(run="r2", job=quiet)
-    assert (report["populated"], report["became_populated"], flag(tmp_path)) == (True, True, "true")
+    report = flagged(run="r2", job=run_without_flag)
+    assert (report["populated"], report["became_populated"], read_flag(tmp_path)) == (True, True, "true")
     version = DeltaTable(tmp_path / "target").version()
-    report = flagged(run="r3", job=quiet)
+    report = flagged(run="r3", job=run_without_flag)
     assert (report["populated"], report["became_populated"]) == (True, False)
     assert DeltaTable(tmp_path / "target").version() == version
 
@@ -67,8 +67,8 @@ def test_the_flag_follows_the_source(flagged, tmp_path):
 def test_tables_of_others_files_and_marks_count_as_they_do_for_the_sensor(flagged, tmp_path):
     """Rows, files and marks by hand make a source populated; an empty table does not."""
     make_source(tmp_path)
-    table(tmp_path / "empty", rows=0)
-    table(tmp_path / "full")
+    create_table(tmp_path / "empty", rows=0)
+    create_table(tmp_path / "full")
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "1.json").write_text("{}")
     full, empty = str(tmp_path / "full"), str(tmp_path / "empty")
@@ -76,8 +76,14 @@ def test_tables_of_others_files_and_marks_count_as_they_do_for_the_sensor(flagge
     nothing = str(tmp_path / "nothing")
 
     assert flagged(datasets=(full, files, empty))["populated"] is False
-    assert flagged(datasets=(nothing,), ignore_non_existent_datasets=False, job=quiet)["populated"] is False
-    assert flagged(datasets=(full, files, empty, nothing), marked=(empty,), job=quiet)["populated"] is True
+    assert (
+        flagged(datasets=(nothing,), ignore_non_existent_datasets=False, job=run_without_flag)["populated"]
+        is False
+    )
+    assert (
+        flagged(datasets=(full, files, empty, nothing), marked=(empty,), job=run_without_flag)["populated"]
+        is True
+    )
 
 
 def test_a_run_that_needs_a_populated_source_does_not_start(flagged, tmp_path):
@@ -104,14 +110,14 @@ def test_the_mode_decides_how_far_a_run_has_to_come(flagged, tmp_path, mode, fai
     make_source(tmp_path)
     flagged("never")
 
-    def fails(spark, request, progress):
+    def raise_error(spark, request, progress):
         raise DataError("the source is not to be trusted")
 
     with pytest.raises(DataError):
-        flagged(mode, run="r2", job=fails)
-    assert flag(tmp_path) == failed
-    flagged(mode, run="r3", job=quiet)
-    assert flag(tmp_path) == done
+        flagged(mode, run="r2", job=raise_error)
+    assert read_flag(tmp_path) == failed
+    flagged(mode, run="r3", job=run_without_flag)
+    assert read_flag(tmp_path) == done
 
 
 def test_a_reset_decides_anew(flagged, tmp_path):
@@ -120,23 +126,27 @@ def test_a_reset_decides_anew(flagged, tmp_path):
     assert flagged()["populated"] is True
     set_properties(tmp_path / "source", {"merge.populated": "false"})
 
-    assert flagged(run="r2", job=quiet)["populated"] is True
-    assert flagged(run="r3", job=quiet, reset=True)["populated"] is False
+    assert flagged(run="r2", job=run_without_flag)["populated"] is True
+    assert flagged(run="r3", job=run_without_flag, reset=True)["populated"] is False
 
-    assert flag(tmp_path) is None
+    assert read_flag(tmp_path) is None
 
 
 def test_a_dry_run_sets_nothing(spark, tmp_path):
     """It stops before the commit, and before the flag."""
     population = Population(target=str(tmp_path / "target"), set_initial_offset="always")
-    request = probe.request("s", "t").model_copy(update={"population": population, "until": "transform"})
+    request = probe.build_request("s", "t").model_copy(
+        update={"population": population, "until": "transform"}
+    )
 
-    assert run_with_population(spark, request, Progress(), quiet) == quiet(spark, request, None)
+    assert run_with_population(spark, request, Progress(), run_without_flag) == run_without_flag(
+        spark, request, None
+    )
 
 
 def test_the_request_file_carries_it():
     """The Spark side reads what the Airflow side wrote."""
     population = Population(target="t", datasets=("A", {"dataset": "B", "format": "json"}))
-    request = probe.request("s", "t").model_copy(update={"population": population})
+    request = probe.build_request("s", "t").model_copy(update={"population": population})
 
     assert JobRequest.model_validate_json(request.model_dump_json()) == request

@@ -14,7 +14,7 @@ def test_a_step_is_one_line_and_one_figure():
     lines: list[str] = []
     progress = Progress(lines.append)
 
-    with progress.step("cluster"):
+    with progress.time_step("cluster"):
         pass
 
     assert re.fullmatch(r"\[merge \+ +\d+\.\ds\] cluster: \d\.\ds", lines[0])
@@ -26,7 +26,7 @@ def test_a_name_used_twice_adds_up():
     progress = Progress(lambda _: None)
     progress.seconds["write"] = 5.0
 
-    with progress.step("write"):
+    with progress.time_step("write"):
         pass
 
     assert progress.seconds["write"] >= 5.0
@@ -36,7 +36,7 @@ def test_a_step_that_fails_is_not_said_to_be_done():
     """The error speaks for itself."""
     lines: list[str] = []
 
-    with pytest.raises(ValueError, match="no"), Progress(lines.append).step("write"):
+    with pytest.raises(ValueError, match="no"), Progress(lines.append).time_step("write"):
         raise ValueError("no")
 
     assert lines == []
@@ -44,6 +44,6 @@ def test_a_step_that_fails_is_not_said_to_be_done():
 
 def test_lines_go_to_standard_output_at_once(capsys):
     """A task log shows them while the job works."""
-    Progress().say("hello")
+    Progress().log_line("hello")
 
     assert capsys.readouterr().out.endswith("] hello\n")

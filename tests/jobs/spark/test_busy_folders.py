@@ -14,7 +14,7 @@ from airflow_merge_provider.jobs.merge_record.files.storage import open_storage
 
 
 @pytest.mark.parametrize(
-    "find_remover", [lambda root: open_storage(root).delete, lambda root: Folder(root).discard]
+    "find_remover", [lambda root: open_storage(root).delete_path, lambda root: Folder(root).remove]
 )
 def test_a_folder_is_removed_while_somebody_writes_into_it(
     find_remover: Callable[[str], Callable[[str], None]], tmp_path: Path
@@ -22,7 +22,7 @@ def test_a_folder_is_removed_while_somebody_writes_into_it(
     """The writer is not waited for; what it writes at last is removed the next time."""
     remove, stop = find_remover(str(tmp_path)), threading.Event()
 
-    def write() -> None:
+    def keep_writing() -> None:
         for number in count():
             place = tmp_path / "staging" / f"part-{number % 7}" / str(number)
             try:
@@ -33,7 +33,7 @@ def test_a_folder_is_removed_while_somebody_writes_into_it(
             if stop.is_set():
                 return
 
-    writer = threading.Thread(target=write)
+    writer = threading.Thread(target=keep_writing)
     writer.start()
     try:
         for _ in range(200):
@@ -53,10 +53,10 @@ def test_a_folder_that_may_not_be_removed_is_an_error(
     """Only what the writer adds is passed over."""
     (tmp_path / "staging").mkdir()
 
-    def refuse(*_: object, **__: object) -> None:
+    def raise_refusal(*_: object, **__: object) -> None:
         raise PermissionError(13, "no")
 
-    monkeypatch.setattr("os.rmdir", refuse)
+    monkeypatch.setattr("os.rmdir", raise_refusal)
 
     with pytest.raises(PermissionError):
-        open_storage(str(tmp_path)).delete("staging")
+        open_storage(str(tmp_path)).delete_path("staging")

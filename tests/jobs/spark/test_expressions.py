@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.functions import col, lit
 
-from airflow_merge_provider.jobs.spark.expressions import combined, every, some
+from airflow_merge_provider.jobs.spark.expressions import all_of, any_of, combine_columns
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_conditions_are_combined(
     """As one after the other, also where one of them is not known."""
     known = [lit(condition).cast("boolean") for condition in conditions]
 
-    row = spark.range(1).select(every(known), some(known)).collect()[0]
+    row = spark.range(1).select(all_of(known), any_of(known)).collect()[0]
 
     assert tuple(row) == (all_hold, one_holds)
 
@@ -35,8 +35,8 @@ def test_thousands_of_columns_fit_into_one_expression(spark: SparkSession) -> No
     """A chain of so many overflows Spark's stack."""
     number = col("id")
     rows = spark.range(2).select(
-        some(number == place for place in range(1, 3000)).alias("some"),
-        combined(Column.bitwiseXOR, (number + place for place in range(3000)), lit(0)).alias("all"),
+        any_of(number == place for place in range(1, 3000)).alias("some"),
+        combine_columns(Column.bitwiseXOR, (number + place for place in range(3000)), lit(0)).alias("all"),
     )
 
     first, second = rows.collect()

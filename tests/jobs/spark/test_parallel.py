@@ -17,14 +17,14 @@ def test_calls_wait_for_each_other_and_answer_in_order(spark: SparkSession) -> N
     later = [threading.Event() for _ in range(5)]
     later[4].set()
 
-    def waiting(number: int) -> int:
+    def wait_and_square(number: int) -> int:
         here.wait(30)
         assert later[number + 1].wait(30)
         later[number].set()
         return number * number
 
-    assert run_in_parallel(spark, waiting, range(4)) == [0, 1, 4, 9]
-    assert run_in_parallel(spark, waiting, []) == []
+    assert run_in_parallel(spark, wait_and_square, range(4)) == [0, 1, 4, 9]
+    assert run_in_parallel(spark, wait_and_square, []) == []
 
 
 def test_the_first_error_ends_all(spark: SparkSession) -> None:
@@ -33,7 +33,7 @@ def test_the_first_error_ends_all(spark: SparkSession) -> None:
     ended: list[int] = []
     failed = threading.Event()
 
-    def failing(number: int) -> None:
+    def note_and_fail(number: int) -> None:
         begun.append(number)
         if number == 0:
             failed.set()
@@ -43,7 +43,7 @@ def test_the_first_error_ends_all(spark: SparkSession) -> None:
         ended.append(number)
 
     with pytest.raises(ValueError, match="zero"):
-        run_in_parallel(spark, failing, range(1000))
+        run_in_parallel(spark, note_and_fail, range(1000))
 
     assert len(begun) < 1000
     assert sorted(ended) == sorted(set(begun) - {0})
@@ -53,16 +53,16 @@ def test_a_process_that_is_told_to_end_does_not_wait(spark: SparkSession) -> Non
     """The exit comes out while a call goes on: nobody waits for Spark before telling it to stop."""
     going_on, done = threading.Event(), threading.Event()
 
-    def slow(_: int) -> None:
+    def wait_slowly(_: int) -> None:
         assert going_on.wait(30)
         done.set()
 
-    def told_to_end() -> Iterator[int]:
+    def yield_and_exit() -> Iterator[int]:
         yield 1
         raise SystemExit(143)
 
     with pytest.raises(SystemExit):
-        run_in_parallel(spark, slow, told_to_end())
+        run_in_parallel(spark, wait_slowly, yield_and_exit())
 
     assert not done.is_set()
     going_on.set()

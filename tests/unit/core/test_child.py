@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_merge_provider.core.child import build_child_environment
+from airflow_merge_provider.core.child_process import build_child_environment
 
 
 def test_a_child_gets_what_spark_needs_and_nothing_of_airflow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_merge_provider.core.child import make_work_folder
+from airflow_merge_provider.core.child_process import make_work_folder
 
 _HOLD = """
 import sys, time
-from airflow_merge_provider.core.child import make_work_folder
+from airflow_merge_provider.core.child_process import make_work_folder
 with make_work_folder() as folder:
     (folder / "request.json").write_text("secret")
     print(folder, flush=True)
@@ -33,13 +33,13 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def age(folder: Path) -> None:
+def make_old(folder: Path) -> None:
     """Let a folder look as if it had been made an hour ago."""
     hour_ago = time.time() - 3600
     os.utime(folder, (hour_ago, hour_ago))
 
 
-def hold() -> tuple[subprocess.Popen[str], Path]:
+def start_holder() -> tuple[subprocess.Popen[str], Path]:
     """Start a process that makes a folder and keeps it."""
     process = subprocess.Popen([sys.executable, "-c", _HOLD], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -57,14 +57,14 @@ def test_a_folder_is_private_and_goes_with_its_block() -> None:
 
 def test_what_a_killed_process_left_goes_with_the_next_run(base: Path) -> None:
     """One that still runs keeps its folder, however old, and so does whatever has no lock of ours."""
-    dead, left = hold()
-    alive, kept = hold()
+    dead, left = start_holder()
+    alive, kept = start_holder()
     other = base / "merge-of-somebody-else"
     other.mkdir()
     dead.send_signal(signal.SIGKILL)
     dead.wait()
     for folder in (left, kept, other):
-        age(folder)
+        make_old(folder)
     try:
         with make_work_folder():
             assert [each.exists() for each in (left, kept, other)] == [False, True, True]

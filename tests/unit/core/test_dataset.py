@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider.core.dataset import resolve
+from airflow_merge_provider.core.dataset import resolve_dataset
 from airflow_merge_provider.core.errors import ConfigError
 
 
@@ -26,12 +26,12 @@ from airflow_merge_provider.core.errors import ConfigError
 )
 def test_one_place_has_one_name(ref: Any, warehouse: str | None, uri: str) -> None:
     """A bare id stands in the warehouse, a name with dots in the catalog, the rest is a location."""
-    assert resolve(ref, warehouse).uri == uri
+    assert resolve_dataset(ref, warehouse).uri == uri
 
 
 def test_another_format_has_its_options_as_text() -> None:
     """An object names dataset, format and options; options become the texts Spark takes."""
-    found = resolve({"dataset": "/data/x.csv", "format": "csv", "options": {"header": True}}, None)
+    found = resolve_dataset({"dataset": "/data/x.csv", "format": "csv", "options": {"header": True}}, None)
 
     assert (found.format, found.options) == ("csv", {"header": "True"})
 
@@ -53,6 +53,6 @@ def test_another_format_has_its_options_as_text() -> None:
 def test_what_means_nothing_is_refused(ref: Any, warehouse: str | None, message: str) -> None:
     """The error names the place it was written at and what is wrong."""
     with pytest.raises(ConfigError) as refused:
-        resolve(ref, warehouse, at="at")
+        resolve_dataset(ref, warehouse, at="at")
 
     assert refused.value.message.startswith(message)

@@ -24,7 +24,7 @@ def test_a_problem_says_where_what_and_what_to_do() -> None:
 
 def test_an_error_lists_all_its_problems() -> None:
     """The first line says the first problem and how many there are."""
-    error = ConfigError.of([Problem("a", "x", "one"), Problem("b", "x", "two")])
+    error = ConfigError.from_problems([Problem("a", "x", "one"), Problem("b", "x", "two")])
 
     assert error.message.splitlines() == ["a: one [1 of 2 problems]", "- b: two"]
     assert len(error.problems) == 2
@@ -32,7 +32,7 @@ def test_an_error_lists_all_its_problems() -> None:
 
 def test_an_error_counts_what_it_does_not_list() -> None:
     """Thousands of one kind are counted, and the first of them named."""
-    error = ConfigError.of([Problem("a", "x", "one"), Problem("b", "x", "two")], 3000)
+    error = ConfigError.from_problems([Problem("a", "x", "one"), Problem("b", "x", "two")], 3000)
 
     assert error.message.splitlines() == ["a: one [1 of 3000 problems, the first 2 here]", "- b: two"]
 
@@ -54,7 +54,7 @@ def test_a_near_word_is_hinted_at(word: str, hint: str) -> None:
 
 def test_an_error_is_bounded():
     """Twenty problems of two thousand characters, with the remedy of each."""
-    error = ConfigError.of([Problem("here", "value", "x" * 10_000, "this helps")] * 30)
+    error = ConfigError.from_problems([Problem("here", "value", "x" * 10_000, "this helps")] * 30)
 
     lines = error.message.splitlines()
     assert len(lines) == 20

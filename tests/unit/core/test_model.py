@@ -12,7 +12,7 @@ from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.model import Config, path_of
 
 
-def even(value: Any) -> int:
+def check_even(value: Any) -> int:
     if not isinstance(value, int) or value % 2:
         raise ValueError("must be even")
     return value
@@ -22,18 +22,18 @@ class Sample(Config):
     """A configuration with a field of each sort."""
 
     name: str
-    size: Annotated[int, BeforeValidator(even)] = 2
+    size: Annotated[int, BeforeValidator(check_even)] = 2
     mode: Literal["a", "b"] = "a"
     flag: bool = False
     text: Annotated[str, Field(min_length=1)] = "x"
 
     @classmethod
-    def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
         if known.get("size") == 4 and known.get("mode") == "a":
             yield Problem("mode", "both", "must be 'b' when size is 4")
 
 
-def problems(**raw: Any) -> list[str]:
+def list_problems(**raw: Any) -> list[str]:
     with pytest.raises(ConfigError) as refused:
         Sample.parse(raw)
     return [str(problem) for problem in refused.value.problems]
@@ -65,7 +65,7 @@ def test_what_is_right_is_frozen() -> None:
 )
 def test_every_problem_is_said(raw: dict[str, Any], said: list[str]) -> None:
     """Rules between fields are checked with the fields that are right, even when others are wrong."""
-    assert problems(**raw) == said
+    assert list_problems(**raw) == said
 
 
 @pytest.mark.parametrize(

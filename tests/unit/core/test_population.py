@@ -5,23 +5,25 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from airflow_merge_provider.capabilities import CAPABILITIES
-from airflow_merge_provider.core.population import population, waiting_for
+from airflow_merge_provider.core.population import build_population, list_unpopulated
 
 MERGE = {"version": 2, "target": "golden", "datasets": ["A a", "B b"], "equality": []}
 
 
-def taken(job, raw, **options):
+def build_wish(job, raw, **options):
     capability = CAPABILITIES[job]
     config = capability.config.parse(raw)
-    return population(
+    return build_population(
         config, capability.references(config), set_initial_offset="if-source-populated", **options
     )
 
 
 def test_a_merge_source_depends_on_its_initial_datasets():
     """All its datasets, unless some are named; what is marked by hand goes along."""
-    everything = taken("merge_source", MERGE, marked=["B"])
-    some = taken("merge_source", {**MERGE, "initial_datasets": ["B"], "ignore_non_existent_datasets": False})
+    everything = build_wish("merge_source", MERGE, marked=["B"])
+    some = build_wish(
+        "merge_source", {**MERGE, "initial_datasets": ["B"], "ignore_non_existent_datasets": False}
+    )
 
     assert (everything.target, everything.datasets, everything.marked) == ("golden", ("A", "B"), ("B",))
     assert (some.datasets, some.ignore_non_existent_datasets) == (("B",), False)
@@ -35,8 +37,8 @@ def test_other_operators_depend_on_all_they_read():
     engine = {"source": "S", "target": "T", "primary_key": ["id"], "changelog": "log"}
     engine["merge_engine"] = "deduplicate"
 
-    assert taken("joiner", join).datasets == ("A", "B")
-    assert taken("merge_engine", engine).datasets == ("S",)
+    assert build_wish("joiner", join).datasets == ("A", "B")
+    assert build_wish("merge_engine", engine).datasets == ("S",)
 
 
 def test_files_carry_no_flag():
@@ -45,10 +47,10 @@ def test_files_carry_no_flag():
     folders = SimpleNamespace(merged="merged", state_path="state")
 
     for config in (files, folders):
-        assert population(config, {"target": "both"}, set_initial_offset="always") is None
+        assert build_population(config, {"target": "both"}, set_initial_offset="always") is None
 
 
 def test_a_dataset_is_waited_for_once():
     """Those that do not exist only on request."""
-    assert waiting_for(["A", "B"], {"A": "populated"}) == ()
-    assert waiting_for(["A", "B"], {"A": "populated"}, ignore_non_existent=False) == ("B",)
+    assert list_unpopulated(["A", "B"], {"A": "populated"}) == ()
+    assert list_unpopulated(["A", "B"], {"A": "populated"}, ignore_non_existent=False) == ("B",)

@@ -67,8 +67,8 @@ def test_a_broken_answer_is_an_error_of_the_job(tmp_path: Path) -> None:
 def test_a_failure_is_the_error_it_was() -> None:
     """The kind, the text and the problems cross over; an unknown kind is an error of the job."""
     problem = {"path": "p", "code": "c", "message": "m", "hint": "h"}
-    lost = JobFailure(code="conflict", message="lost", problems=(problem,), retryable=True).error()
+    lost = JobFailure(code="conflict", message="lost", problems=(problem,), retryable=True).to_error()
 
     assert isinstance(lost, ConflictError)
     assert lost.problems == (Problem("p", "c", "m", "h"),)
-    assert isinstance(JobFailure(code="other", message="m", retryable=True).error(), JobError)
+    assert isinstance(JobFailure(code="other", message="m", retryable=True).to_error(), JobError)

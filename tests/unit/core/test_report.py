@@ -27,18 +27,18 @@ MEASURES = (Measure("read", "rows", "Rows."), Measure("held", "rows", "Rows.", "
 SCHEMA = build_report_schema(list_counts())
 
 
-def _grow(value: Any, draw: random.Random, letter: str) -> Any:
+def _grow_value(value: Any, draw: random.Random, letter: str) -> Any:
     """Make every text of a report longer, and every free list and mapping larger."""
     if isinstance(value, str):
         return value + letter * draw.choice((0, 1, 50, 3000))
     if isinstance(value, list):
-        return [_grow(each, draw, letter) for each in value * draw.choice((1, 40))]
+        return [_grow_value(each, draw, letter) for each in value * draw.choice((1, 40))]
     if isinstance(value, dict):
-        return {name: _grow(each, draw, letter) for name, each in value.items()}
+        return {name: _grow_value(each, draw, letter) for name, each in value.items()}
     return value
 
 
-def _hostile(seed: int) -> dict[str, Any]:
+def _build_hostile(seed: int) -> dict[str, Any]:
     draw = random.Random(seed)  # noqa: S311 - a workload, no secret
     letter = draw.choice(("x", '"', "\\", "é", "🦆", "\ud83e", "\x00"))
     free = {
@@ -50,13 +50,13 @@ def _hostile(seed: int) -> dict[str, Any]:
         "approved_by": "ada",
         "seconds": {**REPORT["seconds"], **{f"step {letter}{n}": 0.5 for n in range(draw.choice((0, 90)))}},
     }
-    return {**REPORT, **{name: _grow(part, draw, letter) for name, part in free.items()}}
+    return {**REPORT, **{name: _grow_value(part, draw, letter) for name, part in free.items()}}
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_report_is_short_whatever_is_long(seed):
     """Names of any length and kind: the keys stay, the size does not, and what was cut is named."""
-    long = _hostile(seed)
+    long = _build_hostile(seed)
 
     short = truncate_report(long)
 
@@ -94,9 +94,9 @@ def test_counts_are_all_there_and_none_is_made_up():
 
 def test_rows_add_up():
     """Of rows that a run found, those that it neither updates nor deletes stay as they are."""
-    assert RowCounts.change(before=10, inserted=1, updated=2, deleted=3).unchanged == 5
-    assert RowCounts.change(before=None, inserted=1, updated=2, deleted=3).unchanged is None
-    assert RowCounts.overwrite(before=10, after=4) == RowCounts(
+    assert RowCounts.for_change(before=10, inserted=1, updated=2, deleted=3).unchanged == 5
+    assert RowCounts.for_change(before=None, inserted=1, updated=2, deleted=3).unchanged is None
+    assert RowCounts.for_overwrite(before=10, after=4) == RowCounts(
         inserted=4, updated=0, deleted=10, unchanged=0
     )
 

@@ -7,14 +7,14 @@ from hypothesis import example, given, strategies as st
 
 from airflow_merge_provider.core.errors import RiskError
 from airflow_merge_provider.core.protocol import JobFailure
-from airflow_merge_provider.core.risk import Risk, problems
-from airflow_merge_provider.jobs.run.entry import failure
+from airflow_merge_provider.core.risk import Risk, find_problems
+from airflow_merge_provider.jobs.run.entry import build_failure
 
 
 def test_a_run_above_the_limit_stops_and_tells_what_it_would_do():
     """The error names rows, share and limit, and has the report for whoever must judge it."""
     with pytest.raises(RiskError, match=r"30 rows where 100 stood, 0.3 of them; the limit is 0.2") as refused:
-        Risk(30, 100).check(0.2, {"counts": {"written": 30}})
+        Risk(30, 100).check_limit(0.2, {"counts": {"written": 30}})
 
     assert refused.value.report == {"counts": {"written": 30}, "change_ratio": 0.3}
     assert not refused.value.retryable
@@ -25,10 +25,10 @@ def test_a_table_that_is_written_anew_is_weighed_by_its_number_of_rows():
     with pytest.raises(
         RiskError, match=r"leave 40 rows where 100 stood, a change by 0.6 of them; the limit is"
     ):
-        Risk.anew(40, 100).check(0.5, {})
+        Risk.for_overwrite(40, 100).check_limit(0.5, {})
 
-    assert Risk.anew(160, 100).exceeds(0.5)
-    Risk.anew(100, 100).check(0.0, {})
+    assert Risk.for_overwrite(160, 100).is_above(0.5)
+    Risk.for_overwrite(100, 100).check_limit(0.0, {})
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,9 @@ def test_a_table_that_is_written_anew_is_weighed_by_its_number_of_rows():
 )
 def test_a_run_within_the_limit_goes_on(changed, before, limit):
     """A limit is what may still be written; where nothing stands, nothing can be lost."""
-    Risk(changed, before).check(limit, {})
+    Risk(changed, before).check_limit(limit, {})
 
-    assert Risk(changed, before).warnings(limit) == []
+    assert Risk(changed, before).list_warnings(limit) == []
 
 
 @given(st.integers(0, 10**9), st.integers(1, 10**9))
@@ -49,17 +49,17 @@ def test_what_a_person_has_seen_may_be_written(changed, before):
     """The share that a report shows, taken as the limit, lets the same run pass."""
     risk = Risk(changed, before)
 
-    risk.check(risk.ratio, {})
+    risk.check_limit(risk.ratio, {})
 
 
 def test_the_error_crosses_the_process_with_its_report():
     """What the job says about the run reaches the operator."""
     try:
-        Risk(2, 1).check(0.5, {"counts": {"written": 2}})
+        Risk(2, 1).check_limit(0.5, {"counts": {"written": 2}})
     except RiskError as error:
-        sent = failure(error).model_dump_json()
+        sent = build_failure(error).model_dump_json()
 
-    again = JobFailure.model_validate_json(sent).error()
+    again = JobFailure.model_validate_json(sent).to_error()
 
     assert isinstance(again, RiskError)
     assert again.report == {"counts": {"written": 2}, "change_ratio": 2.0}
@@ -80,4 +80,4 @@ def test_the_error_crosses_the_process_with_its_report():
 )
 def test_arguments_are_checked_together(limit, on_risk, paths):
     """Both problems at once; to ask needs to know from where on."""
-    assert [problem.path for problem in problems(limit, on_risk)] == paths
+    assert [problem.path for problem in find_problems(limit, on_risk)] == paths

@@ -7,7 +7,7 @@ import pytest
 from airflow_merge_provider.core.table_history import HistoryEntry, trace_lineage
 
 
-def history(*operations: str | tuple[str, dict[str, str]]) -> list[HistoryEntry]:
+def build_history(*operations: str | tuple[str, dict[str, str]]) -> list[HistoryEntry]:
     """Return a history, newest first, of operations that are given oldest first."""
     entries = []
     for version, each in enumerate(operations):
@@ -16,7 +16,7 @@ def history(*operations: str | tuple[str, dict[str, str]]) -> list[HistoryEntry]
     return entries[::-1]
 
 
-def restore(version: int) -> tuple[str, dict[str, str]]:
+def build_restore(version: int) -> tuple[str, dict[str, str]]:
     return "RESTORE", {"version": str(version)}
 
 
@@ -24,18 +24,18 @@ def restore(version: int) -> tuple[str, dict[str, str]]:
     ("operations", "expected"),
     [
         (["WRITE", "MERGE", "OPTIMIZE"], [2, 1, 0]),
-        (["WRITE", "MERGE", restore(0)], [2, 0]),
-        (["WRITE", "MERGE", restore(0), "MERGE"], [3, 2, 0]),
-        (["WRITE", "MERGE", restore(0), "MERGE", restore(1)], [4, 1, 0]),
-        (["WRITE", "MERGE", "MERGE", restore(1), restore(0)], [4, 0]),
-        (["WRITE", "MERGE", restore(0), "MERGE", restore(2)], [4, 2, 0]),
+        (["WRITE", "MERGE", build_restore(0)], [2, 0]),
+        (["WRITE", "MERGE", build_restore(0), "MERGE"], [3, 2, 0]),
+        (["WRITE", "MERGE", build_restore(0), "MERGE", build_restore(1)], [4, 1, 0]),
+        (["WRITE", "MERGE", "MERGE", build_restore(1), build_restore(0)], [4, 0]),
+        (["WRITE", "MERGE", build_restore(0), "MERGE", build_restore(2)], [4, 2, 0]),
     ],
 )
 def test_a_restore_leads_back(
     operations: list[str | tuple[str, dict[str, str]]], expected: list[int]
 ) -> None:
     """What lies between a RESTORE and its version is undone, also over several of them."""
-    lineage = trace_lineage(history(*operations), lambda entry: None)
+    lineage = trace_lineage(build_history(*operations), lambda entry: None)
 
     assert [entry.version for entry in lineage.entries] == expected
     assert lineage.is_complete
@@ -43,7 +43,7 @@ def test_a_restore_leads_back(
 
 def test_a_restore_to_a_timestamp_is_resolved_by_the_caller() -> None:
     """If that is not possible the lineage ends there."""
-    entries = history("WRITE", "MERGE", ("RESTORE", {"timestamp": "2026-01-01"}))
+    entries = build_history("WRITE", "MERGE", ("RESTORE", {"timestamp": "2026-01-01"}))
 
     assert [each.version for each in trace_lineage(entries, lambda entry: 0).entries] == [2, 0]
     unknown = trace_lineage(entries, lambda entry: None)
@@ -52,13 +52,15 @@ def test_a_restore_to_a_timestamp_is_resolved_by_the_caller() -> None:
 
 def test_the_newest_commits_alone_are_incomplete() -> None:
     """The caller has to read more of the history, or knows that there is none."""
-    assert not trace_lineage(history("WRITE", "MERGE", "MERGE")[:2], lambda entry: None).is_complete
-    assert not trace_lineage(history("WRITE", "MERGE", restore(0))[:1], lambda entry: None).is_complete
+    assert not trace_lineage(build_history("WRITE", "MERGE", "MERGE")[:2], lambda entry: None).is_complete
+    assert not trace_lineage(
+        build_history("WRITE", "MERGE", build_restore(0))[:1], lambda entry: None
+    ).is_complete
 
 
 def test_a_commit_without_a_description_may_have_changed_rows() -> None:
     """Maintenance does not, a RESTORE leads elsewhere, everything else does."""
-    entries = history("WRITE", "MERGE", "OPTIMIZE", restore(0))
+    entries = build_history("WRITE", "MERGE", "OPTIMIZE", build_restore(0))
     del entries[2]
 
     lineage = trace_lineage([entries[1], entries[2]], lambda entry: None)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from demo.golden_airports import Airport, Golden, chain_lines, distance_km, story
+from demo.golden_airports import Airport, Golden, chain_lines, distance_km, format_report
 
-from airflow_merge_provider.core.merge_source.chain import Named
+from airflow_merge_provider.core.merge_source.chain import EntityRef
 
 HERE = Airport("Here", "US", 32.2, -80.7)
 THERE = Airport("There", "CN", 37.1, 97.3)
-KNOWN = {Named("airports_world", "KHXD"): HERE, Named("airports_nyc", "HXD"): THERE}
+KNOWN = {EntityRef("airports_world", "KHXD"): HERE, EntityRef("airports_nyc", "HXD"): THERE}
 MEMBERS = [
     {
         "dataset": "airports_world",
@@ -53,7 +53,7 @@ def test_a_chain_tells_places_and_the_code_that_joined_them():
 
 def test_the_story_counts_and_points_at_what_lies_far_apart():
     """Counts, histogram, largest and farthest are those of the run."""
-    lines = list(story(REPORT, [Golden(MEMBERS, distance_km(HERE, THERE))], KNOWN))
+    lines = list(format_report(REPORT, [Golden(MEMBERS, distance_km(HERE, THERE))], KNOWN))
 
     assert lines[0].startswith("3 entities in, 2 golden airports out")
     assert "      2        1 ########################################" in lines
@@ -62,7 +62,7 @@ def test_the_story_counts_and_points_at_what_lies_far_apart():
 
 def test_the_story_needs_nothing_far_apart():
     """Where every cluster is one place, no farthest one is shown."""
-    lines = list(story(REPORT, [Golden(MEMBERS, 1.0)], KNOWN))
+    lines = list(format_report(REPORT, [Golden(MEMBERS, 1.0)], KNOWN))
 
     assert "Codes are not names: 0 golden airports join places more than 1,000 km apart." in lines
     assert not any(line.startswith("The farthest") for line in lines)

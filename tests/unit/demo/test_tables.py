@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from deltalake import DeltaTable
 from demo import inputs
-from demo.tables import entity_lines, read, write
+from demo.tables import entity_lines, read_rows, write_rows
 
 ROWS = [{"_id": "b", "x": 1}, {"_id": "a", "y": "text"}]
 
 
 def test_a_row_lacks_what_it_does_not_say(tmp_path):
     """Properties that only some rows have are NULL in the others."""
-    write(tmp_path / "t", ROWS)
+    write_rows(tmp_path / "t", ROWS)
 
-    assert sorted(map(repr, read(tmp_path / "t"))) == [
+    assert sorted(map(repr, read_rows(tmp_path / "t"))) == [
         "{'_id': 'a', 'x': None, 'y': 'text'}",
         "{'_id': 'b', 'x': 1, 'y': None}",
     ]
@@ -23,9 +23,9 @@ def test_a_row_lacks_what_it_does_not_say(tmp_path):
 @pytest.mark.parametrize("again", [ROWS, ROWS[::-1]])
 def test_the_same_content_makes_no_new_version(tmp_path, again):
     """Order is no content."""
-    assert write(tmp_path / "t", ROWS)
+    assert write_rows(tmp_path / "t", ROWS)
 
-    assert not write(tmp_path / "t", again)
+    assert not write_rows(tmp_path / "t", again)
     assert DeltaTable(str(tmp_path / "t")).version() == 0
 
 
@@ -34,11 +34,11 @@ def test_the_same_content_makes_no_new_version(tmp_path, again):
 )
 def test_other_content_replaces_what_was_there(tmp_path, changed):
     """Fewer rows, other values, other columns: the table holds what was given last."""
-    write(tmp_path / "t", ROWS)
+    write_rows(tmp_path / "t", ROWS)
 
-    assert write(tmp_path / "t", changed)
+    assert write_rows(tmp_path / "t", changed)
     assert DeltaTable(str(tmp_path / "t")).version() == 1
-    assert len(read(tmp_path / "t")) == len(changed)
+    assert len(read_rows(tmp_path / "t")) == len(changed)
 
 
 def test_entities_are_written_by_the_names_of_their_properties():

@@ -10,8 +10,8 @@ from deltalake import write_deltalake
 
 from airflow_merge_provider import cli
 from airflow_merge_provider.core.errors import ConfigError, DataError
-from airflow_merge_provider.core.merge_source.chain import Link, Named
-from airflow_merge_provider.explain.merge_source import explain, explain_between, links
+from airflow_merge_provider.core.merge_source.chain import EntityRef, Link
+from airflow_merge_provider.explain.merge_source import explain_between, explain_output, list_all_links
 
 KEY = pa.struct({"rule": pa.string(), "side": pa.string(), "value": pa.string()})
 MEMBER = pa.struct({"dataset": pa.string(), "id": pa.string(), "hash": pa.int64(), "keys": pa.list_(KEY)})
@@ -22,7 +22,7 @@ SCHEMA = pa.schema({
 CLUSTER = "0|a1|1|b1|2|c1"
 
 
-def member(dataset, id_, *keys):
+def build_member(dataset, id_, *keys):
     held = [dict(zip(("rule", "side", "value"), key, strict=True)) for key in keys]
     return {"dataset": dataset, "id": id_, "hash": 1, "keys": held}
 
@@ -33,14 +33,14 @@ def lake(tmp_path_factory):
     place = tmp_path_factory.mktemp("lake")
     a_b, b_c = "a.f1 = b.f1", "b.f2 = lower(c.f3)"
     members = [
-        member("A", "a1", (a_b, "left", "n:1")),
-        member("B", "b1", (a_b, "right", "n:1"), (b_c, "left", "s:x")),
-        member("C", "c1", (b_c, "right", "s:x")),
+        build_member("A", "a1", (a_b, "left", "n:1")),
+        build_member("B", "b1", (a_b, "right", "n:1"), (b_c, "left", "s:x")),
+        build_member("C", "c1", (b_c, "right", "s:x")),
     ]
     rows = [
         (CLUSTER, False, ["a1", "b1", "c1"], False, members),
-        ("0|a2", False, ["a2"], False, [member("A", "a2", (a_b, "left", "n:2"))]),
-        ("2|c2", True, ["c2"], False, [member("C", "c2")]),
+        ("0|a2", False, ["a2"], False, [build_member("A", "a2", (a_b, "left", "n:2"))]),
+        ("2|c2", True, ["c2"], False, [build_member("C", "c2")]),
         ("0|a1", True, None, True, []),
     ]
     columns = [
@@ -53,14 +53,14 @@ def lake(tmp_path_factory):
 
 def test_the_links_reach_every_member_from_the_first(lake):
     """One rule and one value for each further member, in the order of the chain."""
-    found = explain("golden", CLUSTER, warehouse=lake)
+    found = explain_output("golden", CLUSTER, warehouse=lake)
 
-    assert found.members == (Named("A", "a1"), Named("B", "b1"), Named("C", "c1"))
+    assert found.members == (EntityRef("A", "a1"), EntityRef("B", "b1"), EntityRef("C", "c1"))
     assert [(link.reached, link.value) for link in found.links] == [
         (("B", "b1"), "n:1"),
         (("C", "c1"), "s:x"),
     ]
-    assert list(found.lines()) == [
+    assert list(found.format_lines()) == [
         f"{CLUSTER}: 3 entities",
         "  A/a1",
         "  B/b1  1 by a.f1 = b.f1, with A/a1",
@@ -78,16 +78,16 @@ def test_the_links_reach_every_member_from_the_first(lake):
 )
 def test_outputs_of_one_or_no_entity_are_explained_too(lake, output_id, status, first_line):
     """Nothing links them, and they say what they are."""
-    found = explain("golden", output_id, warehouse=lake)
+    found = explain_output("golden", output_id, warehouse=lake)
 
     assert (found.status, found.links) == (status, ())
-    assert next(found.lines()) == first_line
+    assert next(found.format_lines()) == first_line
 
 
 def test_a_chain_between_two_members_is_the_shortest(lake):
     """It leads from the first named to the other, whatever their order in the cluster."""
     assert explain_between("golden", CLUSTER, "C/c1", "B/b1", warehouse=lake) == [
-        Link(Named("C", "c1"), Named("B", "b1"), "b.f2 = lower(c.f3)", "s:x")
+        Link(EntityRef("C", "c1"), EntityRef("B", "b1"), "b.f2 = lower(c.f3)", "s:x")
     ]
     with pytest.raises(DataError, match=r"'C/c9' is no member \(members: A/a1, B/b1, C/c1\)"):
         explain_between("golden", CLUSTER, "A/a1", "C/c9", warehouse=lake)
@@ -95,7 +95,7 @@ def test_a_chain_between_two_members_is_the_shortest(lake):
 
 def test_links_of_all_outputs_are_rows(lake):
     """N members have n - 1 rows, with the side of the rule that each of the two is on."""
-    assert list(links("golden", warehouse=lake)) == [
+    assert list(list_all_links("golden", warehouse=lake)) == [
         {"output_id": CLUSTER, "left": "A/a1", "right": "B/b1", "rule": "a.f1 = b.f1", "key": "1"},
         {"output_id": CLUSTER, "left": "B/b1", "right": "C/c1", "rule": "b.f2 = lower(c.f3)", "key": '"x"'},
     ]
@@ -113,7 +113,7 @@ def test_links_of_all_outputs_are_rows(lake):
 def test_an_unknown_id_is_refused_with_near_ones(lake, wanted, hint):
     """Those who write the id of an entity learn which output holds it."""
     with pytest.raises(DataError, match="has no output") as refused:
-        explain("golden", wanted, warehouse=lake)
+        explain_output("golden", wanted, warehouse=lake)
 
     assert hint in refused.value.message
 
@@ -121,11 +121,11 @@ def test_an_unknown_id_is_refused_with_near_ones(lake, wanted, hint):
 def test_only_targets_of_merge_sources_can_be_asked(lake):
     """Another table, a place without one and a table without a location are each refused by name."""
     with pytest.raises(DataError, match="no merge source's target"):
-        explain("other", "x", warehouse=lake)
+        explain_output("other", "x", warehouse=lake)
     with pytest.raises(DataError, match="is not a Delta table"):
-        explain("nothing", "x", warehouse=lake)
+        explain_output("nothing", "x", warehouse=lake)
     with pytest.raises(ConfigError, match="name the location"):
-        explain("lake.crm.golden", "x")
+        explain_output("lake.crm.golden", "x")
 
 
 def test_the_command_tells_lines_or_json(lake, capsys):

@@ -7,35 +7,35 @@ import time
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError, SetupError
-from airflow_merge_provider.hooks.population import look, missing
+from airflow_merge_provider.hooks.population import get_status, list_missing
 from airflow_merge_provider.hooks.warehouse import WarehouseHook
-from tests.tables import FLAGGED, OURS, table
+from tests.tables import FLAGGED, OURS, create_table
 
 
-def seen(tmp_path, *refs):
-    return look(WarehouseHook(warehouse=str(tmp_path)), refs)
+def read_status(tmp_path, *refs):
+    return get_status(WarehouseHook(warehouse=str(tmp_path)), refs)
 
 
-def states(tmp_path, *refs):
-    return [(sight.state, sight.origin) for sight in seen(tmp_path, *refs)]
+def list_states(tmp_path, *refs):
+    return [(sight.state, sight.origin) for sight in read_status(tmp_path, *refs)]
 
 
 def test_a_table_of_ours_is_populated_by_its_flag(tmp_path):
     """Rows alone say nothing of a table that this package writes: they may be half of it."""
-    table(tmp_path / "flagged", properties=FLAGGED)
-    table(tmp_path / "half", properties=OURS)
+    create_table(tmp_path / "flagged", properties=FLAGGED)
+    create_table(tmp_path / "half", properties=OURS)
 
-    assert states(tmp_path, "flagged", "half") == [("populated", "flag"), ("unpopulated", "rows")]
-    assert seen(tmp_path, "flagged")[0].version == 1
+    assert list_states(tmp_path, "flagged", "half") == [("populated", "flag"), ("unpopulated", "rows")]
+    assert read_status(tmp_path, "flagged")[0].version == 1
 
 
 def test_a_table_of_others_is_populated_by_its_rows(tmp_path):
     """A table without any row is not; its own flag counts over its rows."""
-    table(tmp_path / "full")
-    table(tmp_path / "empty", rows=0)
-    table(tmp_path / "held_back", properties={"merge.populated": "false"})
+    create_table(tmp_path / "full")
+    create_table(tmp_path / "empty", rows=0)
+    create_table(tmp_path / "held_back", properties={"merge.populated": "false"})
 
-    found = states(tmp_path, "full", "empty", "held_back")
+    found = list_states(tmp_path, "full", "empty", "held_back")
 
     assert found == [("populated", "rows"), ("unpopulated", "rows"), ("unpopulated", "flag")]
 
@@ -44,9 +44,9 @@ def test_a_table_that_lost_its_rows_is_not_populated(tmp_path):
     """What counts is what is in the table now."""
     from deltalake import DeltaTable
 
-    DeltaTable(table(tmp_path / "gone")).delete()
+    DeltaTable(create_table(tmp_path / "gone")).delete()
 
-    assert states(tmp_path, "gone") == [("unpopulated", "rows")]
+    assert list_states(tmp_path, "gone") == [("unpopulated", "rows")]
 
 
 def test_plain_files_are_populated_where_they_exist(tmp_path):
@@ -58,7 +58,7 @@ def test_plain_files_are_populated_where_they_exist(tmp_path):
     (tmp_path / "one.csv").write_text("a")
     refs = [{"dataset": name, "format": "json"} for name in ("days", "unfinished", "nothing")]
 
-    found = states(tmp_path, *refs, {"dataset": f"{tmp_path}/one.csv", "format": "csv"})
+    found = list_states(tmp_path, *refs, {"dataset": f"{tmp_path}/one.csv", "format": "csv"})
 
     assert found == [("populated", "files"), (None, "missing"), (None, "missing"), ("populated", "files")]
 
@@ -68,12 +68,12 @@ def test_files_are_no_table(tmp_path):
     (tmp_path / "days").mkdir()
     (tmp_path / "days" / "1.parquet").write_text("")
 
-    assert states(tmp_path, "days") == [(None, "missing")]
+    assert list_states(tmp_path, "days") == [(None, "missing")]
 
 
 def test_a_catalog_table_cannot_be_seen(tmp_path):
     """Only Spark can read it, so only marks speak for it."""
-    (sight,) = seen(tmp_path, "lake.crm.customers")
+    (sight,) = read_status(tmp_path, "lake.crm.customers")
 
     assert (sight.state, sight.origin) == ("unpopulated", "catalog")
     assert "not marked as populated" in str(sight)
@@ -81,11 +81,11 @@ def test_a_catalog_table_cannot_be_seen(tmp_path):
 
 def test_what_is_waited_for_says_why(tmp_path):
     """A missing dataset is waited for on request; an unpopulated one always."""
-    table(tmp_path / "half", properties=OURS)
-    sights = seen(tmp_path, "half", "nothing", "half")
+    create_table(tmp_path / "half", properties=OURS)
+    sights = read_status(tmp_path, "half", "nothing", "half")
 
-    relaxed = missing(sights, ignore_non_existent=True)
-    strict = missing(sights, ignore_non_existent=False)
+    relaxed = list_missing(sights, ignore_non_existent=True)
+    strict = list_missing(sights, ignore_non_existent=False)
 
     assert [str(sight) for sight in relaxed] == ["half exists at version 1, but is not populated yet"]
     assert [str(sight) for sight in strict][1:] == [f"nothing does not exist at {tmp_path}/nothing"]
@@ -94,16 +94,16 @@ def test_what_is_waited_for_says_why(tmp_path):
 def test_what_cannot_be_seen_is_an_error(tmp_path):
     """A wrong name and an unknown store are no answer."""
     with pytest.raises(ConfigError, match="needs a warehouse"):
-        look(WarehouseHook(), ["customers"])
+        get_status(WarehouseHook(), ["customers"])
     with pytest.raises(SetupError, match="Unknown scheme"):
-        seen(tmp_path, "nowhere://lake/customers")
+        read_status(tmp_path, "nowhere://lake/customers")
 
 
 def test_a_look_is_quick(tmp_path):
     """A local table answers in well under 0.3 s, although nothing starts a JVM."""
-    table(tmp_path / "flagged", properties=FLAGGED)
+    create_table(tmp_path / "flagged", properties=FLAGGED)
 
     start = time.monotonic()
-    seen(tmp_path, "flagged")
+    read_status(tmp_path, "flagged")
 
     assert time.monotonic() - start < 0.3

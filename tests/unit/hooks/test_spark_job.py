@@ -48,27 +48,27 @@ def request_():
 def spark_submit(tmp_path, monkeypatch):
     """Put a program called spark-submit on the path that writes down how it was called."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(_submit, "java", lambda: Path("/bin/java"))
+    monkeypatch.setattr(_submit, "find_java", lambda: Path("/bin/java"))
     monkeypatch.setattr(
         _submit, "submit_conf", lambda user, *, local: {"spark.master.local": str(local), **user}
     )
 
-    def install(then):
+    def install_program(then):
         program = tmp_path / "spark-submit"
         program.write_text(_RECORD.format(python=sys.executable, then=then))
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         return tmp_path / "seen.json"
 
-    return install
+    return install_program
 
 
-def connect(monkeypatch, name="CLUSTER", **connection):
+def define_connection(monkeypatch, name="CLUSTER", **connection):
     monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps(connection))
 
 
 def test_without_a_connection_spark_runs_on_this_machine(request_):
     """The stock hook would turn to YARN."""
-    process = SparkJobHook()._chosen(request_)
+    process = SparkJobHook()._choose_process(request_)
 
     assert isinstance(process, JobProcess)
     assert (process._master, process._remote) == ("local[*]", None)
@@ -82,16 +82,16 @@ def test_a_connection_that_is_named_has_to_exist(request_):
 
 def test_a_connect_connection_names_the_server(monkeypatch, request_):
     """The token is part of the address, which goes into the environment of the child and nowhere else."""
-    connect(monkeypatch, conn_type="spark_connect", host="server", port=15002, password=SECRET)
+    define_connection(monkeypatch, conn_type="spark_connect", host="server", port=15002, password=SECRET)
 
-    process = SparkJobHook("cluster")._chosen(request_)
+    process = SparkJobHook("cluster")._choose_process(request_)
 
     assert process._remote == f"sc://server:15002/;token={SECRET}"
 
 
 def test_another_type_of_connection_is_refused(monkeypatch, request_):
     """The first line names the connection and what it should be."""
-    connect(monkeypatch, conn_type="postgres", host="db")
+    define_connection(monkeypatch, conn_type="postgres", host="db")
 
     with pytest.raises(SetupError, match=r"'cluster' is of type 'postgres': name one of type spark"):
         SparkJobHook("cluster").submit(request_)
@@ -99,7 +99,9 @@ def test_another_type_of_connection_is_refused(monkeypatch, request_):
 
 def test_a_spark_connection_goes_through_the_stock_hook(monkeypatch, request_, spark_submit):
     """Master and queue come from the connection, settings from a private file over the cluster's own."""
-    connect(monkeypatch, conn_type="spark", host="yarn", extra={"queue": "etl", "deploy-mode": "client"})
+    define_connection(
+        monkeypatch, conn_type="spark", host="yarn", extra={"queue": "etl", "deploy-mode": "client"}
+    )
     answer = JobResult(report={"changed": True})
     seen = spark_submit(_ANSWER.format(answer=answer.model_dump_json(), code=0))
 
@@ -126,7 +128,7 @@ def test_a_spark_connection_goes_through_the_stock_hook(monkeypatch, request_, s
 
 def test_a_local_master_of_a_connection_is_local(monkeypatch, request_, spark_submit):
     """Jars on the class path of the driver are enough there."""
-    connect(monkeypatch, conn_type="spark", host="local[2]")
+    define_connection(monkeypatch, conn_type="spark", host="local[2]")
     seen = spark_submit(_ANSWER.format(answer=JobResult(report={}).model_dump_json(), code=0))
 
     SparkJobHook("cluster").submit(request_)
@@ -136,7 +138,7 @@ def test_a_local_master_of_a_connection_is_local(monkeypatch, request_, spark_su
 
 def test_an_answer_counts_more_than_the_exit_code(monkeypatch, request_, spark_submit):
     """A job that failed says why in its answer; "Error code is: 1" says nothing."""
-    connect(monkeypatch, conn_type="spark", host="local")
+    define_connection(monkeypatch, conn_type="spark", host="local")
     answer = JobFailure(code="data", message="duplicate output id", retryable=False)
     spark_submit(_ANSWER.format(answer=answer.model_dump_json(), code=1))
 
@@ -145,7 +147,7 @@ def test_an_answer_counts_more_than_the_exit_code(monkeypatch, request_, spark_s
 
 def test_a_process_without_an_answer_can_be_tried_again(monkeypatch, request_, spark_submit):
     """The error carries the last lines of the process."""
-    connect(monkeypatch, conn_type="spark", host="local")
+    define_connection(monkeypatch, conn_type="spark", host="local")
     spark_submit("sys.exit(3)")
 
     with pytest.raises(JobError, match="without an answer"):
@@ -154,7 +156,7 @@ def test_a_process_without_an_answer_can_be_tried_again(monkeypatch, request_, s
 
 def test_cluster_mode_is_refused_before_anything_starts(monkeypatch, request_, spark_submit):
     """Its driver runs where the answer file cannot be read."""
-    connect(monkeypatch, conn_type="spark", host="yarn", extra={"deploy-mode": "cluster"})
+    define_connection(monkeypatch, conn_type="spark", host="yarn", extra={"deploy-mode": "cluster"})
     seen = spark_submit("")
 
     with pytest.raises(SetupError, match="set deploy-mode to 'client'"):
@@ -165,7 +167,7 @@ def test_cluster_mode_is_refused_before_anything_starts(monkeypatch, request_, s
 
 def test_on_kill_ends_the_child(monkeypatch, request_, spark_submit):
     """The child is gone at once and the task fails as one that may be tried again."""
-    connect(monkeypatch, conn_type="spark", host="local")
+    define_connection(monkeypatch, conn_type="spark", host="local")
     seen = spark_submit("import time; time.sleep(60)")
     hook = SparkJobHook("cluster")
 

@@ -22,7 +22,7 @@ def lake(tmp_path):
     return str(tmp_path)
 
 
-def connection(monkeypatch, **fields):
+def define_connection(monkeypatch, **fields):
     monkeypatch.setenv("AIRFLOW_CONN_MERGE_STORE_DEFAULT", json.dumps({"conn_type": "merge_store", **fields}))
 
 
@@ -30,8 +30,8 @@ def test_a_table_tells_its_version_properties_and_last_run(lake):
     """All of it stands in the table's own log."""
     hook = WarehouseHook(warehouse=lake)
 
-    assert hook.version("crm") == 1
-    assert hook.properties("crm") == {"delta.appendOnly": "false"}
+    assert hook.read_version("crm") == 1
+    assert hook.read_properties("crm") == {"delta.appendOnly": "false"}
     assert hook.run_number("crm", "merge_source") == 4
     assert hook.run_number("crm", "joiner") is None
 
@@ -40,8 +40,8 @@ def test_a_missing_table_has_no_version(lake):
     """That is an answer, not an error."""
     hook = WarehouseHook(warehouse=lake)
 
-    assert hook.version("nothing") is None
-    assert hook.properties("nothing") == {}
+    assert hook.read_version("nothing") is None
+    assert hook.read_properties("nothing") == {}
     assert hook.run_number("nothing", "merge_source") is None
 
 
@@ -50,7 +50,7 @@ def test_the_warehouse_is_found_in_order(monkeypatch):
     assert find_warehouse() is None
     monkeypatch.setenv("AIRFLOW__MERGE__WAREHOUSE", "/configured")
     assert find_warehouse() == "/configured"
-    connection(monkeypatch, host="s3://connected")
+    define_connection(monkeypatch, host="s3://connected")
     assert find_warehouse() == "s3://connected"
     assert WarehouseHook(warehouse="/given").warehouse == "/given"
 
@@ -58,7 +58,7 @@ def test_the_warehouse_is_found_in_order(monkeypatch):
 @pytest.mark.parametrize("written", ['{"REGION": "eu", "TIMEOUT": 3}', {"REGION": "eu", "TIMEOUT": 3}])
 def test_storage_options_are_json_or_an_object(written, monkeypatch):
     """The form of the UI writes text, a secrets backend may give an object."""
-    connection(monkeypatch, extra={"storage_options": written})
+    define_connection(monkeypatch, extra={"storage_options": written})
 
     assert WarehouseHook().storage_options == {"REGION": "eu", "TIMEOUT": "3"}
 
@@ -66,14 +66,14 @@ def test_storage_options_are_json_or_an_object(written, monkeypatch):
 @pytest.mark.parametrize("written", ["", None])
 def test_no_storage_options_are_none(written, monkeypatch):
     """An empty field of the form is no option."""
-    connection(monkeypatch, extra={"storage_options": written})
+    define_connection(monkeypatch, extra={"storage_options": written})
 
     assert WarehouseHook().storage_options == {}
 
 
 def test_storage_options_that_are_no_object_are_refused_without_showing_them(monkeypatch):
     """They may hold keys."""
-    connection(monkeypatch, extra={"storage_options": "key=s3cr3t"})
+    define_connection(monkeypatch, extra={"storage_options": "key=s3cr3t"})
 
     with pytest.raises(ConfigError, match="no JSON object") as refused:
         _ = WarehouseHook().storage_options
@@ -85,13 +85,13 @@ def test_storage_options_that_are_no_object_are_refused_without_showing_them(mon
 def test_what_cannot_be_read_without_spark_says_so(ref):
     """A catalog table, or a store that delta-rs does not know."""
     with pytest.raises(SetupError):
-        WarehouseHook(warehouse="/lake").version(ref)
+        WarehouseHook(warehouse="/lake").read_version(ref)
 
 
 def test_the_connection_test_says_whether_the_warehouse_is_there(lake, monkeypatch, tmp_path):
     """The button in the UI gets a sentence."""
     assert WarehouseHook().test_connection() == (False, "no warehouse: fill in its location")
-    connection(monkeypatch, host=lake)
+    define_connection(monkeypatch, host=lake)
     assert WarehouseHook().test_connection() == (True, f"{lake} can be reached")
-    connection(monkeypatch, host=str(tmp_path / "missing"))
+    define_connection(monkeypatch, host=str(tmp_path / "missing"))
     assert WarehouseHook().test_connection()[0] is False

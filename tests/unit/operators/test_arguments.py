@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from airflow.sdk import Asset, task
 
-from airflow_merge_provider.operators._arguments import as_text, is_literal, native
+from airflow_merge_provider.operators._arguments import as_text, is_literal, parse_rendered
 
 
 @pytest.mark.parametrize(
@@ -30,10 +30,10 @@ def test_the_result_of_another_task_is_not_literal():
     """Its value is not there while the DAG is parsed."""
 
     @task
-    def datasets():
+    def list_datasets():
         return []
 
-    assert not is_literal([datasets()])
+    assert not is_literal([list_datasets()])
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_the_result_of_another_task_is_not_literal():
 )
 def test_rendered_text_becomes_the_value_it_writes(text, value):
     """Jinja renders text only; arguments of other types are read from it."""
-    assert native(text) == value
+    assert parse_rendered(text) == value
 
 
 def test_assets_become_their_datasets_at_any_depth():

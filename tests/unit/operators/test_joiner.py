@@ -9,20 +9,22 @@ from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.protocol import JobResult
 from airflow_merge_provider.operators.joiner import JoinerOperator
 from tests.fakes import REPORT
-from tests.unit.operators.test_merge_source import run
+from tests.unit.operators.test_merge_source import execute_operator
 
 KEYS = {"inputs": {"a": "A", "b": "B"}, "join_keys": "a.x = b.x", "join_type": "innerjoin"}
 PROPERTIES = {"joinKeys": "a.x=b.x", "requiredInputs": "a,b", "selectedFields": "a.x,b.y as z"}
 
 
-def join(**kwargs):
+def build_operator(**kwargs):
     return JoinerOperator(**{"task_id": "join", "target": "joined", **KEYS, **kwargs})
 
 
 def test_every_problem_of_literal_arguments_is_named_at_parse_time():
     """One error names all of them, each with its path, also those of the common arguments."""
     with pytest.raises(ConfigError) as refused:
-        join(join_type="sideways", num_of_inputs="3", selected_fields="a.x, b.x", warehouse="relative")
+        build_operator(
+            join_type="sideways", num_of_inputs="3", selected_fields="a.x, b.x", warehouse="relative"
+        )
 
     paths = {problem.path for problem in refused.value.problems}
     assert paths == {"join_type", "num_of_inputs", "selected_fields", "warehouse"}
@@ -30,20 +32,23 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time():
 
 def test_a_template_postpones_the_check_to_the_run():
     """What is not known yet cannot be wrong yet."""
-    assert join(selected_fields="{{ params.fields }}, c.x").selected_fields == "{{ params.fields }}, c.x"
+    assert (
+        build_operator(selected_fields="{{ params.fields }}, c.x").selected_fields
+        == "{{ params.fields }}, c.x"
+    )
 
 
 @pytest.mark.parametrize("name", ["coalesced_keys", "join_keyz"])
 def test_an_argument_that_does_not_exist_is_refused(name):
     """An argument without effect would be a promise not kept."""
     with pytest.raises(ConfigError, match=f"{name}: there is no such argument"):
-        join(**{name: True})
+        build_operator(**{name: True})
 
 
 def test_literal_inputs_become_inlets_and_the_target_an_outlet():
     """An input in another format than a table has no asset."""
     inputs = {"a": "A", "b": Asset("web", uri="s3://lake/web"), "c": {"dataset": "/in", "format": "csv"}}
-    operator = join(inputs=inputs, join_keys="a.x = b.x = c.x")
+    operator = build_operator(inputs=inputs, join_keys="a.x = b.x = c.x")
 
     assert [asset.uri for asset in operator.inlets] == ["merge://warehouse/A", "s3://lake/web"]
     assert [asset.uri for asset in operator.outlets] == ["merge://warehouse/joined"]
@@ -52,16 +57,16 @@ def test_literal_inputs_become_inlets_and_the_target_an_outlet():
 
 def test_inputs_may_be_a_list():
     """As wherever datasets are listed."""
-    operator = join(inputs=["A a", "lake.crm.b b"])
+    operator = build_operator(inputs=["A a", "lake.crm.b b"])
 
     assert [asset.uri for asset in operator.inlets] == ["merge://warehouse/A", "merge://catalog/lake.crm.b"]
 
 
 def test_the_request_holds_what_was_given(monkeypatch):
     """In the order of the inputs, and without what was not given."""
-    operator = join(inputs={"z": "Z", "a": "A"}, join_keys="z.x = a.x", warehouse="/lake")
+    operator = build_operator(inputs={"z": "Z", "a": "A"}, join_keys="z.x = a.x", warehouse="/lake")
 
-    fake, *_ = run(operator, JobResult(report=REPORT), monkeypatch)
+    fake, *_ = execute_operator(operator, JobResult(report=REPORT), monkeypatch)
 
     (request,) = fake.requests
     assert request.job == "joiner"
@@ -101,7 +106,7 @@ def test_every_problem_of_a_stage_is_named_as_it_is_written():
 
 def test_a_preview_shows_the_schemas_of_all_inputs_and_of_the_output():
     """Nothing is read and nothing is started."""
-    operator = join(join_type="outerjoin", required_inputs="b", selected_fields="a.y, b.x as id")
+    operator = build_operator(join_type="outerjoin", required_inputs="b", selected_fields="a.y, b.x as id")
 
     shown = operator.preview({"a": {"x": "int", "y": "string"}, "b": {"x": "int"}})
 
@@ -114,6 +119,6 @@ def test_a_preview_shows_the_schemas_of_all_inputs_and_of_the_output():
 def test_a_preview_refuses_what_the_run_would_refuse():
     """Faults that only the schemas show come at once."""
     with pytest.raises(ConfigError) as refused:
-        join().preview({"a": {"x": "int"}, "b": {"x": "long"}})
+        build_operator().preview({"a": {"x": "int"}, "b": {"x": "long"}})
 
     assert [problem.code for problem in refused.value.problems] == ["join_key_field"]

@@ -16,7 +16,7 @@ from airflow_merge_provider.operators.merge_engine import MergeEngineOperator
 from tests.fakes import REPORT, FakeSparkJobHook
 
 
-def fold(**kwargs):
+def build_operator(**kwargs):
     given = {"task_id": "fold", "source": "changes", "target": "state", "primary_key": ["k"], **kwargs}
     return MergeEngineOperator(**given)
 
@@ -24,7 +24,7 @@ def fold(**kwargs):
 def test_every_problem_of_literal_arguments_is_named_at_parse_time():
     """Arguments, table options and what contradicts are said at once, each with its path."""
     with pytest.raises(ConfigError) as refused:
-        fold(
+        build_operator(
             merge_engine="partial-update",
             primary_key="k,K",
             options={"ignore-deletes": "true", "fields.v.aggregate-function": "sum"},
@@ -44,24 +44,24 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time():
 def test_an_error_names_the_task_and_the_argument_that_was_meant():
     """An import error shows a file with many tasks: this is the line that its author reads."""
     with pytest.raises(ConfigError, match=r"\Atask 'fold': merge_engin: .*did you mean 'merge_engine'\?\)\Z"):
-        fold(merge_engin="aggregation")
+        build_operator(merge_engin="aggregation")
     with pytest.raises(
         ConfigError, match=r"\Atask 'fold': retrys: there is no .*\(did you mean 'retries'\?\)"
     ):
-        fold(retrys=3)
+        build_operator(retrys=3)
     with pytest.raises(ConfigError, match=r"\Atask 'fold': incremental: "):
-        fold(incremental="maybe")
+        build_operator(incremental="maybe")
 
 
 def test_a_setting_without_effect_is_refused():
     """Where Spark runs is said by the connection: among the settings it would be ignored in silence."""
     with pytest.raises(ConfigError, match=r"conf\['spark.master'\]: has no effect .*the connection says"):
-        fold(conf={"spark.master": "yarn", "spark.sql.shuffle.partitions": 8})
+        build_operator(conf={"spark.master": "yarn", "spark.sql.shuffle.partitions": 8})
 
 
 def test_datasets_become_assets():
     """The source is an inlet, the target an outlet; assets and names mean the same."""
-    task = fold(source=Asset(uri="file:///lake/changes"), target="/lake/state")
+    task = build_operator(source=Asset(uri="file:///lake/changes"), target="/lake/state")
 
     assert [asset.uri for asset in task.inlets] == [Asset(uri="file:///lake/changes").uri]
     assert [asset.uri for asset in task.outlets] == [dataset_asset("/lake/state").uri]
@@ -69,9 +69,11 @@ def test_datasets_become_assets():
 
 def test_the_request_holds_what_was_given(monkeypatch):
     """Rendered templates are values, and arguments that were left out stay out."""
-    task = fold(options="{{ options }}", incremental="{{ flag }}", batch_id="{{ ds }}", warehouse="/lake")
+    task = build_operator(
+        options="{{ options }}", incremental="{{ flag }}", batch_id="{{ ds }}", warehouse="/lake"
+    )
     task.options, task.incremental, task.batch_id = '{"sequence.field": "ts"}', "False", "2024-01-01"
-    fake = FakeSparkJobHook.answering(JobResult(report={**REPORT, "job": "merge_engine"}))
+    fake = FakeSparkJobHook.create_fake(JobResult(report={**REPORT, "job": "merge_engine"}))
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
     ti = SimpleNamespace(
         dag_id="d", run_id="r", task_id="fold", map_index=-1, task=task, xcom_push=lambda key, value: None

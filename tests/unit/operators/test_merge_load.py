@@ -22,14 +22,14 @@ DUE = datetime(2024, 5, 2, 3, tzinfo=UTC)
 END = datetime(2024, 5, 2, tzinfo=UTC)
 
 
-def make(operator, **kwargs):
+def build_operator(operator, **kwargs):
     given = {"task_id": "load", "source": "s", "target": "t", "warehouse": "/lake", **kwargs}
     return operator(**given)
 
 
 def request_of(task, monkeypatch, **context):
     """Execute with a plain context and give what the job was asked for."""
-    fake = FakeSparkJobHook.answering(JobResult(report=REPORT))
+    fake = FakeSparkJobHook.create_fake(JobResult(report=REPORT))
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
     instance = SimpleNamespace(
         dag_id="d", run_id="r", task_id="load", map_index=-1, task=task, xcom_push=lambda key, value: None
@@ -48,7 +48,7 @@ def request_of(task, monkeypatch, **context):
 )
 def test_the_job_gets_the_strategy_and_the_arguments(operator, arguments, strategy, monkeypatch):
     """The request holds a whole configuration that the job reads again."""
-    request = request_of(make(operator, **arguments), monkeypatch, data_interval_end=END)
+    request = request_of(build_operator(operator, **arguments), monkeypatch, data_interval_end=END)
 
     assert request.job == "merge_load"
     assert request.config["strategy"] == strategy
@@ -70,7 +70,7 @@ def test_the_job_gets_the_strategy_and_the_arguments(operator, arguments, strate
 )
 def test_a_load_counts_for_the_time_of_its_run(context, at, monkeypatch):
     """Every try of a task loads with one time, however late it runs."""
-    request = request_of(make(Scd2Operator), monkeypatch, **context)
+    request = request_of(build_operator(Scd2Operator), monkeypatch, **context)
 
     assert load_config(request.config).boundary_timestamp == at
 
@@ -80,7 +80,7 @@ def test_a_load_counts_for_the_time_of_its_run(context, at, monkeypatch):
 )
 def test_a_time_that_is_given_stays(given, monkeypatch):
     """The data interval does not override what the user says, in whichever argument."""
-    request = request_of(make(Scd2Operator, **given), monkeypatch, data_interval_end=END)
+    request = request_of(build_operator(Scd2Operator, **given), monkeypatch, data_interval_end=END)
 
     assert load_config(request.config).time_given == datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -108,7 +108,7 @@ def test_arguments_of_all_loads_reach_the_job(operator, monkeypatch):
         "nested": "tables", "schema_evolution": "error", "dispatch_by": "type",
     }  # fmt: skip
 
-    request = request_of(make(operator, **own, **common), monkeypatch, data_interval_end=END)
+    request = request_of(build_operator(operator, **own, **common), monkeypatch, data_interval_end=END)
 
     assert {name: request.config[name] for name in common} == common
     assert set(common) <= set(operator.template_fields)
@@ -117,15 +117,15 @@ def test_arguments_of_all_loads_reach_the_job(operator, monkeypatch):
 def test_literal_arguments_are_checked_when_the_dag_is_parsed():
     """Every problem of an operator is named at once."""
     with pytest.raises(ConfigError) as refused:
-        make(DeleteInsertOperator, source="a b", deduplicated="yes", on_empty="ignore")
+        build_operator(DeleteInsertOperator, source="a b", deduplicated="yes", on_empty="ignore")
 
     assert {problem.path for problem in refused.value.problems} == {"source", "deduplicated", "on_empty"}
 
 
 def test_source_and_target_are_assets():
     """The asset graph follows from the arguments; a source with a format is read and declares none."""
-    task = make(UpsertOperator, primary_key="id", source=Asset("mine", uri="s3://lake/orders"))
-    files = make(UpsertOperator, primary_key="id", source={"dataset": "/in", "format": "parquet"})
+    task = build_operator(UpsertOperator, primary_key="id", source=Asset("mine", uri="s3://lake/orders"))
+    files = build_operator(UpsertOperator, primary_key="id", source={"dataset": "/in", "format": "parquet"})
 
     assert [asset.uri for asset in task.inlets] == ["s3://lake/orders"]
     assert [asset.uri for asset in task.outlets] == ["file:///lake/t"]
@@ -134,7 +134,7 @@ def test_source_and_target_are_assets():
 
 def test_templates_are_checked_when_they_are_rendered(monkeypatch):
     """A rendered boolean is one, and a wrong one fails before Spark."""
-    task = make(UpsertOperator, primary_key="id", skip_unchanged_rows="{{ params.skip }}")
+    task = build_operator(UpsertOperator, primary_key="id", skip_unchanged_rows="{{ params.skip }}")
     task.skip_unchanged_rows = "False"
 
     assert request_of(task, monkeypatch).config["skip_unchanged_rows"] is False

@@ -23,7 +23,7 @@ PLACES |= {"reader": "json"}
 REPORT = {**fakes.REPORT, "job": "merge_record"}
 
 
-def merge(**kwargs):
+def build_operator(**kwargs):
     return MergeRecordOperator(**{"task_id": "merge", "warehouse": "/lake", **PLACES, **kwargs})
 
 
@@ -37,7 +37,7 @@ def context_of(operator, pushed=None):
 
 def request_of(operator, monkeypatch):
     """Execute with a plain context and give what the job was asked for."""
-    fake = FakeSparkJobHook.answering(JobResult(report=REPORT))
+    fake = FakeSparkJobHook.create_fake(JobResult(report=REPORT))
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
     operator.execute(context_of(operator))
     return fake.requests[0]
@@ -46,7 +46,7 @@ def request_of(operator, monkeypatch):
 def test_every_problem_of_literal_arguments_is_named_at_parse_time():
     """One error names all of them, each with its path."""
     with pytest.raises(ConfigError) as refused:
-        merge(min_records=5, max_records=3, max_bin_age="30", reader="jason", flush="yes")
+        build_operator(min_records=5, max_records=3, max_bin_age="30", reader="jason", flush="yes")
 
     problems = {problem.path for problem in refused.value.problems}
     assert problems == {"max_records", "max_bin_age", "reader", "flush"}
@@ -56,12 +56,12 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time():
 def test_an_argument_that_does_not_exist_is_refused(name):
     """An argument without effect would be a promise not kept."""
     with pytest.raises(ConfigError, match=f"{name}: there is no such argument"):
-        merge(**{name: True})
+        build_operator(**{name: True})
 
 
 def test_the_landing_folder_is_an_inlet_and_the_merged_one_an_outlet():
     """The asset graph follows from the arguments alone."""
-    operator = merge()
+    operator = build_operator()
 
     assert [asset.uri for asset in operator.inlets] == ["file:///lake/landing"]
     assert [asset.uri for asset in operator.outlets] == ["file:///m"]
@@ -69,7 +69,9 @@ def test_the_landing_folder_is_an_inlet_and_the_merged_one_an_outlet():
 
 def test_native_values_reach_the_job_as_texts_mean_them(monkeypatch):
     """A timedelta as a period, None as no limit; the request is JSON and parses to the same configuration."""
-    operator = merge(max_bin_age=timedelta(minutes=1.5), max_bins=None, max_records=None, min_bin_size=2048)
+    operator = build_operator(
+        max_bin_age=timedelta(minutes=1.5), max_bins=None, max_records=None, min_bin_size=2048
+    )
 
     request = request_of(operator, monkeypatch)
 
@@ -84,7 +86,7 @@ def test_native_values_reach_the_job_as_texts_mean_them(monkeypatch):
 
 def test_rendered_templates_are_numbers_again(monkeypatch):
     """What Jinja gives is text; a limit, a flag and an object are none."""
-    operator = merge(
+    operator = build_operator(
         min_records="{{ params.n }}",
         flush="{{ params.f }}",
         reader="{{ params.r }}",
@@ -115,24 +117,24 @@ def test_the_next_expiry_is_pushed_by_its_name(monkeypatch):
     """A DAG that schedules itself reads it without the report."""
     details = {"next_expiry": "2026-01-01T00:00:00+00:00", "merged": ["a file" * 100] * 20}
     report = {**REPORT, "details": details, "target": {**REPORT["target"], "uri": "/m" * 1800}}
-    monkeypatch.setattr(_spark_job, "SparkJobHook", FakeSparkJobHook.answering(JobResult(report=report)))
+    monkeypatch.setattr(_spark_job, "SparkJobHook", FakeSparkJobHook.create_fake(JobResult(report=report)))
     pushed = {}
-    operator = merge()
+    operator = build_operator()
 
     operator.execute(context_of(operator, pushed))
 
     assert pushed["next_expiry"] == "2026-01-01T00:00:00+00:00"
 
 
-def deferring(tmp_path, **kwargs):
+def build_deferring(tmp_path, **kwargs):
     """Make an operator that waits, over folders of its own."""
     places = {name: str(tmp_path / name) for name in ("source", "merged", "failure", "original")}
-    return merge(**places, state_path=str(tmp_path / "state"), deferrable=True, **kwargs)
+    return build_operator(**places, state_path=str(tmp_path / "state"), deferrable=True, **kwargs)
 
 
 def test_a_deferrable_task_waits_until_there_is_a_file(tmp_path, monkeypatch):
     """Without a file it gives its worker back; what it waits for is told in locations."""
-    operator = deferring(tmp_path, poll_interval=5)
+    operator = build_deferring(tmp_path, poll_interval=5)
 
     with pytest.raises(TaskDeferred) as deferred:
         operator.execute(context_of(operator))
@@ -148,14 +150,14 @@ def test_a_deferrable_task_waits_until_there_is_a_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize("argument", ["dry_run", "full_refresh"])
 def test_what_was_asked_for_now_does_not_wait(argument, tmp_path, monkeypatch):
     """A preview and a refresh are wanted whether or not there are files."""
-    assert request_of(deferring(tmp_path, **{argument: True}), monkeypatch).job == "merge_record"
+    assert request_of(build_deferring(tmp_path, **{argument: True}), monkeypatch).job == "merge_record"
 
 
 def test_after_the_wait_the_job_runs(tmp_path, monkeypatch):
     """Whatever the folder holds by then."""
-    fake = FakeSparkJobHook.answering(JobResult(report=REPORT))
+    fake = FakeSparkJobHook.create_fake(JobResult(report=REPORT))
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
-    operator = deferring(tmp_path)
+    operator = build_deferring(tmp_path)
 
     operator.execute_when_due(context_of(operator), "1 new files")
 
@@ -184,8 +186,8 @@ HOURLY = CronTriggerTimetable("0 * * * *", timezone="UTC")
 def test_a_schedule_that_is_too_slow_for_the_age_is_told(schedule, age, warned):
     """Real latency is the age and a pause: half the age is the longest that is meant."""
     with DAG("d", schedule=schedule):
-        operator = merge(max_bin_age=age)
+        operator = build_operator(max_bin_age=age)
 
     config = MergeRecordConfig.parse({**PLACES, "max_bin_age": age, "min_records": 1})
-    found = operator.warnings(config)
+    found = operator.list_warnings(config)
     assert [warned in each for each in found] == ([True] if warned else [])

@@ -14,18 +14,18 @@ from airflow_merge_provider.core.errors import ConfigError, ConflictError, JobEr
 from airflow_merge_provider.core.protocol import JobFailure, JobResult
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators.merge_source import MergeSourceOperator
-from tests.fakes import REPORT, FakeSparkJobHook, unchanged
+from tests.fakes import REPORT, FakeSparkJobHook, build_unchanged
 
 RULES = {"datasets": ["crm c", "erp e"], "equality": [["eq", "c.email", "e.mail"]]}
 
 
-def merge(**kwargs):
+def build_operator(**kwargs):
     return MergeSourceOperator(**{"task_id": "merge", "target": "golden", **RULES, **kwargs})
 
 
-def run(operator, answer, monkeypatch):
+def execute_operator(operator, answer, monkeypatch):
     """Execute with a plain context and give the fake hook and what was pushed."""
-    fake = FakeSparkJobHook.answering(answer)
+    fake = FakeSparkJobHook.create_fake(answer)
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
     pushed = {}
     task = SimpleNamespace(
@@ -44,7 +44,7 @@ def run(operator, answer, monkeypatch):
 def test_every_problem_of_literal_arguments_is_named_at_parse_time():
     """One error names all of them, each with its path."""
     with pytest.raises(ConfigError) as refused:
-        merge(
+        build_operator(
             identity="second",
             max_merged=0,
             equality=[["eq", "c.email", "x.mail"]],
@@ -67,14 +67,14 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time():
 def test_an_argument_that_does_not_exist_is_refused(name):
     """An argument without effect would be a promise not kept."""
     with pytest.raises(ConfigError, match=f"{name}: there is no such argument"):
-        merge(**{name: True})
+        build_operator(**{name: True})
 
 
 def test_the_constructor_is_deterministic():
     """Two parses of one DAG file give the same task, so Airflow sees no new version of the DAG."""
     fields = MergeSourceOperator.template_fields
 
-    first, second = merge(), merge()
+    first, second = build_operator(), build_operator()
 
     assert [getattr(first, name) for name in fields] == [getattr(second, name) for name in fields]
     assert (first.outlets, first.inlets) == (second.outlets, second.inlets)
@@ -82,7 +82,7 @@ def test_the_constructor_is_deterministic():
 
 def test_literal_datasets_become_inlets_and_the_target_an_outlet():
     """The asset graph follows from the arguments alone."""
-    operator = merge(
+    operator = build_operator(
         datasets=["crm c", "/lake/erp e", (Asset("mine", uri="s3://lake/web"), "w")], equality=[]
     )
 
@@ -102,14 +102,16 @@ def test_literal_datasets_become_inlets_and_the_target_an_outlet():
 )
 def test_no_outlet_is_declared_where_none_is_known_or_wanted(arguments):
     """An asset named by an unrendered template would be another dataset."""
-    assert merge(**arguments).outlets == []
+    assert build_operator(**arguments).outlets == []
 
 
 def test_the_request_says_what_where_for_whom_and_how_far(monkeypatch):
     """The job gets the arguments as they were given, without those that were not."""
-    operator = merge(warehouse="/lake", full_refresh=True, conf={"spark.x": 1}, spark_conn_id="cluster")
+    operator = build_operator(
+        warehouse="/lake", full_refresh=True, conf={"spark.x": 1}, spark_conn_id="cluster"
+    )
 
-    fake, _, _, _ = run(operator, JobResult(report=REPORT), monkeypatch)
+    fake, _, _, _ = execute_operator(operator, JobResult(report=REPORT), monkeypatch)
 
     (request,) = fake.requests
     assert fake.made_with == [("cluster", {"spark.x": 1})]
@@ -124,7 +126,9 @@ def test_the_request_says_what_where_for_whom_and_how_far(monkeypatch):
 
 def test_a_run_with_changes_reports_and_emits(monkeypatch):
     """The report is the return value and an XCom, its essence the payload of the asset event."""
-    _, pushed, events, returned = run(merge(warehouse="/lake"), JobResult(report=REPORT), monkeypatch)
+    _, pushed, events, returned = execute_operator(
+        build_operator(warehouse="/lake"), JobResult(report=REPORT), monkeypatch
+    )
 
     (event,) = events.values()
     assert returned == pushed["merge_report"] == REPORT
@@ -134,10 +138,10 @@ def test_a_run_with_changes_reports_and_emits(monkeypatch):
 
 def test_a_run_without_changes_takes_its_outlet_back(monkeypatch):
     """Without an outlet the task's success is no asset event; the DAG's own list stays as it was."""
-    operator = merge(warehouse="/lake")
+    operator = build_operator(warehouse="/lake")
     declared = operator.outlets
 
-    _, _, events, _ = run(operator, unchanged(), monkeypatch)
+    _, _, events, _ = execute_operator(operator, build_unchanged(), monkeypatch)
 
     assert operator.outlets == []
     assert len(declared) == 1
@@ -152,7 +156,9 @@ def test_a_report_that_is_too_long_loses_its_largest_parts(monkeypatch):
         "warnings": ["short"],
     }
 
-    _, _, _, returned = run(merge(warehouse="/lake"), JobResult(report=long), monkeypatch)
+    _, _, _, returned = execute_operator(
+        build_operator(warehouse="/lake"), JobResult(report=long), monkeypatch
+    )
 
     assert len(json.dumps(returned)) <= 4096
     assert returned == {**long, "details": {"cluster_sizes": {"1": 2}}, "truncated": ["details.largest"]}
@@ -173,7 +179,7 @@ def test_a_report_that_is_too_long_loses_its_largest_parts(monkeypatch):
 def test_only_errors_that_another_try_can_mend_are_retried(answer, kind, monkeypatch):
     """Airflow never retries an AirflowFailException, and retries the other."""
     with pytest.raises(AirflowException) as failed:
-        run(merge(warehouse="/lake"), answer, monkeypatch)
+        execute_operator(build_operator(warehouse="/lake"), answer, monkeypatch)
 
     assert type(failed.value) is kind
 
@@ -183,7 +189,7 @@ def test_a_bare_id_without_warehouse_is_refused_before_spark(monkeypatch):
     monkeypatch.setattr(_spark_job, "find_warehouse", lambda: None)
 
     with pytest.raises(AirflowFailException) as failed:
-        run(merge(), JobResult(report=REPORT), monkeypatch)
+        execute_operator(build_operator(), JobResult(report=REPORT), monkeypatch)
 
     assert "merge_store" in str(failed.value)
     assert all(path in str(failed.value) for path in ("target", "datasets[0]", "datasets[1]"))
@@ -191,8 +197,8 @@ def test_a_bare_id_without_warehouse_is_refused_before_spark(monkeypatch):
 
 def test_killing_the_task_ends_the_child(monkeypatch):
     """on_kill reaches the hook that runs the job."""
-    operator = merge(warehouse="/lake")
-    fake, *_ = run(operator, JobResult(report=REPORT), monkeypatch)
+    operator = build_operator(warehouse="/lake")
+    fake, *_ = execute_operator(operator, JobResult(report=REPORT), monkeypatch)
 
     operator.on_kill()
 
@@ -201,13 +207,13 @@ def test_killing_the_task_ends_the_child(monkeypatch):
 
 def test_killing_before_the_start_is_harmless():
     """A task can be stopped while it has no child yet."""
-    assert merge().on_kill() is None
+    assert build_operator().on_kill() is None
 
 
 def test_lineage_comes_from_the_report(monkeypatch):
     """Once the job has answered, its sources and its target are told at their versions."""
-    operator = merge(warehouse="/lake")
-    run(operator, JobResult(report=REPORT), monkeypatch)
+    operator = build_operator(warehouse="/lake")
+    execute_operator(operator, JobResult(report=REPORT), monkeypatch)
 
     lineage = operator.get_openlineage_facets_on_complete(None)
 

@@ -16,7 +16,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow_merge_provider.core.errors import ConfigError, RiskError
 from airflow_merge_provider.core.protocol import JobResult
 from airflow_merge_provider.core.risk import Risk
-from airflow_merge_provider.jobs.run.entry import failure
+from airflow_merge_provider.jobs.run.entry import build_failure
 from airflow_merge_provider.operators import _spark_job
 from airflow_merge_provider.operators.merge_source import MergeSourceOperator
 from airflow_merge_provider.operators.scd2 import Scd2CheckOperator
@@ -26,23 +26,23 @@ RULES = {"datasets": ["crm c", "erp e"], "equality": [["eq", "c.email", "e.mail"
 YES = {"chosen_options": ["Apply"], "responded_by_user": {"id": "7", "name": "ada"}, "timedout": False}
 
 
-def merge(**kwargs):
+def build_operator(**kwargs):
     return MergeSourceOperator(**{"task_id": "merge", "target": "golden", **RULES, **kwargs})
 
 
-def risky(rows=30):
+def raise_risk(rows=30):
     try:
-        Risk(rows, 100).check(0.2, {**REPORT, "rows": {**REPORT["rows"], "inserted": rows}})
+        Risk(rows, 100).check_limit(0.2, {**REPORT, "rows": {**REPORT["rows"], "inserted": rows}})
     except RiskError as error:
-        return failure(error)
+        return build_failure(error)
 
 
 @pytest.fixture
 def answering(monkeypatch):
     """Put an answer in Spark's place, and give the requests and a context."""
 
-    def install(answer):
-        fake = FakeSparkJobHook.answering(answer)
+    def install_answer(answer):
+        fake = FakeSparkJobHook.create_fake(answer)
         monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
         task = SimpleNamespace(
             id=UUID(int=1),
@@ -54,15 +54,15 @@ def answering(monkeypatch):
         )
         return fake, {"ti": task, "run_id": "r", "outlet_events": OutletEventAccessors()}
 
-    return install
+    return install_answer
 
 
 def test_a_risky_run_fails_by_default(answering, capsys):
     """Trying again cannot help; the limit has reached the job, and what failed is a line of the log."""
-    fake, context = answering(risky())
+    fake, context = answering(raise_risk())
 
     with pytest.raises(AirflowFailException, match="30 rows where 100 stood"):
-        merge(max_change_ratio=0.2).execute(context)
+        build_operator(max_change_ratio=0.2).execute(context)
 
     said = capsys.readouterr()
     (line,) = [each for each in (said.out + said.err).splitlines() if "30 rows where 100 stood" in each]
@@ -75,19 +75,19 @@ def server(monkeypatch):
     """Answer as the server does: it keeps the first question of a task, and says which it keeps."""
     kept = []
 
-    def send(msg):
+    def answer_message(msg):
         kept.append(HITLDetailRequest.model_validate_json(msg.model_dump_json()))
         return kept[0]
 
-    supervisor = SimpleNamespace(send=send)
+    supervisor = SimpleNamespace(send=answer_message)
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", supervisor, raising=False)
     return kept
 
 
 def test_a_person_is_asked_with_the_figures(answering, server):
     """The task waits without a process; no answer in time is a no."""
-    _, context = answering(risky())
-    task = merge(max_change_ratio=0.2, on_risk="ask", execution_timeout=timedelta(hours=1))
+    _, context = answering(raise_risk())
+    task = build_operator(max_change_ratio=0.2, on_risk="ask", execution_timeout=timedelta(hours=1))
 
     with pytest.raises(TaskAwaitingInput) as waiting:
         task.execute(context)
@@ -104,20 +104,20 @@ def test_a_person_is_asked_with_the_figures(answering, server):
 
 def test_a_question_that_shows_other_figures_is_not_asked(answering, server):
     """Who would answer it, would approve what nobody has seen; the same figures may be asked about again."""
-    task = merge(max_change_ratio=0.2, on_risk="ask")
+    task = build_operator(max_change_ratio=0.2, on_risk="ask")
     for _ in range(2):
         with pytest.raises(TaskAwaitingInput):
-            task.execute(answering(risky())[1])
+            task.execute(answering(raise_risk())[1])
 
     with pytest.raises(AirflowFailException, match=r"write 40 rows .* an earlier try has asked with other"):
-        task.execute(answering(risky(40))[1])
+        task.execute(answering(raise_risk(40))[1])
 
 
 def test_a_yes_lets_the_run_write_what_was_seen(answering):
     """The new limit is the share that the person saw, and the report says who it was."""
     fake, context = answering(JobResult(report=REPORT))
 
-    report = merge(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, {"ratio": 0.3})
+    report = build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, {"ratio": 0.3})
 
     assert fake.requests[0].max_change_ratio == 0.3
     assert report["approved_by"] == "ada"
@@ -125,10 +125,10 @@ def test_a_yes_lets_the_run_write_what_was_seen(answering):
 
 def test_a_run_that_has_grown_meanwhile_fails(answering):
     """A yes is no leave for more than was shown, and a question cannot be changed."""
-    _, context = answering(risky())
+    _, context = answering(raise_risk())
 
     with pytest.raises(AirflowFailException, match=r"golden: the change has grown .* from 0.25 to 0.3"):
-        merge(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, {"ratio": 0.25})
+        build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, YES, {"ratio": 0.25})
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_no_writes_nothing_and_emits_nothing(answering, event):
     fake, context = answering(JobResult(report=REPORT))
 
     with pytest.raises(AirflowSkipException, match="nothing was written"):
-        merge(max_change_ratio=0.2, on_risk="ask").after_review(context, event, {"ratio": 0.3})
+        build_operator(max_change_ratio=0.2, on_risk="ask").after_review(context, event, {"ratio": 0.3})
 
     assert fake.requests == []
 

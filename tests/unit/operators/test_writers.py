@@ -14,11 +14,11 @@ from airflow_merge_provider.operators.scd2 import Scd2CheckOperator
 from airflow_merge_provider.operators.upsert import UpsertOperator
 
 
-def load(name: str, target: str = "t", **more: object) -> UpsertOperator:
+def build_operator(name: str, target: str = "t", **more: object) -> UpsertOperator:
     return UpsertOperator(task_id=name, source="s", target=target, primary_key="id", **more)
 
 
-def finish(dag: DAG) -> list[str]:
+def check_dag(dag: DAG) -> list[str]:
     """Do what Airflow does with a DAG that it has read; return what was refused."""
     try:
         dag.resolve_template_files()
@@ -30,12 +30,12 @@ def finish(dag: DAG) -> list[str]:
 def test_unordered_writers_of_one_target_are_refused():
     """Also of different operators, and where the place has another spelling."""
     with DAG("d", schedule=None) as dag:
-        load("a", "/lake/t")
+        build_operator("a", "/lake/t")
         JoinerOperator(
             task_id="b", inputs={"x": "x", "y": "y"}, join_keys="x.i = y.i", target="file:///lake/../lake/t/"
         )
 
-    (message,) = finish(dag)
+    (message,) = check_dag(dag)
     assert message.startswith("task 'b': target: task 'a' writes /lake/t, too")
     assert "order them: a >> b, or say allow_concurrent_writes=True" in message
 
@@ -43,11 +43,11 @@ def test_unordered_writers_of_one_target_are_refused():
 def test_writers_in_order_are_right():
     """Directly, or over other tasks; what reads is no writer."""
     with DAG("d", schedule=None) as dag:
-        a, b, c = load("a"), load("b", "other"), load("c")
+        a, b, c = build_operator("a"), build_operator("b", "other"), build_operator("c")
         a >> b >> c >> Scd2CheckOperator(task_id="check", target="t")
         Scd2CheckOperator(task_id="unordered", target="t")
 
-    assert finish(dag) == []
+    assert check_dag(dag) == []
 
 
 @pytest.mark.parametrize("says", ["a", "b"])
@@ -55,25 +55,25 @@ def test_writers_that_say_so_are_right(says):
     """One of the two is enough."""
     with DAG("d", schedule=None) as dag:
         for name in "ab":
-            load(name, allow_concurrent_writes=name == says)
+            build_operator(name, allow_concurrent_writes=name == says)
 
-    assert finish(dag) == []
+    assert check_dag(dag) == []
 
 
 def test_what_is_not_known_yet_is_not_refused():
     """A template may be anything; other DAGs are not looked at; folders of merged files take several."""
     folders = {"merged": "m", "failure": "f", "original": "o", "reader": "json"}
     with DAG("d", schedule=None) as dag:
-        load("a", "{{ ds }}")
-        load("b", "{{ ds }}")
-        load("c", emit_asset=False)
+        build_operator("a", "{{ ds }}")
+        build_operator("b", "{{ ds }}")
+        build_operator("c", emit_asset=False)
         MergeRecordOperator(task_id="e", source="x", state_path="sx", **folders)
         MergeRecordOperator(task_id="f", source="y", state_path="sy", **folders)
     with DAG("d2", schedule=None) as other:
-        load("d")
+        build_operator("d")
 
-    assert finish(dag) == []
-    assert finish(other) == []
+    assert check_dag(dag) == []
+    assert check_dag(other) == []
 
 
 def test_the_import_of_a_file_says_it(tmp_path: Path):

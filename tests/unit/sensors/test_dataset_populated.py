@@ -9,21 +9,21 @@ from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.sensors.dataset_populated import DatasetPopulatedSensor
 
 
-def sensor(datasets, **arguments):
+def build_sensor(datasets, **arguments):
     return DatasetPopulatedSensor(task_id="wait", datasets=datasets, **arguments)
 
 
 def test_it_waits_in_the_triggerer_by_default():
     """Waiting takes no slot unless that is asked for."""
-    assert sensor(["A"]).deferrable
-    assert not sensor(["A"], deferrable=False).deferrable
+    assert build_sensor(["A"]).deferrable
+    assert not build_sensor(["A"], deferrable=False).deferrable
 
 
 def test_its_datasets_are_inlets():
     """They show in the graph of assets, and their marks can be read."""
     mine = Asset("mine", uri="file:///lake/mine")
 
-    made = sensor(["A", mine, {"dataset": "days", "format": "json"}, "{{ params.more }}"])
+    made = build_sensor(["A", mine, {"dataset": "days", "format": "json"}, "{{ params.more }}"])
 
     assert [asset.uri for asset in made.inlets] == [
         "merge://warehouse/A",
@@ -45,4 +45,4 @@ def test_its_datasets_are_inlets():
 def test_wrong_arguments_are_refused_while_parsing(arguments, message):
     """A DAG import error says what is wrong."""
     with pytest.raises(ConfigError, match=message):
-        sensor(**arguments)
+        build_sensor(**arguments)

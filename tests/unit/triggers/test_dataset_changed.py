@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from airflow_merge_provider.triggers.dataset_changed import DatasetChangedTrigger
-from tests.tables import table
+from tests.tables import create_table
 
 
 class Store(dict):
@@ -27,15 +27,15 @@ def no_connection(monkeypatch):
     async def connect(self):
         self.__dict__["_connection"] = None
 
-    monkeypatch.setattr("airflow_merge_provider.hooks.warehouse.WarehouseHook.connect", connect)
+    monkeypatch.setattr("airflow_merge_provider.hooks.warehouse.WarehouseHook.fetch_connection", connect)
 
 
 @pytest.fixture
 def watch(tmp_path):
     """Take some events of one watcher; before each, something is done to the table."""
 
-    def take(store, *deeds):
-        async def run():
+    def take_events(store, *deeds):
+        async def watch_events():
             trigger = DatasetChangedTrigger(dataset="crm", warehouse=str(tmp_path), poke_interval=0.01)
             trigger.asset_state_store = store
             events, found = trigger.run(), []
@@ -50,12 +50,12 @@ def watch(tmp_path):
                     break
             return found
 
-        return asyncio.run(run())
+        return asyncio.run(watch_events())
 
-    return take
+    return take_events
 
 
-def nothing():
+def do_nothing():
     pass
 
 
@@ -73,31 +73,31 @@ def test_it_is_made_again_from_what_it_serialises():
 def test_every_new_version_is_an_event(watch, tmp_path):
     """A table that appears, and one that grows; nothing where nothing happens."""
 
-    def grow():
-        table(tmp_path / "crm")
+    def grow_table():
+        create_table(tmp_path / "crm")
 
-    assert watch(Store(), grow, grow, nothing) == [0, 1, None]
+    assert watch(Store(), grow_table, grow_table, do_nothing) == [0, 1, None]
 
 
 def test_a_restart_goes_on_where_it_was(watch, tmp_path):
     """What was told is not told again; what changed meanwhile is."""
-    table(tmp_path / "crm")
+    create_table(tmp_path / "crm")
     store = Store()
 
-    assert watch(store, nothing, nothing) == [0, None]
+    assert watch(store, do_nothing, do_nothing) == [0, None]
     assert store["watched"]["version"] == 0
-    assert watch(store, nothing) == [None]
-    table(tmp_path / "crm")
-    assert watch(store, nothing) == [1]
+    assert watch(store, do_nothing) == [None]
+    create_table(tmp_path / "crm")
+    assert watch(store, do_nothing) == [1]
 
 
 def test_a_table_that_was_made_anew_is_a_change(watch, tmp_path):
     """Whether it has a lower version than the one before, or the same."""
-    table(tmp_path / "crm")
+    create_table(tmp_path / "crm")
     store = Store(watched={"version": 7, "table": "another"})
-    assert watch(store, nothing) == [0]
+    assert watch(store, do_nothing) == [0]
 
     shutil.rmtree(tmp_path / "crm")
-    table(tmp_path / "crm")
+    create_table(tmp_path / "crm")
 
-    assert watch(store, nothing, nothing) == [0, None]
+    assert watch(store, do_nothing, do_nothing) == [0, None]

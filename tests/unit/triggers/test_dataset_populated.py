@@ -9,7 +9,7 @@ import pytest
 
 from airflow_merge_provider.hooks import population
 from airflow_merge_provider.triggers.dataset_populated import DatasetPopulatedTrigger
-from tests.tables import FLAGGED, table
+from tests.tables import FLAGGED, create_table
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def marks(monkeypatch):
     return marked
 
 
-def waiting(tmp_path, *datasets, **options):
+def build_trigger(tmp_path, *datasets, **options):
     return DatasetPopulatedTrigger(
         datasets=datasets,
         warehouse=str(tmp_path),
@@ -33,8 +33,8 @@ def waiting(tmp_path, *datasets, **options):
     )
 
 
-async def first(trigger, then=None):
-    """Give the trigger's first event; ``then`` happens once it waits."""
+async def read_first_event(trigger, then=None):
+    """Return the trigger's first event; ``then`` happens once it waits."""
     events = trigger.run()
     answer = asyncio.ensure_future(anext(events))
     await asyncio.sleep(0.05)
@@ -49,7 +49,7 @@ def no_connection(monkeypatch):
     async def connect(self):
         self.__dict__["_connection"] = None
 
-    monkeypatch.setattr("airflow_merge_provider.hooks.warehouse.WarehouseHook.connect", connect)
+    monkeypatch.setattr("airflow_merge_provider.hooks.warehouse.WarehouseHook.fetch_connection", connect)
 
 
 def test_it_is_made_again_from_what_it_serialises():
@@ -65,16 +65,18 @@ def test_it_is_made_again_from_what_it_serialises():
 
 def test_it_fires_at_once_when_nothing_is_waited_for(tmp_path, marks):
     """The event names the version of each dataset, and why it counts."""
-    table(tmp_path / "flagged", properties=FLAGGED)
+    create_table(tmp_path / "flagged", properties=FLAGGED)
 
-    found = asyncio.run(first(waiting(tmp_path, "flagged")))
+    found = asyncio.run(read_first_event(build_trigger(tmp_path, "flagged")))
 
     assert found == {"datasets": {"flagged": {"version": 1, "origin": "flag"}}}
 
 
 def test_it_fires_when_the_table_comes(tmp_path, marks):
     """It waits for a table that does not exist yet."""
-    found = asyncio.run(first(waiting(tmp_path, "late"), lambda: table(tmp_path / "late")))
+    found = asyncio.run(
+        read_first_event(build_trigger(tmp_path, "late"), lambda: create_table(tmp_path / "late"))
+    )
 
     assert found["datasets"]["late"] == {"version": 0, "origin": "rows"}
 
@@ -83,7 +85,7 @@ def test_it_fires_when_a_person_marks_the_dataset(tmp_path, marks):
     """A mark counts for a dataset that is not there."""
     mark = f"file://{tmp_path}/elsewhere"
 
-    found = asyncio.run(first(waiting(tmp_path, "elsewhere"), lambda: marks.add(mark)))
+    found = asyncio.run(read_first_event(build_trigger(tmp_path, "elsewhere"), lambda: marks.add(mark)))
 
     assert found["datasets"]["elsewhere"] == {"version": None, "origin": "mark"}
 
@@ -93,10 +95,10 @@ def test_a_store_that_cannot_be_read_is_asked_again(tmp_path, marks):
     place = tmp_path / "late"
     place.write_text("no folder")
 
-    def mend():
+    def mend_table():
         place.unlink()
-        table(place)
+        create_table(place)
 
-    found = asyncio.run(first(waiting(tmp_path, "late"), mend))
+    found = asyncio.run(read_first_event(build_trigger(tmp_path, "late"), mend_table))
 
     assert found["datasets"]["late"]["origin"] == "rows"

@@ -11,24 +11,24 @@ import pytest
 
 from airflow_merge_provider.core.merge_record.bins import Bin
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
-from airflow_merge_provider.core.merge_record.landing import Entry
+from airflow_merge_provider.core.merge_record.landing import FileEntry
 from airflow_merge_provider.core.merge_record.state import State
 from airflow_merge_provider.triggers.landing import LandingTrigger
 
 
 @pytest.fixture
 def landing(tmp_path):
-    """Give a function that makes a trigger over an open bin with one old file."""
+    """Return a function that makes a trigger over an open bin with one old file."""
 
-    def make(*, bin_age=0.0, **settings):
+    def make_trigger(*, bin_age=0.0, **settings):
         source = tmp_path / "in"
         source.mkdir(exist_ok=True)
         known = source / "known.json"
         known.write_text("{}")
         os.utime(known, (1_700_000_000, 1_700_000_000))
-        entry = Entry.of("known.json", {"size": 2, "mtime": 1_700_000_000.0})
+        entry = FileEntry.from_stat("known.json", {"size": 2, "mtime": 1_700_000_000.0})
         waiting = Bin(1, ("s", ""), int((time.time() - bin_age) * 1_000_000))
-        waiting.add(FlowFile(str(known), "u", 0, 1, 2, "s", entry.version))
+        waiting.add_flowfile(FlowFile(str(known), "u", 0, 1, 2, "s", entry.version))
         state = State(generation=4, next_seq=2, bins=(waiting,))
         (tmp_path / "state").mkdir(exist_ok=True)
         content = json.dumps({"state": state.as_json(), "told": {}})
@@ -37,7 +37,7 @@ def landing(tmp_path):
         places |= {"merged": "/m", "failure": "/f", "original": "/o", "reader": "json", "min_records": 5}
         return LandingTrigger({**places, **settings}, poll_interval=0.05)
 
-    return make
+    return make_trigger
 
 
 def test_nothing_new_and_nothing_old_is_no_reason(landing, tmp_path):
@@ -46,41 +46,41 @@ def test_nothing_new_and_nothing_old_is_no_reason(landing, tmp_path):
     (tmp_path / "in" / "_half.json").write_text("{}")
     (tmp_path / "in" / "known.json.attributes.json").write_text("{}")
 
-    assert trigger.why() is None
+    assert trigger.find_reason() is None
 
 
 def test_a_new_file_is_a_reason_once_it_has_settled(landing, tmp_path):
     """Young files wait for settle_time."""
     trigger = landing(settle_time="1 hour")
     (tmp_path / "in" / "new.json").write_text("{}")
-    assert trigger.why() is None
+    assert trigger.find_reason() is None
 
     os.utime(tmp_path / "in" / "new.json", (1_700_000_000, 1_700_000_000))
-    assert trigger.why() == "1 new files"
+    assert trigger.find_reason() == "1 new files"
 
 
 def test_an_expired_bin_is_a_reason(landing):
     """Also without any file."""
-    assert landing(max_bin_age="1 hour", bin_age=3601).why() == "1 bins: AGE"
+    assert landing(max_bin_age="1 hour", bin_age=3601).find_reason() == "1 bins: AGE"
 
 
 def test_lower_thresholds_are_a_reason(landing):
     """They count for open bins at once."""
-    assert landing(min_records=1).why() == "1 bins: FULL_ENOUGH"
+    assert landing(min_records=1).find_reason() == "1 bins: FULL_ENOUGH"
 
 
 def test_a_file_of_a_bin_that_changed_or_vanished_is_a_reason(landing, tmp_path):
     """It has to be taken out."""
     trigger = landing()
     (tmp_path / "in" / "known.json").unlink()
-    assert trigger.why() == "1 files of open bins have changed or vanished"
+    assert trigger.find_reason() == "1 files of open bins have changed or vanished"
 
 
 def test_a_plan_that_was_left_is_a_reason(landing, tmp_path):
     """It has to be finished, whatever has arrived."""
     trigger = landing()
     (tmp_path / "state" / "plan-5.json").write_text("{}")
-    assert trigger.why() == "a run has left a plan"
+    assert trigger.find_reason() == "a run has left a plan"
 
 
 def test_a_try_after_the_work_was_done_has_only_to_tell_it(landing, tmp_path):
@@ -89,24 +89,24 @@ def test_a_try_after_the_work_was_done_has_only_to_tell_it(landing, tmp_path):
     state = json.loads((tmp_path / "state" / "state-000000000004.json").read_text())
     state["told"] = {"token": {"run_id": "r"}}
     (tmp_path / "state" / "state-000000000004.json").write_text(json.dumps(state))
-    assert trigger.why() is None
+    assert trigger.find_reason() is None
 
     trigger.token = {"run_id": "r"}
-    assert trigger.why() == "an earlier try has done the work"
+    assert trigger.find_reason() == "an earlier try has done the work"
 
 
 def test_what_cannot_be_read_is_told_by_the_run(landing, tmp_path):
     """The wait ends, or nobody would ever learn of it."""
     trigger = landing()
     (tmp_path / "state" / "state-000000000004.json").write_text("{")
-    assert trigger.why().startswith("it could not be looked")
+    assert trigger.find_reason().startswith("it could not be looked")
 
 
 def test_folders_that_are_not_there_yet_hold_nothing(tmp_path):
     """A DAG may be switched on before the first file lands."""
     config = {"source": str(tmp_path / "in"), "state_path": str(tmp_path / "state")}
     config["original_action"] = "keep"
-    assert LandingTrigger(config).why() is None
+    assert LandingTrigger(config).find_reason() is None
 
 
 def test_the_wait_ends_with_one_event(landing, tmp_path):
@@ -114,11 +114,11 @@ def test_the_wait_ends_with_one_event(landing, tmp_path):
     _, arguments = landing().serialize()
     trigger = LandingTrigger(**json.loads(json.dumps(arguments)))
 
-    async def first():
+    async def wait_for_event():
         waiting = asyncio.ensure_future(anext(trigger.run()))
         await asyncio.sleep(0.2)
         assert not waiting.done()
         (tmp_path / "in" / "new.json").write_text("{}")
         return await asyncio.wait_for(waiting, 5)
 
-    assert asyncio.run(first()).payload == "1 new files"
+    assert asyncio.run(wait_for_event()).payload == "1 new files"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_merge_provider.core.errors import did_you_mean
-from airflow_merge_provider.core.merge_source.dtl.functions import FUNCTIONS, ITEM_FUNCTIONS, truth
+from airflow_merge_provider.core.merge_source.dtl.functions import FUNCTIONS, ITEM_FUNCTIONS, is_true
 from airflow_merge_provider.core.merge_source.dtl.values import as_list
 
 CURRENT = "_"
@@ -55,21 +55,21 @@ class ExpressionError(ValueError):
         self.hint = hint
 
 
-def parse(raw: Any, aliases: Collection[str]) -> Expression:
+def parse_expression(raw: Any, aliases: Collection[str]) -> Expression:
     """Read an expression as it stands in a configuration.
 
-    >>> parse(["lower", "a.o.'x.y'"], {"a"})
+    >>> parse_expression(["lower", "a.o.'x.y'"], {"a"})
     Call(name='lower', args=(Path(alias='a', elements=('o', 'x.y')),))
 
     :raises ExpressionError: for an unknown function, a wrong number of arguments, a path with an error in it.
     """
-    return _parse(raw, aliases, in_items=False)
+    return _parse_raw(raw, aliases, in_items=False)
 
 
-def evaluate(expression: Expression, entity: Mapping[str, Any], current: Any = None) -> Any:
-    """Give the value of an expression for one entity; ``current`` is what ``_.`` means.
+def evaluate_expression(expression: Expression, entity: Mapping[str, Any], current: Any = None) -> Any:
+    """Return the value of an expression for one entity; ``current`` is what ``_.`` means.
 
-    >>> evaluate(parse(["lower", "a.x"], {"a"}), {"x": ["A", 1]})
+    >>> evaluate_expression(parse_expression(["lower", "a.x"], {"a"}), {"x": ["A", 1]})
     ['a']
     """
     if isinstance(expression, Constant):
@@ -77,67 +77,67 @@ def evaluate(expression: Expression, entity: Mapping[str, Any], current: Any = N
     if isinstance(expression, Path):
         value: Any = current if expression.alias == CURRENT else entity
         for element in expression.elements:
-            value = _step(value, element)
+            value = _follow_element(value, element)
         return value
     if expression.name in ITEM_FUNCTIONS:
         function, values = expression.args
-        items = as_list(evaluate(values, entity, current))
-        results = [evaluate(function, entity, item) for item in items]
+        items = as_list(evaluate_expression(values, entity, current))
+        results = [evaluate_expression(function, entity, item) for item in items]
         if expression.name == "map":
             return results
-        return [item for item, kept in zip(items, results, strict=True) if truth(kept)]
-    args = [evaluate(arg, entity, current) for arg in expression.args]
+        return [item for item, kept in zip(items, results, strict=True) if is_true(kept)]
+    args = [evaluate_expression(arg, entity, current) for arg in expression.args]
     return FUNCTIONS[expression.name].apply(*args)
 
 
-def references(expression: Expression) -> frozenset[str]:
-    """Give the dataset aliases that an expression reads."""
+def find_aliases(expression: Expression) -> frozenset[str]:
+    """Return the dataset aliases that an expression reads."""
     return frozenset(
-        part.alias for part in _parts(expression) if isinstance(part, Path) and part.alias != CURRENT
+        part.alias for part in _list_parts(expression) if isinstance(part, Path) and part.alias != CURRENT
     )
 
 
 def list_properties(expression: Expression) -> list[str]:
     """Return the properties of entities that an expression reads, each once, in their order."""
-    paths = (part for part in _parts(expression) if isinstance(part, Path) and part.alias != CURRENT)
+    paths = (part for part in _list_parts(expression) if isinstance(part, Path) and part.alias != CURRENT)
     return list(dict.fromkeys(path.elements[0] for path in paths if path.elements))
 
 
-def calls(expression: Expression, name: str) -> bool:
-    """Tell whether a function is called anywhere in an expression."""
-    return any(isinstance(part, Call) and part.name == name for part in _parts(expression))
+def is_calling(expression: Expression, name: str) -> bool:
+    """Return whether a function is called anywhere in an expression."""
+    return any(isinstance(part, Call) and part.name == name for part in _list_parts(expression))
 
 
 def foreign_words(expression: Expression) -> list[str]:
-    """Give the words of constants such as ``z.name`` that look like aliases and are none."""
-    constants = (part.value for part in _parts(expression) if isinstance(part, Constant))
+    """Return the words of constants such as ``z.name`` that look like aliases and are none."""
+    constants = (part.value for part in _list_parts(expression) if isinstance(part, Constant))
     found = (_WORD.match(value) for value in constants if isinstance(value, str))
     return [match[1] for match in found if match]
 
 
-def source(expression: Expression) -> Any:
+def to_raw(expression: Expression) -> Any:
     """Write an expression as a configuration has it; ``parse`` reads it back to the same."""
     if isinstance(expression, Constant):
         return expression.value
     if isinstance(expression, Call):
-        return [expression.name, *(source(arg) for arg in expression.args)]
-    return f"{expression.alias}.{'.'.join(_quoted(element) for element in expression.elements)}"
+        return [expression.name, *(to_raw(arg) for arg in expression.args)]
+    return f"{expression.alias}.{'.'.join(_quote_element(element) for element in expression.elements)}"
 
 
-def text(expression: Expression) -> str:
+def format_expression(expression: Expression) -> str:
     """Write an expression for people.
 
-    >>> text(parse(["replace", "-", "", "a.x"], {"a"}))
+    >>> format_expression(parse_expression(["replace", "-", "", "a.x"], {"a"}))
     'replace("-", "", a.x)'
     """
     if isinstance(expression, Constant):
         return json.dumps(expression.value, ensure_ascii=False, sort_keys=True)
     if isinstance(expression, Call):
-        return f"{expression.name}({', '.join(text(arg) for arg in expression.args)})"
-    return str(source(expression))
+        return f"{expression.name}({', '.join(format_expression(arg) for arg in expression.args)})"
+    return str(to_raw(expression))
 
 
-def _parse(raw: Any, aliases: Collection[str], *, in_items: bool) -> Expression:
+def _parse_raw(raw: Any, aliases: Collection[str], *, in_items: bool) -> Expression:
     if isinstance(raw, str):
         return _parse_text(raw, aliases, in_items=in_items)
     if isinstance(raw, list | tuple):
@@ -158,12 +158,12 @@ def _parse_text(raw: str, aliases: Collection[str], *, in_items: bool) -> Path |
                 f"variable {head!r} is not available in an equality rule",
                 "'_.' only inside filter and map" if head == CURRENT else "start the path with an alias",
             )
-        return Path(CURRENT, tuple(_elements(rest)) if rest else ())
+        return Path(CURRENT, tuple(_split_path(rest)) if rest else ())
     if not dot or head not in aliases:
         return Constant(raw)
     if not rest:
         raise ExpressionError(f"empty path after '{head}.'", "name a property")
-    return Path(head, tuple(_elements(rest)))
+    return Path(head, tuple(_split_path(rest)))
 
 
 def _parse_call(raw: list[Any], aliases: Collection[str], *, in_items: bool) -> Call:
@@ -180,14 +180,14 @@ def _parse_call(raw: list[Any], aliases: Collection[str], *, in_items: bool) -> 
     return Call(
         name,
         tuple(
-            _parse(argument, aliases, in_items=in_items if position else first_in_items)
+            _parse_raw(argument, aliases, in_items=in_items if position else first_in_items)
             for position, argument in enumerate(arguments)
         ),
     )
 
 
 def _wrong_number(name: str, arguments: list[Any]) -> str:
-    """Say how many arguments a function takes, when these are too few or too many."""
+    """Return an error that states how many arguments a function takes."""
     least, most = (2, 2) if name in ITEM_FUNCTIONS else (FUNCTIONS[name].least, FUNCTIONS[name].most)
     if name == "replace" and arguments and isinstance(arguments[0], dict):
         least, most = 2, 2
@@ -198,16 +198,16 @@ def _wrong_number(name: str, arguments: list[Any]) -> str:
     return f"it takes {least}" if least == most else f"it takes {least} to {most}"
 
 
-def _elements(rest: str) -> Iterator[str]:
+def _split_path(rest: str) -> Iterator[str]:
     """Split a path at its dots; an element in quotes may hold dots, and a quote written twice.
 
-    >>> list(_elements("foo.'john.doe''s'.bar"))
+    >>> list(_split_path("foo.'john.doe''s'.bar"))
     ['foo', "john.doe's", 'bar']
     """
     position = 0
     while position <= len(rest):
         if rest.startswith("'", position):
-            element, position = _quoted_element(rest, position + 1)
+            element, position = _read_quoted_element(rest, position + 1)
         else:
             end = rest.find(".", position)
             end = len(rest) if end < 0 else end
@@ -217,7 +217,7 @@ def _elements(rest: str) -> Iterator[str]:
         yield element
 
 
-def _quoted_element(rest: str, start: int) -> tuple[str, int]:
+def _read_quoted_element(rest: str, start: int) -> tuple[str, int]:
     """Read up to the closing quote; gives the element and the position behind the dot that follows."""
     end = start
     while True:
@@ -232,11 +232,11 @@ def _quoted_element(rest: str, start: int) -> tuple[str, int]:
     return rest[start:end].replace("''", "'"), end + 2
 
 
-def _quoted(element: str) -> str:
+def _quote_element(element: str) -> str:
     return element if _SIMPLE_ELEMENT.match(element) else "'" + element.replace("'", "''") + "'"
 
 
-def _step(value: Any, name: str) -> Any:
+def _follow_element(value: Any, name: str) -> Any:
     """Follow one path element: through a list it collects what the dicts in it have."""
     if isinstance(value, Mapping):
         return value.get(name)
@@ -250,8 +250,8 @@ def _step(value: Any, name: str) -> Any:
     return collected
 
 
-def _parts(expression: Expression) -> Iterator[Expression]:
+def _list_parts(expression: Expression) -> Iterator[Expression]:
     yield expression
     if isinstance(expression, Call):
         for arg in expression.args:
-            yield from _parts(arg)
+            yield from _list_parts(arg)

@@ -29,11 +29,11 @@ from airflow_merge_provider.core.merge_source.dtl.values import (
     URI,
     UUID,
     as_list,
+    build_key,
     decimal_of,
+    decode_value,
     distinct_values,
     is_text,
-    tagged,
-    typed_key,
 )
 from airflow_merge_provider.core.merge_source.dtl.wildcard import matches_wildcard
 
@@ -56,12 +56,12 @@ class Function:
     apply: Callable[..., Any]
 
 
-def truth(value: Any) -> bool:
-    """Tell what counts as true: all but false, null and the empty list; so 0 and "" do."""
+def is_true(value: Any) -> bool:
+    """Return whether a value counts as true: all values but false, null and the empty list."""
     return not (value is None or value is False or value == [])
 
 
-def _each(value: Any, apply: Callable[[Any], Any]) -> Any:
+def _apply_to_each(value: Any, apply: Callable[[Any], Any]) -> Any:
     """Apply to a value, or to the items of a list; what gives null is left out of the list."""
     if not isinstance(value, list):
         return apply(value)
@@ -69,23 +69,23 @@ def _each(value: Any, apply: Callable[[Any], Any]) -> Any:
 
 
 def _each_text(value: Any, apply: Callable[[str], Any]) -> Any:
-    return _each(value, lambda item: apply(item) if is_text(item) else None)
+    return _apply_to_each(value, lambda item: apply(item) if is_text(item) else None)
 
 
-def _first(value: Any) -> Any:
+def _find_first(value: Any) -> Any:
     return (value[0] if value else None) if isinstance(value, list) else value
 
 
-def _last(value: Any) -> Any:
+def _find_last(value: Any) -> Any:
     return (value[-1] if value else None) if isinstance(value, list) else value
 
 
 def _one_text(value: Any) -> str | None:
-    first = _first(value)
+    first = _find_first(value)
     return first if is_text(first) else None
 
 
-def _stripper(strip: Callable[..., str]) -> Callable[..., Any]:
+def _build_strip(strip: Callable[..., str]) -> Callable[..., Any]:
     def apply(*args: Any) -> Any:
         characters = _one_text(args[0]) if len(args) > 1 else None
         if len(args) > 1 and characters is None:
@@ -95,19 +95,19 @@ def _stripper(strip: Callable[..., str]) -> Callable[..., Any]:
     return apply
 
 
-def _concat(*args: Any) -> str:
+def _concat_texts(*args: Any) -> str:
     return "".join(item for arg in args for item in as_list(arg) if is_text(item))
 
 
-def _string(value: Any) -> Any:
-    return _each(value, _text_of)
+def _to_string(value: Any) -> Any:
+    return _apply_to_each(value, _text_of)
 
 
 def _text_of(value: Any) -> str | None:
     """Write one value as text: what stands behind a transit tag, JSON for lists and dicts."""
-    kind, content = tagged(value)
+    kind, content = decode_value(value)
     if kind in (LIST, DICT, BOOLEAN):
-        return json.dumps(_untagged(value), ensure_ascii=False, sort_keys=True)
+        return json.dumps(_remove_tags(value), ensure_ascii=False, sort_keys=True)
     if kind == NUMBER and not isinstance(value, str):
         return float.__repr__(value) if isinstance(value, float) else str(content)
     if kind == BYTES:
@@ -122,17 +122,17 @@ def _text_of(value: Any) -> str | None:
     return content if kind == DATE else None
 
 
-def _untagged(value: Any) -> Any:
+def _remove_tags(value: Any) -> Any:
     if isinstance(value, list):
-        return [_untagged(item) for item in value]
+        return [_remove_tags(item) for item in value]
     if isinstance(value, Mapping):
-        return {str(name): _untagged(item) for name, item in value.items()}
+        return {str(name): _remove_tags(item) for name, item in value.items()}
     plain = value is None or isinstance(value, bool | int | float)
     return value if plain else _text_of(value)
 
 
-def _integer(value: Any) -> Any:
-    return _each(value, _integer_of)
+def _to_integer(value: Any) -> Any:
+    return _apply_to_each(value, _integer_of)
 
 
 def _integer_of(value: Any) -> int | None:
@@ -145,13 +145,13 @@ def _integer_of(value: Any) -> int | None:
             octets = bytes.fromhex(digits.rjust(len(digits) + len(digits) % 2, "0"))
             return int.from_bytes(octets, signed=True)
         return None
-    number = _number(value)
+    number = _to_number(value)
     if number is None or (isinstance(number, Decimal) and number.adjusted() > _MOST_DIGITS):
         return None
     return int(number)
 
 
-def _replace(*args: Any) -> Any:
+def _replace_texts(*args: Any) -> Any:
     if len(args) == 2:  # noqa: PLR2004 - a dict of replacements, and the values
         return _replace_all(*args)
     old, new = _one_text(args[0]), _one_text(args[1])
@@ -169,38 +169,38 @@ def _replace_all(replacements: Mapping[str, Any], values: Any) -> Any:
     return _each_text(values, lambda item: pattern.sub(lambda match: usable[match[0]], item))
 
 
-def _split(*args: Any) -> Any:
+def _split_text(*args: Any) -> Any:
     separator = _one_text(args[0]) if len(args) > 1 else None
     if len(args) > 1 and separator is None:
         return None
 
-    def parts(item: str) -> list[str]:
+    def split_item(item: str) -> list[str]:
         return list(item) if separator == "" else item.split(separator)
 
-    found = _each_text(args[-1], parts)
+    found = _each_text(args[-1], split_item)
     return list(itertools.chain.from_iterable(found)) if isinstance(args[-1], list) else found
 
 
-def _substring(*args: Any) -> Any:
-    indexes = [_first(arg) for arg in args[:-1]]
+def _cut_text(*args: Any) -> Any:
+    indexes = [_find_first(arg) for arg in args[:-1]]
     if any(isinstance(index, bool) or not isinstance(index, int) for index in indexes):
         return None
     start, end = indexes[0], indexes[1] if len(indexes) > 1 else None
     return _each_text(args[-1], lambda item: item[start:end])
 
 
-def _number(value: Any) -> float | Decimal | None:
+def _to_number(value: Any) -> float | Decimal | None:
     """Take a finite number as it is; a transit decimal as a Decimal."""
-    kind, content = tagged(value)
+    kind, content = decode_value(value)
     if kind != NUMBER or not content.is_finite():
         return None
     number: float | Decimal = content if isinstance(value, str) else value
     return number
 
 
-def _arithmetic(sign: int) -> Callable[[Any, Any], Any]:
+def _build_arithmetic(sign: int) -> Callable[[Any, Any], Any]:
     def apply(left: Any, right: Any) -> Any:
-        first, second = _number(_first(left)), _number(_first(right))
+        first, second = _to_number(_find_first(left)), _to_number(_find_first(right))
         if first is None or second is None:
             return None
         if isinstance(first, Decimal) or isinstance(second, Decimal):
@@ -215,29 +215,29 @@ def _arithmetic(sign: int) -> Callable[[Any, Any], Any]:
     return apply
 
 
-def _combine(*args: Any) -> list[Any]:
+def _combine_lists(*args: Any) -> list[Any]:
     return [item for arg in args for item in as_list(arg)]
 
 
-def _flatten(value: Any) -> list[Any]:
+def _flatten_list(value: Any) -> list[Any]:
     return [inner for item in as_list(value) for inner in (item if isinstance(item, list) else [item])]
 
 
-def _tuples(*args: Any) -> list[Any]:
+def _build_tuples(*args: Any) -> list[Any]:
     if not args:
         return []
     parts = ([item for item in as_list(arg) if item is not None] for arg in args)
     return [list(combination) for combination in itertools.product(*parts)]
 
 
-def _coalesce(value: Any) -> Any:
+def _find_non_null(value: Any) -> Any:
     return next((item for item in as_list(value) if item is not None), None)
 
 
-def _ni(*args: Any) -> Any:
+def _build_ni(*args: Any) -> Any:
     """Make namespaced identifiers of strings; without a namespace an identifier stays what it is."""
     if len(args) == 1:
-        return _each(args[0], lambda item: item if tagged(item)[0] == NI else _global_ni(item))
+        return _apply_to_each(args[0], lambda item: item if decode_value(item)[0] == NI else _global_ni(item))
     namespace = _one_text(args[0])
     if namespace is None:
         return None
@@ -249,41 +249,41 @@ def _global_ni(item: Any) -> str | None:
 
 
 def _ni_part(position: int) -> Callable[[Any], Any]:
-    """Give the namespace (0) or the id (2); the last colon separates them."""
+    """Return the namespace (0) or the id (2); the last colon separates them."""
 
-    def part(item: Any) -> str | None:
-        kind, content = tagged(item)
+    def find_part(item: Any) -> str | None:
+        kind, content = decode_value(item)
         return str(content).rpartition(":")[position] if kind in (NI, STRING) else None
 
-    return lambda value: _each(value, part)
+    return lambda value: _apply_to_each(value, find_part)
 
 
-def _if(condition: Any, then: Any, otherwise: Any = None) -> Any:
-    return then if truth(condition) else otherwise
+def _choose_branch(condition: Any, then: Any, otherwise: Any = None) -> Any:
+    return then if is_true(condition) else otherwise
 
 
-def _keys(value: Any) -> list[str] | None:
-    """Give the keys of a value seen as a list, nulls included; None when NaN is among them."""
-    keys = [NULL if item is None else typed_key(item) for item in as_list(value)]
+def _list_keys(value: Any) -> list[str] | None:
+    """Return the keys of a value seen as a list, nulls included; None when NaN is among them."""
+    keys = [NULL if item is None else build_key(item) for item in as_list(value)]
     return None if None in keys else [str(key) for key in keys]
 
 
-def _equal(left: Any, right: Any) -> bool:
-    first = _keys(left)
-    return first is not None and first == _keys(right)
+def _is_equal(left: Any, right: Any) -> bool:
+    first = _list_keys(left)
+    return first is not None and first == _list_keys(right)
 
 
-def _in(values: Any, items: Any) -> bool:
-    wanted = _keys(values)
-    known = {NULL if item is None else typed_key(item) for item in as_list(items)}
+def _is_in(values: Any, items: Any) -> bool:
+    wanted = _list_keys(values)
+    known = {NULL if item is None else build_key(item) for item in as_list(items)}
     return bool(wanted) and all(key in known for key in wanted or ())
 
 
-def _compare(holds: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+def _build_comparison(holds: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     """Compare the first values; of two kinds, or of one without an order, nothing holds."""
 
     def apply(left: Any, right: Any) -> bool:
-        first, second = _orderable(_first(left)), _orderable(_first(right))
+        first, second = _to_orderable(_find_first(left)), _to_orderable(_find_first(right))
         if first is None or second is None or first[0] != second[0]:
             return False
         return holds(first[1], second[1])
@@ -291,8 +291,8 @@ def _compare(holds: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     return apply
 
 
-def _orderable(value: Any) -> tuple[str, Any] | None:
-    kind, content = tagged(value)
+def _to_orderable(value: Any) -> tuple[str, Any] | None:
+    kind, content = decode_value(value)
     if kind == DATE:  # a date and a time have one order
         return DATETIME, f"{content}{_MIDNIGHT}"
     if kind == NUMBER:
@@ -300,7 +300,7 @@ def _orderable(value: Any) -> tuple[str, Any] | None:
     return (kind, content) if kind in (BOOLEAN, STRING, NI, URI, DATETIME, UUID, BYTES) else None
 
 
-def _matches(pattern: Any, values: Any) -> bool:
+def _is_matching(pattern: Any, values: Any) -> bool:
     wildcard = _one_text(pattern)
     items = as_list(values)
     if wildcard is None or not items:
@@ -309,47 +309,47 @@ def _matches(pattern: Any, values: Any) -> bool:
 
 
 def _is_null(value: Any) -> bool:
-    return _first(value) is None
+    return _find_first(value) is None
 
 
 FUNCTIONS: dict[str, Function] = {
     "lower": Function(1, 1, lambda value: _each_text(value, str.lower)),
     "upper": Function(1, 1, lambda value: _each_text(value, str.upper)),
-    "strip": Function(1, 2, _stripper(str.strip)),
-    "lstrip": Function(1, 2, _stripper(str.lstrip)),
-    "rstrip": Function(1, 2, _stripper(str.rstrip)),
-    "concat": Function(1, None, _concat),
-    "string": Function(1, 1, _string),
-    "integer": Function(1, 1, _integer),
-    "replace": Function(3, 3, _replace),
-    "split": Function(1, 2, _split),
-    "substring": Function(2, 3, _substring),
+    "strip": Function(1, 2, _build_strip(str.strip)),
+    "lstrip": Function(1, 2, _build_strip(str.lstrip)),
+    "rstrip": Function(1, 2, _build_strip(str.rstrip)),
+    "concat": Function(1, None, _concat_texts),
+    "string": Function(1, 1, _to_string),
+    "integer": Function(1, 1, _to_integer),
+    "replace": Function(3, 3, _replace_texts),
+    "split": Function(1, 2, _split_text),
+    "substring": Function(2, 3, _cut_text),
     "length": Function(1, 1, lambda value: _each_text(value, len)),
-    "+": Function(2, 2, _arithmetic(1)),
-    "-": Function(2, 2, _arithmetic(-1)),
+    "+": Function(2, 2, _build_arithmetic(1)),
+    "-": Function(2, 2, _build_arithmetic(-1)),
     "list": Function(0, None, lambda *args: list(args)),
-    "combine": Function(1, None, _combine),
-    "flatten": Function(1, 1, _flatten),
-    "tuples": Function(0, None, _tuples),
-    "coalesce": Function(1, 1, _coalesce),
-    "first": Function(1, 1, _first),
-    "last": Function(1, 1, _last),
+    "combine": Function(1, None, _combine_lists),
+    "flatten": Function(1, 1, _flatten_list),
+    "tuples": Function(0, None, _build_tuples),
+    "coalesce": Function(1, 1, _find_non_null),
+    "first": Function(1, 1, _find_first),
+    "last": Function(1, 1, _find_last),
     "distinct": Function(1, 1, lambda value: distinct_values(as_list(value))),
-    "ni": Function(1, 2, _ni),
+    "ni": Function(1, 2, _build_ni),
     "ni-id": Function(1, 1, _ni_part(2)),
     "ni-ns": Function(1, 1, _ni_part(0)),
-    "if": Function(2, 3, _if),
-    "eq": Function(2, 2, _equal),
-    "neq": Function(2, 2, lambda left, right: not _equal(left, right)),
-    "gt": Function(2, 2, _compare(lambda left, right: left > right)),
-    "gte": Function(2, 2, _compare(lambda left, right: left >= right)),
-    "lt": Function(2, 2, _compare(lambda left, right: left < right)),
-    "lte": Function(2, 2, _compare(lambda left, right: left <= right)),
-    "and": Function(1, None, lambda *args: all(map(truth, args))),
-    "or": Function(1, None, lambda *args: any(map(truth, args))),
-    "not": Function(1, None, lambda *args: not all(map(truth, args))),
-    "in": Function(2, 2, _in),
-    "matches": Function(2, 2, _matches),
+    "if": Function(2, 3, _choose_branch),
+    "eq": Function(2, 2, _is_equal),
+    "neq": Function(2, 2, lambda left, right: not _is_equal(left, right)),
+    "gt": Function(2, 2, _build_comparison(lambda left, right: left > right)),
+    "gte": Function(2, 2, _build_comparison(lambda left, right: left >= right)),
+    "lt": Function(2, 2, _build_comparison(lambda left, right: left < right)),
+    "lte": Function(2, 2, _build_comparison(lambda left, right: left <= right)),
+    "and": Function(1, None, lambda *args: all(map(is_true, args))),
+    "or": Function(1, None, lambda *args: any(map(is_true, args))),
+    "not": Function(1, None, lambda *args: not all(map(is_true, args))),
+    "in": Function(2, 2, _is_in),
+    "matches": Function(2, 2, _is_matching),
     "is-null": Function(1, 1, _is_null),
     "is-not-null": Function(1, 1, lambda value: not _is_null(value)),
     "is-empty": Function(1, 1, lambda value: not as_list(value)),

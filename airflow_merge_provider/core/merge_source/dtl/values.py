@@ -28,14 +28,14 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 NULL, BOOLEAN, NUMBER, STRING, NI, URI, DATE, DATETIME, UUID, BYTES, LIST, DICT = "zbnsirdtuylo"
 
 
-def typed_key(value: Any) -> str | None:
-    """Give the text that equals another value's text exactly when the two values are equal.
+def build_key(value: Any) -> str | None:
+    """Return the text that equals another value's text exactly when the two values are equal.
 
     Null, NaN and the infinities equal nothing, not even themselves: they have no key.
 
-    >>> typed_key(1) == typed_key(1.0) == typed_key("~f1.00")
+    >>> build_key(1) == build_key(1.0) == build_key("~f1.00")
     True
-    >>> typed_key("1"), typed_key(True), typed_key([2, {"b": 1, "a": None}])
+    >>> build_key("1"), build_key(True), build_key([2, {"b": 1, "a": None}])
     ('s:1', 'b:true', 'l:["n:2",{"a":null,"b":"n:1"}]')
 
     :raises TypeError: when the value is of no type that an entity can hold.
@@ -45,25 +45,25 @@ def typed_key(value: Any) -> str | None:
         return "s:" + value
     if type(value) is int and -_SMALL < value < _SMALL:
         return f"n:{value}"
-    kind, content = tagged(value)
+    kind, content = decode_value(value)
     if kind == NULL:
         return None
     if kind in (LIST, DICT):
         try:
-            tree = _tree(value)
+            tree = _write_tree(value)
         except _WithoutKeyError:
             return None
         return f"{kind}:{json.dumps(tree, ensure_ascii=False, sort_keys=True, separators=(',', ':'))}"
     return _scalar_key(kind, content)
 
 
-def typed_keys(value: Any) -> list[str]:
-    """Give the keys by which a value joins: its own, or those of its items; nulls never join.
+def build_keys(value: Any) -> list[str]:
+    """Return the keys by which a value joins: its own, or those of its items; nulls never join.
 
-    >>> typed_keys([1, None, 1.0, "x"]), typed_keys(None), typed_keys([])
+    >>> build_keys([1, None, 1.0, "x"]), build_keys(None), build_keys([])
     (['n:1', 's:x'], [], [])
     """
-    keys = (typed_key(item) for item in as_list(value))
+    keys = (build_key(item) for item in as_list(value))
     return list(dict.fromkeys(key for key in keys if key is not None))
 
 
@@ -71,7 +71,7 @@ def distinct_values(values: Iterable[Any]) -> list[Any]:
     """Drop the values that equal an earlier one; here null equals null, and NaN still nothing."""
     kept: dict[str, Any] = {}
     for position, value in enumerate(values):
-        key = typed_key(value)
+        key = build_key(value)
         if key is None:
             key = NULL if value is None else f"{NULL}{position}"
         kept.setdefault(key, value)
@@ -85,14 +85,14 @@ def as_list(value: Any) -> list[Any]:
     return [] if value is None else [value]
 
 
-def tagged(value: Any) -> tuple[str, Any]:
-    """Tell a value's kind and its content: what stands behind the transit tag, a Decimal for a number.
+def decode_value(value: Any) -> tuple[str, Any]:
+    """Return the kind and the content of a value: the text after the transit tag, a Decimal for a number.
 
-    >>> tagged("~:ns:1"), tagged("~zfoo"), tagged(1.5)
+    >>> decode_value("~:ns:1"), decode_value("~zfoo"), decode_value(1.5)
     (('i', 'ns:1'), ('s', '~zfoo'), ('n', Decimal('1.5')))
     """
     if isinstance(value, str):
-        return _tagged_text(value)
+        return _decode_text(value)
     if value is None:
         return NULL, None
     if isinstance(value, bool):
@@ -103,21 +103,21 @@ def tagged(value: Any) -> tuple[str, Any]:
         return LIST, value
     if isinstance(value, Mapping):
         return DICT, value
-    return _tagged_object(value)
+    return _decode_object(value)
 
 
 def is_text(value: Any) -> bool:
-    """Tell whether a value is a string and not a transit-coded value of another kind."""
-    return isinstance(value, str) and (not value.startswith("~") or _tagged_text(value)[0] == STRING)
+    """Return whether a value is a string and not a transit-coded value of another kind."""
+    return isinstance(value, str) and (not value.startswith("~") or _decode_text(value)[0] == STRING)
 
 
-def _tagged_text(text: str) -> tuple[str, Any]:
+def _decode_text(text: str) -> tuple[str, Any]:
     """Decode a transit string; an unknown tag or a content that is wrong leaves it a plain string."""
     decode = _TAGS.get(text[:2])
     return (decode(text[2:]) if decode else None) or (STRING, text)
 
 
-def _tagged_number(content: str) -> tuple[str, Decimal] | None:
+def _decode_number(content: str) -> tuple[str, Decimal] | None:
     if not _DECIMAL.match(content) and not _NOT_FINITE.match(content):
         return None
     try:
@@ -126,7 +126,7 @@ def _tagged_number(content: str) -> tuple[str, Decimal] | None:
         return None
 
 
-def _tagged_time(content: str) -> tuple[str, str] | None:
+def _decode_time(content: str) -> tuple[str, str] | None:
     """Decode ``~t``: a date, or a time in UTC, which is always written with nine digits of a second."""
     try:
         if _DATE.match(content):
@@ -139,7 +139,7 @@ def _tagged_time(content: str) -> tuple[str, str] | None:
     return None
 
 
-def _tagged_bytes(content: str) -> tuple[str, bytes] | None:
+def _decode_bytes(content: str) -> tuple[str, bytes] | None:
     try:
         return BYTES, base64.b64decode(content, validate=True)
     except ValueError:
@@ -149,14 +149,14 @@ def _tagged_bytes(content: str) -> tuple[str, bytes] | None:
 _TAGS: dict[str, Callable[[str], tuple[str, Any] | None]] = {
     "~:": lambda content: (NI, content),
     "~r": lambda content: (URI, content),
-    "~t": _tagged_time,
-    "~f": _tagged_number,
+    "~t": _decode_time,
+    "~f": _decode_number,
     "~u": lambda content: (UUID, content.lower()) if _UUID.match(content) else None,
-    "~b": _tagged_bytes,
+    "~b": _decode_bytes,
 }
 
 
-def _tagged_object(value: Any) -> tuple[str, Any]:
+def _decode_object(value: Any) -> tuple[str, Any]:
     """Take the values of typed columns that JSON does not have."""
     if isinstance(value, dt.datetime):
         # A time without a zone is taken as UTC.
@@ -181,15 +181,15 @@ class _WithoutKeyError(Exception):
     """Raised inside a list or dict that holds NaN or an infinity: the whole equals nothing."""
 
 
-def _tree(value: Any) -> Any:
+def _write_tree(value: Any) -> Any:
     """Write a value as JSON in which every scalar is its key: lists keep their order, dicts are sorted."""
-    kind, content = tagged(value)
+    kind, content = decode_value(value)
     if kind == NULL:
         return None
     if kind == LIST:
-        return [_tree(item) for item in content]
+        return [_write_tree(item) for item in content]
     if kind == DICT:
-        return {str(name): _tree(item) for name, item in content.items()}
+        return {str(name): _write_tree(item) for name, item in content.items()}
     key = _scalar_key(kind, content)
     if key is None:
         raise _WithoutKeyError
@@ -197,7 +197,7 @@ def _tree(value: Any) -> Any:
 
 
 def decimal_of(value: Any) -> Decimal:
-    """Give a number exactly; a float by its shortest text, so that 0.1 is a tenth."""
+    """Return a number exactly; a float by its shortest text, so that 0.1 is a tenth."""
     if isinstance(value, float):
         return Decimal(float.__repr__(value)) if math.isfinite(value) else Decimal("NaN")
     return value if isinstance(value, Decimal) else Decimal(value)

@@ -6,7 +6,7 @@ import re
 
 
 def matches_wildcard(pattern: str, text: str) -> bool:
-    """Tell whether a pattern describes a whole text: ``*`` is any characters, ``?`` is one.
+    """Return whether a pattern describes a whole text: ``*`` is any characters, ``?`` is one.
 
     What stands between two ``*`` has a fixed length and is taken where it comes first, so nothing is tried
     twice; a regular expression would try every place of every ``*``.

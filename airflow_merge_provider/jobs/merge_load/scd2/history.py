@@ -28,7 +28,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     is_same,
     map_values,
 )
-from airflow_merge_provider.jobs.merge_load.columns import content_hash, moment_column, refer
+from airflow_merge_provider.jobs.merge_load.columns import content_hash, moment_column, refer_to_columns
 from airflow_merge_provider.jobs.merge_load.scd2.intervals import (
     IS_LATE,
     TIME,
@@ -48,7 +48,7 @@ from airflow_merge_provider.jobs.merge_load.staging import (
     keep_rows,
 )
 from airflow_merge_provider.jobs.spark.expressions import add_columns, cast_to
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 LATE = "late"
 _SAID = f"{PREFIX}said"
@@ -63,7 +63,7 @@ _ACTIONS = {
 
 
 def build_requirements(config: Scd2Config) -> StagingRequirements:
-    """Say what the load needs of its rows: one state per key and time."""
+    """Return what the load needs of its rows: one state per key and time."""
     keys = columns_of(config.natural_key, config.time_column)
     groups = config.scope if isinstance(config.scope, tuple) else None
     named = columns_of(config.track, config.overwrite, config.row_version_column_name)
@@ -79,7 +79,7 @@ def build_requirements(config: Scd2Config) -> StagingRequirements:
 
 
 def list_tracked(names: Sequence[str], config: Scd2Config) -> tuple[str, ...]:
-    """Give the columns whose change begins a version."""
+    """Return the columns whose change begins a version."""
     chosen = columns_of(config.row_version_column_name or config.track)
     if chosen:
         return chosen
@@ -127,33 +127,36 @@ class History:
     def address(self) -> list[StructField]:
         """What finds a stored version."""
         naming = self.naming
-        return [*self.taken.layout.of(naming.keys), StructField(naming.valid_from, TimestampType())]
+        return [
+            *self.taken.layout.select_fields(naming.keys),
+            StructField(naming.valid_from, TimestampType()),
+        ]
 
     @property
     def until(self) -> Column:
         """The end of a version that is valid now."""
         return moment_column(self.config.active_record_timestamp)
 
-    def changes(self) -> Changes:
+    def find_changes(self) -> Changes:
         """Chain the loaded events with the stored versions of their keys. Source: merge_load spec §9.4."""
         naming, config = self.naming, self.config
-        rows = self.timed(self.taken.rows)
+        rows = self.add_times(self.taken.rows)
         met, stored = None, []
-        versions = self.versions()
+        versions = self.read_versions()
         if versions is not None:
-            keys = rows.select(*refer(naming.keys)).distinct()
+            keys = rows.select(*refer_to_columns(naming.keys)).distinct()
             met = keep_rows(versions.join(keys, list(naming.keys), "left_semi"), self.held)
-            stored.append(list_stored_events(met, naming, self.active()))
+            stored.append(list_stored_events(met, naming, self.is_active()))
         rows, sequences = self.weigh_sequences(rows, met)
-        events = [self.events(rows), *stored]
-        times = rows.select(*refer(naming.keys), TIME)
+        events = [self.build_events(rows), *stored]
+        times = rows.select(*refer_to_columns(naming.keys), TIME)
         if config.on_late == "error":
-            return replace(self.difference(events, met), sequences=sequences)
+            return replace(self.compare_versions(events, met), sequences=sequences)
         remembered = None if versions is None else self.memory.read_times()
         if remembered is not None:
             events.append(list_pins(remembered.join(times, list(naming.keys), "left_semi"), naming))
             times = times.join(remembered, [*naming.keys, TIME], "left_anti")
-        found = self.difference(events, met)
+        found = self.compare_versions(events, met)
         return replace(found, times=times, remembers="always", sequences=sequences)
 
     def weigh_sequences(self, rows: DataFrame, met: DataFrame | None) -> tuple[DataFrame, DataFrame | None]:
@@ -167,28 +170,28 @@ class History:
         by = (*self.naming.keys, TIME)
         known = []
         if met is not None:
-            versions = met if self.naming.mark is None else met.where(~column(self.naming.mark))
-            known.append(versions.withColumn(TIME, column(self.naming.valid_from)))
+            versions = met if self.naming.mark is None else met.where(~quote_column(self.naming.mark))
+            known.append(versions.withColumn(TIME, quote_column(self.naming.valid_from)))
             remembered = self.sequences.read_rows()
             known += [] if remembered is None else [remembered]
         kept, above = drop_outdated(rows, known, by, sequence)
         return kept, list_sequences(above, by, sequence, self.boundary)
 
-    def timed(self, rows: DataFrame) -> DataFrame:
-        """Give loaded rows their time and the hash of what is tracked."""
+    def add_times(self, rows: DataFrame) -> DataFrame:
+        """Return loaded rows with their time and the hash of the tracked columns."""
         own = self.config.time_column
         if own is not None:
             _require_time(rows.schema[own])
-        at = moment_column(self.boundary) if own is None else column(own).cast("timestamp")
-        return rows.select("*", at.alias(TIME), column(TRACKED).alias(HASH_COLUMN))
+        at = moment_column(self.boundary) if own is None else quote_column(own).cast("timestamp")
+        return rows.select("*", at.alias(TIME), quote_column(TRACKED).alias(HASH_COLUMN))
 
-    def active(self) -> Column:
-        """Tell which versions are valid now; NULL counts beside the mark."""
-        end = column(self.config.valid_to)
+    def is_active(self) -> Column:
+        """Return the condition for versions that are valid now; NULL counts as well as the marker."""
+        end = quote_column(self.config.valid_to)
         at = self.config.active_record_timestamp
         return end.isNull() if at is None else end.isNull() | (end == moment_column(at))
 
-    def versions(self) -> DataFrame | None:
+    def read_versions(self) -> DataFrame | None:
         """Return the stored versions with the columns that the load adds; None if there is no history yet."""
         if self.stored is None:
             return None
@@ -196,51 +199,58 @@ class History:
         new = {name: cast_to(F.lit(None), schema[name].dataType) for name in self.taken.layout.new}
         return add_columns(self.stored, new)
 
-    def events(self, rows: DataFrame) -> DataFrame:
-        """Give what loaded rows say; flagged ones say that there is nothing, unless that is ignored."""
+    def build_events(self, rows: DataFrame) -> DataFrame:
+        """Return what loaded rows say; flagged ones say that there is nothing, unless that is ignored."""
         if self.config.on_delete == "ignore":
-            return list_loaded_events(rows.where(~column(FLAGGED)), self.naming, F.lit(False))
-        return list_loaded_events(rows, self.naming, column(FLAGGED))
+            return list_loaded_events(rows.where(~quote_column(FLAGGED)), self.naming, F.lit(False))
+        return list_loaded_events(rows, self.naming, quote_column(FLAGGED))
 
-    def overwritten(self) -> list[StructField]:
-        """Give the columns that have their newest value in the valid version."""
-        return self.taken.layout.of(self.naming.overwritten)
+    def list_overwritten(self) -> list[StructField]:
+        """Return the columns that have their newest value in the valid version."""
+        return self.taken.layout.select_fields(self.naming.overwritten)
 
-    def difference(self, events: Sequence[DataFrame], met: DataFrame | None) -> Changes:
+    def compare_versions(self, events: Sequence[DataFrame], met: DataFrame | None) -> Changes:
         """Compare the versions that there should be with those that are stored."""
         naming, names = self.naming, self.names
         new = build_intervals(events, naming, self.until)
         if met is None:
-            return Changes(add_action(self.completed(new).select(*refer(names)), INSERT, "opened"), (), names)
+            return Changes(
+                add_action(self.complete_columns(new).select(*refer_to_columns(names)), INSERT, "opened"),
+                (),
+                names,
+            )
         by = [*naming.keys, naming.valid_from]
         compared = self.taken.layout.names if naming.mark else naming.overwritten
-        old = met.select(*refer(columns_of(by, naming.valid_to, naming.hashed, compared)))
+        old = met.select(*refer_to_columns(columns_of(by, naming.valid_to, naming.hashed, compared)))
         pairs = new.alias("n").join(old.alias("o"), is_same(by, "n", "o"), "full_outer")
-        said = pairs.withColumn(_SAID, self._said(naming)).where(column(_SAID).isNotNull())
-        kept = [F.coalesce(*(refer([name], side)[0] for side in ("n", "o"))).alias(name) for name in by]
+        said = pairs.withColumn(_SAID, self._classify_version(naming)).where(quote_column(_SAID).isNotNull())
+        kept = [
+            F.coalesce(*(refer_to_columns([name], side)[0] for side in ("n", "o"))).alias(name) for name in by
+        ]
         marked = (naming.mark,) if naming.mark else ()
         rest = (*self.taken.layout.names, naming.valid_to, naming.hashed, *marked)
         rest = tuple(name for name in rest if name not in by)
         rows = add_action(
-            self.completed(said.select(*kept, *refer(rest, "n"), _SAID)),
-            map_values(_ACTIONS, column(_SAID)),
-            column(_SAID),
+            self.complete_columns(said.select(*kept, *refer_to_columns(rest, "n"), _SAID)),
+            map_values(_ACTIONS, quote_column(_SAID)),
+            quote_column(_SAID),
         )
         return Changes(rows.drop(_SAID), self.address, names)
 
-    def _said(self, naming: IntervalColumns) -> Column:
-        """Say what becomes of a version."""
+    def _classify_version(self, naming: IntervalColumns) -> Column:
+        """Return what becomes of a version."""
         at = self.until
         (end, was), (new, old) = (
-            [refer([name], side)[0] for side in ("n", "o")] for name in (naming.valid_to, naming.hashed)
+            [refer_to_columns([name], side)[0] for side in ("n", "o")]
+            for name in (naming.valid_to, naming.hashed)
         )
         differs = ~new.eqNullSafe(old) | ~end.eqNullSafe(was)
         if naming.overwritten:
-            differs = differs | is_differing(self.overwritten(), "n", "o")
+            differs = differs | is_differing(self.list_overwritten(), "n", "o")
         if naming.mark:
             # A deletion shows what there was before it, which a late load may change.
             differs = differs | (
-                refer([naming.mark], "n")[0] & is_differing(self.taken.layout.fields, "n", "o")
+                refer_to_columns([naming.mark], "n")[0] & is_differing(self.taken.layout.fields, "n", "o")
             )
         is_late = F.coalesce(F.col(f"n.{IS_LATE}"), F.lit(False)) & F.lit(self.config.on_late == "error")
         return (
@@ -252,17 +262,17 @@ class History:
             .when(differs & new.isNotNull(), "changed")
         )
 
-    def completed(self, rows: DataFrame) -> DataFrame:
+    def complete_columns(self, rows: DataFrame) -> DataFrame:
         """Add the columns that follow from the others."""
         config, added = self.config, {}
         if config.current_column is not None:
-            added[config.current_column] = column(config.valid_to).eqNullSafe(self.until)
+            added[config.current_column] = quote_column(config.valid_to).eqNullSafe(self.until)
         if config.mark_column is not None and config.mark_column not in rows.columns:
             added[config.mark_column] = F.lit(False)
         if config.surrogate_key_column is not None:
             begins = StructField(config.valid_from, TimestampType())
             added[config.surrogate_key_column] = content_hash(
-                [*self.taken.layout.of(self.naming.keys), begins]
+                [*self.taken.layout.select_fields(self.naming.keys), begins]
             )
         return add_columns(rows, added)
 
@@ -270,4 +280,4 @@ class History:
 def _require_time(field: StructField) -> None:
     if not isinstance(field.dataType, DateType | TimestampType | TimestampNTZType):
         message = f"column {field.name!r} is {field.dataType.simpleString()}, not a date or a timestamp"
-        raise DataError.of([Problem("effective_from", "type", message, "cast it upstream")])
+        raise DataError.from_problems([Problem("effective_from", "type", message, "cast it upstream")])

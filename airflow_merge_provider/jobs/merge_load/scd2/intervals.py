@@ -15,8 +15,8 @@ from pyspark.sql import Column, DataFrame, Window, functions as F
 
 from airflow_merge_provider.core.merge_load.scd2 import DELETED_HASH
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX, union_rows
-from airflow_merge_provider.jobs.merge_load.columns import refer
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.merge_load.columns import refer_to_columns
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 TIME = f"{PREFIX}time"
 STATE = f"{PREFIX}state"
@@ -49,37 +49,37 @@ class IntervalColumns:
     @property
     def state(self) -> Column:
         """Everything that a version holds beside its validity."""
-        return F.struct(*refer((*self.columns, self.hashed)))
+        return F.struct(*refer_to_columns((*self.columns, self.hashed)))
 
 
 def list_stored_events(versions: DataFrame, naming: IntervalColumns, active: Column) -> DataFrame:
     """Take versions apart: a state where each begins, none where it ends."""
-    keys = refer(naming.keys)
-    state = naming.state if naming.mark is None else F.when(~column(naming.mark), naming.state)
-    begins = versions.select(*keys, column(naming.valid_from).alias(TIME), state.alias(STATE))
-    ends = versions.where(~active).select(*keys, column(naming.valid_to).alias(TIME))
+    keys = refer_to_columns(naming.keys)
+    state = naming.state if naming.mark is None else F.when(~quote_column(naming.mark), naming.state)
+    begins = versions.select(*keys, quote_column(naming.valid_from).alias(TIME), state.alias(STATE))
+    ends = versions.where(~active).select(*keys, quote_column(naming.valid_to).alias(TIME))
     return union_rows([begins, ends]).withColumn(_SAYS, F.lit(_STORED))
 
 
 def list_loaded_events(rows: DataFrame, naming: IntervalColumns, flagged: Column) -> DataFrame:
-    """Give what the load says; a flagged row says that there is nothing from its time on."""
+    """Return what the load says; a flagged row says that there is nothing from its time on."""
     state = F.when(~flagged, naming.state)
-    return rows.select(*refer(naming.keys), TIME, state.alias(STATE), F.lit(_LOADED).alias(_SAYS))
+    return rows.select(*refer_to_columns(naming.keys), TIME, state.alias(STATE), F.lit(_LOADED).alias(_SAYS))
 
 
 def list_absences(keys: DataFrame, naming: IntervalColumns, at: Column) -> DataFrame:
-    """Give the events of keys that the load does not have any more."""
-    return keys.select(*refer(naming.keys), at.alias(TIME), F.lit(_LOADED).alias(_SAYS))
+    """Return the events of keys that the load does not have any more."""
+    return keys.select(*refer_to_columns(naming.keys), at.alias(TIME), F.lit(_LOADED).alias(_SAYS))
 
 
 def list_pins(times: DataFrame, naming: IntervalColumns) -> DataFrame:
-    """Give times at which a state was seen that left no trace: what is stored there stays."""
-    return times.select(*refer(naming.keys), TIME, F.lit(None).cast("string").alias(_SAYS))
+    """Return times at which a state was seen that left no trace: what is stored there stays."""
+    return times.select(*refer_to_columns(naming.keys), TIME, F.lit(None).cast("string").alias(_SAYS))
 
 
 def list_endings(times: DataFrame, naming: IntervalColumns) -> DataFrame:
-    """Give times at which a load saw that a key was not where the state before would have it."""
-    return times.select(*refer(naming.keys), TIME, F.lit(_ENDED).alias(_SAYS))
+    """Return times at which a load saw that a key was not where the state before would have it."""
+    return times.select(*refer_to_columns(naming.keys), TIME, F.lit(_ENDED).alias(_SAYS))
 
 
 def build_intervals(events: Sequence[DataFrame], naming: IntervalColumns, until: Column) -> DataFrame:
@@ -90,79 +90,93 @@ def build_intervals(events: Sequence[DataFrame], naming: IntervalColumns, until:
     one without a state, whose hash is NULL.
     """
     seen = _add_states(_add_times(union_rows(events), naming), naming)
-    keys = refer(naming.keys)
+    keys = refer_to_columns(naming.keys)
     by_key = Window.partitionBy(*keys)
     in_order = by_key.orderBy(TIME)
     seen = seen.withColumn(IS_LATE, F.max(IS_LATE).over(by_key))
     if naming.purges:
-        deleted = F.when(column(_LOADED) & column(STATE).isNull(), column(TIME))
+        deleted = F.when(quote_column(_LOADED) & quote_column(STATE).isNull(), quote_column(TIME))
         seen = seen.withColumn(_PURGED, F.max(deleted).over(by_key))
-        seen = seen.where(column(_PURGED).isNull() | (column(TIME) > column(_PURGED)) | column(IS_LATE))
+        seen = seen.where(
+            quote_column(_PURGED).isNull()
+            | (quote_column(TIME) > quote_column(_PURGED))
+            | quote_column(IS_LATE)
+        )
     seen = _mark_latest(seen, naming)
-    hashed = column(_HASHED)
+    hashed = quote_column(_HASHED)
     seen = seen.withColumn(_BEGINS, ~hashed.eqNullSafe(F.lag(hashed).over(in_order)))
     # A first row that begins nothing has no state: its time is no end of another one.
     seen = seen.withColumn(_FIRST, F.row_number().over(in_order) == 1)
-    lasting = seen.where(column(_BEGINS) | (column(IS_LATE) & column(_FIRST)))
+    lasting = seen.where(quote_column(_BEGINS) | (quote_column(IS_LATE) & quote_column(_FIRST)))
     lasting = lasting.withColumn(_END, F.lead(TIME).over(in_order))
-    told = lasting.where(column(_HASHED).isNotNull() | (column(IS_LATE) & column(_FIRST)))
+    told = lasting.where(quote_column(_HASHED).isNotNull() | (quote_column(IS_LATE) & quote_column(_FIRST)))
     return told.select(
         *[_get_current(name, naming).alias(name) for name in naming.columns],
-        column(_HASHED).alias(naming.hashed),
-        column(TIME).alias(naming.valid_from),
-        F.coalesce(column(_END), until).alias(naming.valid_to),
-        *([] if naming.mark is None else [column(_GONE).alias(naming.mark)]),
+        quote_column(_HASHED).alias(naming.hashed),
+        quote_column(TIME).alias(naming.valid_from),
+        F.coalesce(quote_column(_END), until).alias(naming.valid_to),
+        *([] if naming.mark is None else [quote_column(_GONE).alias(naming.mark)]),
         IS_LATE,
     )
 
 
 def _mark_latest(seen: DataFrame, naming: IntervalColumns) -> DataFrame:
-    """Give each time the hash of its state; where deletions are marked, nothing is a state of its own."""
+    """Return each time the hash of its state; where deletions are marked, nothing is a state of its own."""
     if naming.mark is None:
-        return seen.withColumn(_HASHED, column(STATE)[naming.hashed])
-    last = F.last(STATE, ignorenulls=True).over(Window.partitionBy(*refer(naming.keys)).orderBy(TIME))
-    gone = column(STATE).isNull() & last.isNotNull()
+        return seen.withColumn(_HASHED, quote_column(STATE)[naming.hashed])
+    last = F.last(STATE, ignorenulls=True).over(
+        Window.partitionBy(*refer_to_columns(naming.keys)).orderBy(TIME)
+    )
+    gone = quote_column(STATE).isNull() & last.isNotNull()
     seen = seen.withColumns({_GONE: gone, _LATEST_LIVE: last})
-    hashed = F.when(column(_GONE), F.lit(DELETED_HASH)).otherwise(column(STATE)[naming.hashed])
-    return seen.withColumns({_HASHED: hashed, STATE: F.coalesce(column(STATE), column(_LATEST_LIVE))})
+    hashed = F.when(quote_column(_GONE), F.lit(DELETED_HASH)).otherwise(quote_column(STATE)[naming.hashed])
+    return seen.withColumns(
+        {_HASHED: hashed, STATE: F.coalesce(quote_column(STATE), quote_column(_LATEST_LIVE))}
+    )
 
 
 def _add_times(events: DataFrame, naming: IntervalColumns) -> DataFrame:
-    """Give each known time of a key once, with what is stored and what is loaded there."""
+    """Return each known time of a key once, with what is stored and what is loaded there."""
     found = []
     for side in (_STORED, _LOADED):
-        says = F.coalesce(column(_SAYS) == side, F.lit(False))
+        says = F.coalesce(quote_column(_SAYS) == side, F.lit(False))
         found.append(F.max(says).alias(side))
-        found.append(F.first(F.when(says, column(STATE)), ignorenulls=True).alias(f"{side}_state"))
-    found.append(F.max(F.coalesce(column(_SAYS) == _ENDED, F.lit(False))).alias(_ENDED))
-    return events.groupBy(*refer(naming.keys), TIME).agg(*found)
+        found.append(F.first(F.when(says, quote_column(STATE)), ignorenulls=True).alias(f"{side}_state"))
+    found.append(F.max(F.coalesce(quote_column(_SAYS) == _ENDED, F.lit(False))).alias(_ENDED))
+    return events.groupBy(*refer_to_columns(naming.keys), TIME).agg(*found)
 
 
 def _add_states(times: DataFrame, naming: IntervalColumns) -> DataFrame:
-    """Say for each time which state holds from there, and which one was stored last of all."""
-    by_key = Window.partitionBy(*refer(naming.keys))
+    """Return for each time the state that is valid from then on, and the state that was stored last."""
+    by_key = Window.partitionBy(*refer_to_columns(naming.keys))
     in_order = by_key.orderBy(TIME)
-    stored = F.when(column(_STORED), F.struct(column(f"{_STORED}_state").alias("state")))
-    last_stored = F.max(F.when(column(_STORED), column(TIME))).over(by_key)
+    stored = F.when(quote_column(_STORED), F.struct(quote_column(f"{_STORED}_state").alias("state")))
+    last_stored = F.max(F.when(quote_column(_STORED), quote_column(TIME))).over(by_key)
     seen = times.withColumns(
         {_CARRIED: F.last(stored, ignorenulls=True).over(in_order)["state"], _LAST_STORED: last_stored}
     )
-    carried, loaded = column(_CARRIED), column(f"{_LOADED}_state")
+    carried, loaded = quote_column(_CARRIED), quote_column(f"{_LOADED}_state")
     equal = loaded[naming.hashed].eqNullSafe(carried[naming.hashed])
     # A state that is stored under the very same time stays, with its columns that are not tracked.
-    state = F.when(column(_LOADED) & ~(column(_STORED) & equal), loaded).when(~column(_ENDED), carried)
-    late = column(_LOADED) & ~equal & F.coalesce(column(TIME) < column(_LAST_STORED), F.lit(False))
-    newest = F.when(column(_LOADED) & loaded.isNotNull(), loaded).otherwise(carried)
+    state = F.when(quote_column(_LOADED) & ~(quote_column(_STORED) & equal), loaded).when(
+        ~quote_column(_ENDED), carried
+    )
+    late = (
+        quote_column(_LOADED)
+        & ~equal
+        & F.coalesce(quote_column(TIME) < quote_column(_LAST_STORED), F.lit(False))
+    )
+    newest = F.when(quote_column(_LOADED) & loaded.isNotNull(), loaded).otherwise(carried)
     whole = in_order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     return seen.withColumns({STATE: state, IS_LATE: late, _LATEST: F.last(newest).over(whole)})
 
 
 def _get_current(name: str, naming: IntervalColumns) -> Column:
-    """Give a column of a version; one that is overwritten has its newest value in the valid version."""
-    own = column(STATE)[name]
+    """Return a column of a version; one that is overwritten has its newest value in the valid version."""
+    own = quote_column(STATE)[name]
     if name not in naming.overwritten:
         return own
-    valid = column(_END).isNull()
-    return F.when(valid if naming.mark is None else valid & ~column(_GONE), column(_LATEST)[name]).otherwise(
-        own
-    )
+    valid = quote_column(_END).isNull()
+    return F.when(
+        valid if naming.mark is None else valid & ~quote_column(_GONE), quote_column(_LATEST)[name]
+    ).otherwise(own)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window, functions as F
 
-from airflow_merge_provider.core.dataset import Dataset, resolve
+from airflow_merge_provider.core.dataset import Dataset, resolve_dataset
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_load.check import INVARIANTS, Scd2CheckConfig
 from airflow_merge_provider.core.merge_load.counts import CHECK_COUNTS
@@ -18,14 +18,14 @@ from airflow_merge_provider.core.protocol import JobRequest
 from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, pin_dataset, read_dataset
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX
-from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer, require
+from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer_to_columns, require_columns
 from airflow_merge_provider.jobs.merge_load.report import build_details
 from airflow_merge_provider.jobs.merge_load.staging import filter_source
 from airflow_merge_provider.jobs.merge_load.writing import read_shape
 from airflow_merge_provider.jobs.run.previous_run import PreviousRun
 from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _BEGIN, _END, _ACTIVE, _DELETED = (f"{PREFIX}{each}" for each in ("begin", "end", "active", "deleted"))
 _CURRENT, _SURROGATE, _LAST_END, _LAST_HASH = (
@@ -40,11 +40,11 @@ def run_check(
 
     :raises DataError: with everything that does not hold, or when the target is no history.
     """
-    with progress.step("resolve inputs"):
+    with progress.time_step("resolve inputs"):
         pinned = pin_dataset(spark, target)
         source = None
         if config.source is not None:
-            source = pin_dataset(spark, resolve(config.source, request.warehouse, at="source"))
+            source = pin_dataset(spark, resolve_dataset(config.source, request.warehouse, at="source"))
     return check_history(spark, request, config, pinned, source, progress)
 
 
@@ -63,27 +63,27 @@ def check_history(
     target = pinned.dataset
     previous = None if pinned.version is None else PreviousRun(0, pinned.version, None, {})
     sources = {} if source is None else {source.dataset.id: source}
-    with progress.step("check"):
-        history = _History.of(read_dataset(spark, pinned), target)
-        counts = history.counts()
+    with progress.time_step("check"):
+        history = _HistoryVersions.from_stored(read_dataset(spark, pinned), target)
+        counts = history.count_violations()
         if source is not None:
             rows = filter_source(read_dataset(spark, source), config.source_filter)
-            counts |= history.against(rows, f"the source {source.dataset.id}")
+            counts |= history.compare_with_snapshot(rows, f"the source {source.dataset.id}")
     problems = [
         Problem(target.id, name, f"has {counts[name]} {words}", "load it anew, or repair what wrote it")
         for name, words in INVARIANTS.items()
         if counts.get(name)
     ]
     if problems:
-        raise DataError.of(problems)
+        raise DataError.from_problems(problems)
     reporter = RunReporter(spark, request, progress, CHECK_COUNTS, target, sources, previous)
-    unchanged = RowCounts.none(unchanged=counts["versions"])
+    unchanged = RowCounts.for_noop(unchanged=counts["versions"])
     result = RunResult("full", "a check reads the whole history", unchanged, counts, build_details())
-    return reporter.build(result)
+    return reporter.build_report(result)
 
 
 @dataclass(frozen=True, slots=True)
-class _History:
+class _HistoryVersions:
     """The versions of a table, with the names that its shape gives."""
 
     versions: DataFrame
@@ -91,18 +91,20 @@ class _History:
     has_natural_key: bool
 
     @classmethod
-    def of(cls, stored: DataFrame, target: Dataset) -> _History:
+    def from_stored(cls, stored: DataFrame, target: Dataset) -> _HistoryVersions:
         shape = read_shape(stored.schema, HASH_COLUMN)
         if shape is None:
             message = "is no history of versions that this package wrote"
-            raise DataError.of([Problem(target.id, "shape", message, "name the target of an SCD2 load")])
+            raise DataError.from_problems(
+                [Problem(target.id, "shape", message, "name the target of an SCD2 load")]
+            )
         begin, end = shape["validity_column_names"]
         keys = tuple(shape["natural_key"]) or (HASH_COLUMN,)
         thin = stored.select(
-            *refer(keys),
-            *([] if HASH_COLUMN in keys else refer([HASH_COLUMN])),
-            column(begin).alias(_BEGIN),
-            column(end).alias(_END),
+            *refer_to_columns(keys),
+            *([] if HASH_COLUMN in keys else refer_to_columns([HASH_COLUMN])),
+            quote_column(begin).alias(_BEGIN),
+            quote_column(end).alias(_END),
             _is_active(end, shape).alias(_ACTIVE),
             _get_named(shape, "deleted_column", "boolean", _DELETED),
             _get_named(shape, "current_column", "boolean", _CURRENT),
@@ -110,26 +112,30 @@ class _History:
         )
         return cls(thin, keys, bool(shape["natural_key"]))
 
-    def counts(self) -> dict[str, int]:
+    def count_violations(self) -> dict[str, int]:
         """Count the versions, the keys, and what does not hold of them."""
-        in_order = Window.partitionBy(*refer(self.keys)).orderBy(_BEGIN, F.col(_END).asc_nulls_last())
+        in_order = Window.partitionBy(*refer_to_columns(self.keys)).orderBy(
+            _BEGIN, F.col(_END).asc_nulls_last()
+        )
         seen = self.versions.withColumns(
             {
-                _LAST_END: F.lag(F.when(~column(_ACTIVE), column(_END))).over(in_order),
+                _LAST_END: F.lag(F.when(~quote_column(_ACTIVE), quote_column(_END))).over(in_order),
                 _LAST_HASH: F.lag(HASH_COLUMN).over(in_order),
                 f"{PREFIX}place": F.row_number().over(in_order),
             }
         )
-        later = column(f"{PREFIX}place") > 1
-        last_end, begin, end = column(_LAST_END), column(_BEGIN), column(_END)
-        repeats = (last_end == begin) & (column(_LAST_HASH) == column(HASH_COLUMN))
-        current = column(_CURRENT)
-        by_key = seen.groupBy(*refer(self.keys)).agg(
+        later = quote_column(f"{PREFIX}place") > 1
+        last_end, begin, end = quote_column(_LAST_END), quote_column(_BEGIN), quote_column(_END)
+        repeats = (last_end == begin) & (quote_column(_LAST_HASH) == quote_column(HASH_COLUMN))
+        current = quote_column(_CURRENT)
+        by_key = seen.groupBy(*refer_to_columns(self.keys)).agg(
             F.count(F.lit(1)).alias("versions"),
-            F.count_if(begin.isNull() | (~column(_ACTIVE) & (end <= begin))).alias("empty"),
+            F.count_if(begin.isNull() | (~quote_column(_ACTIVE) & (end <= begin))).alias("empty"),
             F.count_if(later & (last_end.isNull() | (last_end > begin))).alias("overlapping"),
-            F.count_if(column(_ACTIVE)).alias("active"),
-            F.count_if(current.isNotNull() & ~current.eqNullSafe(column(_ACTIVE))).alias("wrongly_current"),
+            F.count_if(quote_column(_ACTIVE)).alias("active"),
+            F.count_if(current.isNotNull() & ~current.eqNullSafe(quote_column(_ACTIVE))).alias(
+                "wrongly_current"
+            ),
             F.count_if(repeats & F.lit(self.has_natural_key)).alias("repeated"),
         )
         summed = ("versions", "empty", "overlapping", "wrongly_current", "repeated")
@@ -139,15 +145,19 @@ class _History:
             *[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in summed],
         ).collect()[0]
         surrogates = self.versions.groupBy(_SURROGATE).count()
-        twice = surrogates.where(column(_SURROGATE).isNotNull() & (F.col("count") > 1)).count()
+        twice = surrogates.where(quote_column(_SURROGATE).isNotNull() & (F.col("count") > 1)).count()
         return {name: int(value) for name, value in found.asDict().items()} | {"surrogates_twice": twice}
 
-    def against(self, rows: DataFrame, name: str) -> dict[str, int]:
+    def compare_with_snapshot(self, rows: DataFrame, name: str) -> dict[str, int]:
         """Compare the keys of valid versions with those of a snapshot."""
-        require(rows, self.keys, name)
-        there = rows.select(*refer(self.keys)).distinct()
-        deleted = F.coalesce(column(_DELETED), F.lit(False))
-        valid = self.versions.where(column(_ACTIVE) & ~deleted).select(*refer(self.keys)).distinct()
+        require_columns(rows, self.keys, name)
+        there = rows.select(*refer_to_columns(self.keys)).distinct()
+        deleted = F.coalesce(quote_column(_DELETED), F.lit(False))
+        valid = (
+            self.versions.where(quote_column(_ACTIVE) & ~deleted)
+            .select(*refer_to_columns(self.keys))
+            .distinct()
+        )
         keys = list(self.keys)
         return {
             "not_valid": there.join(valid, keys, "left_anti").count(),
@@ -158,10 +168,10 @@ class _History:
 def _is_active(end: str, shape: Mapping[str, Any]) -> Column:
     at = shape["active_record_timestamp"]
     if at is None:
-        return column(end).isNull()
-    return column(end).isNull() | (column(end) == moment_column(datetime.fromisoformat(at)))
+        return quote_column(end).isNull()
+    return quote_column(end).isNull() | (quote_column(end) == moment_column(datetime.fromisoformat(at)))
 
 
 def _get_named(shape: Mapping[str, Any], option: str, kind: str, alias: str) -> Column:
     name = shape.get(option)
-    return (F.lit(None).cast(kind) if name is None else column(name)).alias(alias)
+    return (F.lit(None).cast(kind) if name is None else quote_column(name)).alias(alias)

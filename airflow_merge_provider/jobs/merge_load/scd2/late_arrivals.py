@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pyspark.sql import Column, DataFrame, functions as F
 
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.merge_load.moments import from_micros
+from airflow_merge_provider.core.merge_load.timestamps import from_micros
 from airflow_merge_provider.jobs.merge_load.changes import PREFIX, Remembers
-from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer
+from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer_to_columns
 from airflow_merge_provider.jobs.merge_load.scd2.history import History
 from airflow_merge_provider.jobs.merge_load.scd2.intervals import (
     TIME,
@@ -21,10 +21,10 @@ from airflow_merge_provider.jobs.merge_load.scd2.intervals import (
     list_loaded_events,
     list_pins,
 )
-from airflow_merge_provider.jobs.merge_load.snapshot_scope import AREA, EVERYWHERE, ScopedTimes, named
+from airflow_merge_provider.jobs.merge_load.snapshot_scope import AREA, EVERYWHERE, ScopedTimes, name_areas
 from airflow_merge_provider.jobs.merge_load.staging import StagedLoad
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _OWN, _OTHER, _NEXT, _ENDS = (f"{PREFIX}{each}" for each in ("own", "other", "next", "ends"))
 _FAR = datetime(9999, 12, 31, tzinfo=UTC)
@@ -42,21 +42,21 @@ class LateArrivals:
         scope = self.history.config.scope
         return ScopedTimes(scope, None) if isinstance(scope, tuple) else ScopedTimes(None, scope)
 
-    def later(self, rows: DataFrame) -> tuple[list[datetime], bool]:
-        """Give the remembered times, from the snapshot's on, at which its area was seen.
+    def find_later_times(self, rows: DataFrame) -> tuple[list[datetime], bool]:
+        """Return the remembered times, from the snapshot's on, at which its area was seen.
 
         And say whether any area was seen after it: keys move between areas.
 
         :raises DataError: when there is one after it and the history takes no late snapshots.
         """
-        found, is_followed = self._later(rows)
+        found, is_followed = self._read_later_times(rows)
         newest = max(found, default=self.history.boundary)
         if newest > self.history.boundary and self.history.config.on_late == "error":
             raise _find_late(self.history.boundary, newest)
         return found, is_followed
 
     def until_next(self, keys: DataFrame, there: StagedLoad, met: DataFrame) -> list[DataFrame]:
-        """Say, as events, until when the snapshot holds for each key.
+        """Return the events until which the snapshot is valid for each key.
 
         It holds until a stored version begins, or until the area of the stored state was seen while that
         state was there, for then it was confirmed. Where the area of the late state was seen before, the key
@@ -71,29 +71,31 @@ class LateArrivals:
         for frame in self._next_times(there, met, seen):
             each = each.join(frame, list(naming.keys), "left")
         far = moment_column(_FAR)
-        own, ends = F.coalesce(column(_OWN), far), F.coalesce(column(_ENDS), far)
-        was_there = column(f"{_OTHER}_there").isNotNull()
-        confirmed = F.when(column(_OTHER) < ends, column(_OTHER))
-        until = F.least(F.coalesce(confirmed, far), F.coalesce(column(_NEXT), far))
-        pinned = each.select(*self._names, F.when(was_there, confirmed).otherwise(column(_OWN)).alias(TIME))
-        ended = each.where(was_there & (own < until)).select(*self._names, column(_OWN).alias(TIME))
+        own, ends = F.coalesce(quote_column(_OWN), far), F.coalesce(quote_column(_ENDS), far)
+        was_there = quote_column(f"{_OTHER}_there").isNotNull()
+        confirmed = F.when(quote_column(_OTHER) < ends, quote_column(_OTHER))
+        until = F.least(F.coalesce(confirmed, far), F.coalesce(quote_column(_NEXT), far))
+        pinned = each.select(
+            *self._names, F.when(was_there, confirmed).otherwise(quote_column(_OWN)).alias(TIME)
+        )
+        ended = each.where(was_there & (own < until)).select(*self._names, quote_column(_OWN).alias(TIME))
         lasting = each.where(was_there & (ends < F.least(own, until)))
-        lasting = lasting.select(*self._names, column(_ENDS).alias(TIME))
+        lasting = lasting.select(*self._names, quote_column(_ENDS).alias(TIME))
         again = there.live.drop(TIME).join(lasting, list(naming.keys))
         return [
-            list_pins(pinned.where(column(TIME).isNotNull()), naming),
+            list_pins(pinned.where(quote_column(TIME).isNotNull()), naming),
             list_endings(ended, naming),
             list_loaded_events(again, naming, F.lit(False)),
         ]
 
-    def remembering(self, found: CountedChanges, rows: DataFrame, *, known: bool) -> CountedChanges:
-        """Say what there is to remember of a snapshot: its time, unless it shows in the history anyway."""
+    def record_time(self, found: CountedChanges, rows: DataFrame, *, known: bool) -> CountedChanges:
+        """Return the time of a snapshot, unless the history shows it anyway."""
         config = self.history.config
         remembers: Remembers = "always" if config.on_late == "repair" else "unchanged"
         if isinstance(config.scope, tuple):
             if config.on_late == "error":
                 return found
-            areas = named(rows, self.history.taken.layout, self.area).select(AREA).distinct()
+            areas = name_areas(rows, self.history.taken.layout, self.area).select(AREA).distinct()
         elif known:
             return found
         else:
@@ -101,42 +103,42 @@ class LateArrivals:
         times = areas.select(AREA, self._now.alias(TIME))
         return replace(found, changes=replace(found.changes, times=times, remembers=remembers))
 
-    def _later(self, rows: DataFrame) -> tuple[list[datetime], bool]:
+    def _read_later_times(self, rows: DataFrame) -> tuple[list[datetime], bool]:
         history = self.history
         if isinstance(history.config.scope, tuple) and history.config.on_late == "error":
             return [], False
         remembered = history.memory.read_times()
         if remembered is None:
             return [], False
-        seen = remembered.where(column(TIME) >= self._now)
+        seen = remembered.where(quote_column(TIME) >= self._now)
         found = _list_moments(seen)
         is_followed = any(each > history.boundary for each in found)
         if not found or not isinstance(history.config.scope, tuple):
             return found, is_followed
-        areas = named(rows, history.taken.layout, self.area).select(AREA)
+        areas = name_areas(rows, history.taken.layout, self.area).select(AREA)
         return _list_moments(seen.join(areas, AREA, "left_semi")), is_followed
 
     def _next_times(self, there: StagedLoad, met: DataFrame, seen: DataFrame) -> list[DataFrame]:
-        """Give for each key when a late and a stored state could have been missed, and when they give way.
+        """Return for each key when a late and a stored state could have been missed, and when they give way.
 
         That is: when the area of either was seen next, when the stored state ends, and when the next begins.
         """
         history, naming, layout = self.history, self.history.naming, self.history.taken.layout
-        seen = seen.where(column(TIME) > self._now).groupBy(AREA).agg(F.min(TIME).alias(_NEXT))
-        begins, ends = column(naming.valid_from), column(naming.valid_to)
-        covers = (begins <= self._now) & (history.active() | (ends > self._now))
+        seen = seen.where(quote_column(TIME) > self._now).groupBy(AREA).agg(F.min(TIME).alias(_NEXT))
+        begins, ends = quote_column(naming.valid_from), quote_column(naming.valid_to)
+        covers = (begins <= self._now) & (history.is_active() | (ends > self._now))
         if naming.mark is not None:
-            covers &= ~column(naming.mark)
+            covers &= ~quote_column(naming.mark)
 
         def next_of(rows: DataFrame, alias: str) -> DataFrame:
-            lying = named(rows, layout, self.area).select(*self._names, AREA)
+            lying = name_areas(rows, layout, self.area).select(*self._names, AREA)
             return lying.join(seen, AREA, "left").select(
-                *self._names, column(_NEXT).alias(alias), F.lit(True).alias(f"{alias}_there")
+                *self._names, quote_column(_NEXT).alias(alias), F.lit(True).alias(f"{alias}_there")
             )
 
         times = met.groupBy(*self._names).agg(
             F.min(F.when(begins > self._now, begins)).alias(_NEXT),
-            F.max(F.when(covers & ~history.active(), ends)).alias(_ENDS),
+            F.max(F.when(covers & ~history.is_active(), ends)).alias(_ENDS),
         )
         return [next_of(there.live, _OWN), next_of(met.where(covers), _OTHER), times]
 
@@ -146,7 +148,7 @@ class LateArrivals:
 
     @property
     def _names(self) -> list[Column]:
-        return refer(self.history.naming.keys)
+        return refer_to_columns(self.history.naming.keys)
 
 
 def _list_moments(times: DataFrame) -> list[datetime]:
@@ -155,7 +157,7 @@ def _list_moments(times: DataFrame) -> list[datetime]:
 
 
 def _find_late(at: datetime, newest: datetime) -> DataError:
-    """Give the error of a snapshot that is older than another one."""
+    """Return the error of a snapshot that is older than another one."""
     message = f"the load of {at.isoformat()} is older than the one of {newest.isoformat()}"
     hint = "load in the order of time, or write the history anew with on_late='repair'"
-    return DataError.of([Problem("boundary_timestamp", "late", message, hint)])
+    return DataError.from_problems([Problem("boundary_timestamp", "late", message, hint)])

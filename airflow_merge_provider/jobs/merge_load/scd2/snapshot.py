@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, Observation, functions as F
 
-from airflow_merge_provider.core.merge_load.moments import micros
 from airflow_merge_provider.core.merge_load.scd2 import DELETED_HASH, HASH_COLUMN
+from airflow_merge_provider.core.merge_load.timestamps import to_microseconds
 from airflow_merge_provider.jobs.delta.writer import OLD
 from airflow_merge_provider.jobs.merge_load.changes import (
     DELETE,
@@ -24,7 +24,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     complete_rows,
     union_rows,
 )
-from airflow_merge_provider.jobs.merge_load.columns import content_hash, moment_column, refer
+from airflow_merge_provider.jobs.merge_load.columns import content_hash, moment_column, refer_to_columns
 from airflow_merge_provider.jobs.merge_load.scd2.history import History
 from airflow_merge_provider.jobs.merge_load.scd2.intervals import list_absences, list_stored_events
 from airflow_merge_provider.jobs.merge_load.scd2.late_arrivals import LateArrivals
@@ -32,7 +32,7 @@ from airflow_merge_provider.jobs.merge_load.snapshot_scope import INSIDE, mark_s
 from airflow_merge_provider.jobs.merge_load.staging import FLAGGED, SMALL_LOAD_MAX_ROWS, StagedLoad, keep_rows
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, count_changes, insert_all
 from airflow_merge_provider.jobs.spark.expressions import add_columns
-from airflow_merge_provider.jobs.spark.sql import column, name
+from airflow_merge_provider.jobs.spark.sql import quote_column, quote_name
 
 ENDED, VALID = "ended", "valid"
 _CAME, _LIVE, _STORED, _LOADED = (f"{PREFIX}{each}" for each in ("came", "live", "stored", "loaded"))
@@ -40,7 +40,7 @@ _ACTIVE, _COVERS, _MISSING = (f"{PREFIX}{each}" for each in ("active", "covers",
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedSnapshot:
     """The keys for which snapshot and history differ, and what was counted on the way."""
 
     keys: DataFrame
@@ -61,35 +61,35 @@ class Snapshot:
 
     history: History
 
-    def found(self) -> CountedChanges:
-        """Give what the snapshot changes, and its time, if that has to be remembered.
+    def find_changes(self) -> CountedChanges:
+        """Return what the snapshot changes, and its time, if that has to be remembered.
 
         :raises DataError: when keys or duplicates are not as they must be, or the snapshot is late.
         """
         history = self.history
-        rows = history.timed(history.taken.rows)
-        versions = history.versions()
+        rows = history.add_times(history.taken.rows)
+        versions = history.read_versions()
         if versions is None:
-            return self._lateness.remembering(self._first(), rows, known=False)
-        later, is_followed = self._lateness.later(rows)
-        compared = self._compared(versions, rows, is_late=any(time > history.boundary for time in later))
+            return self._lateness.record_time(self._build_first_versions(), rows, known=False)
+        later, is_followed = self._lateness.find_later_times(rows)
+        compared = self._compare_keys(versions, rows, is_late=any(time > history.boundary for time in later))
         history.taken.require_keys(compared.missing)
-        there = self._there(rows, compared)
+        there = self._select_differing(rows, compared)
         if compared.empty:
             found = CountedChanges(Changes(rows.limit(0), (), history.names))
         elif is_followed or not compared.in_order or there.duplicates or history.naming.overwritten:
             found = count_changes(
-                self._chained(versions, there, compared, is_followed=is_followed), history.held
+                self._chain_versions(versions, there, compared, is_followed=is_followed), history.held
             )
         else:
             found = self._in_order(versions, there, compared)
         counts = {**found.counts, ENDED: compared.ended, VALID: compared.valid}
         duplicates = compared.duplicates
         if there.duplicates:
-            new = compared.keys.where(column(history.naming.valid_from).isNull()).select(*self._names)
+            new = compared.keys.where(quote_column(history.naming.valid_from).isNull()).select(*self._names)
             duplicates += new.count() - new.distinct().count()
         found = replace(found, counts=counts, loaded=compared.loaded, duplicates=duplicates)
-        return self._lateness.remembering(found, rows, known=history.boundary in later)
+        return self._lateness.record_time(found, rows, known=history.boundary in later)
 
     @property
     def _lateness(self) -> LateArrivals:
@@ -103,28 +103,28 @@ class Snapshot:
     def _keys(self) -> list[str]:
         return list(self.history.naming.keys)
 
-    def _first(self) -> CountedChanges:
-        """Give the versions of a first snapshot: its rows."""
+    def _build_first_versions(self) -> CountedChanges:
+        """Return the versions of a first snapshot: its rows."""
         history = self.history
-        taken = history.taken.checked()
+        taken = history.taken.check_rows()
         return insert_all(
-            taken, self._opened(history.timed(taken.live)), history.names, "opened", history.held
+            taken, self._open_versions(history.add_times(taken.live)), history.names, "opened", history.held
         )
 
-    def _compared(self, versions: DataFrame, rows: DataFrame, *, is_late: bool) -> Compared:
+    def _compare_keys(self, versions: DataFrame, rows: DataFrame, *, is_late: bool) -> ComparedSnapshot:
         """Let each key of the snapshot meet the version that is stored for its time."""
         history, naming = self.history, self.history.naming
         near, met = Observation(), Observation()
-        content = column(HASH_COLUMN)
+        content = quote_column(HASH_COLUMN)
         if naming.overwritten and not is_late:
             # What is overwritten counts in the newest state only.
-            content = F.concat(content, content_hash(history.overwritten()))
-        covering = self._covering(versions, content, near)
+            content = F.concat(content, content_hash(history.list_overwritten()))
+        covering = self._find_covering_versions(versions, content, near)
         loaded = rows.select(
-            *refer(naming.keys),
-            F.when(~column(FLAGGED), content).alias(_LOADED),
-            column(FLAGGED).alias(_CAME),
-            history.taken.missing.alias(_MISSING),
+            *refer_to_columns(naming.keys),
+            F.when(~quote_column(FLAGGED), content).alias(_LOADED),
+            quote_column(FLAGGED).alias(_CAME),
+            history.taken.missing_columns.alias(_MISSING),
         )
         pairs = covering.join(loaded, self._keys, "full_outer").observe(
             met,
@@ -132,19 +132,23 @@ class Snapshot:
             F.count(INSIDE).alias("stored"),
             F.count_if(_MISSING).alias("missing"),
         )
-        begins, live = column(naming.valid_from), column(_LOADED).isNotNull()
-        keys = pairs.where(~self._alike()).select(
-            *refer(naming.keys), begins, _ACTIVE, live.alias(_LIVE), column(_CAME).isNotNull().alias(_CAME)
+        begins, live = quote_column(naming.valid_from), quote_column(_LOADED).isNotNull()
+        keys = pairs.where(~self._is_unchanged()).select(
+            *refer_to_columns(naming.keys),
+            begins,
+            _ACTIVE,
+            live.alias(_LIVE),
+            quote_column(_CAME).isNotNull().alias(_CAME),
         )
         keys = keep_rows(keys, history.held)
         told = keys.agg(
             F.count(F.lit(1)).alias("all"),
             F.count(begins).alias("stored"),
-            F.count_if(~column(_LIVE)).alias("ended"),
+            F.count_if(~quote_column(_LIVE)).alias("ended"),
             F.count_if(_CAME).alias("came"),
             F.count_if(begins == self._now).alias("again"),
         ).collect()[0]
-        return Compared(
+        return ComparedSnapshot(
             keys=keys,
             loaded=met.get["loaded"],
             missing=met.get["missing"],
@@ -157,57 +161,61 @@ class Snapshot:
             empty=not told["all"],
         )
 
-    def _covering(self, versions: DataFrame, content: Column, near: Observation) -> DataFrame:
-        """Give the stored version of each key for the snapshot's time, and see whether there are later ones.
+    def _find_covering_versions(self, versions: DataFrame, content: Column, near: Observation) -> DataFrame:
+        """Return the stored version of each key at the snapshot's time, and whether there are later ones.
 
         A version that is marked as deleted has no content.
         """
         history, naming = self.history, self.history.naming
-        begins, ends, active = column(naming.valid_from), column(naming.valid_to), history.active()
+        begins, ends, active = (
+            quote_column(naming.valid_from),
+            quote_column(naming.valid_to),
+            history.is_active(),
+        )
         around = mark_scope(versions, history.taken.every, self._lateness.area).where(
             active | (ends >= self._now)
         )
         covers = (begins <= self._now) & (active | (ends > self._now))
         thin = around.select(
-            *refer(naming.keys),
+            *refer_to_columns(naming.keys),
             begins,
             active.alias(_ACTIVE),
             covers.alias(_COVERS),
             INSIDE,
-            (content if naming.mark is None else F.when(~column(naming.mark), content)).alias(_STORED),
+            (content if naming.mark is None else F.when(~quote_column(naming.mark), content)).alias(_STORED),
         )
         thin = thin.observe(
             near,
-            F.count_if(~(column(_ACTIVE) & column(_COVERS))).alias("others"),
+            F.count_if(~(quote_column(_ACTIVE) & quote_column(_COVERS))).alias("others"),
             F.count_if(_ACTIVE).alias("valid"),
             F.count_if(_COVERS).alias("covering"),
         )
         return thin.where(_COVERS)
 
-    def _alike(self) -> Column:
-        """Tell for which pairs snapshot and history say the same, or the snapshot may not say otherwise."""
-        flagged = F.coalesce(column(_CAME), F.lit(False))
+    def _is_unchanged(self) -> Column:
+        """Return the condition for pairs that the snapshot does not change."""
+        flagged = F.coalesce(quote_column(_CAME), F.lit(False))
         ignores = F.lit(self.history.config.on_delete == "ignore")
-        stays = column(_STORED).isNull() | (~column(INSIDE) & ~flagged) | ignores
-        live = column(_LOADED).isNotNull()
-        same = F.when(live, column(_STORED).eqNullSafe(column(_LOADED))).otherwise(stays)
+        stays = quote_column(_STORED).isNull() | (~quote_column(INSIDE) & ~flagged) | ignores
+        live = quote_column(_LOADED).isNotNull()
+        same = F.when(live, quote_column(_STORED).eqNullSafe(quote_column(_LOADED))).otherwise(stays)
         return F.coalesce(same, F.lit(False))
 
-    def _there(self, rows: DataFrame, compared: Compared) -> StagedLoad:
-        """Give the loaded rows of the keys that differ, one of each."""
+    def _select_differing(self, rows: DataFrame, compared: ComparedSnapshot) -> StagedLoad:
+        """Return the loaded rows of the keys that differ, one of each."""
         taken = self.history.taken
         if not compared.came:
             return replace(taken, rows=rows.limit(0))
         came = compared.keys.where(_CAME).select(*self._names).distinct()
         there = keep_rows(rows.join(came, self._keys, "left_semi"), self.history.held)
-        return replace(taken, rows=there).checked()
+        return replace(taken, rows=there).check_rows()
 
-    def _in_order(self, versions: DataFrame, there: StagedLoad, compared: Compared) -> CountedChanges:
+    def _in_order(self, versions: DataFrame, there: StagedLoad, compared: ComparedSnapshot) -> CountedChanges:
         """End the versions of keys that differ, and begin those of the snapshot."""
         history, naming = self.history, self.history.naming
         purges = naming.purges and compared.ended > 0
-        stored = compared.keys.where(column(_ACTIVE))
-        gone = stored.where(~column(_LIVE)).select(*self._names)
+        stored = compared.keys.where(quote_column(_ACTIVE))
+        gone = stored.where(~quote_column(_LIVE)).select(*self._names)
         closed = (stored.where(_LIVE) if purges else stored).select(
             *self._names, naming.valid_from, self._now.alias(naming.valid_to)
         )
@@ -216,14 +224,14 @@ class Snapshot:
         if not purges:
             few = F.broadcast(closed) if compared.stored < SMALL_LOAD_MAX_ROWS else closed
             closed = complete_rows(few, versions, [*naming.keys, naming.valid_from]).select(
-                *refer(history.names)
+                *refer_to_columns(history.names)
             )
         parts = [
-            add_action(self._opened(there.live), INSERT, "opened"),
+            add_action(self._open_versions(there.live), INSERT, "opened"),
             add_action(closed, UPDATE, "closed"),
         ]
         if naming.mark is not None and compared.ended:
-            last = versions.where(history.active()).join(gone, self._keys, "left_semi")
+            last = versions.where(history.is_active()).join(gone, self._keys, "left_semi")
             parts.append(add_action(self._mark_deleted(last, naming.mark), INSERT, "opened"))
         if purges:
             every = versions.select(*self._names, naming.valid_from).join(gone, self._keys, "left_semi")
@@ -236,44 +244,44 @@ class Snapshot:
         counts = {"opened": there.loaded - there.flagged, "closed": compared.stored}
         return CountedChanges(changes, counts, inserts=counts["opened"], others=counts["closed"])
 
-    def _opened(self, rows: DataFrame) -> DataFrame:
-        """Give loaded rows as versions that begin now and are valid."""
+    def _open_versions(self, rows: DataFrame) -> DataFrame:
+        """Return loaded rows as versions that begin now and are valid."""
         history, config = self.history, self.history.config
         validity = {config.valid_from: self._now, config.valid_to: history.until}
-        return history.completed(rows.withColumns(validity)).select(*refer(history.names))
+        return history.complete_columns(rows.withColumns(validity)).select(*refer_to_columns(history.names))
 
     def _mark_deleted(self, last: DataFrame, mark: str) -> DataFrame:
         """Return the versions that mark keys as deleted, with the values that they had last."""
         deleted = {mark: F.lit(True), HASH_COLUMN: F.lit(DELETED_HASH)}
-        return self._opened(last.withColumns(deleted))
+        return self._open_versions(last.withColumns(deleted))
 
     def _active_text(self) -> str:
         """Write in SQL that a version of the target (OLD) is valid now."""
-        end, at = name(OLD, self.history.config.valid_to), self.history.config.active_record_timestamp
-        marked_so = "" if at is None else f" OR {end} = timestamp_micros({micros(at)})"
+        end, at = quote_name(OLD, self.history.config.valid_to), self.history.config.active_record_timestamp
+        marked_so = "" if at is None else f" OR {end} = timestamp_micros({to_microseconds(at)})"
         return f"{end} IS NULL{marked_so}"
 
-    def _chained(
-        self, versions: DataFrame, there: StagedLoad, compared: Compared, *, is_followed: bool
+    def _chain_versions(
+        self, versions: DataFrame, there: StagedLoad, compared: ComparedSnapshot, *, is_followed: bool
     ) -> Changes:
         """Chain what the snapshot says with the stored versions of the keys that differ."""
         history, naming = self.history, self.history.naming
         keys = compared.keys.select(*self._names, _CAME).distinct()
-        absent = keys.where(~column(_CAME))
+        absent = keys.where(~quote_column(_CAME))
         stored = versions
         if not naming.purges and naming.mark is None:
             # A deletion that is marked shows what there was before it, however long ago.
-            stored = stored.where(history.active() | (column(naming.valid_to) >= self._now))
+            stored = stored.where(history.is_active() | (quote_column(naming.valid_to) >= self._now))
         met = keep_rows(stored.join(keys, self._keys, "left_semi"), history.held)
         events = [
-            history.events(there.rows),
+            history.build_events(there.rows),
             list_absences(absent, naming, self._now),
-            list_stored_events(met, naming, history.active()),
+            list_stored_events(met, naming, history.is_active()),
         ]
         if is_followed:
             events += self._lateness.until_next(keys, there, met)
-        return history.difference(events, met)
+        return history.compare_versions(events, met)
 
     @property
     def _names(self) -> list[Column]:
-        return refer(self.history.naming.keys)
+        return refer_to_columns(self.history.naming.keys)

@@ -23,7 +23,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     map_values,
     union_rows,
 )
-from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer
+from airflow_merge_provider.jobs.merge_load.columns import moment_column, refer_to_columns
 from airflow_merge_provider.jobs.merge_load.scd2.history import LATE
 from airflow_merge_provider.jobs.merge_load.snapshot_scope import INSIDE, mark_scope
 from airflow_merge_provider.jobs.merge_load.staging import (
@@ -35,14 +35,14 @@ from airflow_merge_provider.jobs.merge_load.staging import (
     keep_rows,
 )
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, count_changes, insert_all
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _ACTIONS = {"opened": INSERT, LATE: NOTHING, "removed": DELETE, "closed": UPDATE, "reopened": UPDATE}
 _LOADED, _MISSING = f"{PREFIX}loaded", f"{PREFIX}missing"
 
 
 def build_requirements(config: Scd2Config) -> StagingRequirements:
-    """Say what the load needs of its rows: each version once."""
+    """Return what the load needs of its rows: each version once."""
     groups = None if config.destination_scope is not None else config.merge_key
     keys = columns_of(groups, config.row_version_column_name)
     version = config.row_version_column_name
@@ -66,10 +66,10 @@ def find_changes(
     names = (*taken.layout.names, *config.added_columns)
     if stored is None:
         # A flagged row is one more version here.
-        taken = replace(taken.checked(), flagged=0)
+        taken = replace(taken.check_rows(), flagged=0)
         return insert_all(taken, _open_versions(taken, config, boundary), names, "opened", held)
-    loaded = taken.rows.groupBy(column(TRACKED).alias(HASH_COLUMN)).agg(
-        F.count(F.lit(1)).alias(_LOADED), F.count_if(taken.missing).alias(_MISSING)
+    loaded = taken.rows.groupBy(quote_column(TRACKED).alias(HASH_COLUMN)).agg(
+        F.count(F.lit(1)).alias(_LOADED), F.count_if(taken.missing_columns).alias(_MISSING)
     )
     loaded = keep_rows(loaded, held)
     counted = loaded.agg(
@@ -82,17 +82,17 @@ def find_changes(
     seen = (
         mark_scope(stored, taken.every, config)
         .where(_is_relevant(config, boundary))
-        .select(*refer(thin), INSIDE)
+        .select(*refer_to_columns(thin), INSIDE)
     )
     pairs = seen.join(loaded.drop(_MISSING), HASH_COLUMN, "full_outer")
     actions = count_changes(Changes(_choose_actions(pairs, config, boundary), (), names), held)
     rows = actions.changes.rows
     there = replace(taken, rows=taken.rows.limit(0))
     if actions.inserts:
-        new = rows.where(column(ACTION) == INSERT).select(column(HASH_COLUMN).alias(TRACKED))
-        there = replace(taken, rows=keep_rows(taken.rows.join(new, TRACKED, "left_semi"), held)).checked()
+        new = rows.where(quote_column(ACTION) == INSERT).select(quote_column(HASH_COLUMN).alias(TRACKED))
+        there = replace(taken, rows=keep_rows(taken.rows.join(new, TRACKED, "left_semi"), held)).check_rows()
     opened = add_action(_open_versions(there, config, boundary), INSERT, "opened")
-    others = rows.where(column(ACTION) != INSERT)
+    others = rows.where(quote_column(ACTION) != INSERT)
     if actions.others and not actions.gone:
         few = F.broadcast(others) if actions.others < SMALL_LOAD_MAX_ROWS else others
         others = complete_rows(few, stored, [HASH_COLUMN, config.valid_from])
@@ -104,38 +104,40 @@ def find_changes(
 
 
 def _open_versions(taken: StagedLoad, config: Scd2Config, boundary: datetime) -> DataFrame:
-    """Give the rows of the load as versions that begin now."""
+    """Return the rows of the load as versions that begin now."""
     return taken.rows.select(
-        *refer(taken.layout.names),
+        *refer_to_columns(taken.layout.names),
         moment_column(boundary).alias(config.valid_from),
         moment_column(config.active_record_timestamp).alias(config.valid_to),
-        column(TRACKED).alias(HASH_COLUMN),
+        quote_column(TRACKED).alias(HASH_COLUMN),
     )
 
 
 def _is_active(config: Scd2Config) -> Column:
-    return column(config.valid_to).eqNullSafe(moment_column(config.active_record_timestamp))
+    return quote_column(config.valid_to).eqNullSafe(moment_column(config.active_record_timestamp))
 
 
 def _is_relevant(config: Scd2Config, boundary: datetime) -> Column:
     """Leave out what was over before the boundary: most of the history."""
-    return _is_active(config) | (column(config.valid_to) >= moment_column(boundary))
+    return _is_active(config) | (quote_column(config.valid_to) >= moment_column(boundary))
 
 
 def _choose_actions(pairs: DataFrame, config: Scd2Config, boundary: datetime) -> DataFrame:
     """Decide what happens to each stored version and to each loaded row without one."""
     now, active = moment_column(boundary), _is_active(config)
-    stored, loaded = column(config.valid_from).isNotNull(), column(_LOADED).isNotNull()
-    late = (column(config.valid_from) > now) | (~active & (column(config.valid_to) > now))
-    ended = stored & ~loaded & active & column(INSIDE)
+    stored, loaded = quote_column(config.valid_from).isNotNull(), quote_column(_LOADED).isNotNull()
+    late = (quote_column(config.valid_from) > now) | (~active & (quote_column(config.valid_to) > now))
+    ended = stored & ~loaded & active & quote_column(INSIDE)
     said = (
         F.when(~stored, "opened")
-        .when(late & (column(INSIDE) | loaded), LATE)
-        .when(ended & (column(config.valid_from) == now), "removed")
+        .when(late & (quote_column(INSIDE) | loaded), LATE)
+        .when(ended & (quote_column(config.valid_from) == now), "removed")
         .when(ended, "closed")
         .when(stored & loaded & ~active, "reopened")
     )
-    decided = pairs.withColumn(_LOADED, said).where(column(_LOADED).isNotNull())
+    decided = pairs.withColumn(_LOADED, said).where(quote_column(_LOADED).isNotNull())
     end = F.when(~active, moment_column(config.active_record_timestamp)).otherwise(now)
-    rows = decided.select(HASH_COLUMN, *refer([config.valid_from]), end.alias(config.valid_to), _LOADED)
-    return add_action(rows, map_values(_ACTIONS, column(_LOADED)), column(_LOADED)).drop(_LOADED)
+    rows = decided.select(
+        HASH_COLUMN, *refer_to_columns([config.valid_from]), end.alias(config.valid_to), _LOADED
+    )
+    return add_action(rows, map_values(_ACTIONS, quote_column(_LOADED)), quote_column(_LOADED)).drop(_LOADED)

@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow_merge_provider.core.errors import ConflictError, DataError
 from airflow_merge_provider.core.merge_record.plan import Plan
-from airflow_merge_provider.core.merge_record.relocation import LOCATION, find_roots, relocate
+from airflow_merge_provider.core.merge_record.relocation import LOCATION, find_roots, relocate_files
 from airflow_merge_provider.core.merge_record.state import (
     STATE_PREFIX,
     State,
@@ -46,104 +46,104 @@ class Journal:
         """What tells this journal from others that share a folder with it."""
         return hashlib.sha256(os.fsencode(self.location)).hexdigest()[:_KEY_LENGTH]
 
-    def state(self) -> tuple[State, dict[str, Any]]:
-        """Give the state, and what the run that wrote it told."""
+    def read_state(self) -> tuple[State, dict[str, Any]]:
+        """Return the state, and what the run that wrote it told."""
         name = self._find_state_file()
-        raw = None if name is None else self._json(name)
-        return (State(), {}) if raw is None else (State.of(raw["state"]), raw["told"])
+        raw = None if name is None else self._read_json(name)
+        return (State(), {}) if raw is None else (State.from_json(raw["state"]), raw["told"])
 
-    def save(self, before: State, after: State, told: Mapping[str, Any]) -> None:
+    def save_state(self, before: State, after: State, told: Mapping[str, Any]) -> None:
         """Write a state after the one before it, and drop the plan that led to it.
 
         :raises ConflictError: when another run has saved one meanwhile.
         """
-        self.lease.check()
-        if self.state()[0].generation != before.generation:
+        self.lease.check_lease()
+        if self.read_state()[0].generation != before.generation:
             raise ConflictError(f"another run has changed the state in {self.location}: run it again")
         name = state_file(after.generation)
         created = self._create_file(name, {"state": after.as_json(), "told": told})
         if not created or self._find_state_file() != name:
             # The state of a run that hung before it wrote is not the last one: nobody reads it.
             raise ConflictError(f"other runs have gone on in {self.location}: run it again")
-        self.clear(after)
+        self.clear_old_files(after)
 
-    def unfinished(self, state: State) -> dict[str, Any] | None:
-        """Give the plan that a run before wrote down and did not finish; ``plan`` holds it."""
-        return self._json(plan_file(state.generation + 1))
+    def find_unfinished_plan(self, state: State) -> dict[str, Any] | None:
+        """Return the plan that a run before wrote down and did not finish; ``plan`` holds it."""
+        return self._read_json(plan_file(state.generation + 1))
 
-    def decide(self, made: Plan, beside: Mapping[str, Any]) -> None:
+    def write_plan(self, made: Plan, beside: Mapping[str, Any]) -> None:
         """Write a plan down, once: from here on it is carried out.
 
         :raises ConflictError: when another run has written one.
         """
-        self.lease.check()
+        self.lease.check_lease()
         name = plan_file(made.state.generation)
         if not self._create_file(name, {**beside, "plan": made.as_json()}):
             raise ConflictError(f"another run has planned in {self.location}: run it again")
         # A run that hung here for so long that the number was used and given back must not use it again.
-        if self.state()[0].generation >= made.state.generation:
-            self._storage.delete(name)
+        if self.read_state()[0].generation >= made.state.generation:
+            self._storage.delete_path(name)
             raise ConflictError(f"other runs have gone on in {self.location}: run it again")
 
-    def clear(self, state: State) -> None:
+    def clear_old_files(self, state: State) -> None:
         """Remove what led to a state: its plan, and the states before it but the last of them."""
-        self._storage.delete(plan_file(state.generation))
+        self._storage.delete_path(plan_file(state.generation))
         for name in list_old_states(self._storage.list_prefixed(STATE_PREFIX), state.generation):
-            self._storage.delete(name)
+            self._storage.delete_path(name)
 
-    def manifest(self, merge_id: str) -> dict[str, Any] | None:
+    def read_manifest(self, merge_id: str) -> dict[str, Any] | None:
         """Return what was decided of a merge: published, or ``withdrawn``; None when nothing yet."""
-        return self._json(_manifest_name(merge_id))
+        return self._read_json(_manifest_name(merge_id))
 
-    def publish(self, merge_id: str, manifest: Mapping[str, Any]) -> None:
+    def publish_merge(self, merge_id: str, manifest: Mapping[str, Any]) -> None:
         """Write a merge's manifest: its commit point.
 
         :raises ConflictError: when another run has withdrawn the merge.
         """
-        self.lease.check()
+        self.lease.check_lease()
         if self._create_file(_manifest_name(merge_id), manifest):
             return
-        if (self.manifest(merge_id) or {}).get(WITHDRAWN):
+        if (self.read_manifest(merge_id) or {}).get(WITHDRAWN):
             raise ConflictError(f"another run has withdrawn a merge in {self.location}: run it again")
 
-    def withdraw(self, merge_id: str) -> None:
+    def withdraw_merge(self, merge_id: str) -> None:
         """Write that a merge is never published, also by a run that hung while it wrote it.
 
         :raises ConflictError: when it has been published meanwhile.
         """
-        self.lease.check()
+        self.lease.check_lease()
         nothing = {"merge_id": merge_id, WITHDRAWN: True, "uri": None, "records": 0, "sources": []}
         if not self._create_file(_manifest_name(merge_id), nothing):
-            found = self.manifest(merge_id) or {}
+            found = self.read_manifest(merge_id) or {}
             if not found.get(WITHDRAWN):
                 raise ConflictError(f"another run has published a merge in {self.location}: run it again")
 
-    def record(self, generation: int, lines: Iterable[Mapping[str, Any]]) -> str:
+    def write_ledger(self, generation: int, lines: Iterable[Mapping[str, Any]]) -> str:
         """Write a run's lines of the ledger, one per bin that ended, and give their place."""
         name = f"ledger/{generation:012d}.jsonl"
-        self._storage.write(name, b"".join(to_json(line) + b"\n" for line in lines))
-        return self._storage.uri(name)
+        self._storage.write_file(name, b"".join(to_json(line) + b"\n" for line in lines))
+        return self._storage.build_uri(name)
 
     def _find_state_file(self) -> str | None:
         return find_state_file(self._storage.list_prefixed(STATE_PREFIX))
 
     def _create_file(self, name: str, content: Mapping[str, Any]) -> bool:
-        return self._storage.create(name, to_json({**content, LOCATION: self.location}))
+        return self._storage.create_file(name, to_json({**content, LOCATION: self.location}))
 
-    def _json(self, name: str) -> dict[str, Any] | None:
+    def _read_json(self, name: str) -> dict[str, Any] | None:
         """Read what was written, as if it had been written where the journal is now."""
-        content = self._storage.read(name)
+        content = self._storage.read_file(name)
         if content is None:
             return None
         try:
             raw: dict[str, Any] = json.loads(content)
         except ValueError as error:
             raise DataError(
-                f"{self._storage.uri(name)} is damaged: {error}; restore it from a copy"
+                f"{self._storage.build_uri(name)} is damaged: {error}; restore it from a copy"
             ) from None
         written_at = raw.get(LOCATION, self.location)
         if written_at != self.location:
-            raw = relocate(raw, *find_roots(written_at, self.location))
+            raw = relocate_files(raw, *find_roots(written_at, self.location))
         return raw
 
 

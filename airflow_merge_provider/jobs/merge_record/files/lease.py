@@ -36,7 +36,7 @@ class Lease:
         self.id = uuid.uuid4().hex
 
     @contextmanager
-    def hold(self, owner: Mapping[str, Any]) -> Iterator[None]:
+    def hold_lease(self, owner: Mapping[str, Any]) -> Iterator[None]:
         """Keep other runs away while the block lasts.
 
         :raises ConflictError: when another run is at work.
@@ -51,9 +51,9 @@ class Lease:
             stop.set()
             beat.join()
             if self._is_mine(self._read_lease()):
-                self._storage.delete(_LEASE)
+                self._storage.delete_path(_LEASE)
 
-    def check(self) -> None:
+    def check_lease(self) -> None:
         """Make sure that no other run has taken the lease over, for example because this one hung.
 
         :raises ConflictError: when one has.
@@ -64,7 +64,7 @@ class Lease:
             )
 
     def _take_lease(self, owner: Mapping[str, Any]) -> None:
-        if self._storage.create(_LEASE, self._build_content(owner)):
+        if self._storage.create_file(_LEASE, self._build_content(owner)):
             return
         held = self._read_lease() or {}
         if not self._is_over(held):
@@ -76,9 +76,9 @@ class Lease:
         # Out of the way under a name of its own: of two runs that see it expired, one gets the next lease.
         over = f"lease-{held.get('id')}.over"
         with suppress(FileNotFoundError):
-            self._storage.move(_LEASE, self._storage, over)
-        self._storage.delete(over)
-        if not self._storage.create(_LEASE, self._build_content(owner)):
+            self._storage.move_file(_LEASE, self._storage, over)
+        self._storage.delete_path(over)
+        if not self._storage.create_file(_LEASE, self._build_content(owner)):
             raise ConflictError(f"another run has just begun in {self._storage.location}: run it again")
 
     def _renew_lease(self, owner: Mapping[str, Any], stop: threading.Event) -> None:
@@ -86,17 +86,17 @@ class Lease:
             # A store that does not answer now may do so before the lease expires.
             with suppress(Exception):
                 if self._is_mine(self._read_lease()):
-                    self._storage.write(_LEASE, self._build_content(owner))
+                    self._storage.write_file(_LEASE, self._build_content(owner))
 
     def _is_over(self, held: Mapping[str, Any]) -> bool:
-        """Say whether the process of a lease is gone, or has not renewed it for too long."""
+        """Return whether the process of a lease is gone, or has not renewed it for too long."""
         if (gone := _is_gone(held.get("process"))) is not None:
             return gone
         # Both times are the store's: the clocks of two machines may differ by minutes.
         probe = f"lease-{self.id}.now"
-        self._storage.write(probe, b"")
-        now, written = self._storage.stat(probe), self._storage.stat(_LEASE)
-        self._storage.delete(probe)
+        self._storage.write_file(probe, b"")
+        now, written = self._storage.find_entry(probe), self._storage.find_entry(_LEASE)
+        self._storage.delete_path(probe)
         if now is None or written is None:
             return written is None
         return now.modified - written.modified > _LEASE_SECONDS * _MICROSECONDS
@@ -110,7 +110,7 @@ class Lease:
         return held is not None and held.get("id") == self.id
 
     def _read_lease(self) -> dict[str, Any] | None:
-        content = self._storage.read(_LEASE)
+        content = self._storage.read_file(_LEASE)
         with suppress(ValueError):
             found = None if content is None else json.loads(content)
             return found if isinstance(found, dict) else None
@@ -131,7 +131,7 @@ def identify_process(pid: int) -> dict[str, Any] | None:
 
 
 def _is_gone(process: Any) -> bool | None:
-    """Say whether a process has ended; None when that cannot be seen from here."""
+    """Return whether a process has ended; None when that cannot be seen from here."""
     mine = identify_process(os.getpid())
     if mine is None or not isinstance(process, dict):
         return None

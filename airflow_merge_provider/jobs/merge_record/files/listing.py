@@ -14,7 +14,7 @@ from typing import Any
 
 from airflow_merge_provider.core.merge_record import attributes as rules
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
-from airflow_merge_provider.core.merge_record.landing import LONGEST_NAME, SIDECAR, Entry, Listing
+from airflow_merge_provider.core.merge_record.landing import LONGEST_NAME, SIDECAR, FileEntry, Listing
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 
 _MICROSECONDS = 1_000_000
@@ -22,13 +22,13 @@ _MOST_SIDECAR = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class QueuedFile:
     """A file of the source folder with its attributes, and the version of its sidecar.
 
     ``wrong`` says why its name or its sidecar makes it fail.
     """
 
-    entry: Entry
+    entry: FileEntry
     uri: str
     attributes: Mapping[str, str]
     wrong: str | None = None
@@ -36,57 +36,62 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class FileQueue:
     """The new files in queue order; ``is_whole`` when there is nothing else that Spark would read there."""
 
-    files: tuple[Waiting, ...]
+    files: tuple[QueuedFile, ...]
     is_whole: bool
 
 
-def build_queue(source: Storage, found: Listing, fresh: Iterable[Entry], config: MergeRecordConfig) -> Queue:
-    """Give files their attributes and put them into queue order."""
+def build_queue(
+    source: Storage, found: Listing, fresh: Iterable[FileEntry], config: MergeRecordConfig
+) -> FileQueue:
+    """Read the attributes of files and sort the files in queue order."""
     entries = list(fresh)
-    told = _sidecars(source, entries, found.sidecars) if "sidecar" in config.attribute_sources else {}
+    told = _read_sidecars(source, entries, found.sidecars) if "sidecar" in config.attribute_sources else {}
     versions = found.sidecars
     files = [
         replace(_with_attributes(source, entry, told, config), sidecar=versions.get(f"{entry.name}{SIDECAR}"))
         for entry in entries
     ]
-    files.sort(key=lambda each: _order(each, config.arrival_order))
-    return Queue(tuple(files), len(files) == len(found.versions) and not found.others)
+    files.sort(key=lambda each: _build_order(each, config.arrival_order))
+    return FileQueue(tuple(files), len(files) == len(found.versions) and not found.others)
 
 
-def _sidecars(
-    source: Storage, entries: list[Entry], sidecars: Mapping[str, str]
+def _read_sidecars(
+    source: Storage, entries: list[FileEntry], sidecars: Mapping[str, str]
 ) -> dict[str, dict[str, str] | None]:
     """Read the sidecars of those files that have one; None where it cannot be understood."""
     names = [entry.name for entry in entries if f"{entry.name}{SIDECAR}" in sidecars]
-    contents = source.for_each(lambda name: source.read(f"{name}{SIDECAR}"), names)
-    return {name: _sidecar(content) for name, content in zip(names, contents, strict=True)}
+    contents = source.for_each(lambda name: source.read_file(f"{name}{SIDECAR}"), names)
+    return {name: _parse_sidecar(content) for name, content in zip(names, contents, strict=True)}
 
 
 def _with_attributes(
-    source: Storage, entry: Entry, sidecars: Mapping[str, dict[str, str] | None], config: MergeRecordConfig
-) -> Waiting:
+    source: Storage,
+    entry: FileEntry,
+    sidecars: Mapping[str, dict[str, str] | None],
+    config: MergeRecordConfig,
+) -> QueuedFile:
     folder, _, name = entry.name.rpartition("/")
-    uri = source.uri(entry.name)
+    uri = source.build_uri(entry.name)
     found: dict[str, str] = {"filename": name, "path": f"{folder}/" if folder else "./"}
     wrong = None
     for kind in config.attribute_sources:
         if kind == "metadata":
-            found |= _metadata(uri, entry)
+            found |= _build_metadata(uri, entry)
         elif kind == "path":
             found |= rules.of_path(entry.name)
         elif entry.name in sidecars:
             told = sidecars[entry.name]
             wrong = None if told is not None else f"{name}{SIDECAR} is no JSON object of texts"
             found |= told or {}
-    found |= rules.computed(config.attributes or {}, found)
-    return Waiting(entry, uri, found, _find_wrong_name(name) or wrong)
+    found |= rules.compute_attributes(config.attributes or {}, found)
+    return QueuedFile(entry, uri, found, _find_wrong_name(name) or wrong)
 
 
 def _find_wrong_name(name: str) -> str | None:
-    """Say why a file of a name cannot be merged, or None."""
+    """Return why a file of a name cannot be merged, or None."""
     if not _is_text(name):
         return "its name is no UTF-8"
     if len(name.encode()) + len(SIDECAR) > LONGEST_NAME:
@@ -104,7 +109,7 @@ def _is_text(value: str) -> bool:
     return True
 
 
-def _metadata(uri: str, entry: Entry) -> dict[str, str]:
+def _build_metadata(uri: str, entry: FileEntry) -> dict[str, str]:
     modified = datetime.fromtimestamp(entry.modified / _MICROSECONDS, tz=UTC)
     tag = {"s3.etag": entry.version} if uri.startswith(("s3://", "s3a://")) else {}
     return {
@@ -115,7 +120,7 @@ def _metadata(uri: str, entry: Entry) -> dict[str, str]:
     }
 
 
-def _sidecar(content: bytes | None) -> dict[str, str] | None:
+def _parse_sidecar(content: bytes | None) -> dict[str, str] | None:
     """Read a flat object; numbers and booleans become texts, a nested value makes it wrong."""
     if content is None or len(content) > _MOST_SIDECAR:
         return None
@@ -129,8 +134,8 @@ def _sidecar(content: bytes | None) -> dict[str, str] | None:
     return found if all(_is_text(f"{name}{value}") for name, value in found.items()) else None
 
 
-def _order(file: Waiting, order: str) -> tuple[Any, ...]:
-    """Give the place in the queue: by time, path or a named attribute, numbers before texts, none last."""
+def _build_order(file: QueuedFile, order: str) -> tuple[Any, ...]:
+    """Return the place in the queue: by time, path or a named attribute, numbers before texts, none last."""
     if order == "path":
         return (file.entry.name,)
     if order == "modified":

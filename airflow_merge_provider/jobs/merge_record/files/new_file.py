@@ -35,8 +35,8 @@ class NewFile:
         if self._part is not None:
             self._part.unlink(missing_ok=True)
 
-    def create(self) -> bool:
-        """Give the file its name; False if another file has it."""
+    def link_new(self) -> bool:
+        """Return the file its name; False if another file has it."""
         self.file.flush()
         try:
             self._link_file(self._path)
@@ -44,9 +44,9 @@ class NewFile:
             return False
         return True
 
-    def replace(self) -> None:
-        """Give the file its name, in place of another file that may have it."""
-        if self._part is None and self.create():
+    def link_replacing(self) -> None:
+        """Return the file its name, in place of another file that may have it."""
+        if self._part is None and self.link_new():
             return
         self.file.flush()
         part = self._part or self._name_part()

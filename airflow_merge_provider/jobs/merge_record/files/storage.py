@@ -19,7 +19,7 @@ import fsspec
 from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import SetupError
-from airflow_merge_provider.core.merge_record.landing import Entry, walk_folder
+from airflow_merge_provider.core.merge_record.landing import FileEntry, walk_folder
 from airflow_merge_provider.jobs.merge_record.files.new_file import NewFile
 from airflow_merge_provider.jobs.spark.storage import build_storage_options, remove_busy_folder
 
@@ -41,19 +41,19 @@ class Storage(ABC):
         self.location = location.rstrip("/")
 
     @abstractmethod
-    def files(self) -> list[Entry]:
+    def list_files(self) -> list[FileEntry]:
         """List every file below the folder; none when there is no folder."""
 
     @abstractmethod
-    def read(self, name: str) -> bytes | None:
-        """Give a file's content, or None when it is not there."""
+    def read_file(self, name: str) -> bytes | None:
+        """Return a file's content, or None when it is not there."""
 
     @abstractmethod
-    def open(self, name: str) -> BinaryIO:
+    def open_file(self, name: str) -> BinaryIO:
         """Open a file for reading."""
 
     @abstractmethod
-    def stat(self, name: str) -> Entry | None:
+    def find_entry(self, name: str) -> FileEntry | None:
         """Return what there is under a name now, or None."""
 
     @abstractmethod
@@ -61,7 +61,7 @@ class Storage(ABC):
         """Return the names of files and folders right in the folder that begin with a text."""
 
     @abstractmethod
-    def claim(self, name: str, version: str) -> str | None:
+    def claim_file(self, name: str, version: str) -> str | None:
         """Take the file of a version away from whoever may write its name; return where it is now.
 
         None when it is gone, or when its name belongs to another file by now, which stays. A claim may be
@@ -69,29 +69,29 @@ class Storage(ABC):
         """
 
     @abstractmethod
-    def write(self, name: str, content: bytes) -> None:
+    def write_file(self, name: str, content: bytes) -> None:
         """Write a file whole, in place of one that may be there: never is half of it seen."""
 
     @abstractmethod
-    def create(self, name: str, content: bytes) -> bool:
+    def create_file(self, name: str, content: bytes) -> bool:
         """Write a file whole if there is none of this name; False when there is."""
 
     @abstractmethod
-    def delete(self, name: str) -> None:
+    def delete_path(self, name: str) -> None:
         """Remove a file or a folder; one that is not there is no error."""
 
     @abstractmethod
-    def move(self, name: str, target: Storage, target_name: str) -> None:
+    def move_file(self, name: str, target: Storage, target_name: str) -> None:
         """Move a file into another folder; on one file system it is there or here, never in part.
 
         :raises FileNotFoundError: when there is no such file.
         """
 
     @abstractmethod
-    def receive(self, name: str, content: BinaryIO) -> None:
+    def write_stream(self, name: str, content: BinaryIO) -> None:
         """Write a file whole, of any size, in place of one that may be there."""
 
-    def uri(self, name: str) -> str:
+    def build_uri(self, name: str) -> str:
         """Name a file as Spark and users do."""
         return f"{self.location}/{name}"
 
@@ -99,14 +99,14 @@ class Storage(ABC):
         """Do something for each of several files, in any order; gives the results in theirs."""
         return [do(thing) for thing in things]
 
-    def put_beside(self, name: str, content: bytes) -> None:
+    def write_sidecar(self, name: str, content: bytes) -> None:
         """Write a file that nobody reads until another one is there; until then it is written again."""
-        self.write(name, content)
+        self.write_file(name, content)
 
     @contextlib.contextmanager
-    def unpacked(self, name: str) -> Iterator[BinaryIO]:
+    def open_unpacked(self, name: str) -> Iterator[BinaryIO]:
         """Open a file for reading, through the compression that its name tells."""
-        with self.open(name) as file:
+        with self.open_file(name) as file:
             unpacker = _UNPACKERS.get(Path(name).suffix)
             yield file if unpacker is None else cast("BinaryIO", unpacker(file))
 
@@ -114,21 +114,21 @@ class Storage(ABC):
 class LocalStorage(Storage):
     """A folder of this machine."""
 
-    def files(self) -> list[Entry]:
+    def list_files(self) -> list[FileEntry]:
         return list(walk_folder(self.location))
 
-    def read(self, name: str) -> bytes | None:
+    def read_file(self, name: str) -> bytes | None:
         try:
-            return Path(self.path(name)).read_bytes()
+            return Path(self.resolve_path(name)).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def open(self, name: str) -> BinaryIO:
-        return Path(self.path(name)).open("rb")
+    def open_file(self, name: str) -> BinaryIO:
+        return Path(self.resolve_path(name)).open("rb")
 
-    def stat(self, name: str) -> Entry | None:
+    def find_entry(self, name: str) -> FileEntry | None:
         try:
-            return Entry.of_file(name, os.lstat(self.path(name)))
+            return FileEntry.of_file(name, os.lstat(self.resolve_path(name)))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -139,39 +139,39 @@ class LocalStorage(Storage):
         except FileNotFoundError:
             return []
 
-    def claim(self, name: str, version: str) -> str | None:
+    def claim_file(self, name: str, version: str) -> str | None:
         # No file system deletes or moves a name only if it is a certain file: renamed, it is nobody else's.
         folder, slash, _ = name.rpartition("/")
         mark = hashlib.sha256(os.fsencode(f"{name}\n{version}")).hexdigest()[:_MARK_LENGTH]
         aside = f"{folder}{slash}{_CLAIMED}{mark}"
-        if self.stat(aside) is None:
-            found = self.stat(name)
+        if self.find_entry(aside) is None:
+            found = self.find_entry(name)
             if found is None or found.version != version:
                 return None
             with contextlib.suppress(FileNotFoundError):
-                Path(self.path(name)).rename(self.path(aside))
-        claimed = self.stat(aside)
+                Path(self.resolve_path(name)).rename(self.resolve_path(aside))
+        claimed = self.find_entry(aside)
         if claimed is not None and claimed.version != version:
             # It was replaced between the two looks, in this run or in one that died here.
             self._give_back(aside, name, mark)
             return None
         return None if claimed is None else aside
 
-    def write(self, name: str, content: bytes) -> None:
-        with NewFile(Path(self.path(name))) as new:
+    def write_file(self, name: str, content: bytes) -> None:
+        with NewFile(Path(self.resolve_path(name))) as new:
             new.file.write(content)
-            new.replace()
+            new.link_replacing()
 
-    def create(self, name: str, content: bytes) -> bool:
-        with NewFile(Path(self.path(name))) as new:
+    def create_file(self, name: str, content: bytes) -> bool:
+        with NewFile(Path(self.resolve_path(name))) as new:
             new.file.write(content)
-            return new.create()
+            return new.link_new()
 
-    def put_beside(self, name: str, content: bytes) -> None:
-        self._written(Path(self.path(name)), content)
+    def write_sidecar(self, name: str, content: bytes) -> None:
+        self._write_content(Path(self.resolve_path(name)), content)
 
-    def delete(self, name: str) -> None:
-        path = Path(self.path(name))
+    def delete_path(self, name: str) -> None:
+        path = Path(self.resolve_path(name))
         try:
             path.unlink(missing_ok=True)
         except (IsADirectoryError, PermissionError):
@@ -179,11 +179,11 @@ class LocalStorage(Storage):
                 raise
             remove_busy_folder(partial(shutil.rmtree, path))
 
-    def move(self, name: str, target: Storage, target_name: str) -> None:
+    def move_file(self, name: str, target: Storage, target_name: str) -> None:
         if not isinstance(target, LocalStorage):
-            _copied(self, name, target, target_name)
+            _move_between_stores(self, name, target, target_name)
             return
-        here, there = Path(self.path(name)), Path(target.path(target_name))
+        here, there = Path(self.resolve_path(name)), Path(target.resolve_path(target_name))
         try:
             here.replace(there)
         except OSError:
@@ -192,13 +192,13 @@ class LocalStorage(Storage):
             there.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(here, there)
 
-    def receive(self, name: str, content: BinaryIO) -> None:
-        with NewFile(Path(self.path(name))) as new:
+    def write_stream(self, name: str, content: BinaryIO) -> None:
+        with NewFile(Path(self.resolve_path(name))) as new:
             shutil.copyfileobj(content, new.file)
-            new.replace()
+            new.link_replacing()
 
-    def path(self, name: str) -> str:
-        """Give the whole path of a file."""
+    def resolve_path(self, name: str) -> str:
+        """Return the whole path of a file."""
         return f"{self.location}/{name}"
 
     def _give_back(self, aside: str, name: str, mark: str) -> None:
@@ -207,11 +207,11 @@ class LocalStorage(Storage):
         stem, dot, ending = last.partition(".")
         for free in (name, f"{folder}{slash}{stem[:_STEM_LENGTH]}-{mark}{dot}{ending}"):
             with contextlib.suppress(FileExistsError):
-                os.link(self.path(aside), self.path(free), follow_symlinks=False)
+                os.link(self.resolve_path(aside), self.resolve_path(free), follow_symlinks=False)
                 break
-        Path(self.path(aside)).unlink()
+        Path(self.resolve_path(aside)).unlink()
 
-    def _written(self, path: Path, content: bytes) -> None:
+    def _write_content(self, path: Path, content: bytes) -> None:
         try:
             path.write_bytes(content)
         except FileNotFoundError:
@@ -240,27 +240,27 @@ class RemoteStorage(Storage):
         with ThreadPoolExecutor(_THREADS) as pool:
             return list(pool.map(do, things))
 
-    def files(self) -> list[Entry]:
+    def list_files(self) -> list[FileEntry]:
         self.fs.invalidate_cache()
         if not self.fs.exists(self._root):
             return []
         found = self.fs.find(self._root, detail=True)
-        return [Entry.of(path[len(self._root) + 1 :], stat) for path, stat in found.items()]
+        return [FileEntry.from_stat(path[len(self._root) + 1 :], stat) for path, stat in found.items()]
 
-    def read(self, name: str) -> bytes | None:
+    def read_file(self, name: str) -> bytes | None:
         try:
-            return cast("bytes", self.fs.cat_file(self.path(name)))
+            return cast("bytes", self.fs.cat_file(self.resolve_path(name)))
         except FileNotFoundError:
             return None
 
-    def open(self, name: str) -> BinaryIO:
-        return cast("BinaryIO", self.fs.open(self.path(name), "rb"))
+    def open_file(self, name: str) -> BinaryIO:
+        return cast("BinaryIO", self.fs.open(self.resolve_path(name), "rb"))
 
-    def stat(self, name: str) -> Entry | None:
-        path = self.path(name)
+    def find_entry(self, name: str) -> FileEntry | None:
+        path = self.resolve_path(name)
         self.fs.invalidate_cache(self.fs._parent(path))  # noqa: SLF001 - fsspec's word for it
         try:
-            return Entry.of(name, self.fs.info(path))
+            return FileEntry.from_stat(name, self.fs.info(path))
         except FileNotFoundError:
             return None
 
@@ -269,42 +269,42 @@ class RemoteStorage(Storage):
         found = self.fs.glob(f"{self._root}/{prefix}*")
         return sorted(str(path)[len(self._root) + 1 :] for path in found)
 
-    def claim(self, name: str, version: str) -> str | None:
+    def claim_file(self, name: str, version: str) -> str | None:
         # A store has no rename: the file stays, and what is done with it is done at once.
-        found = self.stat(name)
+        found = self.find_entry(name)
         return name if found is not None and found.version == version else None
 
-    def write(self, name: str, content: bytes) -> None:
-        self.fs.pipe_file(self.path(name), content)
+    def write_file(self, name: str, content: bytes) -> None:
+        self.fs.pipe_file(self.resolve_path(name), content)
 
-    def create(self, name: str, content: bytes) -> bool:
+    def create_file(self, name: str, content: bytes) -> bool:
         try:
-            self.fs.pipe_file(self.path(name), content, mode="create")
+            self.fs.pipe_file(self.resolve_path(name), content, mode="create")
         except FileExistsError:
             return False
         return True
 
-    def delete(self, name: str) -> None:
+    def delete_path(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            self.fs.rm(self.path(name), recursive=True)
+            self.fs.rm(self.resolve_path(name), recursive=True)
 
-    def move(self, name: str, target: Storage, target_name: str) -> None:
+    def move_file(self, name: str, target: Storage, target_name: str) -> None:
         if isinstance(target, RemoteStorage) and self.fs is target.fs:
-            self.fs.mv(self.path(name), target.path(target_name))
+            self.fs.mv(self.resolve_path(name), target.resolve_path(target_name))
         else:
-            _copied(self, name, target, target_name)
+            _move_between_stores(self, name, target, target_name)
 
-    def receive(self, name: str, content: BinaryIO) -> None:
-        with self.fs.open(self.path(name), "wb") as sink:
+    def write_stream(self, name: str, content: BinaryIO) -> None:
+        with self.fs.open(self.resolve_path(name), "wb") as sink:
             shutil.copyfileobj(content, sink)
 
-    def path(self, name: str) -> str:
-        """Give the name of a file as its file system knows it."""
+    def resolve_path(self, name: str) -> str:
+        """Return the name of a file as its file system knows it."""
         return f"{self._root}/{name}"
 
 
 def open_storage(location: str, options: Mapping[str, Any] | None = None) -> Storage:
-    """Give the folder at a location.
+    """Return the folder at a location.
 
     :raises SetupError: when no library for this kind of location is installed.
     """
@@ -312,13 +312,13 @@ def open_storage(location: str, options: Mapping[str, Any] | None = None) -> Sto
 
 
 def find_storage_options(spark: SparkSession, location: str) -> dict[str, Any]:
-    """Give fsspec what Spark's settings say about an object store; its environment tells it the rest."""
+    """Return the fsspec options that Spark's settings have for an object store."""
     is_s3 = location.startswith(("s3://", "s3a://"))
     return {**build_storage_options(spark, location), **({"use_listings_cache": False} if is_s3 else {})}
 
 
-def _copied(source: Storage, name: str, target: Storage, target_name: str) -> None:
+def _move_between_stores(source: Storage, name: str, target: Storage, target_name: str) -> None:
     """Move a file between stores that do not know each other: whole there before it is gone here."""
-    with source.open(name) as content:
-        target.receive(target_name, content)
-    source.delete(name)
+    with source.open_file(name) as content:
+        target.write_stream(target_name, content)
+    source.delete_path(name)

@@ -45,36 +45,36 @@ class UnreadableError(Exception):
 Told = tuple[Schema, int]
 
 
-def told_by(storage: Storage, names: Sequence[str], ask: Callable[[BinaryIO], Any]) -> dict[str, Any]:
+def ask_files(storage: Storage, names: Sequence[str], ask: Callable[[BinaryIO], Any]) -> dict[str, Any]:
     """Ask many files at once, unpacked; the answer of one that cannot be read is an ``UnreadableError``."""
 
-    def answer(name: str) -> Any:
+    def ask_file(name: str) -> Any:
         try:
-            with storage.unpacked(name) as file:
+            with storage.open_unpacked(name) as file:
                 return ask(file)
         except UnreadableError as error:
             return error
         except FileNotFoundError:
             return UnreadableError("it has vanished")
         except Exception as error:  # noqa: BLE001 - whatever a reader raises is wrong with its file alone
-            return UnreadableError(describe(error))
+            return UnreadableError(describe_error(error))
 
-    return dict(zip(names, storage.for_each(answer, names), strict=True))
+    return dict(zip(names, storage.for_each(ask_file, names), strict=True))
 
 
-def describe(error: Exception) -> str:
-    """Say in a line what a reader has raised."""
+def describe_error(error: Exception) -> str:
+    """Return one line that describes what a reader raised."""
     lines = str(error).strip().splitlines()
     return lines[0][:_LONGEST_REASON] if lines else type(error).__name__
 
 
 def is_packed(name: str) -> bool:
-    """Say whether the name tells a compression that ``told_by`` looks through."""
+    """Return whether the name tells a compression that ``told_by`` looks through."""
     return name.endswith(PACKED)
 
 
-def length(file: BinaryIO) -> int:
-    """Give the bytes of a file by reading it to its end, where the checksum of a packed one is."""
+def measure_length(file: BinaryIO) -> int:
+    """Return the bytes of a file by reading it to its end, where the checksum of a packed one is."""
     total = 0
     while chunk := file.read(_CHUNK):
         total += len(chunk)
@@ -84,29 +84,29 @@ def length(file: BinaryIO) -> int:
 
 
 def parquet_footer(file: BinaryIO) -> Told:
-    """Give the schema and the number of records of a Parquet file."""
+    """Return the schema and the number of records of a Parquet file."""
     footer = parquet.ParquetFile(file)
-    return _arrow(footer.schema_arrow), footer.metadata.num_rows
+    return _convert_arrow_schema(footer.schema_arrow), footer.metadata.num_rows
 
 
 def orc_footer(file: BinaryIO) -> Told:
-    """Give the schema and the number of records of an ORC file."""
+    """Return the schema and the number of records of an ORC file."""
     footer = orc.ORCFile(file)
-    return _arrow(footer.schema), footer.nrows
+    return _convert_arrow_schema(footer.schema), footer.nrows
 
 
 def avro_header(file: BinaryIO) -> Told:
-    """Give the schema of an Avro file, and the number of records by walking over its blocks.
+    """Return the schema of an Avro file, and the number of records by walking over its blocks.
 
     A block that is cut off or not followed by the file's marker makes the file unreadable.
     """
     if file.read(len(_MAGIC)) != _MAGIC:
         raise UnreadableError("it is no Avro file")
-    text = _metadata(file).get("avro.schema", b"").decode()
+    text = _read_avro_metadata(file).get("avro.schema", b"").decode()
     marker = file.read(_SYNC)
     records = 0
     while first := file.read(1):
-        count, size = _long(file, first), _long(file)
+        count, size = _read_avro_long(file, first), _read_avro_long(file)
         # With a negative size the walk would go back, and never end.
         if count < 0 or size < 0:
             raise UnreadableError("an Avro block is damaged")
@@ -121,7 +121,7 @@ def avro_header(file: BinaryIO) -> Told:
 
 
 def first_line(options: Mapping[str, str]) -> Callable[[BinaryIO], tuple[str, ...]]:
-    """Give a question for the cells of the first line of a CSV file that is neither empty nor a comment.
+    """Return a question for the cells of the first line of a CSV file that is neither empty nor a comment.
 
     :raises ConfigError: when no file at all can be read with these options.
     """
@@ -133,11 +133,11 @@ def first_line(options: Mapping[str, str]) -> Callable[[BinaryIO], tuple[str, ..
         codecs.lookup(encoding)
         csv.reader([], delimiter=separator, quotechar=quote or None)
     except (LookupError, TypeError) as error:
-        raise ConfigError.of(
+        raise ConfigError.from_problems(
             [Problem("reader.options", "options", str(error), "see Spark's options of CSV")]
         ) from None
 
-    def cells(file: BinaryIO) -> tuple[str, ...]:
+    def read_cells(file: BinaryIO) -> tuple[str, ...]:
         lines = io.TextIOWrapper(file, encoding=encoding, newline=None)
         while raw := lines.readline(_LONGEST_LINE + 1):
             if len(raw) > _LONGEST_LINE:
@@ -148,36 +148,36 @@ def first_line(options: Mapping[str, str]) -> Callable[[BinaryIO], tuple[str, ..
                 return tuple(row)
         return ()
 
-    return cells
+    return read_cells
 
 
-def _arrow(schema: pa.Schema) -> Schema:
+def _convert_arrow_schema(schema: pa.Schema) -> Schema:
     fields = schema_of(from_arrow_schema(schema, prefer_timestamp_ntz=True)).fields
     nullable = {field.name: field.nullable for field in schema}
     return Schema(tuple({**field, "nullable": nullable[field["name"]]} for field in fields))
 
 
-def _metadata(file: BinaryIO) -> dict[str, bytes]:
+def _read_avro_metadata(file: BinaryIO) -> dict[str, bytes]:
     """Read Avro's map of the header: blocks of pairs, closed by an empty one."""
     pairs: dict[str, bytes] = {}
-    while count := _long(file):
+    while count := _read_avro_long(file):
         if count < 0:
-            _long(file)
+            _read_avro_long(file)
         for _ in range(abs(count)):
-            name = _text(file).decode()
-            pairs[name] = _text(file)
+            name = _read_avro_bytes(file).decode()
+            pairs[name] = _read_avro_bytes(file)
     return pairs
 
 
-def _text(file: BinaryIO) -> bytes:
-    size = _long(file)
+def _read_avro_bytes(file: BinaryIO) -> bytes:
+    size = _read_avro_long(file)
     found = file.read(size) if 0 <= size <= _MOST_METADATA else b""
     if len(found) != size:
         raise UnreadableError("its Avro header is damaged")
     return found
 
 
-def _long(file: BinaryIO, first: bytes | None = None) -> int:
+def _read_avro_long(file: BinaryIO, first: bytes | None = None) -> int:
     """Read Avro's integer: seven bits per byte, the lowest first, the sign in the last bit."""
     number = shift = 0
     byte = (first or file.read(1))[0]
@@ -202,7 +202,7 @@ def _avro_fields(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _avro_type(kind: Any) -> tuple[Any, bool]:
-    """Give the type, and whether it may be null."""
+    """Return the type, and whether it may be null."""
     if isinstance(kind, list):
         members = [_avro_type(each)[0] for each in kind if each != "null"]
         return (members[0] if len(members) == 1 else members), "null" in kind

@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession, functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from airflow_merge_provider.core.spark_conf import cores
+from airflow_merge_provider.core.spark_conf import count_cores
 
 FILE, BLOCK, POSITION = "__merge_file", "__merge_block", "__merge_position"
 PLACE = (FILE, BLOCK, POSITION)
@@ -36,7 +36,7 @@ def session_settings(spark: SparkSession) -> Iterator[None]:
     settings = {
         "spark.sql.caseSensitive": "true",
         # Listing ten thousand named files would start ten thousand tasks.
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * cores()),
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * count_cores()),
         # A small file costs less than the 4 MB that Spark counts for opening one.
         "spark.sql.files.openCostInBytes": str(64 * 1024),
         # What is larger and handed over from here is parsed by all cores, not while Spark plans.
@@ -52,7 +52,7 @@ def session_settings(spark: SparkSession) -> Iterator[None]:
             spark.conf.unset(name) if old is None else spark.conf.set(name, old)
 
 
-def read(
+def read_strictly(
     spark: SparkSession, reader: Mapping[str, Any], schema: StructType, uris: Sequence[str]
 ) -> DataFrame:
     """Read the records of files that share one schema; a record that cannot be read fails the statement.
@@ -61,7 +61,7 @@ def read(
     the order of the records within their file, also where Spark has split it.
     """
     options = {"mode": "FAILFAST"} if reader["format"] in _TEXTS else {}
-    return _placed(_reader(spark, reader, options).schema(schema).load(_paths(uris)))
+    return _add_place(_build_reader(spark, reader, options).schema(schema).load(_escape_patterns(uris)))
 
 
 def read_leniently(
@@ -76,21 +76,21 @@ def read_leniently(
         schema = with_bad(schema)
     else:
         options = {"ignoreCorruptFiles": "true"}
-    return _placed(_reader(spark, reader, options).schema(schema).load(_paths(uris)))
+    return _add_place(_build_reader(spark, reader, options).schema(schema).load(_escape_patterns(uris)))
 
 
 def read_texts(spark: SparkSession, uris: Sequence[str], *, whole: bool) -> DataFrame:
     """Read lines, or whole files, as a column ``value``, with the columns of their place."""
     reader = spark.read.format("text").option("wholetext", whole).option("recursiveFileLookup", value=True)
-    return _placed(reader.load(_paths(uris)))
+    return _add_place(reader.load(_escape_patterns(uris)))
 
 
 def with_bad(schema: StructType) -> StructType:
-    """Give a struct with one more column, for the text of a record that cannot be read."""
+    """Return a struct with one more column, for the text of a record that cannot be read."""
     return StructType([*schema.fields, StructField(BAD, StringType())])
 
 
-def _placed(frame: DataFrame) -> DataFrame:
+def _add_place(frame: DataFrame) -> DataFrame:
     metadata = frame.metadataColumn("_metadata")
     return frame.select(
         "*",
@@ -113,11 +113,11 @@ def spark_file(uri: str) -> str:
     'file:/in/a%20b%2520%5B1%5D.json'
     """
     text = f"file:{uri}" if uri.startswith("/") else uri
-    return "".join(char if _is_legal(char) else _escaped(char) for char in text)
+    return "".join(char if _is_legal(char) else _escape_character(char) for char in text)
 
 
 def spark_format(spark: SparkSession, kind: str) -> str:
-    """Give Spark's name of a format."""
+    """Return Spark's name of a format."""
     if kind != "avro":
         return _SPARK.get(kind, kind)
     try:
@@ -128,7 +128,7 @@ def spark_format(spark: SparkSession, kind: str) -> str:
 
 
 def options_of(described: Mapping[str, Any]) -> dict[str, str]:
-    """Give the options of a reader or a writer over ours: CSV files have a header, nulls are written."""
+    """Return the options of a reader or a writer over ours: CSV files have a header, nulls are written."""
     kind = described["format"]
     ours: dict[str, str] = {}
     if kind == "csv":
@@ -138,12 +138,14 @@ def options_of(described: Mapping[str, Any]) -> dict[str, str]:
     return {**ours, **described["options"]}
 
 
-def _reader(spark: SparkSession, reader: Mapping[str, Any], options: Mapping[str, str]) -> DataFrameReader:
+def _build_reader(
+    spark: SparkSession, reader: Mapping[str, Any], options: Mapping[str, str]
+) -> DataFrameReader:
     asked = {**options_of(reader), **options, "recursiveFileLookup": "true"}
     return spark.read.format(spark_format(spark, reader["format"])).options(**asked)
 
 
-def _paths(uris: Sequence[str]) -> list[str]:
+def _escape_patterns(uris: Sequence[str]) -> list[str]:
     """Keep Spark from taking brackets and stars in names for patterns."""
     return [_GLOB.sub(r"\\\1", uri) for uri in uris]
 
@@ -152,5 +154,5 @@ def _is_legal(char: str) -> bool:
     return char in _LEGAL or (ord(char) >= _ASCII and char.isprintable() and not char.isspace())
 
 
-def _escaped(char: str) -> str:
+def _escape_character(char: str) -> str:
     return "".join(f"%{byte:02X}" for byte in char.encode())

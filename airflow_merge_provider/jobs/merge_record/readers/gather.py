@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_merge_provider.jobs.merge_record.files.listing import Waiting
+from airflow_merge_provider.jobs.merge_record.files.listing import QueuedFile
 from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.readers.containers import is_packed
 from airflow_merge_provider.jobs.merge_record.readers.formats import BLOCK, FILE, POSITION
@@ -32,7 +32,7 @@ _LINE_OPTIONS = {"linesep", "encoding", "charset", "multiline", "wholetext", "co
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class GatheredLines:
     """Lines with the columns of their place; ``names`` is what ``FILE`` calls each URI.
 
     ``overfull`` are files with a line that goes on after its object, which Spark would not say.
@@ -43,24 +43,26 @@ class Lines:
     overfull: frozenset[str]
 
 
-def is_worth_it(files: Sequence[Waiting], options: Sequence[str], *, is_near: bool, has_schema: bool) -> bool:
-    """Say whether files are small, and read line by line."""
+def is_worth_it(
+    files: Sequence[QueuedFile], options: Sequence[str], *, is_near: bool, has_schema: bool
+) -> bool:
+    """Return whether files are small, and read line by line."""
     size = sum(file.entry.size for file in files)
     small = _SMALL_WITH_SCHEMA if has_schema else _SMALL
     plain = _LINE_OPTIONS.isdisjoint(name.lower() for name in options)
     return plain and size <= min(_MOST if is_near else _MOST_SENT, small * len(files))
 
 
-def objects(source: Storage, files: Sequence[Waiting]) -> Lines | None:
+def gather_objects(source: Storage, files: Sequence[QueuedFile]) -> GatheredLines | None:
     """Gather the lines of files that hold nothing but objects of JSON; others, and packed ones, stay out."""
     plain = [file for file in files if not is_packed(file.entry.name)]
     tables: list[pa.Table] = []
     names: dict[str, str] = {}
     overfull: set[str] = set()
     first = 0
-    for batch in _batches(plain):
-        contents = source.for_each(lambda file: source.read(file.entry.name), batch)
-        table, sound, long = _table(batch, contents, first)
+    for batch in _batch_files(plain):
+        contents = source.for_each(lambda file: source.read_file(file.entry.name), batch)
+        table, sound, long = _split_lines(batch, contents, first)
         tables.append(table)
         names |= sound
         overfull |= long & sound.keys()
@@ -70,13 +72,13 @@ def objects(source: Storage, files: Sequence[Waiting]) -> Lines | None:
     whole = pa.concat_tables(tables)
     position = pa.array(range(whole.num_rows), pa.int64())
     block = pa.nulls(whole.num_rows, pa.int64()).fill_null(0)
-    return Lines(
+    return GatheredLines(
         whole.append_column(BLOCK, block).append_column(POSITION, position), names, frozenset(overfull)
     )
 
 
-def _batches(files: Sequence[Waiting]) -> list[list[Waiting]]:
-    batches: list[list[Waiting]] = []
+def _batch_files(files: Sequence[QueuedFile]) -> list[list[QueuedFile]]:
+    batches: list[list[QueuedFile]] = []
     room = 0
     for file in files:
         if not batches or file.entry.size > room:
@@ -87,11 +89,11 @@ def _batches(files: Sequence[Waiting]) -> list[list[Waiting]]:
     return batches
 
 
-def _table(
-    batch: Sequence[Waiting], contents: Sequence[bytes | None], first: int
+def _split_lines(
+    batch: Sequence[QueuedFile], contents: Sequence[bytes | None], first: int
 ) -> tuple[pa.Table, dict[str, str], set[str]]:
     """Cut contents into lines, without those of files that have others than objects; name the overfull."""
-    texts = [_text(content) for content in contents]
+    texts = [_decode_text(content) for content in contents]
     lists = pc.split_pattern(pa.array(texts, pa.string()), "\n")
     lines, owners = pc.list_flatten(lists), pc.list_parent_indices(lists)
     trimmed = pc.utf8_trim_whitespace(lines)
@@ -103,10 +105,10 @@ def _table(
     names = pa.array([str(first + place) for place in range(len(batch))], pa.string())
     kept: dict[str, Any] = {LINE: lines.filter(mine), FILE: names.take(owners.filter(mine))}
     sound = {file.uri: str(first + place) for place, file in enumerate(batch) if place not in odd}
-    return pa.table(kept), sound, {batch[place].uri for place in _overfull(trimmed, owners, is_line)}
+    return pa.table(kept), sound, {batch[place].uri for place in _find_overfull(trimmed, owners, is_line)}
 
 
-def _overfull(lines: Any, owners: Any, is_line: Any) -> set[int]:
+def _find_overfull(lines: Any, owners: Any, is_line: Any) -> set[int]:
     """Find lines that do not end with their object, or that may hold two of them and do."""
     cut = pc.and_(is_line, pc.invert(pc.ends_with(lines, "}")))
     found = set(pc.unique(owners.filter(cut)).to_pylist())
@@ -116,7 +118,7 @@ def _overfull(lines: Any, owners: Any, is_line: Any) -> set[int]:
 
 
 def _is_two(line: str) -> bool:
-    """Say whether something follows the first value; what is no JSON at all is found by others."""
+    """Return whether something follows the first value; what is no JSON at all is found by others."""
     try:
         _, end = json.JSONDecoder().raw_decode(line)
     except ValueError:
@@ -124,7 +126,7 @@ def _is_two(line: str) -> bool:
     return end < len(line)
 
 
-def _text(content: bytes | None) -> str | None:
+def _decode_text(content: bytes | None) -> str | None:
     """Read a content whose lines end as Arrow cuts them; None when they may end otherwise."""
     if content is None:
         return None

@@ -15,12 +15,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from airflow_merge_provider.core.merge_record.schema import Schema
-from airflow_merge_provider.jobs.merge_record.files.spool import Spool
+from airflow_merge_provider.jobs.merge_record.files.local_copies import LocalCopies
 from airflow_merge_provider.jobs.merge_record.readers import formats
 from airflow_merge_provider.jobs.merge_record.readers.formats import FILE, PLACE
-from airflow_merge_provider.jobs.merge_record.readers.gather import Lines
+from airflow_merge_provider.jobs.merge_record.readers.gather import GatheredLines
 from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_schema
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
 # So many bytes of files are kept once they have been parsed; what is more is parsed again.
@@ -30,7 +30,7 @@ Parse = Callable[[DataFrame], DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _CachedFrame:
     """Files of one schema in a frame that is in Spark's cache, which may hold files of others, too."""
 
     uris: frozenset[str]
@@ -44,12 +44,12 @@ class Records:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self.spool = Spool(spark)
-        self._kept: dict[str, list[_Kept]] = {}
+        self.spool = LocalCopies(spark)
+        self._kept: dict[str, list[_CachedFrame]] = {}
         self._cached: list[DataFrame] = []
         self._gathered: dict[str, str] = {}
 
-    def cached(self, raw: DataFrame, size: int) -> tuple[DataFrame, bool]:
+    def cache_frame(self, raw: DataFrame, size: int) -> tuple[DataFrame, bool]:
         """Keep a frame of files that have so many bytes, unless that is too much; say whether it is kept."""
         if size > _MOST_KEPT:
             return raw, False
@@ -58,44 +58,48 @@ class Records:
         self._cached.append(kept)
         return kept, True
 
-    def keep(self, key: str, uris: Iterable[str], raw: DataFrame, parse: Parse, *, is_shared: bool) -> None:
+    def keep_records(
+        self, key: str, uris: Iterable[str], raw: DataFrame, parse: Parse, *, is_shared: bool
+    ) -> None:
         """Take the records of files of one schema from a cached frame."""
-        self._kept.setdefault(key, []).append(_Kept(frozenset(uris), raw, parse, is_shared))
+        self._kept.setdefault(key, []).append(_CachedFrame(frozenset(uris), raw, parse, is_shared))
 
-    def of(self, key: str, schema: Schema, reader: Mapping[str, Any], uris: Iterable[str]) -> DataFrame:
-        """Give the records of files that share a schema, with their place; there may be those of others."""
+    def read_records(
+        self, key: str, schema: Schema, reader: Mapping[str, Any], uris: Iterable[str]
+    ) -> DataFrame:
+        """Return the records of files that share a schema, with their place; there may be those of others."""
         rest = dict.fromkeys(uris)
         frames = []
         for kept in self._kept.get(key, ()):
             mine = [uri for uri in rest if uri in kept.uris]
             if mine:
-                raw = self.select(kept.raw, mine) if kept.is_shared else kept.raw
+                raw = self.select_rows(kept.raw, mine) if kept.is_shared else kept.raw
                 frames.append(kept.parse(raw))
                 rest = {uri: None for uri in rest if uri not in kept.uris}
         if rest:
-            places = self.spool.places(rest)
-            frames.append(formats.read(self.spark, reader, spark_schema(schema), places))
-        names = [column(name) for name in (*schema.names, *PLACE)]
+            places = self.spool.find_places(rest)
+            frames.append(formats.read_strictly(self.spark, reader, spark_schema(schema), places))
+        names = [quote_column(name) for name in (*schema.names, *PLACE)]
         return reduce(DataFrame.unionByName, (frame.select(*names) for frame in frames))
 
-    def select(self, frame: DataFrame, uris: Iterable[str]) -> DataFrame:
+    def select_rows(self, frame: DataFrame, uris: Iterable[str]) -> DataFrame:
         """Return the rows that come from some files."""
-        names = pa.array([self.file(uri) for uri in uris], pa.string())
+        names = pa.array([self.format_file(uri) for uri in uris], pa.string())
         return frame.join(
             F.broadcast(create_dataframe(self.spark, pa.table({FILE: names}))), FILE, "left_semi"
         )
 
-    def file(self, uri: str) -> str:
+    def format_file(self, uri: str) -> str:
         """Write a file as Spark does in ``FILE``."""
-        return self._gathered.get(uri) or formats.spark_file(self.spool.place(uri))
+        return self._gathered.get(uri) or formats.spark_file(self.spool.find_place(uri))
 
-    def gathered(self, lines: Lines) -> DataFrame:
+    def create_frame(self, lines: GatheredLines) -> DataFrame:
         """Hand lines over to Spark, under the names that they have for their files."""
         self._gathered |= lines.names
         return create_dataframe(self.spark, lines.table)
 
-    def forget(self) -> None:
-        """Give back what is kept."""
+    def unpersist_frames(self) -> None:
+        """Unpersist all cached frames."""
         for frame in self._cached:
             frame.unpersist()
         self._cached.clear()
@@ -103,6 +107,6 @@ class Records:
 
     def close(self) -> None:
         """Forget everything."""
-        self.forget()
+        self.unpersist_frames()
         self._gathered.clear()
-        self.spool.close()
+        self.spool.remove_copies()

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import types as T
 
-from airflow_merge_provider.core.merge_record.schema import Field, Schema, Type, canonical, is_choice
+from airflow_merge_provider.core.merge_record.schema import Field, Schema, Type, is_choice, normalize_type
 
 _WORDS: dict[str, T.DataType] = {
     "boolean": T.BooleanType(),
@@ -33,42 +33,42 @@ _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def spark_schema(schema: Schema) -> T.StructType:
-    """Give the struct of a schema; every column may be null, as readers of files want it."""
+    """Return the struct of a schema; every column may be null, as readers of files want it."""
     return T.StructType(
         [T.StructField(str(field["name"]), spark_type(field["type"])) for field in schema.fields]
     )
 
 
 def spark_type(kind: Type) -> T.DataType:
-    """Give a type as Spark's; a choice becomes a text, which holds values of every type.
+    """Return a type as Spark's; a choice becomes a text, which holds values of every type.
 
     :raises ValueError: when there is no such type.
     """
     if is_choice(kind):
         return T.StringType()
     if isinstance(kind, Mapping):
-        return _nested(kind)
+        return _build_nested_type(kind)
     word = str(kind).replace(" ", "").lower()
     if found := _DECIMAL.fullmatch(word):
         return T.DecimalType(int(found[1]), int(found[2]))
-    word = word if word in _WORDS else str(canonical(word))
+    word = word if word in _WORDS else str(normalize_type(word))
     if word not in _WORDS:
         raise ValueError(f"unknown type {kind!r} (known: {', '.join(_WORDS)}, decimal(p,s))")
     return _WORDS[word]
 
 
 def schema_of(struct: T.StructType) -> Schema:
-    """Give the schema of a struct of Spark's."""
-    return Schema(tuple(_field(field) for field in struct.fields))
+    """Return the schema of a struct of Spark's."""
+    return Schema(tuple(_build_field(field) for field in struct.fields))
 
 
-def inferred(struct: T.StructType) -> Schema:
-    """Give the schema of what was inferred from texts: numbers with a fraction are doubles."""
-    fields = [T.StructField(field.name, _widened(field.dataType)) for field in struct.fields]
+def build_inferred_schema(struct: T.StructType) -> Schema:
+    """Return the schema of what was inferred from texts: numbers with a fraction are doubles."""
+    fields = [T.StructField(field.name, _widen_type(field.dataType)) for field in struct.fields]
     return schema_of(T.StructType(fields))
 
 
-def _nested(kind: Mapping[str, Any]) -> T.DataType:
+def _build_nested_type(kind: Mapping[str, Any]) -> T.DataType:
     if "fields" in kind:
         return spark_schema(Schema(tuple(kind["fields"])))
     for name in ("array", "items"):
@@ -80,30 +80,30 @@ def _nested(kind: Mapping[str, Any]) -> T.DataType:
     raise ValueError(f"unknown type {dict(kind)!r} (known: fields, array, map)")
 
 
-def _field(field: T.StructField) -> Field:
-    return {"name": field.name, "type": _type(field.dataType), "nullable": True}
+def _build_field(field: T.StructField) -> Field:
+    return {"name": field.name, "type": _convert_type(field.dataType), "nullable": True}
 
 
-def _type(kind: T.DataType) -> Type:
+def _convert_type(kind: T.DataType) -> Type:
     if isinstance(kind, T.StructType):
-        return {"fields": [dict(_field(field)) for field in kind.fields]}
+        return {"fields": [dict(_build_field(field)) for field in kind.fields]}
     if isinstance(kind, T.ArrayType):
-        return {"array": _type(kind.elementType)}
+        return {"array": _convert_type(kind.elementType)}
     if isinstance(kind, T.MapType):
-        return {"map": _type(kind.valueType)}
+        return {"map": _convert_type(kind.valueType)}
     if isinstance(kind, T.DecimalType):
         return f"decimal({kind.precision},{kind.scale})"
     return _NAMES.get(type(kind), "string")
 
 
-def _widened(kind: T.DataType) -> T.DataType:
+def _widen_type(kind: T.DataType) -> T.DataType:
     if isinstance(kind, T.StructType) and not kind.fields:
         # Spark writes no struct without fields; a map without entries is written alike.
         return T.MapType(T.StringType(), T.StringType())
     if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(field.name, _widened(field.dataType)) for field in kind.fields])
+        return T.StructType([T.StructField(field.name, _widen_type(field.dataType)) for field in kind.fields])
     if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_widened(kind.elementType))
+        return T.ArrayType(_widen_type(kind.elementType))
     if isinstance(kind, T.DecimalType):
         return T.DoubleType() if kind.scale else T.DecimalType(38, 0)
     # Values of several types, or none at all: a text holds them.

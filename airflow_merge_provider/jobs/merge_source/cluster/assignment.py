@@ -43,7 +43,7 @@ def assign_outputs(graph: EntityGraph, config: MergeSourceConfig) -> OutputAssig
 
 
 def _number_clusters(graph: EntityGraph, firsts: Numbers, kept: Flags) -> Numbers:
-    """Give each kept cluster its place in the order of first members."""
+    """Return each kept cluster its place in the order of first members."""
     ranks = graph.ranks[firsts]
     leads = np.zeros(len(graph.ranks), np.bool_)
     leads[ranks[kept]] = True
@@ -58,16 +58,18 @@ def _check_size(graph: EntityGraph, most: int | None, names: Sequence[str]) -> N
     worst = over[np.argsort(-graph.sizes[over], kind="stable")][: refusals.SHOWN]
     crowds = []
     for each in worst:
-        first = graph.members(int(each), refusals.SHOWN_MEMBERS)
-        crowds.append(refusals.Crowd(int(graph.sizes[each]), [(names[offset], id_) for offset, id_ in first]))
-    raise refusals.over_merged(most, crowds, len(over))
+        first = graph.list_members(int(each), refusals.SHOWN_MEMBERS)
+        crowds.append(
+            refusals.OversizedCluster(int(graph.sizes[each]), [(names[offset], id_) for offset, id_ in first])
+        )
+    raise refusals.refuse_oversized_clusters(most, crowds, len(over))
 
 
 def _find_owners(graph: EntityGraph, firsts: Numbers, deleted: Flags, config: MergeSourceConfig) -> Flags:
     """Decide who owns an id that several outputs have: the live one, else the first deleted one."""
     ids = concat_ids(graph)
     if config.version == 1 and len(twice := pc.unique(ids.filter(pa.array(~_mark_first_seen(ids))))):
-        raise refusals.shared_ids(twice[: refusals.SHOWN].to_pylist(), len(twice))
+        raise refusals.refuse_shared_ids(twice[: refusals.SHOWN].to_pylist(), len(twice))
     order = np.argsort(np.where(deleted, len(ids), 0) + graph.ranks[firsts], kind="stable")
     own = ids.take(pa.array(firsts[order]))
     first_seen = _mark_first_seen(own)
@@ -78,8 +80,8 @@ def _find_owners(graph: EntityGraph, firsts: Numbers, deleted: Flags, config: Me
         for id_ in wanted[: refusals.SHOWN]:
             same = np.flatnonzero(pc.equal(own, id_).to_numpy(zero_copy_only=False))
             one, other = (_name_entity(graph, config.dataset_ids, firsts[order[each]]) for each in same[:2])
-            overlaps.append(refusals.Overlap(id_.as_py(), one, other))
-        raise refusals.duplicate_outputs(overlaps, len(wanted), config.identity)
+            overlaps.append(refusals.OverlappingClusters(id_.as_py(), one, other))
+        raise refusals.refuse_duplicate_outputs(overlaps, len(wanted), config.identity)
     kept = np.zeros(graph.count, np.bool_)
     kept[order] = first_seen
     return kept
@@ -97,19 +99,21 @@ def _check_composite(graph: EntityGraph, firsts: Numbers, names: Sequence[str]) 
     """Build the composite ids: where entity ids contain ``|`` two clusters may come to one."""
     members: dict[int, list[tuple[int, str]]] = {}
     for number in graph.order:
-        members.setdefault(int(graph.clusters[number]), []).append(graph.entity(number))
+        members.setdefault(int(graph.clusters[number]), []).append(graph.find_entity(number))
     owners: dict[str, list[int]] = {}
     for cluster, inside in members.items():
         owners.setdefault(composite_id(inside), []).append(cluster)
     overlaps = [
-        refusals.Overlap(id_, *(_name_entity(graph, names, firsts[each]) for each in clusters[:2]))
+        refusals.OverlappingClusters(
+            id_, *(_name_entity(graph, names, firsts[each]) for each in clusters[:2])
+        )
         for id_, clusters in owners.items()
         if len(clusters) > 1
     ]
     if overlaps:
-        raise refusals.duplicate_outputs(overlaps[: refusals.SHOWN], len(overlaps), "composite")
+        raise refusals.refuse_duplicate_outputs(overlaps[: refusals.SHOWN], len(overlaps), "composite")
 
 
 def _name_entity(graph: EntityGraph, names: Sequence[str], number: int) -> tuple[str, str]:
-    offset, id_ = graph.entity(number)
+    offset, id_ = graph.find_entity(number)
     return names[offset], id_

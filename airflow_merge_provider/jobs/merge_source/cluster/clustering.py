@@ -9,7 +9,7 @@ from functools import partial
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import get_rule_setting
 from airflow_merge_provider.core.merge_source.overrides import Pair
-from airflow_merge_provider.core.merge_source.refusals import Hub
+from airflow_merge_provider.core.merge_source.refusals import HighFanoutKey
 from airflow_merge_provider.jobs.merge_source.cluster.assignment import assign_outputs
 from airflow_merge_provider.jobs.merge_source.cluster.components import MatchCallback
 from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import LinkStatistics
@@ -19,7 +19,7 @@ from airflow_merge_provider.jobs.merge_source.model import Entities, EntityGraph
 # Connects entities; told of what meets by each rule.
 ConnectCallback = Callable[[Sequence[Entities], MatchCallback], EntityGraph]
 # Returns the values that link nothing because they link too many entities, or stops the run.
-QuarantineCallback = Callable[[EntityGraph, LinkStatistics], Sequence[Hub]]
+QuarantineCallback = Callable[[EntityGraph, LinkStatistics], Sequence[HighFanoutKey]]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ClusteringResult:
 
     assignment: OutputAssignment
     link_statistics: LinkStatistics
-    quarantined: Sequence[Hub] = ()
+    quarantined: Sequence[HighFanoutKey] = ()
     cut: Sequence[Pair] = ()
 
 

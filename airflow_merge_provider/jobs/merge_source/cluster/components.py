@@ -40,11 +40,11 @@ def connect_entities(
 
     :raises HashCollisionError: when two keys that are not the same have one hash.
     """
-    keys = _Keys.of(sources)
+    keys = _SharedKeys.from_sources(sources)
     none = np.empty(0, np.int64)
     heads, tails = [none], [none]
     for rule in rules:
-        meeting = keys.meeting(rule)
+        meeting = keys.match_keys(rule)
         shared = watch(meeting) if watch else meeting.shared
         hub = np.empty(len(shared), np.int64)
         members, numbers = meeting.ends[0]
@@ -57,11 +57,11 @@ def connect_entities(
 
 
 def _connect_links(sources: Sequence[Entities], heads: Numbers, tails: Numbers) -> EntityGraph:
-    """Give the clusters that links between entities make; who has no link is one alone."""
+    """Return the clusters that links between entities make; who has no link is one alone."""
     entities = sum(len(source.hashes) for source in sources)
     apart = heads != tails
     heads, tails = heads[apart], tails[apart]
-    linked = _marked(heads, entities) | _marked(tails, entities)
+    linked = _mark_numbers(heads, entities) | _mark_numbers(tails, entities)
     place = np.cumsum(linked) - 1
     few = int(np.count_nonzero(linked))
     edges = coo_matrix((np.ones(len(heads), np.bool_), (place[heads], place[tails])), shape=(few, few))
@@ -73,7 +73,7 @@ def _connect_links(sources: Sequence[Entities], heads: Numbers, tails: Numbers) 
 
 
 def build_graph(sources: Sequence[Entities], members: Numbers, names: Numbers) -> EntityGraph:
-    """Give the clusters of entities that were connected elsewhere; who is not named is alone.
+    """Return the clusters of entities that were connected elsewhere; who is not named is alone.
 
     :param members: hashes of entities, each once; ``names`` are equal where two belong together, and each is
         the hash of one of its entities.
@@ -89,7 +89,7 @@ def build_graph(sources: Sequence[Entities], members: Numbers, names: Numbers) -
 
 
 @dataclass(frozen=True)
-class _Keys:
+class _SharedKeys:
     """The keys that stand more than once, numbered through: no other can link two entities.
 
     ``sides`` gives for every side (entity, number of the key), ``alone`` how many keys of it stand only once.
@@ -100,7 +100,7 @@ class _Keys:
     alone: dict[Order, int]
 
     @staticmethod
-    def of(sources: Sequence[Entities]) -> _Keys:
+    def from_sources(sources: Sequence[Entities]) -> _SharedKeys:
         """Find the keys that stand more than once, and number them in the order of their hashes.
 
         :raises HashCollisionError: when two keys that are not the same have one hash.
@@ -128,20 +128,20 @@ class _Keys:
             side[0]: (side[1][part >= 0], part[part >= 0]) for side, part in zip(sides, parts, strict=True)
         }
         alone = {side[0]: int((part < 0).sum()) for side, part in zip(sides, parts, strict=True)}
-        return _Keys(ordered[first & several], kept, alone)
+        return _SharedKeys(ordered[first & several], kept, alone)
 
-    def meeting(self, rule: Rule) -> KeyMatches:
-        """Give what meets by a rule."""
+    def match_keys(self, rule: Rule) -> KeyMatches:
+        """Return what meets by a rule."""
         none = np.empty(0, np.int64)
         left, right = rule.left.order, rule.right.order
         ends = [self.sides.get(each, (none, none)) for each in (left, right)]
-        shared = np.logical_and(*(_marked(numbers, len(self.hashes)) for _, numbers in ends))
+        shared = np.logical_and(*(_mark_numbers(numbers, len(self.hashes)) for _, numbers in ends))
         alone = (0, 0) if left == right else (self.alone.get(left, 0), self.alone.get(right, 0))
         return KeyMatches(rule, ends, shared, self.hashes, alone)
 
 
 def _find_repeated(hashes: Numbers) -> Numbers:
-    """Give the places of all hashes that stand more than once, and perhaps of a few that do not.
+    """Return the places of all hashes that stand more than once, and perhaps of a few that do not.
 
     The places travel in the lowest bits of what is sorted: sorting numbers alone is five times as fast as
     sorting places by them, and most keys stand only once.
@@ -154,7 +154,7 @@ def _find_repeated(hashes: Numbers) -> Numbers:
     return found
 
 
-def _marked(numbers: Numbers, count: int) -> Flags:
+def _mark_numbers(numbers: Numbers, count: int) -> Flags:
     marks = np.zeros(count, np.bool_)
     marks[numbers] = True
     return marks

@@ -21,7 +21,7 @@ from airflow_merge_provider.jobs.merge_source.cluster.components import build_gr
 from airflow_merge_provider.jobs.merge_source.model import HASH, Entities, EntityGraph, Order
 from airflow_merge_provider.jobs.merge_source.scan.match_keys import SourceKeys
 from airflow_merge_provider.jobs.merge_source.scan.sources import DELETED
-from airflow_merge_provider.jobs.spark.expressions import listed
+from airflow_merge_provider.jobs.spark.expressions import build_array
 from airflow_merge_provider.jobs.spark.staging import stage_table
 
 SIDE, KEY, CHECK, ENTITY = "side", "key", "check", "entity"
@@ -80,7 +80,7 @@ def _build_edges(keys: DataFrame, rules: Sequence[Rule], sides: Mapping[Order, i
 
 
 def _keep_linked(rules: Sequence[Rule], sides: Mapping[Order, int]) -> NDArray[np.bool_]:
-    """Tell which sides, by their numbers, a rule links with which."""
+    """Return which sides, by their numbers, a rule links with which."""
     linked = np.zeros((len(sides), len(sides)), np.bool_)
     for rule in rules:
         left, right = (sides.get(side.order) for side in (rule.left, rule.right))
@@ -90,7 +90,7 @@ def _keep_linked(rules: Sequence[Rule], sides: Mapping[Order, int]) -> NDArray[n
 
 
 def _filter_side(values: Iterable[Column], kind: str) -> Column:
-    """Give the value that belongs to a row's side."""
+    """Return the value that belongs to a row's side."""
     return F.get(F.array(*values).cast(f"array<{kind}>"), F.col(SIDE))
 
 
@@ -101,14 +101,14 @@ def _find_smallest(edges: DataFrame) -> DataFrame:
 
 
 def _rename_nodes(edges: DataFrame, names: DataFrame) -> DataFrame:
-    """Give the edges between names; those inside one name are gone."""
+    """Return the edges between names; those inside one name are gone."""
     one = edges.join(names, _NODE).select(F.col(_NAME).alias("one"), F.col(_OTHER).alias(_NODE))
     two = one.join(names, _NODE).select("one", F.col(_NAME).alias("two")).where("one != two")
     return two.select(F.greatest("one", "two").alias(_NODE), F.least("one", "two").alias(_OTHER)).distinct()
 
 
 def _follow_names(names: DataFrame, further: DataFrame) -> DataFrame:
-    """Give every entity the name that its name has now."""
+    """Return every entity the name that its name has now."""
     after = further.select(F.col(_NODE).alias(_NAME), F.col(_NAME).alias(_OTHER))
     return names.join(after, _NAME, "left").select(ENTITY, F.coalesce(_OTHER, _NAME).alias(_NAME))
 
@@ -128,9 +128,9 @@ def _connect_locally(edges: pa.Table) -> pa.Table:
 def build_key_rows(
     entities: DataFrame, keys: SourceKeys, numbers: Mapping[Order, int], seed: int
 ) -> DataFrame:
-    """Give one row for every key of a source's entities, in one pass."""
+    """Return one row for every key of a source's entities, in one pass."""
 
-    def row(side: int) -> Callable[[Column], Column]:
+    def build_row(side: int) -> Callable[[Column], Column]:
         return lambda key: F.struct(
             F.lit(side).alias(SIDE),
             F.xxhash64(F.lit(seed), key).alias(KEY),
@@ -139,11 +139,13 @@ def build_key_rows(
 
     none = F.array().cast(f"array<struct<{SIDE}:int,{KEY}:bigint,{CHECK}:bigint>>")
     lists = []
-    columns, named = keys.named()
+    columns, named = keys.project_keys()
     for side, held in zip(named.sides, named.keys, strict=True):
-        of_side = row(numbers[side.order])
+        of_side = build_row(numbers[side.order])
         lists.append(
-            held.mapped(of_side) if held.many else listed([(held.there, [of_side(held.values)])], none)
+            held.map_keys(of_side)
+            if held.many
+            else build_array([(held.has_key, [of_side(held.values)])], none)
         )
     every = F.explode(F.concat(none, *lists)).alias("row")
     rows = entities.select(F.col(HASH).alias(ENTITY), DELETED, *columns)

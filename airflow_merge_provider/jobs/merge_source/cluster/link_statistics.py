@@ -92,8 +92,8 @@ class LinkStatistics:
         over = {key.rule.text for key in self.over}
         return {linked.rule.text for linked in self._rules if not linked.pairs} - over
 
-    def findings(self, graph: EntityGraph, names: Sequence[str]) -> dict[str, Any]:
-        """Tell of each rule how many pairs of entities it links, and how many clusters rest on it alone.
+    def build_findings(self, graph: EntityGraph, names: Sequence[str]) -> dict[str, Any]:
+        """Return for each rule how many pairs of entities it links, and how many clusters depend on it alone.
 
         ``keys`` are those that link most entities, with some of these; keys of two are none to tell of.
         """
@@ -138,7 +138,7 @@ def _describe_keys(meeting: KeyMatches, chosen: Flags, entities: Numbers) -> lis
 
 def list_sample(hub: FanoutKey, graph: EntityGraph, names: Sequence[str]) -> list[str]:
     """Name some of the entities that share a key, as ``dataset/id``."""
-    entities = (graph.entity(number) for number in hub.holders)
+    entities = (graph.find_entity(number) for number in hub.holders)
     return [f"{names[offset]}/{id_}" for offset, id_ in entities]
 
 

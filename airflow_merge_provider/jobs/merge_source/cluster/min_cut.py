@@ -103,7 +103,7 @@ class _Cluster:
                     left.append((pair, one, other))
             if len(left) == len(waiting):
                 told = f"{self._describe_pair(left[0][0])} are decided to be different"
-                raise _refuse(
+                raise _refuse_overrides(
                     f"{told}, and there are several ways to cut them apart",
                     "decide for one of the entities between them with which it is the same",
                 )
@@ -190,7 +190,7 @@ class _Cluster:
         while chain[-1] != one:
             chain.append(int(before[chain[-1]]))
         told = " = ".join(self._describe_member(place) for place in reversed(chain))
-        raise _refuse(
+        raise _refuse_overrides(
             f"{self._describe_pair(pair)} are decided to be different, and other decisions join them: {told}"
         )
 
@@ -198,7 +198,7 @@ class _Cluster:
         return " and ".join(f"{self.names[member.dataset]}/{member.id}" for member in pair)
 
     def _describe_member(self, place: int) -> str:
-        dataset, id_ = self.graph.entity(int(self.members[place]))
+        dataset, id_ = self.graph.find_entity(int(self.members[place]))
         return f"{self.names[dataset]}/{id_}"
 
 
@@ -214,7 +214,7 @@ def _find_numbers(graph: EntityGraph, pair: Pair) -> tuple[int, int] | None:
 
 
 def _build_edges(members: Numbers, links: Sequence[RuleLinks]) -> csr_matrix:
-    """Give the strength of every link inside a cluster, by the places of its two entities."""
+    """Return the strength of every link inside a cluster, by the places of its two entities."""
     heads, tails, strengths = [], [], []
     pairs = 0
     for link in links:
@@ -224,7 +224,9 @@ def _build_edges(members: Numbers, links: Sequence[RuleLinks]) -> csr_matrix:
             one, other = left[0][left[1] == key], right[0][right[1] == key]
             pairs += len(one) * len(other)
             if pairs > _PAIRS_MAX:
-                raise _refuse("a cluster with a pair that is different has too many links to be cut")
+                raise _refuse_overrides(
+                    "a cluster with a pair that is different has too many links to be cut"
+                )
             head, tail = np.repeat(one, len(other)), np.tile(other, len(one))
             # On one and the same side of a rule every pair is met twice.
             once = head < tail if link.rule.left.order == link.rule.right.order else head != tail
@@ -252,5 +254,5 @@ def _find_reachable(edges: csr_matrix, start: int) -> Numbers:
     return order
 
 
-def _refuse(message: str, hint: str = "take one of the decisions back") -> DataError:
-    return DataError.of([Problem("overrides", "cut", message, hint)])
+def _refuse_overrides(message: str, hint: str = "take one of the decisions back") -> DataError:
+    return DataError.from_problems([Problem("overrides", "cut", message, hint)])

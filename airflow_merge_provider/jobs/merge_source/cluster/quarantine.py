@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, functions as F
 from airflow_merge_provider.core.merge_source import refusals
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.equality import Rule, get_rule_setting
-from airflow_merge_provider.core.merge_source.explanation import readable
-from airflow_merge_provider.core.merge_source.refusals import Hub
+from airflow_merge_provider.core.merge_source.explanation import format_key
+from airflow_merge_provider.core.merge_source.refusals import HighFanoutKey
 from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import (
     FanoutKey,
     LinkStatistics,
@@ -39,7 +39,7 @@ def find_quarantined_keys(
     opened: Sequence[tuple[Source, SourceKeys]],
     config: MergeSourceConfig,
     seed: int,
-) -> list[Hub]:
+) -> list[HighFanoutKey]:
     """Name the values above ``max_key_fanout``, those of most entities first.
 
     One more pass over the sources finds their texts, and only where there are such values.
@@ -52,7 +52,9 @@ def find_quarantined_keys(
     texts = _find_texts(over, opened, seed)
     names = config.dataset_ids
     hubs = [
-        Hub(hub.rule.text, texts.get(hub.hashed), hub.entities, tuple(list_sample(hub, graph, names)))
+        HighFanoutKey(
+            hub.rule.text, texts.get(hub.hashed), hub.entities, tuple(list_sample(hub, graph, names))
+        )
         for hub in over
     ]
     failing = [
@@ -62,14 +64,14 @@ def find_quarantined_keys(
     ]
     if failing:
         limits = [get_rule_setting(config.max_key_fanout, over[place].rule) for place in failing]
-        raise refusals.over_fanout([hubs[place] for place in failing], limits)
+        raise refusals.refuse_high_fanout([hubs[place] for place in failing], limits)
     return hubs
 
 
 def list_warnings(
     link_statistics: LinkStatistics, opened: Sequence[tuple[Source, SourceKeys]], seed: int
 ) -> list[str]:
-    """Say where the empty text, which is a value like any other, links a great many entities."""
+    """Return where the empty text, which is a value like any other, links a great many entities."""
     many = [hub for hub in link_statistics.largest if hub.entities > _EMPTY_TEXT_MAX_ENTITIES]
     if not many:
         return []
@@ -90,7 +92,7 @@ def find_swallowing(
     opened: Sequence[tuple[Source, SourceKeys]],
     seed: int,
 ) -> list[str]:
-    """Say that one cluster holds a great share of all entities, and by which rule and value.
+    """Return the warning about a cluster with a large share of all entities, with its rule and value.
 
     One more pass over the sources finds the text of that value, and only where there is such a cluster.
     """
@@ -104,7 +106,7 @@ def find_swallowing(
         by = "by a chain of values that few entities share each"
     else:
         text = _find_texts([worst], opened, seed).get(worst.hashed)
-        value = "one value" if text is None else readable(text)
+        value = "one value" if text is None else format_key(text)
         by = f"{worst.entities} of them by {value} in {worst.rule.text}"
     share = f"{size} of {entities} entities ({size / entities:.0%})"
     return [f"one cluster holds {share}, {by}: keep such values out with filter, or set max_key_fanout"]
@@ -113,7 +115,7 @@ def find_swallowing(
 def list_unlinked(
     link_statistics: LinkStatistics, rules: Sequence[Rule], filled: Collection[int]
 ) -> list[str]:
-    """Say which rules link nothing, though all entities were looked at.
+    """Return which rules link nothing, though all entities were looked at.
 
     :param filled: the offsets of datasets that have entities.
     """
@@ -125,9 +127,9 @@ def list_unlinked(
     ]
 
 
-def build_quarantine_rows(hubs: Sequence[Hub]) -> pa.Table:
-    """Give the rows of ``<target>__quarantine``. Source: merge source spec §10.1."""
-    told = [hub._replace(key=hub.key and readable(hub.key)) for hub in hubs]
+def build_quarantine_rows(hubs: Sequence[HighFanoutKey]) -> pa.Table:
+    """Return the rows of ``<target>__quarantine``. Source: merge source spec §10.1."""
+    told = [hub._replace(key=hub.key and format_key(hub.key)) for hub in hubs]
     columns = [list(column) for column in zip(*told, strict=True)] or [[], [], [], []]
     return pa.table(
         [pa.array(column, kind) for column, kind in zip(columns, _SCHEMA.types, strict=True)], _SCHEMA

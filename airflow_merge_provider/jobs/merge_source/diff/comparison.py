@@ -83,7 +83,7 @@ def compare_clusters(
 def list_deltas(
     read: Sequence[ScanResult], config: MergeSourceConfig, *, complete: bool
 ) -> list[SourceDelta]:
-    """Give what was read of every dataset; of one that does not exist, nothing, which may be all there is."""
+    """Return the scans of all datasets; that of a missing dataset is empty."""
     known = {each.reading.source.offset: each.delta for each in read}
-    nothing = SourceDelta(Entities.none(), complete=complete)
+    nothing = SourceDelta(Entities.create_empty(), complete=complete)
     return [known.get(offset, nothing) for offset in range(len(config.dataset_ids))]

@@ -34,7 +34,7 @@ def find_difference(
     """
     unchanged = _find_unchanged(found, part, past) if same_rules else np.zeros(found.graph.count, np.bool_)
     wanted = found.kept & ~unchanged
-    ids = found.ids(wanted, config.identity)
+    ids = found.build_ids(wanted, config.identity)
     still = np.zeros(len(past.numbers), np.bool_)
     there = part.former != NOWHERE
     still[part.former[there & unchanged[found.graph.clusters]]] = True
@@ -44,7 +44,7 @@ def find_difference(
     left = part.touched & ~still & ~taken
     inhabited = past.sizes > 0
     return Difference(
-        labels=found.labelled(wanted),
+        labels=found.label_entities(wanted),
         sizes=dict(zip(found.number[wanted].tolist(), found.graph.sizes[wanted].tolist(), strict=True)),
         ids=ids,
         retired=_build_retired(past, left & ~past.deleted, represented),
@@ -58,7 +58,7 @@ def find_difference(
 
 
 def _find_unchanged(found: OutputAssignment, part: AffectedEntities, past: PreviousState) -> Flags:
-    """Tell which clusters are one output of the past, member by member."""
+    """Return which clusters are one output of the past, member by member."""
     graph = found.graph
     lowest, highest = np.full(graph.count, len(past.numbers)), np.full(graph.count, NOWHERE)
     np.minimum.at(lowest, graph.clusters, part.former)

@@ -36,7 +36,7 @@ class LineageEvent:
 
 
 @dataclass(frozen=True)
-class Succession:
+class MemberMoves:
     """The members that outputs of the past (``former``) have in clusters of today (``now``), counted.
 
     ``ids`` are those of the clusters of today that are rendered, by their numbers in the graph.
@@ -47,15 +47,15 @@ class Succession:
     members: Numbers
     ids: dict[int, str] = field(repr=False)
 
-    def clusters(self, former: int) -> list[int]:
-        """Give the clusters that members of an output of the past are in now, in their order."""
+    def find_clusters(self, former: int) -> list[int]:
+        """Return the clusters that members of an output of the past are in now, in their order."""
         start, end = np.searchsorted(self.former, [former, former + 1])
         found: list[int] = self.now[start:end].tolist()
         return found
 
-    def told(self, former: int) -> str | None:
+    def format_successors(self, former: int) -> str | None:
         """Name the outputs that took the place of one, as a JSON list; None where none did."""
-        ids = [self.ids[cluster] for cluster in self.clusters(former) if cluster in self.ids]
+        ids = [self.ids[cluster] for cluster in self.find_clusters(former) if cluster in self.ids]
         return json.dumps(ids, ensure_ascii=False) if ids else None
 
 
@@ -71,7 +71,7 @@ class IdLineage:
 
 def find_successors(
     found: OutputAssignment, part: AffectedEntities, wanted: Flags, ids: Sequence[str]
-) -> Succession:
+) -> MemberMoves:
     """Count who has gone where; ``ids`` are those of the ``wanted`` clusters, in their order."""
     clusters = found.graph.clusters
     moved = (part.former != NOWHERE) & found.kept[clusters]
@@ -80,13 +80,13 @@ def find_successors(
     by_rank = found.graph.ranks[found.graph.firsts[now]]
     order = np.lexsort((by_rank, former))
     known = dict(zip(np.flatnonzero(wanted).tolist(), ids, strict=True))
-    return Succession(former[order], now[order], members[order], known)
+    return MemberMoves(former[order], now[order], members[order], known)
 
 
 def assign_stable_ids(
-    found: OutputAssignment, who: Succession, past: PreviousState, wanted: Flags, first: int
+    found: OutputAssignment, who: MemberMoves, past: PreviousState, wanted: Flags, first: int
 ) -> tuple[Numbers, int]:
-    """Give the stable id of every wanted cluster, and the first one that is free after them.
+    """Return the stable id of every wanted cluster, and the first one that is free after them.
 
     An output of the past hands its id on to one cluster: to a live one rather than to a deleted one, to that
     with most of its members, to the first. A cluster that inherits several keeps the oldest, and one that
@@ -109,9 +109,9 @@ def assign_stable_ids(
 
 
 def list_events(
-    found: OutputAssignment, who: Succession, past: PreviousState, touched: Flags
+    found: OutputAssignment, who: MemberMoves, past: PreviousState, touched: Flags
 ) -> list[LineageEvent]:
-    """Tell what became of the ``touched`` live outputs that are not simply what they were under their id.
+    """Return what became of the ``touched`` live outputs that are not simply what they were under their id.
 
     Those that share members with the same outputs of today are told together.
     Source: merge source spec §10.5.
@@ -125,7 +125,7 @@ def list_events(
     for former in np.flatnonzero(touched & ~past.deleted).tolist():
         old, new = groups.setdefault(labels[count + former], ([], set()))
         old.append(past.ids[former].as_py())
-        clusters = (cluster for cluster in who.clusters(former) if live[cluster])
+        clusters = (cluster for cluster in who.find_clusters(former) if live[cluster])
         new.update(who.ids[cluster] for cluster in clusters if cluster in who.ids)
     told = [
         LineageEvent(_classify_event(old, new), tuple(sorted(old)), tuple(sorted(new)))
@@ -144,7 +144,7 @@ def _classify_event(old: Collection[str], new: Collection[str]) -> str:
 
 
 def build_lineage_rows(run: int, told: Sequence[LineageEvent]) -> pa.Table:
-    """Give the rows of ``<target>__lineage``."""
+    """Return the rows of ``<target>__lineage``."""
     ids = pa.list_(pa.string())
     schema = pa.schema({"run": pa.int64(), "kind": pa.string(), "from_ids": ids, "to_ids": ids})
     return pa.Table.from_pylist([{"run": run, **asdict(each)} for each in told], schema)
@@ -170,7 +170,7 @@ def build_id_lineage(
         return IdLineage(different, stable, next_stable)
     places = {number: at for at, number in enumerate(past.numbers.tolist())}
     retired = different.retired.column("number").to_pylist()
-    by = pa.array([who.told(places[number]) for number in retired], pa.string())
+    by = pa.array([who.format_successors(places[number]) for number in retired], pa.string())
     different = replace(different, retired=different.retired.append_column(BY, by))
     return IdLineage(
         different, stable, next_stable, list_events(found, who, past, part.touched & ~different.still)

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_merge_provider.core.merge_source.dtl import values
-from airflow_merge_provider.core.merge_source.survivorship import Choice
+from airflow_merge_provider.core.merge_source.survivorship import SurvivorshipRule
 from airflow_merge_provider.jobs.merge_source.output.survivorship import RECENCY, Survivors
 from airflow_merge_provider.jobs.merge_source.scan.sources import (
     CONTENT,
@@ -37,13 +37,13 @@ from airflow_merge_provider.jobs.merge_source.scan.variants import (
     VARIANT,
     as_items,
     as_variant,
-    present,
-    spliced,
-    typed_fields,
-    typed_properties,
+    build_field_properties,
+    build_properties,
+    drop_missing,
+    splice_variants,
 )
 from airflow_merge_provider.jobs.spark.pickling import pickle_by_value
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 PROPERTY, POSITIONS, SAID = "__merge_property", "__merge_positions", "__merge_said"
 _NOT_OF_JSON = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "BINARY", "UUID")
@@ -73,39 +73,39 @@ class Content(ABC):
         return [*self.values_names, *([RECENCY] if self.survivors.by_recency else [])]
 
     @abstractmethod
-    def columns(self, source: Source) -> list[Column]:
-        """Give the values that a source's rows carry, under ``values_names``."""
+    def project_values(self, source: Source) -> list[Column]:
+        """Return the values that a source's rows carry, under ``values_names``."""
 
-    def carried(self, source: Source) -> list[Column]:
-        """Give all columns that a source's rows carry, under ``names``."""
+    def project_source(self, source: Source) -> list[Column]:
+        """Return all columns that a source's rows carry, under ``names``."""
         recency = [source.recency.alias(RECENCY)] if self.survivors.by_recency else []
-        return [*self.columns(source), *recency]
+        return [*self.project_values(source), *recency]
 
-    def collected(self) -> list[Column]:
-        """Give the lists of what the members of a cluster contribute, as aggregates of their rows."""
+    def collect_members(self) -> list[Column]:
+        """Return the lists of what the members of a cluster contribute, as aggregates of their rows."""
         return [F.collect_list(name).alias(name) for name in self.values_names]
 
     @abstractmethod
-    def lone(self) -> list[Column]:
-        """Give the columns in ``kept`` of a row whose output has one member."""
+    def project_singleton(self) -> list[Column]:
+        """Return the columns in ``kept`` of a row whose output has one member."""
 
     @abstractmethod
-    def clustered(self) -> list[Column]:
-        """Give the columns in ``kept`` of a cluster from what its members contribute."""
+    def project_cluster(self) -> list[Column]:
+        """Return the columns in ``kept`` of a cluster from what its members contribute."""
 
-    def own(self, name: str) -> Column:
-        """Give a property of a row whose output has one member."""
+    def read_property(self, name: str) -> Column:
+        """Return a property of a row whose output has one member."""
         raise NotImplementedError(name)
 
-    def alive(self, name: str) -> Column:
-        """Tell whether such a row has a value of a property that may survive."""
-        return self.survivors.alive(self.own(name), name).isNotNull()
+    def non_null(self, name: str) -> Column:
+        """Return whether such a row has a value of a property that may survive."""
+        return self.survivors.non_null(self.read_property(name), name).isNotNull()
 
-    def said(self) -> Column:
-        """Give what an output says, as JSON."""
+    def content_json(self) -> Column:
+        """Return what an output says, as JSON."""
         return F.to_json(F.col(ENTITY))
 
-    def finished(self, outputs: DataFrame) -> DataFrame:
+    def finish_outputs(self, outputs: DataFrame) -> DataFrame:
         """Do what both kinds of outputs need done once they are together."""
         return outputs
 
@@ -114,18 +114,18 @@ class EntityContent(Content):
     """The merged properties as one VARIANT."""
 
     @abstractmethod
-    def alone(self) -> Column:
-        """Give the entity of a row whose output has one member."""
+    def build_singleton_entity(self) -> Column:
+        """Return the entity of a row whose output has one member."""
 
     @abstractmethod
-    def merged(self) -> Column:
-        """Give the entity of a cluster from what its members contribute."""
+    def build_cluster_entity(self) -> Column:
+        """Return the entity of a cluster from what its members contribute."""
 
-    def lone(self) -> list[Column]:
-        return [self.alone().alias(ENTITY)]
+    def project_singleton(self) -> list[Column]:
+        return [self.build_singleton_entity().alias(ENTITY)]
 
-    def clustered(self) -> list[Column]:
-        return [self.merged().alias(ENTITY)]
+    def project_cluster(self) -> list[Column]:
+        return [self.build_cluster_entity().alias(ENTITY)]
 
 
 class TypedContent(EntityContent):
@@ -134,7 +134,7 @@ class TypedContent(EntityContent):
     def __init__(
         self,
         sources: Sequence[Mapping[str, DataType]],
-        choices: Sequence[Choice] = (),
+        choices: Sequence[SurvivorshipRule] = (),
         names: Sequence[str] = (),
     ) -> None:
         properties = sorted({name for source in sources for name in source})
@@ -147,54 +147,56 @@ class TypedContent(EntityContent):
             Survivors(choices, lambda member, name: member[self._columns[name]], self._kinds, names)
         )
 
-    def own(self, name: str) -> Column:
+    def read_property(self, name: str) -> Column:
         return F.col(self._columns[name])
 
-    def columns(self, source: Source) -> list[Column]:
-        return [self._column(source, name).alias(self._columns[name]) for name in self._kinds]
+    def project_values(self, source: Source) -> list[Column]:
+        return [self._build_column(source, name).alias(self._columns[name]) for name in self._kinds]
 
-    def alone(self) -> Column:
-        given = {name: self.survivors.alive(self.own(name), name) for name in self._kinds}
+    def build_singleton_entity(self) -> Column:
+        given = {name: self.survivors.non_null(self.read_property(name), name) for name in self._kinds}
         values = {
             name: given[name].cast(VARIANT) if kind else given[name] for name, kind in self._kinds.items()
         }
-        return F.to_variant_object(present(values, given))
+        return F.to_variant_object(drop_missing(values, given))
 
-    def lone(self) -> list[Column]:
-        return [*super().lone(), self._said_alone().alias(SAID)]
+    def project_singleton(self) -> list[Column]:
+        return [*super().project_singleton(), self._format_singleton_json().alias(SAID)]
 
-    def clustered(self) -> list[Column]:
-        return [*super().clustered(), F.lit(None).cast("string").alias(SAID)]
+    def project_cluster(self) -> list[Column]:
+        return [*super().project_cluster(), F.lit(None).cast("string").alias(SAID)]
 
-    def said(self) -> Column:
-        return F.coalesce(F.col(SAID), super().said())
+    def content_json(self) -> Column:
+        return F.coalesce(F.col(SAID), super().content_json())
 
-    def _said_alone(self) -> Column:
+    def _format_singleton_json(self) -> Column:
         """Write the entity of one member as the JSON that its VARIANT gives, at a fraction of the cost."""
         if not self._kinds or not all(isinstance(kind, _PLAIN) for kind in self._kinds.values()):
             return F.lit(None).cast("string")
         # A VARIANT has its fields in the order that Java has for texts.
         names = sorted(self._kinds, key=lambda name: name.encode("utf-16-be"))
         return F.to_json(
-            F.struct(*(self.own(name).alias(name) for name in names)), {"ignoreNullFields": "true"}
+            F.struct(*(self.read_property(name).alias(name) for name in names)), {"ignoreNullFields": "true"}
         )
 
-    def merged(self) -> Column:
+    def build_cluster_entity(self) -> Column:
         united = {name: _union_types(F.col(self._columns[name]), kind) for name, kind in self._kinds.items()}
         first = {name: F.get(F.col(self._columns[name]), F.lit(0)) for name in self._kinds}
         chosen = self.survivors
-        return F.to_variant_object(present(united | chosen.variants(), first | chosen.values()))
+        return F.to_variant_object(
+            drop_missing(united | chosen.read_variants(), first | chosen.read_values())
+        )
 
-    def _column(self, source: Source, name: str) -> Column:
+    def _build_column(self, source: Source, name: str) -> Column:
         kind = self._kinds[name]
         own = (source.properties or {}).get(name)
         if own is None:
             return F.lit(None).cast(kind or VARIANT)
-        return column(name) if kind else as_variant(column(name), own)
+        return quote_column(name) if kind else as_variant(quote_column(name), own)
 
 
 def _find_common_type(name: str, sources: Sequence[Mapping[str, DataType]]) -> DataType | None:
-    """Give the type that all sources have for a property, if it is a plain one."""
+    """Return the type that all sources have for a property, if it is a plain one."""
     found = {source[name].simpleString(): source[name] for source in sources if name in source}
     kind = next(iter(found.values()))
     return kind if len(found) == 1 and isinstance(kind, AtomicType) and kind.typeName() != VARIANT else None
@@ -202,7 +204,7 @@ def _find_common_type(name: str, sources: Sequence[Mapping[str, DataType]]) -> D
 
 def _union_types(contributed: Column, kind: DataType | None) -> Column:
     """Keep the value of one contributor as it is; several make a list."""
-    several = contributed.cast(VARIANT) if kind else spliced(contributed).cast(VARIANT)
+    several = contributed.cast(VARIANT) if kind else splice_variants(contributed).cast(VARIANT)
     only = F.get(contributed, F.lit(0))
     return F.when(F.size(contributed) > 1, several).otherwise(only.cast(VARIANT) if kind else only)
 
@@ -212,54 +214,58 @@ class MapContent(EntityContent):
 
     values_names: Sequence[str] = (CONTENT,)
 
-    def __init__(self, *, compact: bool, choices: Sequence[Choice] = (), names: Sequence[str] = ()) -> None:
+    def __init__(
+        self, *, compact: bool, choices: Sequence[SurvivorshipRule] = (), names: Sequence[str] = ()
+    ) -> None:
         self._compact = compact
         kinds = {name: None for choice in choices for name in choice.properties}
         super().__init__(Survivors(choices, lambda member, name: member[CONTENT][F.lit(name)], kinds, names))
 
-    def own(self, name: str) -> Column:
+    def read_property(self, name: str) -> Column:
         return F.col(CONTENT)[F.lit(name)]
 
-    def columns(self, source: Source) -> list[Column]:
+    def project_values(self, source: Source) -> list[Column]:
         if source.properties is None:
             return [F.col(CONTENT)]
-        return [typed_properties(source.properties).alias(CONTENT)]
+        return [build_properties(source.properties).alias(CONTENT)]
 
-    def alone(self) -> Column:
+    def build_singleton_entity(self) -> Column:
         content = F.col(CONTENT)
         if self._compact:
-            return F.transform_values(content, lambda _, value: spliced(F.array(value)))
+            return F.transform_values(content, lambda _, value: splice_variants(F.array(value)))
         if chosen := self.survivors.properties:
             content = F.map_filter(
                 content, lambda name, value: ~(name.isin(*chosen) & F.is_variant_null(value))
             )
         return F.to_variant_object(content)
 
-    def merged(self) -> Column:
+    def build_cluster_entity(self) -> Column:
         maps = F.col(CONTENT)
         names = F.array_distinct(F.flatten(F.transform(maps, F.map_keys)))
 
-        def contributed(name: Column) -> Column:
+        def collect_values(name: Column) -> Column:
             return F.filter(F.transform(maps, lambda each: each[name]), lambda value: value.isNotNull())
 
         if self._compact:
-            return _group_by_name(names, lambda name: spliced(contributed(name)))
-        united = _group_by_name(names, lambda name: _union_types(contributed(name), None))
-        if chosen := self.survivors.variants():
+            return _group_by_name(names, lambda name: splice_variants(collect_values(name)))
+        united = _group_by_name(names, lambda name: _union_types(collect_values(name), None))
+        if chosen := self.survivors.read_variants():
             rest = F.map_filter(united, lambda name, _: ~name.isin(*chosen))
-            united = F.map_concat(rest, present(chosen))
+            united = F.map_concat(rest, drop_missing(chosen))
         return F.to_variant_object(united)
 
-    def finished(self, outputs: DataFrame) -> DataFrame:
+    def finish_outputs(self, outputs: DataFrame) -> DataFrame:
         """Compact the lists: drop values that equal an earlier one, and empty lists; unwrap lists of one."""
         if not self._compact:
             return outputs
         some = F.map_filter(F.col(ENTITY), lambda _, items: F.size(items) > 0)
-        chosen = _list_positions()(F.transform_values(some, lambda _, items: F.transform(items, _encode)))
+        chosen = _list_positions()(
+            F.transform_values(some, lambda _, items: F.transform(items, _encode_item))
+        )
         kept = F.transform_values(
             some, lambda name, items: F.transform(F.col(POSITIONS)[name], lambda at: F.get(items, at))
         )
-        entity = F.to_variant_object(F.transform_values(kept, lambda _, items: _unwrap(items)))
+        entity = F.to_variant_object(F.transform_values(kept, lambda _, items: _unwrap_single(items)))
         return outputs.withColumn(POSITIONS, chosen).withColumn(ENTITY, entity).drop(POSITIONS)
 
 
@@ -272,26 +278,26 @@ class ListContent(EntityContent):
         super().__init__()
         self._include_internal = include_internal
 
-    def columns(self, source: Source) -> list[Column]:
+    def project_values(self, source: Source) -> list[Column]:
         id_ = F.create_map(F.lit("_id"), F.col(ID).cast(VARIANT))
-        rest = self._typed(source) if source.properties is not None else self._whole()
+        rest = self._read_typed_entity(source) if source.properties is not None else self._read_whole_entity()
         return [F.map_concat(id_, rest).alias(CONTENT)]
 
-    def alone(self) -> Column:
+    def build_singleton_entity(self) -> Column:
         return _merge_lists(F.array(F.col(CONTENT)))
 
-    def merged(self) -> Column:
+    def build_cluster_entity(self) -> Column:
         return _merge_lists(F.col(CONTENT))
 
-    def _whole(self) -> Column:
-        def listed(name: Column, _: Column) -> Column:
+    def _read_whole_entity(self) -> Column:
+        def is_listed(name: Column, _: Column) -> Column:
             if self._include_internal:
                 return ~name.isin("_id", "_deleted", "_filtered")
             return ~name.startswith("_")
 
-        return F.map_filter(F.try_variant_get(F.col(ENTITY), "$", PROPERTIES), listed)
+        return F.map_filter(F.try_variant_get(F.col(ENTITY), "$", PROPERTIES), is_listed)
 
-    def _typed(self, source: Source) -> Column:
+    def _read_typed_entity(self, source: Source) -> Column:
         schema, kinds = source.frame.schema, dict(source.properties or {})
         if REPLACED in schema.names:
             kinds[REPLACED] = schema[REPLACED].dataType
@@ -300,11 +306,11 @@ class ListContent(EntityContent):
                 name for name in schema.names if name.startswith("_") and not name.startswith("__merge")
             )
             kinds |= {name: schema[name].dataType for name in internal}
-        fields = {name: (column(name), kind) for name, kind in kinds.items()}
+        fields = {name: (quote_column(name), kind) for name, kind in kinds.items()}
         if IDS in schema.names:
             fields[IDS] = F.col(OWN_IDS), ArrayType(StringType())
         dropped = ("_id", "_deleted", "_filtered")
-        return typed_fields({name: field for name, field in fields.items() if name not in dropped})
+        return build_field_properties({name: field for name, field in fields.items() if name not in dropped})
 
 
 def _build_empty(_: Column, name: str) -> Column:
@@ -322,14 +328,14 @@ def _group_by_name(names: Column, value: Callable[[Column], Column]) -> Column:
     )
 
 
-def _encode(item: Column) -> Column:
+def _encode_item(item: Column) -> Column:
     """Write a value as JSON; in front stands its type where JSON cannot tell it from a text."""
     kind = F.schema_of_variant(item)
     mark = F.when(kind.isin(*_NOT_OF_JSON), F.concat(F.lit(_MARK), kind)).otherwise(F.lit(""))
     return F.concat(mark, F.to_json(item))
 
 
-def _unwrap(items: Column) -> Column:
+def _unwrap_single(items: Column) -> Column:
     """Take the value out of a list of one, unless it is a list: ``[[1]]`` is one value, a list."""
     only = F.get(items, F.lit(0))
     is_value = (F.size(items) == 1) & as_items(only).isNull()
@@ -337,20 +343,20 @@ def _unwrap(items: Column) -> Column:
 
 
 def _list_positions() -> Callable[[Column], Column]:
-    """Say which items of each list stay, by the one definition of equal values."""
+    """Return which items of each list stay, by the one definition of equal values."""
     pickle_by_value(values)
     mark = _MARK
 
-    def kept(lists: dict[str, list[str]] | None) -> dict[str, list[int]] | None:
+    def list_positions(lists: dict[str, list[str]] | None) -> dict[str, list[int]] | None:
         if lists is None:
             return None
         found: dict[str, list[int]] = {}
         for name, coded in dict(lists).items():
             first: dict[str, int] = {}
             for position, item in enumerate(coded):
-                key = item if item.startswith(mark) else values.typed_key(json.loads(item))
+                key = item if item.startswith(mark) else values.build_key(json.loads(item))
                 first.setdefault("" if key is None else key, position)
             found[name] = sorted(first.values())
         return found
 
-    return F.udf(kept, "map<string,array<int>>", useArrow=True)
+    return F.udf(list_positions, "map<string,array<int>>", useArrow=True)

@@ -49,7 +49,7 @@ class MetricsRun(NamedTuple):
 def build_metrics_row(
     run: MetricsRun, totals: Mapping[str, int], solved: ClusteringResult, identity: str
 ) -> pa.Table:
-    """Give the row of a run; all but the totals is of the clusters that it evaluated.
+    """Return the row of a run; all but the totals is of the clusters that it evaluated.
 
     ``same_dataset`` counts clusters with several members of one dataset, ``bridges`` entities without which
     their cluster would fall apart, ``one_sided`` keys that only one side of a rule has.
@@ -65,7 +65,7 @@ def build_metrics_row(
         **{name: totals.get(total) for name, total in _COUNTS.items()},
         "cluster_sizes": [{"size": size, "clusters": count} for size, count in count_sizes(found.live_sizes)],
         "largest": [
-            {"id": output_id(graph.members(cluster), identity), "size": int(graph.sizes[cluster])}
+            {"id": output_id(graph.list_members(cluster), identity), "size": int(graph.sizes[cluster])}
             for cluster in _find_largest(graph)
         ],
         "same_dataset": _count_same_dataset(graph),
@@ -97,7 +97,7 @@ def _count_same_dataset(graph: EntityGraph) -> int:
 
 
 def _build_neighbours(graph: EntityGraph, links: Sequence[RuleLinks]) -> dict[int, list[int]]:
-    """Give the links of clusters of three or more; a key that several have on both sides is a node.
+    """Return the links of clusters of three or more; a key that several have on both sides is a node.
 
     Where only one entity has it on a side, that entity alone joins the others.
     """

@@ -63,7 +63,7 @@ def render_outputs(
     written_at: int,
     stable: DataFrame | None = None,
 ) -> Iterator[DataFrame]:
-    """Give the target's rows, to be used while the block lasts: they need the settings that hold in it."""
+    """Return the target's rows, to be used while the block lasts: they need the settings that hold in it."""
     entities = resolution.labels.num_rows
     planned = {**_PLANNED, **(_WRITTEN if entities > _MANY else {})}
     with override_settings(spark, planned), stage_table(spark, resolution.labels) as labels:
@@ -92,7 +92,7 @@ def _render_rows(
             _add_labels(resolution, labels.where(is_shared), read), content, resolution.config
         )
         made = lone.unionByName(clusters)
-    made = content.finished(made)
+    made = content.finish_outputs(made)
     beside = _add_columns(made, resolution.config, stable)
     if stable is not None:
         made = made.join(F.broadcast(stable), NUMBER)
@@ -110,8 +110,8 @@ class _SourceRows:
     keys: list[Column]
     columns: list[Column]
 
-    def of(self, source: Source) -> DataFrame:
-        """Give one row per entity in the same columns for every source; of the source or some of its rows."""
+    def build_rows(self, source: Source) -> DataFrame:
+        """Return one row per entity, in the same columns for every source."""
         labelled = [name for name in (HASH, LABEL) if name in source.frame.columns]
         return source.frame.select("*", *self.keys).select(*labelled, *self.columns)
 
@@ -120,7 +120,7 @@ def _read_sources(resolution: Resolution[ClusteringResult], content: Content) ->
     keys_of = dict(zip((source.offset for source in resolution.sources), resolution.keys, strict=True))
     read = []
     for source in resolution.used or resolution.sources[:1]:
-        columns, keys = keys_of[source.offset].named()
+        columns, keys = keys_of[source.offset].project_keys()
         read.append(_SourceRows(source, columns, _project_source(source, keys, content, resolution.rules)))
     return read
 
@@ -128,7 +128,7 @@ def _read_sources(resolution: Resolution[ClusteringResult], content: Content) ->
 def _add_labels(
     resolution: Resolution[ClusteringResult], labels: DataFrame, read: Sequence[_SourceRows]
 ) -> DataFrame:
-    """Give the entities that have one of the labels.
+    """Return the entities that have one of the labels.
 
     Joined in front of the union, nothing is computed for the others, not even which version is their last;
     joined behind it, Spark compiles what follows once and not once for each source, which is what counts
@@ -140,7 +140,7 @@ def _add_labels(
     for each in read:
         source = each.source
         chosen = replace(source, frame=source.frame.join(labels, HASH)) if early else source
-        given.append(each.of(chosen.latest()))
+        given.append(each.build_rows(chosen.keep_latest()))
     entities = reduce(DataFrame.unionByName, given)
     return entities if early else entities.join(labels, HASH)
 
@@ -153,7 +153,7 @@ def _project_source(
         F.lit(source.name).alias("dataset"),
         F.col(ID).alias("id"),
         source.content_hash().alias("hash"),
-        keys.joined(rules).alias("keys"),
+        keys.concat_keys(rules).alias("keys"),
     )
     return [
         F.lit(source.offset).alias(OFFSET),
@@ -162,7 +162,7 @@ def _project_source(
         (F.col(OWN_REPLACED) & ~live).alias(REPLACED),
         _own_ids(source).alias(OWN_IDS),
         member.alias(MEMBER),
-        *content.carried(source),
+        *content.project_source(source),
     ]
 
 
@@ -173,8 +173,8 @@ def _render_singletons(entities: DataFrame, content: Content, config: MergeSourc
         F.col(DELETED).alias("_deleted"),
         F.col(OWN_IDS).alias(IDS),
         F.col(REPLACED),
-        *content.lone(),
-        *_list_origins(content, lambda name: F.when(content.alive(name), _join_with_slash(F.col(MEMBER)))),
+        *content.project_singleton(),
+        *_list_origins(content, lambda name: F.when(content.non_null(name), _join_with_slash(F.col(MEMBER)))),
         F.array(F.col(MEMBER)).alias(MEMBERS),
     )
 
@@ -197,26 +197,26 @@ def _render_clusters(entities: DataFrame, content: Content, config: MergeSourceC
         F.first(DELETED).alias("_deleted"),
         F.array_distinct(F.flatten(F.collect_list(OWN_IDS))).alias(IDS),
         F.first(REPLACED).alias(REPLACED),
-        *content.collected(),
+        *content.collect_members(),
         F.collect_list(MEMBER).alias(MEMBERS),
         *parts,
     )
     if parts:
-        clusters = clusters.select("*", *chosen.picked(F.col(PARTS)))
+        clusters = clusters.select("*", *chosen.pick_members(F.col(PARTS)))
     return clusters.select(
         NUMBER,
         "_id",
         "_deleted",
         IDS,
         REPLACED,
-        *content.clustered(),
-        *_list_origins(content, chosen.origin(lambda picked: _join_with_slash(picked[MEMBER]))),
+        *content.project_cluster(),
+        *_list_origins(content, chosen.build_origin(lambda picked: _join_with_slash(picked[MEMBER]))),
         MEMBERS,
     )
 
 
 def _list_origins(content: Content, origin: Callable[[str], Column]) -> list[Column]:
-    """Say of every property that is chosen which member its value comes from."""
+    """Return for every property that is chosen which member its value comes from."""
     chosen = content.survivors.properties
     return [list_provenance({name: origin(name) for name in chosen}).alias(PROVENANCE)] if chosen else []
 
@@ -226,7 +226,7 @@ def _join_with_slash(member: Column) -> Column:
 
 
 def _add_columns(outputs: DataFrame, config: MergeSourceConfig, stable: DataFrame | None) -> list[Column]:
-    """Give what outputs say beside their properties, where it is asked for; new outputs count themselves."""
+    """Return the optional columns of outputs; new outputs number themselves."""
     given = [F.col(PROVENANCE)] if PROVENANCE in outputs.columns else []
     if config.stable_id:
         given.append(F.col(NUMBER if stable is None else STABLE).alias(STABLE_ID))
@@ -242,7 +242,7 @@ def _build_row(outputs: DataFrame, content: Content, beside: Sequence[Column], w
         "_deleted",
         IDS,
         REPLACED,
-        content_hash(F.to_json(IDS), content.said(), *said).alias("_hash"),
+        content_hash(F.to_json(IDS), content.content_json(), *said).alias("_hash"),
         F.lit(None).cast("bigint").alias("_previous"),
         F.lit(written_at).cast("bigint").alias("_ts"),
         *(F.col(name).alias(target) for name, target in content.kept.items()),
@@ -262,7 +262,7 @@ def _output_id(offset: Column, id_: Column, config: MergeSourceConfig) -> Column
 
 
 def _own_ids(source: Source) -> Column:
-    """Give the ids that an entity brings along, each once; its own id where it brings none."""
+    """Return the ids that an entity brings along, each once; its own id where it brings none."""
     own = F.array(F.col(ID))
     if source.properties is not None and IDS not in source.frame.columns:
         return own

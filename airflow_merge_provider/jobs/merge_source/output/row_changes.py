@@ -55,7 +55,7 @@ class RowChanges:
 
     @property
     def any(self) -> bool:
-        """Tell whether there is anything to write at all."""
+        """Return whether there is anything to write at all."""
         return self.count > 0
 
     @property
@@ -124,8 +124,8 @@ def compare_rows(
 
 def write_changes(spark: SparkSession, target: Dataset, found: RowChanges, *, new_columns: bool) -> None:
     """Put the changes in the place of what the target said of their outputs; they may bring new columns."""
-    same = f"{OLD}.{sql.name(ID)} = {NEW}.{sql.name(ID)}"
-    every = [sql.name(each) for each in found.rows.columns]
+    same = f"{OLD}.{sql.quote_name(ID)} = {NEW}.{sql.quote_name(ID)}"
+    every = [sql.quote_name(each) for each in found.rows.columns]
     # Without the side in front: only so may a column be one that the target does not have yet.
     assigned = ", ".join(f"{each} = {NEW}.{each}" for each in every)
     given = ", ".join(f"{NEW}.{each}" for each in every)
@@ -139,7 +139,7 @@ def write_changes(spark: SparkSession, target: Dataset, found: RowChanges, *, ne
 
 
 def _select_stored(target: DataFrame) -> DataFrame:
-    """Give what is asked of the target's rows; of their members one field, which says how many there are."""
+    """Return the required columns of the target's rows; of members only one field, to count them."""
     return target.select(
         ID,
         F.col(HASH).alias(STORED_HASH),
@@ -193,7 +193,7 @@ def _add_numbers(rows: DataFrame, numbers: DataFrame) -> DataFrame:
 
 
 def _build_tombstones(retired: DataFrame, at: int) -> DataFrame:
-    """Say of an id that it is no more, and whether something else has taken its place."""
+    """Return rows that mark IDs as deleted, and as replaced where another output took their place."""
     successors = [F.col(BY)] if BY in retired.columns else []
     return retired.select(
         ID,
@@ -208,11 +208,11 @@ def _build_tombstones(retired: DataFrame, at: int) -> DataFrame:
 
 
 def _add_missing_columns(rows: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:
-    """Give rows all columns of the target, old and new; what they do not have is NULL, members are none."""
+    """Return rows with all columns of the target; missing columns are NULL, members are empty."""
 
-    def column(name: str) -> Column:
+    def build_column(name: str) -> Column:
         if name in rows.columns:
-            return sql.column(name)
+            return sql.quote_column(name)
         return cast_to(F.array() if name == MEMBERS else F.lit(None), kinds[name]).alias(name)
 
-    return rows.select(*map(column, kinds))
+    return rows.select(*map(build_column, kinds))

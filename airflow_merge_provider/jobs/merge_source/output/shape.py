@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.survivorship import LATEST, choices
+from airflow_merge_provider.core.merge_source.survivorship import LATEST, parse_choices
 from airflow_merge_provider.jobs.merge_source.output.content import (
     Content,
     ListContent,
@@ -27,7 +27,7 @@ def choose_content(sources: Sequence[Source], config: MergeSourceConfig) -> Cont
 
     :raises DataError: when a dataset cannot give what the configuration asks for.
     """
-    chosen, names = choices(config.survivorship), config.dataset_ids
+    chosen, names = parse_choices(config.survivorship), config.dataset_ids
     if any(each.kind == LATEST for choice in chosen for each in choice.preferences):
         _check_recency(sources)
     typed = [source.properties for source in sources if source.properties is not None]
@@ -55,12 +55,12 @@ def list_new_columns(rows: StructType, target: StructType) -> list[str]:
     if ("entity" in here) != ("entity" in rows.names) and not problems:
         problems = [Problem("values", "shape", "the target was written with values in another shape", _ANEW)]
     if problems:
-        raise DataError.of(problems)
+        raise DataError.from_problems(problems)
     return [name for name in rows.names if name not in here]
 
 
 def build_properties(names: Sequence[str]) -> dict[str, str]:
-    """Give the table properties that names of columns need."""
+    """Return the table properties that names of columns need."""
     if any(_MAPPED & set(name) for name in names):
         return {"delta.columnMapping.mode": "name"}
     return {}
@@ -77,7 +77,7 @@ def _check_typed(sources: Sequence[Source]) -> None:
         if source.properties is None
     ]
     if problems:
-        raise DataError.of(problems)
+        raise DataError.from_problems(problems)
 
 
 def _check_recency(sources: Sequence[Source]) -> None:
@@ -88,4 +88,4 @@ def _check_recency(sources: Sequence[Source]) -> None:
         if not source.has_recency
     ]
     if problems:
-        raise DataError.of(problems)
+        raise DataError.from_problems(problems)

@@ -14,11 +14,11 @@ from airflow_merge_provider.core.merge_source.survivorship import (
     LONGEST,
     MOST_COMMON,
     MOST_COMPLETE,
-    Choice,
     Preference,
+    SurvivorshipRule,
 )
 from airflow_merge_provider.jobs.merge_source.scan.variants import as_variant
-from airflow_merge_provider.jobs.spark.expressions import combined, some
+from airflow_merge_provider.jobs.spark.expressions import any_of, combine_columns
 
 OFFSET = "__merge_offset"
 PICKED, RECENCY, PROVENANCE = "__merge_picked", "__merge_recency", "$provenance"
@@ -35,7 +35,7 @@ class Survivors:
 
     def __init__(
         self,
-        choices: Sequence[Choice],
+        choices: Sequence[SurvivorshipRule],
         read: Read,
         kinds: Mapping[str, DataType | None],
         names: Sequence[str],
@@ -46,7 +46,7 @@ class Survivors:
 
     @property
     def by_recency(self) -> bool:
-        """Tell whether a choice asks which member is the latest."""
+        """Return whether a choice asks which member is the latest."""
         return any(each.kind == LATEST for choice, _ in self._choices for each in choice.preferences)
 
     @property
@@ -54,37 +54,37 @@ class Survivors:
         """The properties that are chosen."""
         return [name for _, mine in self._choices for name in mine]
 
-    def picked(self, members: Column) -> list[Column]:
-        """Give for every choice the member that was chosen; NULL where no member has what is asked for."""
+    def pick_members(self, members: Column) -> list[Column]:
+        """Return for every choice the member that was chosen; NULL where no member has what is asked for."""
         return [
-            self._best(members, choice, mine).alias(f"{PICKED}{number}")
+            self._find_best_member(members, choice, mine).alias(f"{PICKED}{number}")
             for number, (choice, mine) in enumerate(self._choices)
         ]
 
-    def values(self) -> dict[str, Column]:
-        """Give the values of what ``picked`` has chosen."""
+    def read_values(self) -> dict[str, Column]:
+        """Return the values of what ``picked`` has chosen."""
         return {
-            name: self.alive(self._read(F.col(f"{PICKED}{number}"), name), name)
+            name: self.non_null(self._read(F.col(f"{PICKED}{number}"), name), name)
             for number, (_, mine) in enumerate(self._choices)
             for name in mine
         }
 
-    def alive(self, value: Column, name: str) -> Column:
-        """Give a value that may survive; a null inside VARIANT is none."""
+    def non_null(self, value: Column, name: str) -> Column:
+        """Return a value that may survive; a null inside VARIANT is none."""
         if name not in self.properties or not self._is_variant(name):
             return value
         return F.when(~F.is_variant_null(value), value)
 
-    def variants(self) -> dict[str, Column]:
-        """Give the values of what ``picked`` has chosen as VARIANT."""
+    def read_variants(self) -> dict[str, Column]:
+        """Return the values of what ``picked`` has chosen as VARIANT."""
         return {
             name: value if (kind := self._kinds[name]) is None else as_variant(value, kind)
-            for name, value in self.values().items()
+            for name, value in self.read_values().items()
         }
 
-    def origin(self, named: Callable[[Column], Column]) -> Callable[[str], Column]:
-        """Say of a value that survived which member it comes from; ``named`` names a chosen member."""
-        values = self.values()
+    def build_origin(self, named: Callable[[Column], Column]) -> Callable[[str], Column]:
+        """Return for a value that survived which member it comes from; ``named`` names a chosen member."""
+        values = self.read_values()
         picked = {
             name: F.col(f"{PICKED}{number}")
             for number, (_, mine) in enumerate(self._choices)
@@ -92,36 +92,36 @@ class Survivors:
         }
         return lambda name: F.when(values[name].isNotNull(), named(picked[name]))
 
-    def _best(self, members: Column, choice: Choice, mine: Sequence[str]) -> Column:
-        def there(member: Column) -> Column:
-            return some(self._there(member, name) for name in mine)
+    def _find_best_member(self, members: Column, choice: SurvivorshipRule, mine: Sequence[str]) -> Column:
+        def has_any(member: Column) -> Column:
+            return any_of(self._has_value(member, name) for name in mine)
 
-        candidates = F.filter(members, there)
+        candidates = F.filter(members, has_any)
 
-        def ranked(member: Column, place: Column) -> Column:
-            ranks = [self._rank(each, member, candidates, mine) for each in choice.preferences]
+        def rank_member(member: Column, place: Column) -> Column:
+            ranks = [self._rank_member(each, member, candidates, mine) for each in choice.preferences]
             named = [rank.alias(f"r{number}") for number, rank in enumerate(ranks) if rank is not None]
             return F.struct(*named, place.alias("place"))
 
-        best = F.array_min(F.transform(candidates, ranked))
+        best = F.array_min(F.transform(candidates, rank_member))
         return F.get(candidates, best["place"])
 
-    def _rank(
+    def _rank_member(
         self, preference: Preference, member: Column, candidates: Column, mine: Sequence[str]
     ) -> Column | None:
-        """Give a number that is the smaller the better a member is; candidates stand in their order."""
+        """Return a number that is the smaller the better a member is; candidates stand in their order."""
         if preference.kind == FIRST:
             return None
         if preference.kind == LATEST:
             return -F.coalesce(member[RECENCY], F.lit(-(2**62)))
         if preference.kind == MOST_COMPLETE:
-            given = (self._there(member, name).cast("int") for name in mine)
-            return -combined(Column.__add__, given, F.lit(0))
+            given = (self._has_value(member, name).cast("int") for name in mine)
+            return -combine_columns(Column.__add__, given, F.lit(0))
         if preference.kind == MOST_COMMON:
-            own = self._compared(member, mine[0])
-            return -F.size(F.filter(candidates, lambda other: self._compared(other, mine[0]) == own))
+            own = self._build_comparable(member, mine[0])
+            return -F.size(F.filter(candidates, lambda other: self._build_comparable(other, mine[0]) == own))
         if preference.kind == LONGEST:
-            return -self._length(member, mine[0])
+            return -self._measure_length(member, mine[0])
         ranks = {self._names.index(name): rank for rank, name in enumerate(preference.datasets)}
         last = F.lit(len(ranks))
         return reduce(
@@ -130,11 +130,11 @@ class Survivors:
             last,
         )
 
-    def _there(self, member: Column, name: str) -> Column:
-        return self.alive(self._read(member, name), name).isNotNull()
+    def _has_value(self, member: Column, name: str) -> Column:
+        return self.non_null(self._read(member, name), name).isNotNull()
 
-    def _compared(self, member: Column, name: str) -> Column:
-        """Give something that is equal for equal values; maps and VARIANT have no equality of their own."""
+    def _build_comparable(self, member: Column, name: str) -> Column:
+        """Return an expression that is equal for equal values; maps and VARIANT do not support equality."""
         value = self._read(member, name)
         return (
             value
@@ -142,8 +142,8 @@ class Survivors:
             else _to_json(value)
         )
 
-    def _length(self, member: Column, name: str) -> Column:
-        """Give the characters of a text, the items of a list, or the characters of another value's JSON."""
+    def _measure_length(self, member: Column, name: str) -> Column:
+        """Return the characters of a text, the items of a list, or the characters of another value's JSON."""
         value, kind = self._read(member, name), self._kinds[name]
         if isinstance(kind, StringType):
             return F.length(value)

@@ -31,13 +31,13 @@ class Target(Protocol):
     def count_rows(self) -> int | None:
         """Return how many rows there are, tombstones included; None if only a scan can tell."""
 
-    def overwrite(self, rows: DataFrame) -> None:
+    def overwrite_rows(self, rows: DataFrame) -> None:
         """Replace all rows, or create the table if there is none."""
 
-    def apply(self, changes: RowChanges, *, new_columns: bool) -> None:
+    def apply_changes(self, changes: RowChanges, *, new_columns: bool) -> None:
         """Put changed rows in the place of those with the same IDs, and add the others."""
 
-    def commit(self, state: Mapping[str, Any], write: Callable[[], None]) -> CommitResult:
+    def commit_state(self, state: Mapping[str, Any], write: Callable[[], None]) -> CommitResult:
         """Run ``write``, one of the two methods above, as the run's one commit.
 
         :raises ConflictError: if another run committed first.
@@ -50,13 +50,13 @@ class DeltaTarget(TargetTable):
     def __init__(self, spark: SparkSession, dataset: Dataset, request: JobRequest) -> None:
         super().__init__(spark, dataset, CAPABILITY, request)
 
-    def overwrite(self, rows: DataFrame) -> None:
+    def overwrite_rows(self, rows: DataFrame) -> None:
         """Replace all rows, or create the table if there is none."""
         if self.last is None:
             create_table(self.dataset, rows, CAPABILITY, build_properties(rows.columns))
         else:
             overwrite_table(self.dataset, rows)
 
-    def apply(self, changes: RowChanges, *, new_columns: bool) -> None:
+    def apply_changes(self, changes: RowChanges, *, new_columns: bool) -> None:
         """Put changed rows in the place of those with the same IDs, and add the others."""
         write_changes(self._spark, self.dataset, changes, new_columns=new_columns)

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.merge_source.survivorship import Choice
+from airflow_merge_provider.core.merge_source.survivorship import SurvivorshipRule
 from airflow_merge_provider.jobs.merge_source.output.content import PROPERTY, Content
 from airflow_merge_provider.jobs.merge_source.output.survivorship import Survivors
 from airflow_merge_provider.jobs.merge_source.scan.sources import Source
@@ -30,7 +30,7 @@ from airflow_merge_provider.jobs.merge_source.scan.variants import (
     items_of,
 )
 from airflow_merge_provider.jobs.spark.expressions import cast_to
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _WIDER = (ByteType, ShortType, IntegerType, LongType)
 
@@ -59,7 +59,10 @@ class ColumnsContent(Content):
     """Every property in a column: ``ARRAY`` of all values, or of its own type where one value is chosen."""
 
     def __init__(
-        self, sources: Sequence[Mapping[str, DataType]], choices: Sequence[Choice], names: Sequence[str]
+        self,
+        sources: Sequence[Mapping[str, DataType]],
+        choices: Sequence[SurvivorshipRule],
+        names: Sequence[str],
     ) -> None:
         chosen = {name for choice in choices for name in choice.properties}
         properties = sorted({name for source in sources for name in source})
@@ -75,38 +78,39 @@ class ColumnsContent(Content):
         self.values_names = tuple(made.column for made in self._properties.values())
         self.kept = {made.column: name for name, made in self._properties.items()}
 
-    def columns(self, source: Source) -> list[Column]:
+    def project_values(self, source: Source) -> list[Column]:
         own = source.properties or {}
         return [
-            _project(name, own.get(name), made).alias(made.column) for name, made in self._properties.items()
+            _project_column(name, own.get(name), made).alias(made.column)
+            for name, made in self._properties.items()
         ]
 
-    def collected(self) -> list[Column]:
+    def collect_members(self) -> list[Column]:
         rest = [made.column for made in self._properties.values() if not made.chosen]
         return [F.collect_list(name).alias(name) for name in rest]
 
-    def lone(self) -> list[Column]:
+    def project_singleton(self) -> list[Column]:
         values = (
             (name, made, _project_singleton(F.col(made.column), made))
             for name, made in self._properties.items()
         )
-        return [self.survivors.alive(value, name).alias(made.column) for name, made, value in values]
+        return [self.survivors.non_null(value, name).alias(made.column) for name, made, value in values]
 
-    def clustered(self) -> list[Column]:
-        values = self.survivors.values()
+    def project_cluster(self) -> list[Column]:
+        values = self.survivors.read_values()
         return [
-            (values[name] if made.chosen else _unite(F.col(made.column), made)).alias(made.column)
+            (values[name] if made.chosen else _unite_values(F.col(made.column), made)).alias(made.column)
             for name, made in self._properties.items()
         ]
 
-    def said(self) -> Column:
+    def content_json(self) -> Column:
         whole = [F.col(made.column).alias(name) for name, made in self._properties.items()]
         return F.to_json(F.struct(*whole)) if whole else F.lit("{}")
 
     def _read(self, member: Column, name: str) -> Column:
         return member[self._properties[name].column]
 
-    def own(self, name: str) -> Column:
+    def read_property(self, name: str) -> Column:
         return F.col(self._properties[name].column)
 
 
@@ -125,7 +129,7 @@ def _find_property(
 
 
 def _find_common_type(kinds: Sequence[DataType]) -> DataType | None:
-    """Give the type of all, or the widest of whole numbers."""
+    """Return the type of all, or the widest of whole numbers."""
     if all(isinstance(kind, _WIDER) for kind in kinds):
         return max(kinds, key=lambda kind: _WIDER.index(type(kind)))
     first = kinds[0]
@@ -133,8 +137,8 @@ def _find_common_type(kinds: Sequence[DataType]) -> DataType | None:
     return None if not alike or isinstance(first, VariantType | NullType) else first
 
 
-def _project(name: str, kind: DataType | None, made: _Property) -> Column:
-    """Give the column of a dataset as the target's values, or lists of them."""
+def _project_column(name: str, kind: DataType | None, made: _Property) -> Column:
+    """Return the column of a dataset as the target's values, or lists of them."""
     one = VARIANT if made.kind is None else made.kind
     if kind is None or isinstance(kind, NullType):
         return (
@@ -142,7 +146,7 @@ def _project(name: str, kind: DataType | None, made: _Property) -> Column:
             if made.listed
             else cast_to(F.lit(None), one)
         )
-    value = column(name)
+    value = quote_column(name)
     if not made.listed:
         return as_variant(value, kind) if made.kind is None else cast_to(value, made.kind)
     if made.kind is not None:
@@ -160,14 +164,14 @@ def _project_singleton(value: Column, made: _Property) -> Column:
     return F.when(value.isNotNull(), F.array(value))
 
 
-def _unite(contributed: Column, made: _Property) -> Column:
+def _unite_values(contributed: Column, made: _Property) -> Column:
     return F.when(F.size(contributed) > 0, F.flatten(contributed) if made.listed else contributed)
 
 
 def _check_names(names: Sequence[str]) -> None:
     problems = list(_is_alike(names))
     if problems:
-        raise DataError.of(problems)
+        raise DataError.from_problems(problems)
 
 
 def _is_alike(names: Sequence[str]) -> Iterator[Problem]:

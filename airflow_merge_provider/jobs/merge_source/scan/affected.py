@@ -27,9 +27,9 @@ def find_affected(looks: Sequence[SourceDelta], past: PreviousState, *, everythi
 
     An entity that was not read is as it was where its source was not read completely, and gone where it was.
     """
-    matches = [_SourceMatch.of(look, past.entities[at]) for at, look in enumerate(looks)]
+    matches = [_SourceMatch.match_entities(look, past.entities[at]) for at, look in enumerate(looks)]
     keys = _sort_key_hashes(
-        [look.entities.only(match.changed) for look, match in zip(looks, matches, strict=True)]
+        [look.entities.select_entities(match.changed) for look, match in zip(looks, matches, strict=True)]
     )
     touched = np.full(len(past.numbers), everything)
     for at, match in enumerate(matches):
@@ -38,7 +38,7 @@ def find_affected(looks: Sequence[SourceDelta], past: PreviousState, *, everythi
         for positions, hashes, _ in known.keys.values():
             touched[outputs[positions[_is_among(hashes, keys)]]] = True
     parts = [
-        match.part(look.entities, past.entities[at], past.outputs[at], touched)
+        match.select_part(look.entities, past.entities[at], past.outputs[at], touched)
         for at, (look, match) in enumerate(zip(looks, matches, strict=True))
     ]
     return AffectedEntities(
@@ -51,8 +51,8 @@ def find_affected(looks: Sequence[SourceDelta], past: PreviousState, *, everythi
 
 
 def has_changes(now: Entities, past: Entities) -> bool:
-    """Tell whether there is an entity that the past does not know as it is."""
-    return bool(_SourceMatch.of(SourceDelta(now, complete=True), past).changed.any())
+    """Return whether there is an entity that the past does not know as it is."""
+    return bool(_SourceMatch.match_entities(SourceDelta(now, complete=True), past).changed.any())
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class _SourceMatch:
     gone: Flags
 
     @staticmethod
-    def of(look: SourceDelta, past: Entities) -> _SourceMatch:
+    def match_entities(look: SourceDelta, past: Entities) -> _SourceMatch:
         now = look.entities
         place = _find_positions(now.hashes, past.hashes)
         there = place != NOWHERE
@@ -86,10 +86,10 @@ class _SourceMatch:
         gone = ~read if look.complete else np.isin(past.hashes, look.gone)
         return _SourceMatch(place, differs, read, altered, gone)
 
-    def part(
+    def select_part(
         self, now: Entities, past: Entities, outputs: Numbers, touched: Flags
     ) -> tuple[Entities, Numbers, Flags]:
-        """Give the entities that belong to the affected part, their outputs, and which are the same."""
+        """Return the entities that belong to the affected part, their outputs, and which are the same."""
         former = np.full(len(self.place), NOWHERE, np.int64)
         there = self.place != NOWHERE
         former[there] = outputs[self.place[there]]
@@ -97,7 +97,7 @@ class _SourceMatch:
         mine[there] |= touched[former[there]]
         kept = touched[outputs] & ~self.read & ~self.gone
         return (
-            now.only(mine).and_also(past.only(kept)),
+            now.select_entities(mine).and_also(past.select_entities(kept)),
             np.concatenate([former[mine], outputs[kept]]),
             np.concatenate([~self.changed[mine], np.ones(int(kept.sum()), np.bool_)]),
         )
@@ -114,7 +114,7 @@ def _find_positions(wanted: Numbers, known: Numbers) -> Numbers:
 
 
 def _sort_key_hashes(changed: Sequence[Entities]) -> Numbers:
-    """Give the hashes of all keys that changed entities have now, in order."""
+    """Return the hashes of all keys that changed entities have now, in order."""
     hashes = [hashes for entities in changed for _, hashes, _ in entities.keys.values()]
     return np.sort(np.concatenate([np.empty(0, np.int64), *hashes]))
 

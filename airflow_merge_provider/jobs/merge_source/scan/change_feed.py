@@ -31,12 +31,12 @@ class FeedChanges:
     hashes: Numbers
     net: Numbers
 
-    def gone(self, present: Numbers) -> Numbers:
-        """Give the entities that are no more, given those that are."""
+    def find_deleted(self, present: Numbers) -> Numbers:
+        """Return the entities that are no more, given those that are."""
         return np.setdiff1d(self.hashes, present)
 
     def is_plain(self, known: Numbers) -> bool:
-        """Tell whether every entity had one row at most, before and after; ``known`` were there before."""
+        """Return whether every entity had one row at most, before and after; ``known`` were there before."""
         if self.rows.sequence is not None:
             return True
         before: Flags = np.isin(self.hashes, known)
@@ -51,7 +51,7 @@ def require_feeds(spark: SparkSession, pinned: Sequence[PinnedDataset]) -> None:
     """
     problems = [_refuse_missing_feed(each.dataset) for each in pinned if not _keeps_feed(spark, each.dataset)]
     if problems:
-        raise DataError.of(problems)
+        raise DataError.from_problems(problems)
 
 
 def read_feed_changes(
@@ -90,7 +90,7 @@ def read_feed_changes(
 def _select_newest(rows: DataFrame) -> DataFrame:
     """Keep what each entity is after the last commit that touched it, if it is there at all."""
     rank = "__merge_rank"
-    newest = Window.partitionBy(ID).orderBy(sql.column(_AT).desc(), sql.column(_IS).desc())
+    newest = Window.partitionBy(ID).orderBy(sql.quote_column(_AT).desc(), sql.quote_column(_IS).desc())
     return rows.withColumn(rank, F.rank().over(newest)).where((F.col(rank) == 1) & F.col(_IS)).drop(rank)
 
 

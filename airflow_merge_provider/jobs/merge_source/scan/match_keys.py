@@ -37,9 +37,9 @@ from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_R
 from airflow_merge_provider.jobs.merge_source.scan import typed_rows
 from airflow_merge_provider.jobs.merge_source.scan.sources import CONTENT, DELETED, ID, TEXT, Source
 from airflow_merge_provider.jobs.merge_source.scan.variants import as_items
-from airflow_merge_provider.jobs.spark.expressions import listed, some
+from airflow_merge_provider.jobs.spark.expressions import any_of, build_array
 from airflow_merge_provider.jobs.spark.pickling import pickle_by_value
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 ID_PROPERTY = "_id"
 LEFT, RIGHT = "left", "right"
@@ -52,7 +52,7 @@ _SHIPPED = (errors, values, wildcard, functions, expressions, typed_rows)
 
 
 @dataclass(frozen=True)
-class Keys:
+class MatchKeys:
     """The typed keys of one side: a text that is NULL where there is none, or an array of texts, never NULL.
 
     One text is what most sides give, and Spark handles it ten times as fast as an array of one.
@@ -62,16 +62,16 @@ class Keys:
     many: bool
 
     @property
-    def there(self) -> Column:
-        """Tell whether there is a key; deleted entities have none."""
+    def has_key(self) -> Column:
+        """Return whether there is a key; deleted entities have none."""
         return ~F.col(DELETED) & self.values.isNotNull()
 
-    def mapped(self, function: Callable[[Column], Column]) -> Column:
+    def map_keys(self, function: Callable[[Column], Column]) -> Column:
         """Apply a function of one key to all of them; nothing stays nothing."""
         if self.many:
             keys = F.when(~F.col(DELETED), self.values).otherwise(F.array().cast("array<string>"))
             return F.transform(keys, function)
-        return F.when(self.there, function(self.values))
+        return F.when(self.has_key, function(self.values))
 
 
 @dataclass(frozen=True)
@@ -83,15 +83,15 @@ class SourceKeys:
     """
 
     sides: tuple[Side, ...]
-    keys: tuple[Keys, ...]
+    keys: tuple[MatchKeys, ...]
     coded: Column | None
 
-    def mapped(self, function: Callable[[Column], Column]) -> list[Column]:
+    def map_keys(self, function: Callable[[Column], Column]) -> list[Column]:
         """Apply a function of one key to the keys of every side; deleted entities have none."""
-        return [keys.mapped(function) for keys in self.keys]
+        return [keys.map_keys(function) for keys in self.keys]
 
-    def named(self) -> tuple[list[Column], SourceKeys]:
-        """Give the keys as columns of their own, and the same keys by the names of these.
+    def project_keys(self) -> tuple[list[Column], SourceKeys]:
+        """Return the keys as columns of their own, and the same keys by the names of these.
 
         Spark works a key out anew for every function of it; a column of its own it works out once.
         """
@@ -100,8 +100,8 @@ class SourceKeys:
         keys = [replace(keys, values=F.col(name)) for name, keys in zip(names, self.keys, strict=True)]
         return columns, replace(self, keys=tuple(keys))
 
-    def joined(self, rules: Sequence[Rule]) -> Column:
-        """Give all keys of an entity as ``_members`` keeps them."""
+    def concat_keys(self, rules: Sequence[Rule]) -> Column:
+        """Return all keys of an entity as ``_members`` keeps them."""
         single: list[tuple[Column, list[Column]]] = []
         arrays: list[Column] = []
         by_side = {side.order: keys for side, keys in zip(self.sides, self.keys, strict=True)}
@@ -111,14 +111,14 @@ class SourceKeys:
             if keys is None:
                 continue
             if keys.many:
-                arrays.append(keys.mapped(marked))
+                arrays.append(keys.map_keys(marked))
             else:
-                single.append((keys.there, [marked(keys.values)]))
-        return F.concat(listed(single, F.array().cast(KEYS_TYPE)), *arrays)
+                single.append((keys.has_key, [marked(keys.values)]))
+        return F.concat(build_array(single, F.array().cast(KEYS_TYPE)), *arrays)
 
 
 def build_source_keys(source: Source, rules: Sequence[Rule], *, native: bool) -> SourceKeys:
-    """Give the keys of a source's entities; ``native`` allows Spark's own expressions."""
+    """Return the keys of a source's entities; ``native`` allows Spark's own expressions."""
     ends = (side for rule in rules for side in (rule.left, rule.right) if side.dataset == source.offset)
     sides = tuple({side.order: side for side in ends}.values())
     found = [
@@ -132,26 +132,26 @@ def build_source_keys(source: Source, rules: Sequence[Rule], *, native: bool) ->
             keys.append(compiled.keys)
             coded += [compiled.coded] if compiled.coded is not None else []
         elif evaluated is not None:
-            keys.append(Keys(evaluated[rest.index(side)], many=True))
-    return SourceKeys(sides, tuple(keys), some(coded) if coded else None)
+            keys.append(MatchKeys(evaluated[rest.index(side)], many=True))
+    return SourceKeys(sides, tuple(keys), any_of(coded) if coded else None)
 
 
 def _mark_side(rule: str, end: str) -> Callable[[Column], Column]:
-    """Say of a key which rule it belongs to, and which side of it."""
+    """Return a key marked with its rule and side."""
 
-    def marked(value: Column) -> Column:
+    def mark_key(value: Column) -> Column:
         return F.struct(F.lit(rule).alias("rule"), F.lit(end).alias("side"), value.alias("value"))
 
-    return marked
+    return mark_key
 
 
 @dataclass(frozen=True)
-class _Native:
-    keys: Keys
+class _NativeKeys:
+    keys: MatchKeys
     coded: Column | None
 
 
-def _build_native(source: Source, expression: Expression) -> _Native | None:
+def _build_native(source: Source, expression: Expression) -> _NativeKeys | None:
     """Compile a path to texts, booleans or integers, also in lists and structs, and its lower or upper."""
     case = None
     if isinstance(expression, Call) and expression.name in _CASES and len(expression.args) == 1:
@@ -159,7 +159,7 @@ def _build_native(source: Source, expression: Expression) -> _Native | None:
     if not isinstance(expression, Path) or not expression.elements:
         return None
     if expression.elements[0] in (SAME_LEFT, SAME_RIGHT):
-        return _Native(_to_list(column(expression.elements[0]), _override_key), None)
+        return _NativeKeys(_to_list(quote_column(expression.elements[0]), _override_key), None)
     if source.properties is None and expression.elements != (ID_PROPERTY,):
         return _build_native_variant(expression, case)
     found = _to_path(source, expression)
@@ -171,21 +171,21 @@ def _build_native(source: Source, expression: Expression) -> _Native | None:
     if prefix is None or (case and not isinstance(item, StringType)):
         return None
 
-    def key(one: Column) -> Column:
+    def build_key(one: Column) -> Column:
         return F.concat(F.lit(prefix), (case(one) if case else one).cast("string"))
 
     many = isinstance(kind, ArrayType)
     coded = None
     if isinstance(item, StringType):
         coded = _is_any(value, _is_coded) if many else _is_coded(value)
-    return _Native(_to_list(value, key) if many else Keys(key(value), many=False), coded)
+    return _NativeKeys(_to_list(value, build_key) if many else MatchKeys(build_key(value), many=False), coded)
 
 
 def _override_key(key: Column) -> Column:
     return F.concat(F.lit(_TEXT), key)
 
 
-def _build_native_variant(path: Path, case: Callable[[Column], Column] | None) -> _Native | None:
+def _build_native_variant(path: Path, case: Callable[[Column], Column] | None) -> _NativeKeys | None:
     """Compile a root property of a VARIANT; a value of another kind than text, integer, boolean is coded."""
     root, *rest = path.elements
     if rest or root.startswith(("_", "$")):
@@ -193,7 +193,7 @@ def _build_native_variant(path: Path, case: Callable[[Column], Column] | None) -
     value = F.col(CONTENT)[F.lit(root)]
     items = F.coalesce(as_items(value), F.array(value))
 
-    def key(one: Column) -> Column:
+    def build_key(one: Column) -> Column:
         kind, text = F.schema_of_variant(one), F.try_variant_get(one, "$", "string")
         of_text = F.concat(F.lit(_TEXT), case(text) if case else text)
         keyed = F.when(kind == "STRING", of_text)
@@ -208,13 +208,13 @@ def _build_native_variant(path: Path, case: Callable[[Column], Column] | None) -
         known = is_text | kind.isin("BIGINT", "BOOLEAN", "VOID")
         return ~known | (is_text & _is_coded(F.try_variant_get(one, "$", "string")))
 
-    return _Native(_to_list(items, key), _is_any(items, is_coded))
+    return _NativeKeys(_to_list(items, build_key), _is_any(items, is_coded))
 
 
-def _to_list(items: Column, key: Callable[[Column], Column]) -> Keys:
-    """Give the keys of a list's items, each once; a NULL list has none."""
+def _to_list(items: Column, key: Callable[[Column], Column]) -> MatchKeys:
+    """Return the keys of a list's items, each once; a NULL list has none."""
     keys = F.array_compact(F.array_distinct(F.transform(items, key)))
-    return Keys(F.coalesce(keys, F.array().cast("array<string>")), many=True)
+    return MatchKeys(F.coalesce(keys, F.array().cast("array<string>")), many=True)
 
 
 def _is_any(items: Column, test: Callable[[Column], Column]) -> Column:
@@ -229,7 +229,7 @@ def _to_path(source: Source, path: Path) -> tuple[Column, DataType] | None:
     """Follow a path through structs; None when it leads into a list, a map or a VARIANT."""
     absent = F.lit(None).cast("string"), StringType()
     root, *rest = path.elements
-    value: Column = F.col(ID) if root == ID_PROPERTY else column(root)
+    value: Column = F.col(ID) if root == ID_PROPERTY else quote_column(root)
     if root != ID_PROPERTY and root not in source.frame.columns:
         return absent
     kind: DataType = StringType() if root == ID_PROPERTY else source.frame.schema[root].dataType
@@ -277,15 +277,15 @@ def _build_payload(source: Source, name: str) -> Column:
     """Send times as transit texts, which no time zone of a worker can shift, and VARIANT as JSON."""
     kind = source.frame.schema[name].dataType
     if isinstance(kind, TimestampType | TimestampNTZType):
-        return F.date_format(column(name), "'~t'yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
-    return F.to_json(column(name)) if isinstance(kind, VariantType) else column(name)
+        return F.date_format(quote_column(name), "'~t'yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
+    return F.to_json(quote_column(name)) if isinstance(kind, VariantType) else quote_column(name)
 
 
 def _evaluate_text(sides: Sequence[Expression]) -> Callable[[Row], list[list[str]]]:
     def keys_of(row: Row) -> list[list[str]]:
         entity = json.loads(row[1])
         entity[ID_PROPERTY] = row[0]
-        return [values.typed_keys(expressions.evaluate(side, entity)) for side in sides]
+        return [values.build_keys(expressions.evaluate_expression(side, entity)) for side in sides]
 
     return keys_of
 
@@ -299,11 +299,11 @@ def _evaluate_columns(source: Source, sides: Sequence[Expression]) -> Callable[[
     }
 
     def keys_of(row: Row) -> list[list[str]]:
-        entity = typed_rows.plain(row)
+        entity = typed_rows.to_plain(row)
         for name, decoded in decode.items():
             if name in entity:
                 entity[name] = decoded(entity[name])
-        return [values.typed_keys(expressions.evaluate(side, entity)) for side in sides]
+        return [values.build_keys(expressions.evaluate_expression(side, entity)) for side in sides]
 
     return keys_of
 

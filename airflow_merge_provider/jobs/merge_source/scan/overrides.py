@@ -28,18 +28,18 @@ def read_overrides(
     """
     dataset = pinned.dataset
     if not pinned.exists:
-        raise _refuse("missing", f"dataset {dataset.id!r} does not exist at {dataset.uri}")
+        raise _refuse_table("missing", f"dataset {dataset.id!r} does not exist at {dataset.uri}")
     frame = read_dataset(spark, pinned)
     if missing := [name for name in core.REQUIRED if name not in frame.columns]:
-        raise _refuse("column", f"dataset {dataset.id!r} has no column {', '.join(missing)}")
+        raise _refuse_table("column", f"dataset {dataset.id!r} has no column {', '.join(missing)}")
     rows = frame.select(*(name for name in core.COLUMNS if name in frame.columns)).toArrow().to_pylist()
     now = dt.datetime.fromtimestamp(started_at / 1_000_000, dt.UTC)
-    return core.parsed(rows, names, now)
+    return core.parse_overrides(rows, names, now)
 
 
 def mark_overrides(source: Source, overrides: Overrides, names: tuple[str, ...]) -> Source:
     """Let the entities that are decided to be the same as others share a key with them."""
-    keys = overrides.keys(source.offset, names)
+    keys = overrides.build_keys(source.offset, names)
     if not keys:
         return source
     rows = [{ID: id_, SAME_LEFT: left or None, SAME_RIGHT: right or None} for id_, left, right in keys]
@@ -47,6 +47,6 @@ def mark_overrides(source: Source, overrides: Overrides, names: tuple[str, ...])
     return replace(source, frame=source.frame.join(F.broadcast(named), ID, "left"))
 
 
-def _refuse(code: str, message: str) -> DataError:
+def _refuse_table(code: str, message: str) -> DataError:
     needed = f"it needs {', '.join(core.REQUIRED)}, and may have {', '.join(core.COLUMNS[3:])}"
-    return DataError.of([Problem("overrides", code, message, needed)])
+    return DataError.from_problems([Problem("overrides", code, message, needed)])

@@ -43,7 +43,7 @@ def load_previous_state(
 def _flatten_members(
     rows: DataFrame, datasets: Sequence[str], places: Mapping[str, Order], seed: int
 ) -> DataFrame:
-    """Give a row for each key of each member of each output; what has none of them has one row still.
+    """Return a row for each key of each member of each output; what has none of them has one row still.
 
     STARTS marks the first row of an output, STANDS that of a member; texts are given there alone. Rows, not
     lists: Spark compiles what is asked of rows.
@@ -84,7 +84,7 @@ def _flatten_members(
 
 
 def _find_reached(rows: DataFrame, datasets: Sequence[str], seed: int, reaching: DataFrame) -> DataFrame:
-    """Give the numbers of the outputs that have a member with one of some hashes.
+    """Return the numbers of the outputs that have a member with one of some hashes.
 
     Members and keys become rows of their own, which Spark compiles; functions over lists it does not. And a
     row that carried its members along would copy them for every hash that reaches it.
@@ -105,7 +105,7 @@ def _find_reached(rows: DataFrame, datasets: Sequence[str], seed: int, reaching:
 
 
 def _find_offset(name: Column, datasets: Sequence[str]) -> Column:
-    """Give the place of a dataset among those of today, -1 of one that is no longer merged."""
+    """Return the place of a dataset among those of today, -1 of one that is no longer merged."""
     places = (F.when(name == dataset, F.lit(at)) for at, dataset in enumerate(datasets))
     return F.coalesce(*places, F.lit(-1))
 
@@ -156,7 +156,7 @@ def _build_state(read: pa.Table, datasets: int, places: Mapping[str, Order]) -> 
 def _build_keys(
     read: pa.Table, member: Numbers, source: Numbers, places: Mapping[str, Order]
 ) -> dict[Order, Keyed]:
-    """Give the keys of all members, by the side that they are of today."""
+    """Return the keys of all members, by the side that they are of today."""
     if not places:
         return {}
     side, key, check = (_to_numbers(read.column(name)) for name in ("side", "key", "check"))

@@ -49,7 +49,7 @@ def read_entities(thin: pa.Table, sides: Sequence[Side]) -> Entities:
 
 
 def _read_keys(keys: pa.Array, checks: pa.Array) -> Keyed:
-    """Give (position of the entity, hash, second hash) of every key of a side."""
+    """Return (position of the entity, hash, second hash) of every key of a side."""
     if pa.types.is_list(keys.type):
         return (
             to_numbers(pc.list_parent_indices(keys)),
@@ -83,15 +83,15 @@ class SourceScan:
     keyed: bool = True
     why: str = ""
 
-    def keys(self, rules: Sequence[Rule]) -> SourceKeys:
+    def build_keys(self, rules: Sequence[Rule]) -> SourceKeys:
         return build_source_keys(self.source, rules, native=self.native)
 
     @property
     def opened(self) -> Source:
         """The rows to read now."""
         if self.fed is not None:
-            return self.fed.rows.latest()
-        return (self.source if self.position is None else self.source.after(self.position)).latest()
+            return self.fed.rows.keep_latest()
+        return (self.source if self.position is None else self.source.keep_after(self.position)).keep_latest()
 
     @property
     def rendered(self) -> Source:
@@ -100,11 +100,11 @@ class SourceScan:
         several = self.source.sequence is not None and in_part
         return replace(self.source, several=True) if several else self.source
 
-    def corrected(self, thin: pa.Table, entities: Entities) -> SourceScan | Problem | None:
-        """Give the reading to try next, or what is wrong when there is none; None when this one was right."""
+    def correct_scan(self, thin: pa.Table, entities: Entities) -> SourceScan | Problem | None:
+        """Return the scan to try next, or a problem if there is none; None if this scan was right."""
         if self.native and _count_flag(thin, _CODED):
             return replace(self, native=False)
-        repeated = entities.repeated()
+        repeated = entities.find_repeated_id()
         if repeated is None:
             return None
         if self.source.several or self.source.sequence is None:
@@ -130,7 +130,9 @@ class ScanResult:
     def delta(self) -> SourceDelta:
         reading = self.reading
         if reading.fed is not None:
-            return SourceDelta(self.entities, complete=False, gone=reading.fed.gone(self.entities.hashes))
+            return SourceDelta(
+                self.entities, complete=False, gone=reading.fed.find_deleted(self.entities.hashes)
+            )
         return SourceDelta(self.entities, complete=reading.position is None and not reading.known)
 
 
@@ -144,33 +146,33 @@ def scan_sources(readings: Sequence[SourceScan], rules: Sequence[Rule]) -> list[
     spark = readings[0].source.frame.sparkSession
     found = run_in_parallel(spark, lambda reading: _scan_source(reading, rules), readings)
     if problems := [problem for each in found if not isinstance(each, ScanResult) for problem in each]:
-        raise DataError.of(problems)
+        raise DataError.from_problems(problems)
     return [each for each in found if isinstance(each, ScanResult)]
 
 
 def _scan_source(reading: SourceScan, rules: Sequence[Rule]) -> ScanResult | list[Problem]:
     """Read one source until its data bears out what was assumed of them, or give what is wrong with them."""
     while True:
-        keys = reading.keys(rules)
+        keys = reading.build_keys(rules)
         if reading.known:
-            return ScanResult(reading, keys, Entities.none(), None, short=False)
+            return ScanResult(reading, keys, Entities.create_empty(), None, short=False)
         thin = _select_columns(reading, keys).toArrow()
         if wrong := list(_find_problems(reading.source, thin)):
             return wrong
         entities = read_entities(thin, keys.sides if reading.keyed else ())
-        corrected = reading.corrected(thin, entities)
+        corrected = reading.correct_scan(thin, entities)
         if isinstance(corrected, Problem):
             return [corrected]
         if corrected is None:
             if not reading.compared:
                 # A first run puts all entities in order: now, while Spark still reads other sources.
-                entities.sort()
+                entities.sort_ids()
             return ScanResult(reading, keys, entities, *_find_position(reading, thin))
         reading = corrected
 
 
 def _find_position(reading: SourceScan, thin: pa.Table) -> tuple[int | None, bool]:
-    """Tell how far a source is read now, and whether it ends before what was read of it."""
+    """Return the position up to which a source is read, and whether it ends before an earlier position."""
     if reading.fed is not None:
         return None, False
     if reading.source.place is None:
@@ -208,10 +210,10 @@ def _select_columns(reading: SourceScan, keys: SourceKeys) -> DataFrame:
 
 
 def _build_hashes(keys: SourceKeys, seed: int) -> tuple[list[Column], dict[str, Column]]:
-    """Give the keys as columns, and the hashes of these that are read."""
-    columns, named = keys.named()
-    first = named.mapped(lambda key: F.xxhash64(F.lit(seed), key))
-    second = named.mapped(lambda key: F.hash(key))
+    """Return the keys as columns, and the hashes of these that are read."""
+    columns, named = keys.project_keys()
+    first = named.map_keys(lambda key: F.xxhash64(F.lit(seed), key))
+    second = named.map_keys(lambda key: F.hash(key))
     return columns, {
         f"{kind}{number}": hashed
         for kind, found in (("key", first), ("check", second))
@@ -226,7 +228,7 @@ def _find_problems(source: Source, thin: pa.Table) -> Iterator[Problem]:
         yield Problem(f"dataset {source.name!r}", "entity", message, "correct or drop those rows")
     without = int(pc.sum(pc.or_(pc.is_null(ids), pc.equal(pc.fill_null(ids, ""), ""))).as_py() or 0) - wrong
     if without > 0:
-        yield refusals.without_id(source.name, without)
+        yield refusals.refuse_missing_id(source.name, without)
 
 
 def _count_flag(thin: pa.Table, flag: str) -> int:

@@ -26,8 +26,8 @@ from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
 from airflow_merge_provider.core.merge_source.overrides import SAME_LEFT, SAME_RIGHT
 from airflow_merge_provider.jobs.delta.table import PinnedDataset, read_dataset
 from airflow_merge_provider.jobs.merge_source.scan.variants import check_variant_type, properties_map
-from airflow_merge_provider.jobs.spark.expressions import combined
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.expressions import combine_columns
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 IDS, REPLACED, FILTERED = "$ids", "$replaced", "_filtered"
 ENTITY = "entity"
@@ -62,11 +62,11 @@ class Source:
         """The columns that the table itself has."""
         return [name for name in self.frame.columns if not name.startswith(_OWN)]
 
-    def latest(self) -> Source:
+    def keep_latest(self) -> Source:
         """Keep the last version of every entity; versions that tie are all kept, for the caller to refuse."""
         if self.sequence is None or not self.several:
             return self
-        newest = Window.partitionBy(ID).orderBy(column(self.sequence).desc_nulls_last())
+        newest = Window.partitionBy(ID).orderBy(quote_column(self.sequence).desc_nulls_last())
         rank = "__merge_rank"
         frame = self.frame.withColumn(rank, F.rank().over(newest)).where(F.col(rank) == 1).drop(rank)
         return replace(self, frame=frame, several=False)
@@ -78,14 +78,14 @@ class Source:
             return None
         kind = self.frame.schema[self.sequence].dataType
         if isinstance(kind, _INTEGERS):
-            return column(self.sequence).cast("bigint")
+            return quote_column(self.sequence).cast("bigint")
         if isinstance(kind, TimestampType):
-            return F.unix_micros(column(self.sequence))
+            return F.unix_micros(quote_column(self.sequence))
         return None
 
     @property
     def has_recency(self) -> bool:
-        """Tell whether rows say when they were written."""
+        """Return whether rows say when they were written."""
         if self.sequence is None:
             return False
         return isinstance(self.frame.schema[self.sequence].dataType, (*_INTEGERS, *_TIMES))
@@ -95,16 +95,16 @@ class Source:
         """When a row was written, as a number that grows: microseconds where it is a date or time."""
         if self.sequence is None:
             return F.lit(None).cast("bigint")
-        value = column(self.sequence)
+        value = quote_column(self.sequence)
         if isinstance(self.frame.schema[self.sequence].dataType, _TIMES):
             return F.unix_micros(value.cast("timestamp"))
         return value.cast("bigint")
 
-    def after(self, position: int) -> Source:
+    def keep_after(self, position: int) -> Source:
         """Keep what was written after a place that an earlier run had come to, or has no place at all."""
         kind = self.frame.schema[self.sequence or ""].dataType
         bound = F.timestamp_micros(F.lit(position)) if isinstance(kind, TimestampType) else F.lit(position)
-        place = column(self.sequence or "")
+        place = quote_column(self.sequence or "")
         return replace(self, frame=self.frame.where((place > bound) | place.isNull()))
 
     def content_hash(self) -> Column:
@@ -121,7 +121,7 @@ class Source:
             content += [_hash_property(IDS, self.frame.schema[IDS].dataType)]
         decided = [name for name in (SAME_LEFT, SAME_RIGHT) if name in self.frame.columns]
         content += [_hash_property(name, self.frame.schema[name].dataType) for name in decided]
-        return combined(Column.bitwiseXOR, content, F.lit(0))
+        return combine_columns(Column.bitwiseXOR, content, F.lit(0))
 
 
 def list_property_columns(spark: SparkSession, pinned: Sequence[PinnedDataset]) -> dict[str, list[str]]:
@@ -140,7 +140,7 @@ def open_source(frame: DataFrame, offset: int, config: MergeSourceConfig) -> Sou
     sequence = config.sequence_column if config.sequence_column in frame.columns else None
     if entity is None:
         if problems := list(_find_problems(frame, name, config)):
-            raise DataError.of(problems)
+            raise DataError.from_problems(problems)
         return _open_typed(frame, offset, name, config, sequence)
     return _open_entities(frame.withColumn(ENTITY, entity), offset, name, config, sequence)
 
@@ -155,8 +155,8 @@ def _find_entity_column(frame: DataFrame, config: MergeSourceConfig) -> Column |
         return None
     kind = frame.schema[wanted].dataType
     if isinstance(kind, VariantType):
-        return column(wanted)
-    return F.try_parse_json(column(wanted)) if isinstance(kind, StringType) else None
+        return quote_column(wanted)
+    return F.try_parse_json(quote_column(wanted)) if isinstance(kind, StringType) else None
 
 
 def _find_problems(frame: DataFrame, name: str, config: MergeSourceConfig) -> Iterator[Problem]:
@@ -202,7 +202,7 @@ def _open_typed(
     own_ids = _get_ids(frame) if IDS in frame.columns else F.lit(None).cast("array<string>")
     frame = frame.withColumns(
         {
-            ID: column(config.id_column),
+            ID: quote_column(config.id_column),
             DELETED: _get_flag(frame, config.deleted_column) | _get_flag(frame, FILTERED),
             OWN_IDS: own_ids,
             OWN_REPLACED: _get_flag(frame, REPLACED),
@@ -222,27 +222,29 @@ def _open_entities(
     content = F.try_variant_get(F.col(ENTITY), "$", "map<string,variant>")
     frame = frame.withColumn(whole, F.when(is_no_more, nothing).otherwise(content))
 
-    def inside(field: str) -> Column:
+    def read_inside(field: str) -> Column:
         return F.col(whole)[F.lit(field)]
 
-    def flag(field: str) -> Column:
+    def read_flag(field: str) -> Column:
         return (
-            _get_flag(frame, field) if field in frame.columns else F.to_json(inside(field)).eqNullSafe("true")
+            _get_flag(frame, field)
+            if field in frame.columns
+            else F.to_json(read_inside(field)).eqNullSafe("true")
         )
 
-    text = F.schema_of_variant(inside(config.id_column)) == "STRING"
-    id_ = F.when(text, F.try_variant_get(inside(config.id_column), "$", "string"))
-    own = inside(IDS)
+    text = F.schema_of_variant(read_inside(config.id_column)) == "STRING"
+    id_ = F.when(text, F.try_variant_get(read_inside(config.id_column), "$", "string"))
+    own = read_inside(IDS)
     own_ids = F.coalesce(
         F.try_variant_get(own, "$", "array<string>"),
         F.when(own.isNotNull() & ~F.is_variant_null(own), F.array(F.try_variant_get(own, "$", "string"))),
     )
     frame = frame.withColumns(
         {
-            ID: column(config.id_column) if config.id_column in frame.columns else id_,
-            DELETED: flag(config.deleted_column) | flag(FILTERED),
+            ID: quote_column(config.id_column) if config.id_column in frame.columns else id_,
+            DELETED: read_flag(config.deleted_column) | read_flag(FILTERED),
             OWN_IDS: _get_ids(frame) if IDS in frame.columns else own_ids,
-            OWN_REPLACED: flag(REPLACED),
+            OWN_REPLACED: read_flag(REPLACED),
             CONTENT: properties_map(F.col(whole)),
             TEXT: F.coalesce(F.to_json(F.col(ENTITY)), F.lit("{}")),
         }
@@ -251,7 +253,7 @@ def _open_entities(
 
 
 def _is_property(name: str, config: MergeSourceConfig) -> bool:
-    """Tell whether a column is content; the id column is, unless its name starts with an underscore."""
+    """Return whether a column is content; the id column is, unless its name starts with an underscore."""
     system = (IDS, REPLACED, *_OURS, config.deleted_column, config.sequence_column)
     return not name.startswith("_") and name not in system
 
@@ -263,16 +265,18 @@ def _is_text(kind: DataType) -> bool:
 
 
 def _get_ids(frame: DataFrame) -> Column:
-    return column(IDS) if isinstance(frame.schema[IDS].dataType, ArrayType) else F.array(column(IDS))
+    return (
+        quote_column(IDS) if isinstance(frame.schema[IDS].dataType, ArrayType) else F.array(quote_column(IDS))
+    )
 
 
 def _get_flag(frame: DataFrame, name: str) -> Column:
-    return F.coalesce(column(name), F.lit(False)) if name in frame.columns else F.lit(False)
+    return F.coalesce(quote_column(name), F.lit(False)) if name in frame.columns else F.lit(False)
 
 
 def _hash_property(name: str, kind: DataType) -> Column:
     """Hash a column with its name; a NULL counts like a column that is not there."""
-    value = column(name)
+    value = quote_column(name)
     nested = not _is_text(kind) and kind.typeName() in {"map", "struct", "array", "variant"}
     hashed = F.xxhash64(F.lit(name), F.to_json(F.struct(value)) if nested else value)
     return F.when(value.isNotNull(), hashed).otherwise(F.lit(0).cast("bigint"))

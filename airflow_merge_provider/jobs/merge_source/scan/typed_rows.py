@@ -10,24 +10,26 @@ from typing import Any
 _FLOAT_DIGITS = (6, 7, 8, 9)
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Turn rows into dicts; a NULL field of a struct is absent.
 
     A map (a dict) keeps its nulls, as its entries are values and not columns.
     """
     if isinstance(value, tuple) and hasattr(value, "__fields__"):
         return {
-            name: plain(item) for name, item in zip(value.__fields__, value, strict=True) if item is not None
+            name: to_plain(item)
+            for name, item in zip(value.__fields__, value, strict=True)
+            if item is not None
         }
     if isinstance(value, list):
-        return [plain(item) for item in value]
+        return [to_plain(item) for item in value]
     if isinstance(value, Mapping):
-        return {str(name): plain(item) for name, item in value.items()}
+        return {str(name): to_plain(item) for name, item in value.items()}
     return value
 
 
 def shortest_float(value: float | None) -> Decimal | None:
-    """Give a FLOAT by its own shortest text: as a DOUBLE 0.1 would be 0.10000000149011612.
+    """Return a FLOAT by its own shortest text: as a DOUBLE 0.1 would be 0.10000000149011612.
 
     >>> shortest_float(0.10000000149011612)
     Decimal('0.1')

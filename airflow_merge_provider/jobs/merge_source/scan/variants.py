@@ -18,8 +18,8 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from airflow_merge_provider.jobs.spark.expressions import listed
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.expressions import build_array
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 VARIANT = "variant"
 VARIANTS = "array<variant>"
@@ -27,7 +27,7 @@ PROPERTIES = "map<string,variant>"
 
 
 def check_variant_type(kind: DataType) -> str:
-    """Say which part of a type VARIANT cannot hold; nothing when it can."""
+    """Return which part of a type VARIANT cannot hold; nothing when it can."""
     if isinstance(kind, ArrayType):
         return check_variant_type(kind.elementType)
     if isinstance(kind, MapType):
@@ -44,9 +44,9 @@ def as_variant(value: Column, kind: DataType) -> Column:
         return value
     if isinstance(kind, StructType):
         fields = {field.name: (value[field.name], field.dataType) for field in kind}
-        return F.when(value.isNotNull(), F.to_variant_object(typed_fields(fields)))
+        return F.when(value.isNotNull(), F.to_variant_object(build_field_properties(fields)))
     if isinstance(kind, MapType):
-        entries = F.transform_values(value, lambda _, item: _item(item, kind.valueType))
+        entries = F.transform_values(value, lambda _, item: _to_item(item, kind.valueType))
         if not isinstance(kind.keyType, StringType):
             entries = F.transform_keys(entries, lambda key, _: key.cast("string"))
         return F.when(value.isNotNull(), F.to_variant_object(entries))
@@ -57,10 +57,10 @@ def as_variant(value: Column, kind: DataType) -> Column:
 
 def items_of(value: Column, kind: ArrayType) -> Column:
     """Convert an array's items; a NULL item is a null value."""
-    return F.transform(value, lambda item: _item(item, kind.elementType))
+    return F.transform(value, lambda item: _to_item(item, kind.elementType))
 
 
-def present(values: Mapping[str, Column], given: Mapping[str, Column] | None = None) -> Column:
+def drop_missing(values: Mapping[str, Column], given: Mapping[str, Column] | None = None) -> Column:
     """Make a map of variants that has only the values that are there.
 
     :param given: what tells whether a value is there, by not being NULL; the value itself where there is
@@ -71,18 +71,20 @@ def present(values: Mapping[str, Column], given: Mapping[str, Column] | None = N
         (told[name].isNotNull(), [F.struct(F.lit(name).alias("name"), value.alias("value"))])
         for name, value in values.items()
     )
-    return F.map_from_entries(listed(entries, F.array().cast("array<struct<name:string,value:variant>>")))
+    return F.map_from_entries(
+        build_array(entries, F.array().cast("array<struct<name:string,value:variant>>"))
+    )
 
 
-def typed_properties(kinds: Mapping[str, DataType]) -> Column:
+def build_properties(kinds: Mapping[str, DataType]) -> Column:
     """Make the map of properties of a row with typed columns."""
-    return typed_fields({name: (column(name), kind) for name, kind in kinds.items()})
+    return build_field_properties({name: (quote_column(name), kind) for name, kind in kinds.items()})
 
 
-def typed_fields(fields: Mapping[str, tuple[Column, DataType]]) -> Column:
+def build_field_properties(fields: Mapping[str, tuple[Column, DataType]]) -> Column:
     """Make the map of properties of columns, or fields of a struct, and their types."""
     values = {name: as_variant(value, kind) for name, (value, kind) in fields.items()}
-    return present(values, {name: value for name, (value, _) in fields.items()})
+    return drop_missing(values, {name: value for name, (value, _) in fields.items()})
 
 
 def properties_map(whole: Column) -> Column:
@@ -90,17 +92,17 @@ def properties_map(whole: Column) -> Column:
     return F.map_filter(whole, lambda name, _: ~name.startswith("_") & ~name.isin("$ids", "$replaced"))
 
 
-def spliced(values: Column) -> Column:
+def splice_variants(values: Column) -> Column:
     """Put variants into one list: the items of a list one level deep, anything else as one item."""
     return F.flatten(F.transform(values, lambda value: F.coalesce(as_items(value), F.array(value))))
 
 
 def as_items(value: Column) -> Column:
-    """Give a variant's items when it is a list, else NULL."""
+    """Return a variant's items when it is a list, else NULL."""
     return F.try_variant_get(value, "$", VARIANTS)
 
 
-def _item(item: Column, kind: DataType) -> Column:
+def _to_item(item: Column, kind: DataType) -> Column:
     null = F.parse_json(F.lit("null"))
     if isinstance(kind, NullType):
         return null

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings, strategies as st
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.joiner.config import JoinerConfig, warnings
-from airflow_merge_provider.core.joiner.preview import preview
+from airflow_merge_provider.core.joiner.config import JoinerConfig, list_warnings
+from airflow_merge_provider.core.joiner.preview import preview_join
 
 PIECES = ("a", "b", "a.x", "b.x", "a.x=b.x", "a.x,b.x", "a.x as b", "a=b", ".", "=", " as ", "true", "2", "")
 WORDS = st.sampled_from(PIECES)
@@ -33,14 +33,14 @@ def test_nothing_that_is_written_breaks_the_check(changed: dict[str, Any]) -> No
     raw = {**RIGHT, **changed}
 
     for refusal in (
-        _refusal(lambda: warnings(JoinerConfig.parse(raw))),
-        _refusal(lambda: preview(raw, SCHEMAS)),
+        _find_refusal(lambda: list_warnings(JoinerConfig.parse(raw))),
+        _find_refusal(lambda: preview_join(raw, SCHEMAS)),
     ):
         assert refusal is None or (refusal and all(refusal))
 
 
-def _refusal(check: Callable[[], object]) -> list[str] | None:
-    """Give what a check says; None when there is nothing to refuse."""
+def _find_refusal(check: Callable[[], object]) -> list[str] | None:
+    """Return what a check says; None when there is nothing to refuse."""
     try:
         check()
     except ConfigError as error:

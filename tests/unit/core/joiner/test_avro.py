@@ -12,7 +12,7 @@ from airflow_merge_provider.core.joiner.avro import from_record
 from airflow_merge_provider.core.joiner.config import JoinerConfig
 
 
-def record(*types: Any) -> dict[str, Any]:
+def build_record(*types: Any) -> dict[str, Any]:
     named = [{"name": f"f{place}", "type": each} for place, each in enumerate(types)]
     return {"type": "record", "name": "etlSchemaBody", "fields": named}
 
@@ -29,12 +29,12 @@ def record(*types: Any) -> dict[str, Any]:
         ({"type": "array", "items": ["int", "null"]}, ("array<int>", False)),
         ({"type": "map", "keys": "string", "values": "bytes"}, ("map<string,bytes>", False)),
         ({"type": {"type": "string"}}, ("string", False)),
-        (record("int", ["string", "null"]), ("struct<f0:int,f1:string>", False)),
+        (build_record("int", ["string", "null"]), ("struct<f0:int,f1:string>", False)),
     ],
 )
 def test_a_field_has_its_type(written: Any, expected: tuple[str, bool]) -> None:
     """A union with null is nullable; logical types are those of tables."""
-    (field,) = from_record(record(written))
+    (field,) = from_record(build_record(written))
 
     assert (field.type, field.nullable) == expected
 
@@ -44,9 +44,9 @@ def test_a_field_has_its_type(written: Any, expected: tuple[str, bool]) -> None:
     [
         "{",
         "{}",
-        record("number"),
-        record(["int", "string"]),
-        record({"type": "int", "logicalType": "time-millis"}),
+        build_record("number"),
+        build_record(["int", "string"]),
+        build_record({"type": "int", "logicalType": "time-millis"}),
         {"type": "record", "fields": ["x"]},
         {"type": "record", "fields": [{"type": "int"}]},
     ],
@@ -62,7 +62,7 @@ def test_what_is_no_record_of_a_table_is_refused(written: Any) -> None:
 def test_a_record_declares_the_output() -> None:
     """As text or as an object, it is the same as a list of fields."""
     asked = {"inputs": ["A", "B"], "join_keys": "A.x=B.x"}
-    text = JoinerConfig.parse({**asked, "output_schema": json.dumps(record("int", ["string", "null"]))})
+    text = JoinerConfig.parse({**asked, "output_schema": json.dumps(build_record("int", ["string", "null"]))})
     listed = JoinerConfig.parse({**asked, "output_schema": [["f0", "int", False], ["f1", "string"]]})
 
     assert text == listed

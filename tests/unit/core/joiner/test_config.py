@@ -11,12 +11,12 @@ import pytest
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.joiner.config import (
     JoinerConfig,
+    compute_signature,
     from_stage,
-    references,
-    signature,
-    warnings,
+    list_references,
+    list_warnings,
 )
-from airflow_merge_provider.core.joiner.preview import preview
+from airflow_merge_provider.core.joiner.preview import preview_join
 
 NO_KEYS: dict[str, Any] = {"join_keys": None}
 TWO = {"inputs": {"a": "A", "b": "B"}, "join_keys": "a.x = b.x"}
@@ -33,14 +33,14 @@ SCHEMAS = {
 }
 
 
-def faults(**raw: Any) -> list[tuple[str, str]]:
-    """Give category and property of every fault."""
+def list_faults(**raw: Any) -> list[tuple[str, str]]:
+    """Return category and property of every fault."""
     with pytest.raises(ConfigError) as refused:
         JoinerConfig.parse(raw)
     return [(each.code, each.path) for each in refused.value.problems]
 
 
-def said(**raw: Any) -> str:
+def read_message(**raw: Any) -> str:
     with pytest.raises(ConfigError) as refused:
         JoinerConfig.parse(raw)
     return str(refused.value)
@@ -111,9 +111,9 @@ def test_editors_accept_what_is_understood(changed: dict[str, Any]) -> None:
 )
 def test_keys_may_be_written_in_several_ways(keys: Any) -> None:
     """All of them compare the same fields."""
-    from airflow_merge_provider.core.joiner.keys import keys as read
+    from airflow_merge_provider.core.joiner.keys import read_keys as read
 
-    found, problems = read(JoinerConfig.parse({**TWO, "join_keys": keys}).asked())
+    found, problems = read(JoinerConfig.parse({**TWO, "join_keys": keys}).parse_options())
 
     assert problems == []
     assert found == {"a": ("x", "y"), "b": ("x", "z")}
@@ -129,7 +129,7 @@ def test_names_that_hold_separators_are_written_as_objects() -> None:
         "selected_fields": [{"input": "a", "field": odd, "as": "first"}, {"input": "a", "field": odd}],
     }
 
-    shown = preview(raw, {"a": {odd: "int"}, "b": {"x": "int"}})
+    shown = preview_join(raw, {"a": {odd: "int"}, "b": {"x": "int"}})
 
     assert shown["output"] == [["first", "int", False], [odd, "int", False]]
 
@@ -195,7 +195,7 @@ def test_names_that_hold_separators_are_written_as_objects() -> None:
 )  # fmt: skip
 def test_each_fault_has_its_category_and_its_property(changed: dict[str, Any], expected: Any) -> None:
     """A fault points at the property that has to be changed."""
-    assert faults(**{**TWO, **changed}) == expected
+    assert list_faults(**{**TWO, **changed}) == expected
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_each_fault_has_its_category_and_its_property(changed: dict[str, Any], e
 )
 def test_each_fault_of_an_expression_has_its_category(changed: dict[str, Any], expected: Any) -> None:
     """As far as it shows without Spark."""
-    assert faults(**{**ADVANCED, **changed}) == expected
+    assert list_faults(**{**ADVANCED, **changed}) == expected
 
 
 def test_a_key_of_several_types_cannot_be_one_column() -> None:
@@ -218,7 +218,7 @@ def test_a_key_of_several_types_cannot_be_one_column() -> None:
     raw = {**TWO, "join_type": "innerjoin", "selected_fields": "a.x", "key_columns": "k"}
 
     with pytest.raises(ConfigError, match=r"the key is decimal\(5,2\) and decimal\(9,2\)"):
-        preview(raw, {"a": {"x": "decimal(5,2)"}, "b": {"x": "decimal(9,2)"}})
+        preview_join(raw, {"a": {"x": "decimal(5,2)"}, "b": {"x": "decimal(9,2)"}})
 
 
 def test_names_of_inputs_that_differ_in_case_only_need_another_target() -> None:
@@ -227,15 +227,15 @@ def test_names_of_inputs_that_differ_in_case_only_need_another_target() -> None:
     schemas = {"a": {"x": "int"}, "A": {"x": "int"}}
 
     with pytest.raises(ConfigError, match="in case only"):
-        preview({**raw, "target": "T"}, schemas)
-    assert [name for name, *_ in preview(raw, schemas)["output"]] == ["a.x", "A.x"]
+        preview_join({**raw, "target": "T"}, schemas)
+    assert [name for name, *_ in preview_join(raw, schemas)["output"]] == ["a.x", "A.x"]
 
 
 def test_salting_takes_two_inputs() -> None:
     """More of them are refused by the property that asks for it."""
     salted = {"distribution_enabled": True, "distribution_factor": 2, "distribution_stage_name": "a"}
 
-    assert faults(**THREE, **salted, join_type="innerjoin") == [("general", "distribution_enabled")]
+    assert list_faults(**THREE, **salted, join_type="innerjoin") == [("general", "distribution_enabled")]
 
 
 @pytest.mark.parametrize("field", ["m", "v"])
@@ -244,20 +244,22 @@ def test_keys_that_cannot_be_compared_are_refused(field: str) -> None:
     raw = {**TWO, "join_keys": f"a.{field} = b.{field}", "join_type": "innerjoin", "fields_to_select": "a.x"}
 
     with pytest.raises(ConfigError, match="cannot be compared") as refused:
-        preview(raw, SCHEMAS)
+        preview_join(raw, SCHEMAS)
 
     assert [each.code for each in refused.value.problems] == ["join_key_field"]
 
 
 def test_a_misspelt_property_is_not_taken_in_silence() -> None:
     """The nearest property is named as this user spells properties."""
-    assert "did you mean 'requiredInputs'?" in said(inputs=["A", "B"], joinKeys="A.x=B.x", requiredInput="A")
-    assert "did you mean 'required_inputs'?" in said(**TWO, required_input="a")
+    assert "did you mean 'requiredInputs'?" in read_message(
+        inputs=["A", "B"], joinKeys="A.x=B.x", requiredInput="A"
+    )
+    assert "did you mean 'required_inputs'?" in read_message(**TWO, required_input="a")
 
 
 def test_faults_of_properties_and_between_them_come_together() -> None:
     """One report holds what is wrong alone and what is wrong with others."""
-    found = faults(
+    found = list_faults(
         **{**TWO, "join_type": "x", "required_inputs": "z", "selected_fields": "a.x, q.x", "num_of_inputs": 3}
     )
 
@@ -268,7 +270,7 @@ def test_names_that_differ_in_case_only_need_another_target() -> None:
     """A Delta table cannot hold them; where nothing is written they are two columns."""
     raw = {**TWO, "selected_fields": "a.x, b.X"}
 
-    assert faults(**raw, target="T") == [("selected_field", "selected_fields")]
+    assert list_faults(**raw, target="T") == [("selected_field", "selected_fields")]
     JoinerConfig.parse(raw)
 
 
@@ -291,14 +293,14 @@ def test_names_that_differ_in_case_only_need_another_target() -> None:
 )  # fmt: skip
 def test_what_is_probably_not_meant_is_said(raw: dict[str, Any], words: str) -> None:
     """The join is made all the same."""
-    assert [words in warning for warning in warnings(JoinerConfig.parse(raw))] == [True]
+    assert [words in warning for warning in list_warnings(JoinerConfig.parse(raw))] == [True]
 
 
 def test_a_plain_inner_join_gives_no_warning() -> None:
     """Silence means that all is as it was asked."""
     inner = {**TWO, "join_type": "innerjoin", "in_memory_inputs": "b"}
 
-    assert warnings(JoinerConfig.parse(inner)) == []
+    assert list_warnings(JoinerConfig.parse(inner)) == []
 
 
 def test_a_stage_of_a_pipeline_is_a_configuration() -> None:
@@ -319,17 +321,17 @@ def test_references_name_inputs_and_target_by_their_paths() -> None:
     """Errors about datasets point at these."""
     config = JoinerConfig.parse({**TWO, "target": "T"})
 
-    assert references(config) == {"target": "T", "inputs.a": "A", "inputs.b": "B"}
+    assert list_references(config) == {"target": "T", "inputs.a": "A", "inputs.b": "B"}
 
 
 def test_what_cannot_change_a_row_is_not_in_the_signature() -> None:
     """Another hint is no reason to join again; another order of inputs is: columns follow it."""
-    base = signature(JoinerConfig.parse({**TWO, "join_type": "innerjoin"}))
+    base = compute_signature(JoinerConfig.parse({**TWO, "join_type": "innerjoin"}))
     hinted = {**TWO, "join_type": "innerjoin", "in_memory_inputs": "b", "num_of_inputs": 2, "target": "T"}
     turned = {**TWO, "join_type": "innerjoin", "inputs": {"b": "B", "a": "A"}}
 
-    assert signature(JoinerConfig.parse(hinted)) == base
-    assert signature(JoinerConfig.parse(turned)) != base
+    assert compute_signature(JoinerConfig.parse(hinted)) == base
+    assert compute_signature(JoinerConfig.parse(turned)) != base
 
 
 @pytest.mark.parametrize(
@@ -343,6 +345,6 @@ def test_what_cannot_change_a_row_is_not_in_the_signature() -> None:
 def test_a_preview_needs_the_schema_of_every_input(schemas: dict[str, Any], words: str) -> None:
     """What is missing or cannot be read is named."""
     with pytest.raises(ConfigError) as refused:
-        preview(TWO, schemas)
+        preview_join(TWO, schemas)
 
     assert words in str(refused.value)

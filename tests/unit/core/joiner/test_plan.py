@@ -7,50 +7,50 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.joiner.config import JoinerConfig
-from airflow_merge_provider.core.joiner.plan import JoinPlan, Salt, plan
-from airflow_merge_provider.core.joiner.schema import Field, fields
+from airflow_merge_provider.core.joiner.plan import JoinPlan, Salt, plan_join
+from airflow_merge_provider.core.joiner.schema import Field, parse_fields
 
 SCHEMAS = {
-    "a": fields({"k": "int", "v": "string", "w": "string"}),
-    "b": fields({"k": "int?", "v": "string"}),
-    "c": fields({"k": "int?", "v": "string"}),
-    "d": fields({"k": "int", "v": "string"}),
+    "a": parse_fields({"k": "int", "v": "string", "w": "string"}),
+    "b": parse_fields({"k": "int?", "v": "string"}),
+    "c": parse_fields({"k": "int?", "v": "string"}),
+    "d": parse_fields({"k": "int", "v": "string"}),
 }
 
 
-def planned(stages: str, **more: Any) -> JoinPlan:
+def plan_stages(stages: str, **more: Any) -> JoinPlan:
     keys = " = ".join(f"{stage}.k" for stage in stages)
     raw = {"inputs": {stage: stage for stage in stages}, "join_keys": keys, "selected_fields": "b.v", **more}
     schemas = {stage: SCHEMAS[stage] for stage in stages}
-    return plan(JoinerConfig.parse(raw, schemas), schemas)
+    return plan_join(JoinerConfig.parse(raw, schemas), schemas)
 
 
-def steps(found: JoinPlan) -> list[tuple[str, str]]:
+def list_steps(found: JoinPlan) -> list[tuple[str, str]]:
     return [(step.how, step.stage) for step in found.steps]
 
 
 def test_required_inputs_come_first_and_the_others_are_left_joined() -> None:
     """Whatever the declared order is."""
-    found = planned("abcd", required_inputs="d,b")
+    found = plan_stages("abcd", required_inputs="d,b")
 
     assert found.first == "b"
-    assert steps(found) == [("inner", "d"), ("left", "a"), ("left", "c")]
+    assert list_steps(found) == [("inner", "d"), ("left", "a"), ("left", "c")]
     assert not found.coalesced
 
 
 def test_without_required_inputs_all_are_full_joined() -> None:
     """The key is then that of any input that is there."""
-    found = planned("abc", required_inputs="")
+    found = plan_stages("abc", required_inputs="")
 
-    assert steps(found) == [("full", "b"), ("full", "c")]
+    assert list_steps(found) == [("full", "b"), ("full", "c")]
     assert found.coalesced
 
 
 def test_only_what_keys_and_columns_need_is_read() -> None:
     """The other fields are left in the files."""
-    found = planned("ab", required_inputs="a,b")
+    found = plan_stages("ab", required_inputs="a,b")
 
-    assert (found.needed("a"), found.needed("b")) == (("k",), ("k", "v"))
+    assert (found.list_needed_fields("a"), found.list_needed_fields("b")) == (("k",), ("k", "v"))
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_a_null_can_match_only_where_there_is_one_and_it_may(
     stages: str, more: dict[str, Any], expected: list[bool]
 ) -> None:
     """Everywhere else plain equality gives the same rows, and costs less."""
-    assert [planned(stages, **more).null_keys[stage][0] for stage in stages] == expected
+    assert [plan_stages(stages, **more).null_keys[stage][0] for stage in stages] == expected
 
 
 def test_inputs_in_memory_are_joined_to_those_that_are_not() -> None:
     """Only then can Spark hold them: the first one is the stream."""
-    found = planned("abc", join_type="innerjoin", in_memory_inputs="a,c")
+    found = plan_stages("abc", join_type="innerjoin", in_memory_inputs="a,c")
 
     assert found.order == ("b", "a", "c")
     assert [step.in_memory for step in found.steps] == [True, True]
@@ -79,7 +79,7 @@ def test_inputs_in_memory_are_joined_to_those_that_are_not() -> None:
 
 def test_the_skewed_input_is_the_first() -> None:
     """It is spread; the copies of the other one are joined to it."""
-    found = planned(
+    found = plan_stages(
         "ab",
         join_type="innerjoin",
         distribution_enabled=True,
@@ -102,12 +102,12 @@ def test_the_skewed_input_is_the_first() -> None:
 )
 def test_what_is_expected_says_where_keys_may_not_repeat(expect: Any, unique: tuple[str, ...]) -> None:
     """The left word is the first required input's, the right one that of the input it is said of."""
-    assert planned("abc", join_type="innerjoin", expect=expect).unique == unique
+    assert plan_stages("abc", join_type="innerjoin", expect=expect).unique == unique
 
 
 def test_a_plan_tells_itself() -> None:
     """A line per input, and what is compared."""
-    told = planned("abc", required_inputs="b", in_memory_inputs="c").explain()
+    told = plan_stages("abc", required_inputs="b", in_memory_inputs="c").explain_plan()
 
     assert told.splitlines() == ["b", "left join a", "left join c, in memory", "on b.k = a.k = c.k"]
 
@@ -119,6 +119,6 @@ def test_a_plan_tells_itself() -> None:
 def test_a_key_column_is_null_only_where_a_key_can_be(stages: str, required: str, nullable: bool) -> None:
     """A required input without null keys is in every row, with its key."""
     column = f"{stages[0]}.v"
-    found = planned(stages, required_inputs=required, key_columns="key", selected_fields=column)
+    found = plan_stages(stages, required_inputs=required, key_columns="key", selected_fields=column)
 
     assert found.key_columns == (Field("key", "int", nullable),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_merge_provider.core.joiner.schema import Field, comparable, fields, same_key, type_of
+from airflow_merge_provider.core.joiner.schema import Field, is_comparable, parse_fields, same_key, type_of
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_type_without_its_parts_is_refused(written: str) -> None:
 )
 def test_a_schema_has_several_forms(written: object, expected: object) -> None:
     """They give the same fields."""
-    assert fields(written) == expected
+    assert parse_fields(written) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_schema_has_several_forms(written: object, expected: object) -> None:
 def test_what_is_no_schema_is_refused(written: object) -> None:
     """As a whole or in a field."""
     with pytest.raises(ValueError, match=r"."):
-        fields(written)
+        parse_fields(written)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_is_no_schema_is_refused(written: object) -> None:
 )
 def test_nothing_that_holds_a_map_can_be_compared(kind: str, expected: bool) -> None:
     """However deep it stands."""
-    assert comparable(kind) is expected
+    assert is_comparable(kind) is expected
 
 
 def test_decimals_of_any_size_are_one_key() -> None:

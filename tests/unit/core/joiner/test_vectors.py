@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.joiner.config import JoinerConfig, warnings
-from airflow_merge_provider.core.joiner.preview import preview
+from airflow_merge_provider.core.joiner.config import JoinerConfig, list_warnings
+from airflow_merge_provider.core.joiner.preview import preview_join
 
 VECTORS = json.loads(
     (Path(__file__).parents[3] / "conformance" / "vectors" / "joiner.json").read_text("utf-8")
@@ -23,23 +23,23 @@ REFUSED = [
 ACCEPTED = [each for each in VECTORS if "error" not in each["expected"]]
 
 
-def named(vector: Vector) -> str:
+def format_id(vector: Vector) -> str:
     return str(vector["id"])
 
 
-def configured(vector: Vector) -> dict[str, Any]:
+def build_config(vector: Vector) -> dict[str, Any]:
     return {**vector["config"], "inputs": {stage: f"t{n}" for n, stage in enumerate(vector["inputs"])}}
 
 
-def schemas(vector: Vector) -> dict[str, Any]:
+def read_schemas(vector: Vector) -> dict[str, Any]:
     return {stage: given["schema"] for stage, given in vector["inputs"].items()}
 
 
-@pytest.mark.parametrize("vector", REFUSED, ids=named)
+@pytest.mark.parametrize("vector", REFUSED, ids=format_id)
 def test_every_fault_is_reported_at_once(vector: Vector) -> None:
     """Each expected fault has its category and property, and its text holds all that it must mention."""
     with pytest.raises(ConfigError) as refused:
-        preview(configured(vector), schemas(vector))
+        preview_join(build_config(vector), read_schemas(vector))
 
     found = [(each.code, each.path, str(each).lower()) for each in refused.value.problems]
     for fault in vector["expected"]["all_errors"]:
@@ -51,23 +51,23 @@ def test_every_fault_is_reported_at_once(vector: Vector) -> None:
         ), (fault, found)
 
 
-@pytest.mark.parametrize("vector", ACCEPTED, ids=named)
+@pytest.mark.parametrize("vector", ACCEPTED, ids=format_id)
 def test_the_output_is_known_without_reading(vector: Vector) -> None:
     """Names, order, types and nullability are those that the join gives; inputs are shown as they are."""
-    shown = preview(configured(vector), schemas(vector))
+    shown = preview_join(build_config(vector), read_schemas(vector))
 
     assert shown["output"] == vector["expected"]["schema"]
     if "input_schemas" in vector["expected"]:
         assert shown["inputs"] == vector["expected"]["input_schemas"]
 
 
-@pytest.mark.parametrize("vector", ACCEPTED, ids=named)
+@pytest.mark.parametrize("vector", ACCEPTED, ids=format_id)
 def test_a_right_configuration_survives_the_request_file(vector: Vector) -> None:
     """A configuration written as JSON and read again is the same, with the same warnings."""
-    config = JoinerConfig.parse(configured(vector))
+    config = JoinerConfig.parse(build_config(vector))
 
     again = JoinerConfig.parse(json.loads(config.model_dump_json()))
 
     assert again == config
     assert list(again.inputs) == list(config.inputs)
-    assert warnings(again) == warnings(config)
+    assert list_warnings(again) == list_warnings(config)

@@ -12,11 +12,11 @@ from airflow_merge_provider.core.merge_engine.accumulators import (
     ACCUMULATORS,
     EMPTY,
     FoldError,
-    finished,
+    finish_value,
 )
 from airflow_merge_provider.core.merge_engine.columns import Column
 from airflow_merge_provider.core.merge_engine.options import ColumnOptions
-from airflow_merge_provider.core.merge_engine.plan import Role, Rule
+from airflow_merge_provider.core.merge_engine.plan import ColumnRole, ColumnRule
 from tests.conformance.flink_types import spark_type
 
 ROWS = "ARRAY<ROW<id INT, v STRING>>"
@@ -24,15 +24,17 @@ TIMED = "MAP<STRING,ROW<value STRING, ts BIGINT>>"
 Step = tuple[str, Any]
 
 
-def gathered(function: str, kind: str, *steps: Step, **options: Any) -> Any:
+def gather_values(function: str, kind: str, *steps: Step, **options: Any) -> Any:
     """Take values in (``+``) and back (``-``), one after the other, and give what is left."""
-    rule = Rule(Column("v", spark_type(kind)), Role.FUNCTION, function, None, ColumnOptions(**options))
+    rule = ColumnRule(
+        Column("v", spark_type(kind)), ColumnRole.FUNCTION, function, None, ColumnOptions(**options)
+    )
     does, value = ACCUMULATORS[function], EMPTY
     for sign, each in steps:
         step = does.add if sign == "+" else does.retract
         assert step is not None
         value = step(value, each, rule)
-    return finished(value, rule)
+    return finish_value(value, rule)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def gathered(function: str, kind: str, *steps: Step, **options: Any) -> Any:
 )  # fmt: skip
 def test_values_are_gathered(function: str, kind: str, steps: list[Step], left: Any) -> None:
     """Numbers, texts, lists and maps, with what is taken back."""
-    found = gathered(function, kind, *steps)
+    found = gather_values(function, kind, *steps)
 
     assert found == left or (math.isnan(found) and math.isnan(left))
 
@@ -76,7 +78,7 @@ def test_what_cannot_be_said_in_the_column_is_an_error(
 ) -> None:
     """The message names the function, the column and the value."""
     with pytest.raises(FoldError, match=said):
-        gathered(function, kind, *steps)
+        gather_values(function, kind, *steps)
 
 
 def test_times_are_compared_by_their_type() -> None:
@@ -87,7 +89,7 @@ def test_times_are_compared_by_their_type() -> None:
         ("+", [("a", {"value": "same", "ts": 100}), ("c", {"value": "c", "ts": None})]),
     ]
 
-    assert gathered("merge_map_with_keytime", TIMED, *steps) == [("a", {"value": "new", "ts": 100})]
+    assert gather_values("merge_map_with_keytime", TIMED, *steps) == [("a", {"value": "new", "ts": 100})]
 
 
 def test_a_limit_keeps_new_keys_out_and_updates_known_ones() -> None:
@@ -97,7 +99,7 @@ def test_a_limit_keeps_new_keys_out_and_updates_known_ones() -> None:
         ("+", [{"id": 1, "v": "A"}, {"id": 3, "v": "c"}]),
     ]
 
-    left = gathered("nested_update", ROWS, *steps, nested_key=("id",), count_limit=2)
+    left = gather_values("nested_update", ROWS, *steps, nested_key=("id",), count_limit=2)
 
     assert left == [{"id": 1, "v": "A"}, {"id": 2, "v": "b"}]
 
@@ -107,8 +109,8 @@ def test_a_null_in_the_nested_key_is_a_value_or_ignored(strategy: str, ids: list
     """As the strategy says; ``error`` refuses it."""
     rows = [{"id": None, "v": "a"}, {"id": 1, "v": "b"}, {"id": None, "v": "c"}]
 
-    left = gathered("nested_update", ROWS, ("+", rows), nested_key=("id",), null_strategy=strategy)
+    left = gather_values("nested_update", ROWS, ("+", rows), nested_key=("id",), null_strategy=strategy)
 
     assert [row["id"] for row in left] == ids
     with pytest.raises(FoldError, match="nested-key-null-strategy is error"):
-        gathered("nested_update", ROWS, ("+", rows), nested_key=("id",), null_strategy="error")
+        gather_values("nested_update", ROWS, ("+", rows), nested_key=("id",), null_strategy="error")

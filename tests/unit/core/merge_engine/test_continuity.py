@@ -7,24 +7,30 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
-from airflow_merge_provider.core.merge_engine.continuity import breaks, fixed
+from airflow_merge_provider.core.merge_engine.stored_settings import build_fixed_settings, find_breaks
 
 
-def of(engine: str = "aggregation", **options: Any) -> dict[str, Any]:
+def build_settings(engine: str = "aggregation", **options: Any) -> dict[str, Any]:
     given = {name.replace("__", ".").replace("_", "-"): value for name, value in options.items()}
-    return fixed(MergeEngineConfig.parse({"primary_key": ["k"], "merge_engine": engine, "options": given}))
+    return build_fixed_settings(
+        MergeEngineConfig.parse({"primary_key": ["k"], "merge_engine": engine, "options": given})
+    )
 
 
 @pytest.mark.parametrize(
     ("before", "now", "named"),
     [
-        (of(), of(), []),
-        (of(), of(ignore_delete=True), []),
-        (of(ignore_delete=True), of(), ["options.ignore-delete"]),
-        (of(), of(fields__v__aggregate_function="sum"), []),
-        (of(), of("deduplicate"), ["merge_engine"]),
-        (of(), of(aggregation__remove_record_on_delete=True), ["options.remove-record-on-delete"]),
-        ({}, of(), []),
+        (build_settings(), build_settings(), []),
+        (build_settings(), build_settings(ignore_delete=True), []),
+        (build_settings(ignore_delete=True), build_settings(), ["options.ignore-delete"]),
+        (build_settings(), build_settings(fields__v__aggregate_function="sum"), []),
+        (build_settings(), build_settings("deduplicate"), ["merge_engine"]),
+        (
+            build_settings(),
+            build_settings(aggregation__remove_record_on_delete=True),
+            ["options.remove-record-on-delete"],
+        ),
+        ({}, build_settings(), []),
     ],
     ids=[
         "same",
@@ -38,4 +44,4 @@ def of(engine: str = "aggregation", **options: Any) -> dict[str, Any]:
 )
 def test_what_the_rows_depend_on_stays(before: Any, now: Any, named: list[str]) -> None:
     """Every change that breaks is named; what may change, and what was never known, is not."""
-    assert [problem.path for problem in breaks(before, now)] == named
+    assert [problem.path for problem in find_breaks(before, now)] == named

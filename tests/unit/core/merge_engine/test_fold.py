@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
 from airflow_merge_provider.core.merge_engine.accumulators import ACCUMULATORS, EMPTY
-from airflow_merge_provider.core.merge_engine.checks import plan
+from airflow_merge_provider.core.merge_engine.checks import plan_fold
 from airflow_merge_provider.core.merge_engine.columns import columns_of
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
-from airflow_merge_provider.core.merge_engine.fold import Record, fold
-from airflow_merge_provider.core.merge_engine.plan import Plan, Rule
+from airflow_merge_provider.core.merge_engine.fold import Record, fold_records
+from airflow_merge_provider.core.merge_engine.plan import ColumnRule, Plan
 
 ROW = StructType([StructField("a", LongType()), StructField("b", LongType())])
 Value = Callable[[int], Any]
@@ -54,7 +54,7 @@ CASES: dict[str, tuple[str, dict[str, str], Any, Value]] = {
 }
 
 
-def make_plan(case: str, group: str = "") -> tuple[Plan, Rule]:
+def make_plan(case: str, group: str = "") -> tuple[Plan, ColumnRule]:
     """Plan for one column, in a sequence group if one is named."""
     function, options, kind, _ = CASES[case]
     given = {"fields.v.aggregate-function": function} | {f"fields.v.{k}": v for k, v in options.items()}
@@ -65,7 +65,7 @@ def make_plan(case: str, group: str = "") -> tuple[Plan, Rule]:
         {"source": "s", "target": "t", "primary_key": ["k"], "merge_engine": engine, "options": given}
     )
     schema = StructType([StructField("k", LongType()), StructField("v", kind), StructField("s", LongType())])
-    made = plan(config, columns_of(schema.jsonValue()["fields"]), retracts=True)
+    made = plan_fold(config, columns_of(schema.jsonValue()["fields"]), retracts=True)
     return made, next(rule for rule in made.rules if rule.name == "v")
 
 
@@ -76,7 +76,7 @@ def test_many_changes_of_one_key_take_linear_time(case: str) -> None:
     value = CASES[case][3]
     began = time.process_time()
 
-    found = fold(made, [rule], (Record({"k": 1, "v": value(n), "s": n}) for n in range(100_000)))
+    found = fold_records(made, [rule], (Record({"k": 1, "v": value(n), "s": n}) for n in range(100_000)))
 
     assert found.problem is None
     assert time.process_time() - began < 6
@@ -104,7 +104,7 @@ def test_values_that_are_combined_give_what_each_in_turn_gives(case: str, group:
             else:
                 gathered = does.add(*((gathered, value) if is_last else (value, gathered)), rule)
 
-        found = fold(made, made.folded, records)
+        found = fold_records(made, made.folded, records)
 
         assert found.problem is None, seed
         assert found.values["v"] == (None if gathered is EMPTY else gathered), seed

@@ -8,35 +8,35 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.merge_engine.checks import plan, warnings
+from airflow_merge_provider.core.merge_engine.checks import list_warnings, plan_fold
 from airflow_merge_provider.core.merge_engine.columns import columns_of
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
-from airflow_merge_provider.core.merge_engine.options import Group
-from airflow_merge_provider.core.merge_engine.plan import explain
-from tests.conformance.flink_types import column
+from airflow_merge_provider.core.merge_engine.options import SequenceGroup
+from airflow_merge_provider.core.merge_engine.plan import explain_plan
+from tests.conformance.flink_types import parse_column
 
 GROUPS = {"fields.g.sequence-group": "a,b", "fields.h1,h2.sequence-group": "c"}
 COLUMNS = {"k": "INT", "g": "INT", "h1": "INT", "h2": "INT", "a": "INT", "b": "INT", "c": "INT"}
 
 
-def parsed(engine: str, options: dict[str, Any], **more: Any) -> MergeEngineConfig:
+def parse_config(engine: str, options: dict[str, Any], **more: Any) -> MergeEngineConfig:
     return MergeEngineConfig.parse({"primary_key": ["k"], "merge_engine": engine, "options": options, **more})
 
 
-def problems(
+def list_problems(
     engine: str, options: dict[str, Any], schema: dict[str, str] | None = None, **more: Any
 ) -> list[str]:
-    """Give what is said about options, line by line."""
-    fields = [column(name, text) for name, text in (schema or COLUMNS).items()]
+    """Return what is said about options, line by line."""
+    fields = [parse_column(name, text) for name, text in (schema or COLUMNS).items()]
     with pytest.raises(ConfigError) as refused:
-        plan(parsed(engine, options, **more), columns_of(fields))
+        plan_fold(parse_config(engine, options, **more), columns_of(fields))
     return [str(problem) for problem in refused.value.problems]
 
 
 def test_values_may_be_texts_or_native() -> None:
     """Booleans in any case, lists with blanks, numbers as texts: all mean the same."""
-    texts = parsed("deduplicate", {"sequence.field": " a , b ", "ignore-delete": "TRUE"}).table_options
-    native = parsed("deduplicate", {"sequence.field": ["a", "b"], "ignore-delete": True}).table_options
+    texts = parse_config("deduplicate", {"sequence.field": " a , b ", "ignore-delete": "TRUE"}).table_options
+    native = parse_config("deduplicate", {"sequence.field": ["a", "b"], "ignore-delete": True}).table_options
 
     assert texts.sequence == native.sequence == ("a", "b")
     assert texts.ignore_delete is native.ignore_delete is True
@@ -46,26 +46,26 @@ def test_values_may_be_texts_or_native() -> None:
 @pytest.mark.parametrize("old", ["first-row", "deduplicate", "partial-update"])
 def test_old_names_of_ignore_delete_work_for_every_engine(engine: str, old: str) -> None:
     """A false one never switches a true one off."""
-    said = parsed(engine, {f"{old}.ignore-delete": "true", "ignore-delete": "false"}).table_options
+    said = parse_config(engine, {f"{old}.ignore-delete": "true", "ignore-delete": "false"}).table_options
 
     assert said.ignore_delete is True
 
 
 def test_names_of_columns_are_found_whatever_their_case() -> None:
     """The plan has the names that the table has."""
-    fields = [column(name, text) for name, text in COLUMNS.items()]
-    config = parsed("partial-update", {"fields.G.sequence-group": "A, b"}, primary_key=["K"])
+    fields = [parse_column(name, text) for name, text in COLUMNS.items()]
+    config = parse_config("partial-update", {"fields.G.sequence-group": "A, b"}, primary_key=["K"])
 
-    made = plan(config, columns_of(fields))
+    made = plan_fold(config, columns_of(fields))
 
     assert made.key == ("k",)
-    assert made.groups == (Group(("g",), ("a", "b"), "fields.G.sequence-group"),)
+    assert made.groups == (SequenceGroup(("g",), ("a", "b"), "fields.G.sequence-group"),)
 
 
 def test_every_problem_is_said_at_once() -> None:
     """Options, contradictions and an unknown engine do not hide each other."""
     with pytest.raises(ConfigError) as refused:
-        parsed("bogus", {"ignore-deletes": "true", "count": 1}, order_by=[""], target=7)
+        parse_config("bogus", {"ignore-deletes": "true", "count": 1}, order_by=[""], target=7)
 
     assert [problem.path for problem in refused.value.problems] == [
         "target", "merge_engine", "order_by", "options.ignore-deletes", "options.count",
@@ -87,9 +87,12 @@ def test_every_problem_is_said_at_once() -> None:
 def test_groups_that_cannot_be(options: dict[str, str], said: str) -> None:
     """What is wrong with a group names its option and the column; a good one is not refused."""
     if not said:
-        plan(parsed("partial-update", options), columns_of(column(*pair) for pair in COLUMNS.items()))
+        plan_fold(
+            parse_config("partial-update", options),
+            columns_of(parse_column(*pair) for pair in COLUMNS.items()),
+        )
         return
-    assert any(said in line for line in problems("partial-update", options))
+    assert any(said in line for line in list_problems("partial-update", options))
 
 
 def test_types_are_checked_before_data() -> None:
@@ -101,7 +104,7 @@ def test_types_are_checked_before_data() -> None:
         "fields.w.nested-key": "b",
     }
 
-    number, nested = problems("aggregation", options, schema)
+    number, nested = list_problems("aggregation", options, schema)
 
     assert "options.fields.v.aggregate-function: sum takes a number, and column 'v' is STRING" in number
     assert "options.fields.w.nested-key: 'b' is no field of the rows in column 'w' (its fields: a)" in nested
@@ -111,7 +114,7 @@ def test_keys_and_orders_need_an_order() -> None:
     """Arrays and maps are neither keys nor sequences."""
     schema = {"k": "ARRAY<INT>", "s": "MAP<STRING,INT>"}
 
-    said = problems("deduplicate", {"sequence.field": "s"}, schema)
+    said = list_problems("deduplicate", {"sequence.field": "s"}, schema)
 
     assert "primary_key: column 'k' is ARRAY<INT>, which cannot be a key" in said[0]
     assert "options.sequence.field: column 's' is MAP<STRING, INT>, which has no order" in said[1]
@@ -119,7 +122,7 @@ def test_keys_and_orders_need_an_order() -> None:
 
 def test_what_has_no_effect_is_said() -> None:
     """Functions of key columns and options of files are taken, with a warning."""
-    said = warnings(parsed("aggregation", {"fields.k.aggregate-function": "sum", "bucket": "4"}))
+    said = list_warnings(parse_config("aggregation", {"fields.k.aggregate-function": "sum", "bucket": "4"}))
 
     assert said == [
         "options.fields.k.aggregate-function: has no effect on a column of primary_key",
@@ -129,29 +132,31 @@ def test_what_has_no_effect_is_said() -> None:
 
 def test_an_order_of_whole_rows_is_warned_of_where_records_are_partial() -> None:
     """Of late records the first fills what is empty, unless columns have times of their own."""
-    (said,) = warnings(parsed("partial-update", {"sequence.field": "s"}))
+    (said,) = list_warnings(parse_config("partial-update", {"sequence.field": "s"}))
 
     assert said.startswith("options.sequence.field: ")
     assert "sequence-group" in said
-    assert warnings(parsed("deduplicate", {"sequence.field": "s"})) == []
-    assert warnings(parsed("partial-update", GROUPS)) == []
+    assert list_warnings(parse_config("deduplicate", {"sequence.field": "s"})) == []
+    assert list_warnings(parse_config("partial-update", GROUPS)) == []
 
 
 def test_only_what_needs_the_fold_is_folded() -> None:
     """Without retracts the newest value of a group is an aggregate; a removal by group folds all columns."""
     options = {**GROUPS, "fields.a.aggregate-function": "last_value", "fields.b.aggregate-function": "sum"}
-    fields = columns_of(column(*pair) for pair in COLUMNS.items())
+    fields = columns_of(parse_column(*pair) for pair in COLUMNS.items())
     removal = {**options, "partial-update.remove-record-on-sequence-group": "g"}
 
-    with_retracts = plan(parsed("partial-update", options), fields)
-    without = plan(parsed("partial-update", options), fields, retracts=False)
-    removing = plan(parsed("partial-update", removal), fields)
+    with_retracts = plan_fold(parse_config("partial-update", options), fields)
+    without = plan_fold(parse_config("partial-update", options), fields, retracts=False)
+    removing = plan_fold(parse_config("partial-update", removal), fields)
 
     assert [rule.name for rule in with_retracts.folded] == ["a"]
     assert without.folded == ()
     assert [rule.name for rule in removing.folded] == list(COLUMNS)[1:]
-    assert explain(with_retracts)["a"] == "last_value (g); fold: retracts of last_value count out of order"
-    assert explain(with_retracts)["c"] == "protected by a sequence group (h1, h2); aggregate"
+    assert (
+        explain_plan(with_retracts)["a"] == "last_value (g); fold: retracts of last_value count out of order"
+    )
+    assert explain_plan(with_retracts)["c"] == "protected by a sequence group (h1, h2); aggregate"
 
 
 def test_a_group_may_be_an_object() -> None:
@@ -159,9 +164,11 @@ def test_a_group_may_be_an_object() -> None:
     said = {"columns": ["a", "b"], "descending": "true", "function": "max"}
     options = {"fields.g.sequence-group": said, "fields.a.aggregate-function": "min"}
 
-    made = plan(parsed("partial-update", options), columns_of(column(*pair) for pair in COLUMNS.items()))
+    made = plan_fold(
+        parse_config("partial-update", options), columns_of(parse_column(*pair) for pair in COLUMNS.items())
+    )
 
-    assert made.groups == (Group(("g",), ("a", "b"), "fields.g.sequence-group", True, "max"),)
+    assert made.groups == (SequenceGroup(("g",), ("a", "b"), "fields.g.sequence-group", True, "max"),)
     assert {rule.name: rule.function for rule in made.rules if rule.function} == {"a": "min", "b": "max"}
 
 
@@ -179,7 +186,7 @@ def test_nothing_is_remembered_where_nothing_is_removed(
 ) -> None:
     """Or where nothing says what is older: the option would have no effect."""
     with pytest.raises(ConfigError, match=said):
-        parsed(engine, options, tombstone_retention=7)
+        parse_config(engine, options, tombstone_retention=7)
 
 
 @pytest.mark.parametrize(
@@ -187,6 +194,8 @@ def test_nothing_is_remembered_where_nothing_is_removed(
 )
 def test_a_retention_is_days_or_a_text(value: Any, hours: float | None) -> None:
     """Nothing is none."""
-    found = parsed("deduplicate", {"sequence.field": "g"}, tombstone_retention=value).tombstone_retention
+    found = parse_config(
+        "deduplicate", {"sequence.field": "g"}, tombstone_retention=value
+    ).tombstone_retention
 
     assert found == (None if hours is None else timedelta(hours=hours))

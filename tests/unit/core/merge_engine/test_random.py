@@ -12,23 +12,25 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.merge_engine.accumulators import order_key
-from airflow_merge_provider.core.merge_engine.checks import plan
+from airflow_merge_provider.core.merge_engine.checks import plan_fold
 from airflow_merge_provider.core.merge_engine.columns import columns_of
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
-from airflow_merge_provider.core.merge_engine.fold import Folded, Record, fold
-from airflow_merge_provider.core.merge_engine.plan import Plan, Role
-from tests.conformance.flink_types import column
+from airflow_merge_provider.core.merge_engine.fold import FoldResult, Record, fold_records
+from airflow_merge_provider.core.merge_engine.plan import ColumnRole, Plan
+from tests.conformance.flink_types import parse_column
 from tests.conformance.oracles.merge_engine import Oracle, RefusedError
-from tests.conformance.oracles.merge_engine_workloads import workload
+from tests.conformance.oracles.merge_engine_workloads import draw_workload
 
 FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
 RUNS = int(os.environ.get("MERGE_RANDOM_RUNS", "600"))
 
 
-def planned(vector: Mapping[str, Any]) -> Plan:
+def plan_vector(vector: Mapping[str, Any]) -> Plan:
     names = ("options", "primary_key", "tombstone_retention")
     raw = {**{name: vector[name] for name in names if name in vector}, "merge_engine": vector["engine"]}
-    return plan(MergeEngineConfig.parse(raw), columns_of(column(*pair) for pair in vector["schema"].items()))
+    return plan_fold(
+        MergeEngineConfig.parse(raw), columns_of(parse_column(*pair) for pair in vector["schema"].items())
+    )
 
 
 class Table:
@@ -36,46 +38,46 @@ class Table:
 
     def __init__(self, made: Plan) -> None:
         self.plan = made
-        self.rules = [rule for rule in made.rules if rule.role is not Role.KEY]
+        self.rules = [rule for rule in made.rules if rule.role is not ColumnRole.KEY]
         self.rows: dict[Any, dict[str, Any]] = {}
         self.removed: dict[Any, list[Record]] = {}
 
-    def commit(self, records: Sequence[Sequence[Any]]) -> None:
+    def commit_batch(self, records: Sequence[Sequence[Any]]) -> None:
         batch: dict[Any, list[Record]] = {}
         for kind, *values in records:
             pairs = zip(self.plan.columns, values, strict=True)
-            row = {each.name: arrow(value, each.family) for each, value in pairs}
+            row = {each.name: to_arrow(value, each.family) for each, value in pairs}
             batch.setdefault(row["k"], [])
-            if not self.ignored(kind):
+            if not self.is_ignored(kind):
                 batch[row["k"]].append(Record(row, kind in {"+I", "+U"}, kind == "-D"))
-        folded = {key: self.fold(key, entries) for key, entries in batch.items()}
+        folded = {key: self.fold_key(key, entries) for key, entries in batch.items()}
         for key, result in folded.items():
             self.rows.pop(key, None)
             if result.alive:
                 self.rows[key] = {"k": key, **result.values}
 
-    def ignored(self, kind: str) -> bool:
+    def is_ignored(self, kind: str) -> bool:
         options = self.plan.options
         deletes = options.ignore_delete and kind in {"-U", "-D"}
         return deletes or (options.ignore_update_before and kind == "-U")
 
-    def place(self, record: Record) -> list[Any]:
+    def build_order(self, record: Record) -> list[Any]:
         sign = -1 if self.plan.options.descending else 1
         values = [record.values[name] for name in self.plan.sequence]
         return [order_key(None if value is None else sign * value) for value in values]
 
-    def fold(self, key: Any, entries: list[Record]) -> Folded:
+    def fold_key(self, key: Any, entries: list[Record]) -> FoldResult:
         stored = [Record(self.rows[key], stored=True)] if key in self.rows else []
         records = [*self.removed.get(key, []), *stored, *entries]
-        result = fold(self.plan, self.rules, sorted(records, key=self.place))
+        result = fold_records(self.plan, self.rules, sorted(records, key=self.build_order))
         if result.problem:
             raise RefusedError(result.problem)
         if self.plan.remembers:
-            self.removed.setdefault(key, []).extend(self.removals(result, entries))
+            self.removed.setdefault(key, []).extend(self.list_removals(result, entries))
         return result
 
-    def removals(self, result: Folded, entries: list[Record]) -> list[Record]:
-        """Give what is remembered: of groups what the fold says, else the records that delete."""
+    def list_removals(self, result: FoldResult, entries: list[Record]) -> list[Record]:
+        """Return what is remembered: of groups what the fold says, else the records that delete."""
         nothing = dict.fromkeys(self.plan.names)
         if self.plan.folds_rows:
             kept = [result.removed] if result.removed else []
@@ -86,11 +88,11 @@ class Table:
         return [Record({**nothing, **values}, adds=False, deletes=True, stored=True) for values in kept]
 
 
-def arrow(value: Any, family: str) -> Any:
+def to_arrow(value: Any, family: str) -> Any:
     return list(value.items()) if family == "map" and value is not None else value
 
 
-def plain(row: Mapping[str, Any], made: Plan) -> dict[str, Any]:
+def to_plain(row: Mapping[str, Any], made: Plan) -> dict[str, Any]:
     maps = {each.name for each in made.columns if each.family == "map"}
     return {name: dict(value) if name in maps and value is not None else value for name, value in row.items()}
 
@@ -98,26 +100,28 @@ def plain(row: Mapping[str, Any], made: Plan) -> dict[str, Any]:
 @pytest.mark.parametrize("start", range(FIRST, FIRST + RUNS, 100))
 def test_the_fold_is_the_definition(start: int) -> None:
     """Rows are equal after every commit, or both refuse it; deduplicate and first-row have no fold."""
-    outcomes = [outcome for seed in range(start, start + 100) for outcome in compared(workload(seed))]
+    outcomes = [
+        outcome for seed in range(start, start + 100) for outcome in compare_folds(draw_workload(seed))
+    ]
 
     assert outcomes.count("refused") < 60 < outcomes.count("equal")
 
 
-def compared(vector: Mapping[str, Any]) -> Iterator[str]:
+def compare_folds(vector: Mapping[str, Any]) -> Iterator[str]:
     """Fold a table both ways, commit by commit, up to the first that is refused."""
-    made = planned(vector)
+    made = plan_vector(vector)
     if made.engine in {"deduplicate", "first-row"}:
         return
     table, oracle = Table(made), Oracle(vector)
     for commit in vector["commits"]:
         try:
-            oracle.commit(commit)
+            oracle.commit_batch(commit)
         except RefusedError:
             with pytest.raises(RefusedError):
-                table.commit(commit)
+                table.commit_batch(commit)
             yield "refused"
             return
-        table.commit(commit)
-        rows = {(key,): plain(row, made) for key, row in table.rows.items()}
+        table.commit_batch(commit)
+        rows = {(key,): to_plain(row, made) for key, row in table.rows.items()}
         assert rows == oracle.rows, vector["id"]
         yield "equal"

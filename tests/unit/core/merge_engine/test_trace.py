@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider.core.merge_engine.fold import Record, fold
-from airflow_merge_provider.core.merge_engine.plan import Plan, Role
-from airflow_merge_provider.core.merge_engine.trace import Trace, traced
-from tests.conformance.oracles.merge_engine_workloads import workload
-from tests.unit.core.merge_engine.test_random import arrow, planned
+from airflow_merge_provider.core.merge_engine.fold import Record, fold_records
+from airflow_merge_provider.core.merge_engine.plan import ColumnRole, Plan
+from airflow_merge_provider.core.merge_engine.trace import KeyTrace, trace_records
+from tests.conformance.oracles.merge_engine_workloads import draw_workload
+from tests.unit.core.merge_engine.test_random import plan_vector, to_arrow
 
 
-def trace(engine: str, schema: dict[str, str], options: dict[str, Any], *records: Record) -> Trace:
+def trace_vector(engine: str, schema: dict[str, str], options: dict[str, Any], *records: Record) -> KeyTrace:
     vector = {"engine": engine, "schema": schema, "primary_key": ["k"], "options": options}
-    return traced(planned(vector), records)
+    return trace_records(plan_vector(vector), records)
 
 
-def record(kind: str = "+I", **values: Any) -> Record:
+def build_record(kind: str = "+I", **values: Any) -> Record:
     return Record({"k": 1, **values}, kind in {"+I", "+U"}, kind == "-D")
 
 
@@ -27,7 +27,7 @@ def as_record(made: Plan, given: Sequence[Any]) -> Record:
     kind, *values = given
     pairs = zip(made.columns, values, strict=True)
     return Record(
-        {each.name: arrow(value, each.family) for each, value in pairs}, kind in {"+I", "+U"}, kind == "-D"
+        {each.name: to_arrow(value, each.family) for each, value in pairs}, kind in {"+I", "+U"}, kind == "-D"
     )
 
 
@@ -35,17 +35,17 @@ def test_taking_notes_changes_nothing() -> None:
     """The values are those of the fold, for all records of a key in any of its tables."""
     compared = 0
     for seed in range(150):
-        vector = workload(seed)
-        made = planned(vector)
+        vector = draw_workload(seed)
+        made = plan_vector(vector)
         if made.engine in {"deduplicate", "first-row"}:
             continue
         for key in range(1, 7):
             records = [as_record(made, each) for each in vector["commits"][0] if each[1] == key]
-            rules = [rule for rule in made.rules if rule.role is not Role.KEY]
-            folded = fold(made, rules, records)
+            rules = [rule for rule in made.rules if rule.role is not ColumnRole.KEY]
+            folded = fold_records(made, rules, records)
             if folded.problem:
                 continue
-            found = traced(made, records)
+            found = trace_records(made, records)
             assert found.alive == folded.alive
             if found.alive:
                 assert {name: source.value for name, source in found.values.items()} == folded.values
@@ -56,7 +56,7 @@ def test_taking_notes_changes_nothing() -> None:
 @pytest.mark.parametrize(("engine", "winner"), [("deduplicate", 1), ("first-row", 0)])
 def test_whole_rows_come_from_one_record(engine: str, winner: int) -> None:
     """The newest one, or the first."""
-    found = trace(engine, {"k": "INT", "v": "INT"}, {}, record(v=1), record(v=2))
+    found = trace_vector(engine, {"k": "INT", "v": "INT"}, {}, build_record(v=1), build_record(v=2))
 
     assert found.values["v"].records == (winner,)
     assert found.did[1 - winner] == f"lost to record {winner}"
@@ -68,13 +68,13 @@ def test_functions_name_the_records_that_count() -> None:
     options = {f"fields.{name}.aggregate-function": function for name, function in functions.items()}
     schema = {"k": "INT", "a": "INT", "b": "INT", "c": "INT"}
 
-    found = trace(
+    found = trace_vector(
         "aggregation",
         schema,
         options,
-        record(a=1, b=None, c=5),
-        record(a=None, b=7, c=6),
-        record(a=2, b=8, c=None),
+        build_record(a=1, b=None, c=5),
+        build_record(a=None, b=7, c=6),
+        build_record(a=2, b=8, c=None),
     )
 
     assert {name: (each.value, each.records) for name, each in found.values.items()} == {
@@ -87,9 +87,10 @@ def test_records_without_effect_say_why() -> None:
     options = {"fields.g.sequence-group": "a", "partial-update.remove-record-on-sequence-group": "g"}
     schema = {"k": "INT", "g": "INT", "a": "INT"}
 
-    found = trace(
+    found = trace_vector(
         "partial-update", schema, options,
-        record(g=1, a=1), record("-D", g=2, a=None), record(g=3, a=3), record(g=2, a=2), record(g=None, a=9),
+        build_record(g=1, a=1), build_record("-D", g=2, a=None), build_record(g=3, a=3),
+        build_record(g=2, a=2), build_record(g=None, a=9),
     )  # fmt: skip
 
     assert found.did == (

@@ -9,18 +9,18 @@ import pytest
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_load.config import (
     MergeLoadConfig,
+    compute_signature,
+    list_warnings,
     load_config,
-    signature,
-    warnings,
 )
-from airflow_merge_provider.core.merge_load.scd2 import shape
+from airflow_merge_provider.core.merge_load.scd2 import build_history_shape
 
 BASE = {"source": "s", "target": "t"}
 SCD2 = {**BASE, "strategy": "scd2"}
 HISTORY = {**SCD2, "natural_key": "id"}
 
 
-def problems(raw):
+def list_problems(raw):
     with pytest.raises(ConfigError) as refused:
         load_config(raw)
     return {problem.path: problem for problem in refused.value.problems}
@@ -33,7 +33,7 @@ def test_without_a_strategy_rows_are_replaced():
 
 def test_an_unknown_strategy_is_refused_with_the_nearest_one():
     """A typing error is found before anything else is looked at."""
-    found = problems({**BASE, "strategy": "scd3"})
+    found = list_problems({**BASE, "strategy": "scd3"})
 
     assert found["strategy"].hint == "did you mean 'scd2'?"
 
@@ -42,13 +42,13 @@ def test_every_problem_is_named_at_once():
     """Fields and the rules between them are checked together."""
     raw = {"target": "a b", "strategy": "upsert", "variant": "all", "hard_delete": ["a", "b"], "nope": 1}
 
-    assert set(problems(raw)) == {"source", "target", "primary_key", "variant", "hard_delete", "nope"}
+    assert set(list_problems(raw)) == {"source", "target", "primary_key", "variant", "hard_delete", "nope"}
 
 
 @pytest.mark.parametrize("variant", ["upsert", "insert-only", "cdc"])
 def test_loads_by_key_need_a_key(variant):
     """Without a primary key no stored row can be found."""
-    assert problems({**BASE, "strategy": "upsert", "variant": variant})["primary_key"].code == "missing"
+    assert list_problems({**BASE, "strategy": "upsert", "variant": variant})["primary_key"].code == "missing"
 
 
 @pytest.mark.parametrize("name", ["mode", "track", "overwrite", "on_late", "current_column"])
@@ -56,7 +56,7 @@ def test_what_is_about_keys_needs_the_key(name):
     """An argument that could have no effect is refused."""
     values = {"mode": "changes", "on_late": "repair"}
 
-    assert "natural_key" in str(problems({**SCD2, name: values.get(name, "c")})[name])
+    assert "natural_key" in str(list_problems({**SCD2, name: values.get(name, "c")})[name])
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_what_is_about_keys_needs_the_key(name):
 )
 def test_arguments_that_contradict_each_other_are_refused(raw, path):
     """The path is that of the argument that has to change."""
-    found = problems({**HISTORY, **raw})
+    found = list_problems({**HISTORY, **raw})
 
     assert set(found) == {path}
     assert found[path].hint
@@ -112,13 +112,15 @@ def test_a_check_needs_no_more_than_the_history():
     check = load_config({"strategy": "scd2-check", "target": "t"})
 
     assert check.source is None
-    assert "source_filter" in problems({"strategy": "scd2-check", "target": "t", "source_filter": "a = 1"})
+    assert "source_filter" in list_problems(
+        {"strategy": "scd2-check", "target": "t", "source_filter": "a = 1"}
+    )
 
 
 @pytest.mark.parametrize("form", ["", "soon", "12:30", True, [], "P1D", 10**30])
 def test_what_is_no_moment_is_refused(form):
     """A time of day alone would be another one tomorrow."""
-    assert "is no moment" in problems({**SCD2, "boundary_timestamp": form})["boundary_timestamp"].message
+    assert "is no moment" in list_problems({**SCD2, "boundary_timestamp": form})["boundary_timestamp"].message
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def test_what_is_no_moment_is_refused(form):
 )
 def test_what_is_probably_not_meant_is_said(raw, words):
     """It is allowed, and the run says that it has no effect."""
-    (said,) = warnings(load_config(raw))
+    (said,) = list_warnings(load_config(raw))
 
     assert words in said
 
@@ -166,16 +168,22 @@ def test_signatures_tell_loads_apart_and_targets_not():
     """A retry finds its own commit by it, wherever the warehouse lies."""
     one = load_config({**BASE, "primary_key": "id"})
 
-    assert signature(one) == signature(load_config({**BASE, "target": "u", "primary_key": ["id"]}))
-    assert signature(one) != signature(load_config({**BASE, "primary_key": "id", "source_filter": "a = 1"}))
+    assert compute_signature(one) == compute_signature(
+        load_config({**BASE, "target": "u", "primary_key": ["id"]})
+    )
+    assert compute_signature(one) != compute_signature(
+        load_config({**BASE, "primary_key": "id", "source_filter": "a = 1"})
+    )
 
 
 def test_a_shape_holds_what_stored_versions_rest_on():
     """The order of columns and the time of the load are not part of it."""
-    one = shape(load_config({**HISTORY, "natural_key": ["a", "b"], "boundary_timestamp": "2024-01-01"}))
+    one = build_history_shape(
+        load_config({**HISTORY, "natural_key": ["a", "b"], "boundary_timestamp": "2024-01-01"})
+    )
 
-    assert one == shape(load_config({**HISTORY, "natural_key": ["b", "a"]}))
-    assert one != shape(load_config({**HISTORY, "natural_key": ["b", "a"], "track": "c"}))
+    assert one == build_history_shape(load_config({**HISTORY, "natural_key": ["b", "a"]}))
+    assert one != build_history_shape(load_config({**HISTORY, "natural_key": ["b", "a"], "track": "c"}))
 
 
 def test_the_schema_describes_every_strategy():

@@ -9,26 +9,26 @@ import pytest
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
-from airflow_merge_provider.core.merge_record.plan import Arrivals, next_expiry, plan
+from airflow_merge_provider.core.merge_record.plan import NewFiles, next_expiry, plan_merges
 from airflow_merge_provider.core.merge_record.schema import Schema
-from airflow_merge_provider.core.merge_record.state import State, dissolved, without
-from tests.conformance.oracles.merge_record import simulate
+from airflow_merge_provider.core.merge_record.state import State, dissolve_bins, remove_files
+from tests.conformance.oracles.merge_record import simulate_runs
 
 SECOND = 1_000_000
 SCHEMAS = {"s": Schema(({"name": "id", "type": "int"},))}
 SEEDS = 400
 
 
-def file(name: str, records: int = 1, at: float = 0, **attributes: str) -> FlowFile:
+def build_file(name: str, records: int = 1, at: float = 0, **attributes: str) -> FlowFile:
     return FlowFile(name, name, round(at * SECOND), records, 10 * records, "s", "1", attributes=attributes)
 
 
-def run(state: State, *files: FlowFile, at: float = 0, **settings):
+def run_plan(state: State, *files: FlowFile, at: float = 0, **settings):
     config = MergeRecordConfig.parse(settings)
-    return plan(state, Arrivals(files, SCHEMAS), round(at * SECOND), config)
+    return plan_merges(state, NewFiles(files, SCHEMAS), round(at * SECOND), config)
 
 
-def workload(seed: int):
+def draw_workload(seed: int):
     """Make settings for both sides and up to six triggers."""
     dice = random.Random(seed)  # noqa: S311 - a workload, no secret
     least = dice.randint(1, 4)
@@ -63,7 +63,7 @@ def workload(seed: int):
     return settings, triggers
 
 
-def flowfile(each, at):
+def build_flowfile(each, at):
     attributes = {"k": each["group"], "fragment.identifier": each["group"]}
     if each["count"] is not None:
         attributes["fragment.count"] = str(each["count"])
@@ -77,8 +77,8 @@ def flowfile(each, at):
 def test_random_workloads_end_as_the_definition_says(start):
     """Who is merged with whom, when, and why, is the same as in the slow and obvious simulation."""
     for seed in range(start, start + 100):
-        settings, triggers = workload(seed)
-        expected = simulate(
+        settings, triggers = draw_workload(seed)
+        expected = simulate_runs(
             {
                 "min_records": settings["min_records"],
                 "max_records": settings["max_records"],
@@ -95,9 +95,9 @@ def test_random_workloads_end_as_the_definition_says(start):
         state, found = State(), []
         for number, trigger in enumerate(triggers):
             now = trigger["at"] * SECOND
-            files = tuple(flowfile(each, now) for each in trigger["files"])
+            files = tuple(build_flowfile(each, now) for each in trigger["files"])
             # What is remembered goes through its stored form between two runs.
-            made = plan(State.of(state.as_json()), Arrivals(files, SCHEMAS), now, config)
+            made = plan_merges(State.from_json(state.as_json()), NewFiles(files, SCHEMAS), now, config)
             found += [
                 (number, "merged", each.reason.code, tuple(source.name for source in each.sources))
                 for each in made.merges
@@ -114,10 +114,10 @@ def test_random_workloads_end_as_the_definition_says(start):
 
 def test_a_plan_depends_on_nothing_but_its_arguments():
     """The same state, files, time and configuration give the same ids; the state is not changed."""
-    before = run(State(), file("a"), file("b"), min_records=5).state
+    before = run_plan(State(), build_file("a"), build_file("b"), min_records=5).state
     stored = before.as_json()
 
-    first, second = (run(before, file("c", 5), at=1, min_records=5) for _ in range(2))
+    first, second = (run_plan(before, build_file("c", 5), at=1, min_records=5) for _ in range(2))
 
     assert [each.id for each in first.merges] == [each.id for each in second.merges] != []
     assert before.as_json() == stored
@@ -125,7 +125,9 @@ def test_a_plan_depends_on_nothing_but_its_arguments():
 
 def test_old_files_that_waited_together_are_merged_together():
     """A bin of this run does not end at its second file only because its first has waited for long."""
-    made = run(State(), *(file(f"f{n}", at=0) for n in range(5)), at=3600, min_records=9, max_bin_age="1 min")
+    made = run_plan(
+        State(), *(build_file(f"f{n}", at=0) for n in range(5)), at=3600, min_records=9, max_bin_age="1 min"
+    )
 
     (merge,) = made.merges
     assert (len(merge.sources), merge.reason.code, merge.age_ms) == (5, "AGE", 3_600_000)
@@ -133,9 +135,11 @@ def test_old_files_that_waited_together_are_merged_together():
 
 def test_a_clock_that_steps_back_expires_nothing():
     """An age is never negative, and a file from the future is as old as now."""
-    state = run(State(), file("a", at=100), at=100, min_records=5, max_bin_age="30 secs").state
+    state = run_plan(State(), build_file("a", at=100), at=100, min_records=5, max_bin_age="30 secs").state
 
-    made = run(state, file("b", 4, at=900), at=50, min_records=5, max_records=5, max_bin_age="30 secs")
+    made = run_plan(
+        state, build_file("b", 4, at=900), at=50, min_records=5, max_records=5, max_bin_age="30 secs"
+    )
 
     (merge,) = made.merges
     assert (merge.reason.code, merge.age_ms) == ("FULL", 0)
@@ -143,23 +147,23 @@ def test_a_clock_that_steps_back_expires_nothing():
 
 def test_thresholds_apply_at_once_to_open_bins():
     """A bin of a run before ends by what is configured now."""
-    state = run(State(), file("a"), file("b"), min_records=5).state
+    state = run_plan(State(), build_file("a"), build_file("b"), min_records=5).state
 
-    (merge,) = run(state, at=1, min_records=2).merges
+    (merge,) = run_plan(state, at=1, min_records=2).merges
 
     assert merge.reason.code == "FULL_ENOUGH"
 
 
 def test_a_flush_ends_every_bin():
     """Merged below the minimums; an incomplete set of fragments fails."""
-    state = run(
-        State(), file("a", k="1"), file("b", k="2"), min_records=5, correlation_attribute_name="k"
+    state = run_plan(
+        State(), build_file("a", k="1"), build_file("b", k="2"), min_records=5, correlation_attribute_name="k"
     ).state
-    made = run(state, at=1, min_records=5, flush=True, correlation_attribute_name="k")
+    made = run_plan(state, at=1, min_records=5, flush=True, correlation_attribute_name="k")
     assert [each.reason.code for each in made.merges] == ["FLUSH", "FLUSH"]
 
-    fragment = file("a", **{"fragment.identifier": "1", "fragment.count": "2"})
-    (failure,) = run(State(), fragment, merge_strategy="Defragment", flush=True).failures
+    fragment = build_file("a", **{"fragment.identifier": "1", "fragment.count": "2"})
+    (failure,) = run_plan(State(), fragment, merge_strategy="Defragment", flush=True).failures
     assert failure.reason.code == "INCOMPLETE"
     assert "1 of 2 fragments" in failure.reason.text
 
@@ -170,7 +174,7 @@ def test_a_flush_ends_every_bin():
 def test_the_strict_policy_wants_every_index_once(indexes, code):
     """The whole set fails when it is there, and the fragment that breaks it is named."""
     files = [
-        file(
+        build_file(
             f"f{place}",
             **{"fragment.identifier": "1", "fragment.count": "2"},
             **({} if index is None else {"fragment.index": index}),
@@ -178,7 +182,9 @@ def test_the_strict_policy_wants_every_index_once(indexes, code):
         for place, index in enumerate(indexes)
     ]
 
-    (failure,) = run(State(), *files, merge_strategy="Defragment", fragment_index_policy="strict").failures
+    (failure,) = run_plan(
+        State(), *files, merge_strategy="Defragment", fragment_index_policy="strict"
+    ).failures
 
     assert (failure.reason.code, failure.culprit) == (code, "f1")
     assert [source.name for source in failure.sources] == ["f0", "f1"]
@@ -187,11 +193,13 @@ def test_the_strict_policy_wants_every_index_once(indexes, code):
 def test_fragments_stay_as_they_came_where_the_index_is_ignored():
     """The policy ignore is NiFi's own."""
     files = [
-        file(f"f{index}", **{"fragment.identifier": "1", "fragment.count": "2", "fragment.index": str(index)})
+        build_file(
+            f"f{index}", **{"fragment.identifier": "1", "fragment.count": "2", "fragment.index": str(index)}
+        )
         for index in (1, 0)
     ]
 
-    (merge,) = run(State(), *files, merge_strategy="Defragment", fragment_index_policy="ignore").merges
+    (merge,) = run_plan(State(), *files, merge_strategy="Defragment", fragment_index_policy="ignore").merges
 
     assert [source.name for source in merge.sources] == ["f1", "f0"]
 
@@ -200,7 +208,7 @@ def test_a_malformed_file_fails_alone_where_asked():
     """With failure_scope flowfile the bin goes on without it."""
     bad = FlowFile("bad", "bad", 0, 1, 1, "s", malformed="no JSON")
 
-    made = run(State(), file("a"), bad, file("b"), failure_scope="flowfile", min_records=2)
+    made = run_plan(State(), build_file("a"), bad, build_file("b"), failure_scope="flowfile", min_records=2)
 
     assert [[source.name for source in each.sources] for each in made.failures] == [["bad"]]
     assert [[source.name for source in each.sources] for each in made.merges] == [["a", "b"]]
@@ -208,20 +216,20 @@ def test_a_malformed_file_fails_alone_where_asked():
 
 def test_a_file_that_changed_leaves_its_bin():
     """Sums and the expected number of fragments are those of the files that stay; an empty bin is gone."""
-    state = run(State(), file("a", 2), file("b", 3), min_records=9).state
+    state = run_plan(State(), build_file("a", 2), build_file("b", 3), min_records=9).state
 
-    (bin_,) = without(state, ["b"]).bins
+    (bin_,) = remove_files(state, ["b"]).bins
     assert (bin_.records, bin_.bytes) == (2, 20)
-    assert without(state, ["a", "b"]).bins == ()
+    assert remove_files(state, ["a", "b"]).bins == ()
 
 
 def test_dissolved_bins_leave_their_files_to_the_queue():
     """Only a bin that holds the rest of a file, part of which is merged, stays."""
-    state = run(State(), file("a"), min_records=5).state
-    split = State.of({**state.as_json(), "partial": {"a": ["m"]}})
+    state = run_plan(State(), build_file("a"), min_records=5).state
+    split = State.from_json({**state.as_json(), "partial": {"a": ["m"]}})
 
-    assert dissolved(state).bins == ()
-    assert len(dissolved(split).bins) == 1
+    assert dissolve_bins(state).bins == ()
+    assert len(dissolve_bins(split).bins) == 1
 
 
 def test_kept_sources_are_remembered_once_all_their_parts_are_merged():
@@ -231,10 +239,10 @@ def test_kept_sources_are_remembered_once_all_their_parts_are_merged():
         for part, size in (("x", 5), ("y", 1))
     ]
     settings = {"min_records": 5, "correlation_attribute_name": "k", "original_action": "keep"}
-    state = run(State(), *parts, **settings).state
+    state = run_plan(State(), *parts, **settings).state
     assert (dict(state.done), list(state.partial)) == ({}, ["f"])
 
-    state = run(state, at=1, **{**settings, "min_records": 1}).state
+    state = run_plan(state, at=1, **{**settings, "min_records": 1}).state
     assert (state.done, state.partial) == ({"f": "v1"}, {})
 
 
@@ -242,7 +250,9 @@ def test_the_next_expiry_is_that_of_the_oldest_bin():
     """None without an age or without a bin."""
     settings = {"min_records": 5, "max_bin_age": "30 secs", "correlation_attribute_name": "k"}
     config = MergeRecordConfig.parse(settings)
-    state = run(State(), file("a", at=10, k="1"), file("b", at=20, k="2"), at=20, **settings).state
+    state = run_plan(
+        State(), build_file("a", at=10, k="1"), build_file("b", at=20, k="2"), at=20, **settings
+    ).state
 
     assert next_expiry(state, config) == 40 * SECOND
     assert next_expiry(State(), config) is None
@@ -251,8 +261,8 @@ def test_the_next_expiry_is_that_of_the_oldest_bin():
 
 def test_a_full_bin_says_which_maximum_it_reached():
     """NiFi's reason does not tell records from bytes."""
-    (by_records,) = run(State(), file("a", 3), max_records=2).merges
-    (by_bytes,) = run(State(), file("a", 3), max_bin_size=30).merges
+    (by_records,) = run_plan(State(), build_file("a", 3), max_records=2).merges
+    (by_bytes,) = run_plan(State(), build_file("a", 3), max_bin_size=30).merges
 
     assert by_records.threshold == {"records": 3, "max_records": 2}
     assert by_bytes.threshold == {"bytes": 30, "max_bin_size": 30}
@@ -260,10 +270,10 @@ def test_a_full_bin_says_which_maximum_it_reached():
 
 def test_a_bin_with_a_broken_file_fails_when_it_would_be_merged():
     """Not sooner: the files that came after it share its fate, as they would have been merged with it."""
-    files = [file(name) for name in "abc"]
+    files = [build_file(name) for name in "abc"]
     config = MergeRecordConfig.parse({"min_records": 3, "validate": "on_merge"})
 
-    made = plan(State(), Arrivals(tuple(files), SCHEMAS), 0, config, broken={"b": "no number"})
+    made = plan_merges(State(), NewFiles(tuple(files), SCHEMAS), 0, config, broken={"b": "no number"})
 
     (failed,) = made.failures
     assert [source.name for source in failed.sources] == ["a", "b", "c"]
@@ -274,10 +284,12 @@ def test_a_bin_with_a_broken_file_fails_when_it_would_be_merged():
 def test_a_broken_file_fails_alone_where_that_is_asked_for():
     """Also one of an open bin; the bin goes on without it and keeps its age."""
     settings = {"min_records": 3, "failure_scope": "flowfile", "max_bin_age": "1 hour"}
-    before = run(State(), file("a"), file("b"), **settings).state
+    before = run_plan(State(), build_file("a"), build_file("b"), **settings).state
     config = MergeRecordConfig.parse(settings)
 
-    made = plan(before, Arrivals((file("c"),), SCHEMAS), SECOND, config, broken={"b": "no number"})
+    made = plan_merges(
+        before, NewFiles((build_file("c"),), SCHEMAS), SECOND, config, broken={"b": "no number"}
+    )
 
     assert [[source.name for source in each.sources] for each in made.failures] == [["b"]]
     assert made.merges == ()
@@ -288,10 +300,10 @@ def test_a_broken_file_fails_alone_where_that_is_asked_for():
 
 def test_ten_thousand_files_of_three_hundred_groups_evict_each_other():
     """With ten bins every further group ends the oldest; all is counted, and planned in a second."""
-    files = [file(f"f{number}", k=str(number * 7919 % 300)) for number in range(10_000)]
+    files = [build_file(f"f{number}", k=str(number * 7919 % 300)) for number in range(10_000)]
     started = time.perf_counter()
 
-    made = run(State(), *files, correlation_attribute_name="k", min_records=100, max_bins=10)
+    made = run_plan(State(), *files, correlation_attribute_name="k", min_records=100, max_bins=10)
 
     assert time.perf_counter() - started < 3
     assert made.reasons == {"EVICTED": 9990}

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.merge_record.config import MergeRecordConfig, warnings
-from airflow_merge_provider.core.merge_record.measures import data_size, period, positive_integer
+from airflow_merge_provider.core.merge_record.config import MergeRecordConfig, list_warnings
 from airflow_merge_provider.core.merge_record.properties import from_properties
+from airflow_merge_provider.core.merge_record.units import data_size, parse_period, positive_integer
 
 PLACES = {"source": "/in", "merged": "/out", "failure": "/bad", "original": "/old", "state_path": "/state"}
 
@@ -44,14 +44,14 @@ def test_what_is_no_size(text):
 )
 def test_periods(text, nanoseconds):
     """Short and long units, with and without a space."""
-    assert period(text).nanoseconds == nanoseconds
+    assert parse_period(text).nanoseconds == nanoseconds
 
 
 @pytest.mark.parametrize("text", ["30", "", "secs", "1 fortnight", "-1 s", "1..5 s", 30, None])
 def test_what_is_no_period(text):
     """A number needs its unit."""
     with pytest.raises(ValueError, match="unit of time"):
-        period(text)
+        parse_period(text)
 
 
 @pytest.mark.parametrize("value", [0, -1, "0", "1.0", " 1", "x", 2**31, "2147483648", True, 1.0, "²"])
@@ -144,8 +144,8 @@ def test_the_reader_may_be_a_word():
 )
 def test_what_is_probably_not_meant_is_told(given, word):
     """A bin that nothing ends waits for ever."""
-    assert any(word in warning for warning in warnings(MergeRecordConfig.parse(given)))
-    assert warnings(MergeRecordConfig.parse({})) == []
+    assert any(word in warning for warning in list_warnings(MergeRecordConfig.parse(given)))
+    assert list_warnings(MergeRecordConfig.parse({})) == []
 
 
 def test_properties_of_old_and_new_releases():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile, flowfile_uuid
-from airflow_merge_provider.core.merge_record.plan import Arrivals, Plan, plan, reduce_plan
+from airflow_merge_provider.core.merge_record.plan import NewFiles, Plan, plan_merges, reduce_plan
 from airflow_merge_provider.core.merge_record.schema import Schema
 from airflow_merge_provider.core.merge_record.state import State
 
@@ -20,13 +20,13 @@ CONFIG = MergeRecordConfig.parse(
 def make_file(name: str, group: str, part: str | None = None, *, malformed: str | None = None) -> FlowFile:
     uri = f"/in/{name}"
     return FlowFile(
-        uri, flowfile_uuid(uri, "1", part), 0, 1, 9, SCHEMA.key(), "1", 9, {"k": group}, part,
+        uri, flowfile_uuid(uri, "1", part), 0, 1, 9, SCHEMA.build_key(), "1", 9, {"k": group}, part,
         malformed=malformed,
     )  # fmt: skip
 
 
 def make_plan(state: State, *files: FlowFile) -> Plan:
-    return plan(state, Arrivals(files, {SCHEMA.key(): SCHEMA}), 1, CONFIG)
+    return plan_merges(state, NewFiles(files, {SCHEMA.build_key(): SCHEMA}), 1, CONFIG)
 
 
 def list_waiting(state: State) -> list[str]:
@@ -64,7 +64,7 @@ def test_parts_of_a_file_that_is_merged_in_part_are_offered_again():
     assert list_waiting(left.state) == ["ay", "az"]
     assert left.state.partial == {"/in/a": (first.id,)}
     assert set(left.finished) == {"/in/b"}
-    assert State.of(left.state.as_json()) == left.state
+    assert State.from_json(left.state.as_json()) == left.state
     again = make_plan(left.state, make_file("c", "2"))
     (merge,) = again.merges
     assert [(source.name, source.part) for source in merge.sources] == [("a", "y"), ("c", None)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_merge_provider.core.merge_record.plan import projected
-from airflow_merge_provider.core.merge_record.schema import Schema, union
+from airflow_merge_provider.core.merge_record.plan import project_record
+from airflow_merge_provider.core.merge_record.schema import Schema, unite_schemas
 
 
-def schema(*fields, text=None):
+def build_schema(*fields, text=None):
     named = [
         field if isinstance(field, dict) else dict(zip(("name", "type"), field, strict=True))
         for field in fields
@@ -28,7 +28,7 @@ def schema(*fields, text=None):
 )
 def test_equal_schemas(one, other):
     """Different words for one thing."""
-    assert schema(one).key() == schema(other).key()
+    assert build_schema(one).build_key() == build_schema(other).build_key()
 
 
 @pytest.mark.parametrize(
@@ -45,15 +45,15 @@ def test_equal_schemas(one, other):
 )
 def test_different_schemas(other):
     """Case, type, nullability, default and aliases count."""
-    assert schema(("a", "int")).key() != schema(other).key()
+    assert build_schema(("a", "int")).build_key() != build_schema(other).build_key()
 
 
 def test_identity_by_text_compares_characters():
     """White space makes another text; without a text the fields decide."""
-    one, other = schema(("a", "int"), text="{ }"), schema(("a", "int"), text="{}")
+    one, other = build_schema(("a", "int"), text="{ }"), build_schema(("a", "int"), text="{}")
 
-    assert one.key("text") != other.key("text")
-    assert one.key() == other.key() == schema(("a", "int")).key("text")
+    assert one.build_key("text") != other.build_key("text")
+    assert one.build_key() == other.build_key() == build_schema(("a", "int")).build_key("text")
 
 
 @pytest.mark.parametrize(
@@ -74,23 +74,23 @@ def test_identity_by_text_compares_characters():
 )
 def test_a_union_of_types_holds_both(one, other, both):
     """Numbers widen, texts are texts, anything else becomes a choice."""
-    (field,) = union([schema(("a", one)), schema(("a", other))]).fields
+    (field,) = unite_schemas([build_schema(("a", one)), build_schema(("a", other))]).fields
 
     assert field["type"] == both
 
 
 def test_a_union_keeps_the_first_order_and_matches_by_alias():
     """New fields come last; what only some have is nullable; records in records are united, too."""
-    one = schema(
+    one = build_schema(
         {"name": "a", "type": "int", "nullable": False}, ("o", {"fields": [{"name": "x", "type": "int"}]})
     )
-    other = schema(
+    other = build_schema(
         ("n", "string"),
         {"name": "b", "type": "long", "aliases": ["a"], "nullable": False, "default": 5},
         ("o", {"fields": [{"name": "y", "type": "int"}]}),
     )
 
-    united = union([one, other])
+    united = unite_schemas([one, other])
 
     assert united.names == ("a", "o", "n")
     assert united.fields[0] == {
@@ -102,9 +102,9 @@ def test_a_union_keeps_the_first_order_and_matches_by_alias():
     }
     assert [field["name"] for field in united.fields[1]["type"]["fields"]] == ["x", "y"]
     assert united.fields[2]["nullable"] is True
-    assert projected({"b": 7}, united) == {"a": 7, "o": None, "n": None}
+    assert project_record({"b": 7}, united) == {"a": 7, "o": None, "n": None}
 
 
 def test_a_union_of_nothing_has_no_fields():
     """A bin always has a source, but its schema may be empty."""
-    assert union([]) == Schema()
+    assert unite_schemas([]) == Schema()

@@ -23,13 +23,13 @@ def test_planning_gives_what_the_vector_expects(vector, tmp_path):
     expected = vector["expected"]
     expected = vector.get("expected_canonical_schema") or vector.get("expected_persistent_bins") or expected
 
-    line = merge_record.outcome(None, vector, tmp_path)
+    line = merge_record.run_vector(None, vector, tmp_path)
 
     if "invalid_configuration" in expected:
         assert line["invalid_configuration"] == expected["invalid_configuration"], line["message"]
         return
     assert "message" not in line
-    assert comparable(line["merged"]) == comparable(expected["merged"])
+    assert count_merged(line["merged"]) == count_merged(expected["merged"])
     for name in ("original", "failure", "still_queued_or_open"):
         assert sorted(line[name]) == sorted(expected[name])
     assert line["open_bins"] == expected["open_bins"]
@@ -40,12 +40,12 @@ def test_single_triggers_leave_what_is_full_enough():
     differing = [vector for vector in VECTORS if "expected_single_trigger" in vector]
 
     for vector in differing:
-        line = merge_record.outcome(None, {**vector, "mode": "single"}, ROOT)
-        assert comparable(line["merged"]) == comparable(vector["expected_single_trigger"]["merged"])
+        line = merge_record.run_vector(None, {**vector, "mode": "single"}, ROOT)
+        assert count_merged(line["merged"]) == count_merged(vector["expected_single_trigger"]["merged"])
     assert len(differing) > 10
 
 
-def comparable(merged: list[dict[str, Any]]) -> Counter[str]:
+def count_merged(merged: list[dict[str, Any]]) -> Counter[str]:
     return Counter(
         json.dumps(
             [

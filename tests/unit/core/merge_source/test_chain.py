@@ -4,73 +4,84 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from airflow_merge_provider.core.merge_source.chain import Link, Named, chain, path
+from airflow_merge_provider.core.merge_source.chain import EntityRef, Link, build_chain, find_path
 
-A1, A2, B1, B2, C1 = Named("A", "a1"), Named("A", "a2"), Named("B", "b1"), Named("B", "b2"), Named("C", "c1")
+A1, A2, B1, B2, C1 = (
+    EntityRef("A", "a1"),
+    EntityRef("A", "a2"),
+    EntityRef("B", "b1"),
+    EntityRef("B", "b2"),
+    EntityRef("C", "c1"),
+)
 
 
-def member(entity, *keys):
+def build_member(entity, *keys):
     parts = [dict(zip(("rule", "side", "value"), key, strict=True)) for key in keys]
     return {"dataset": entity.dataset, "id": entity.id, "hash": 1, "keys": parts}
 
 
 def test_an_entity_alone_has_no_links():
     """One member, whatever its keys, needs no link; no member needs none either."""
-    assert chain([member(A1, ("a.x = a.x", "left", "n:1"), ("a.x = a.x", "right", "n:1"))]) == []
-    assert chain([]) == []
+    assert build_chain([build_member(A1, ("a.x = a.x", "left", "n:1"), ("a.x = a.x", "right", "n:1"))]) == []
+    assert build_chain([]) == []
 
 
 def test_a_chain_goes_through_an_entity_that_shares_with_both():
     """The worked example: a1 and c1 have nothing in common but b1."""
     members = [
-        member(A1, ("a.f1 = b.f1", "left", "n:1")),
-        member(B1, ("a.f1 = b.f1", "right", "n:1"), ("b.f2 = lower(c.f3)", "left", "s:x")),
-        member(C1, ("b.f2 = lower(c.f3)", "right", "s:x")),
+        build_member(A1, ("a.f1 = b.f1", "left", "n:1")),
+        build_member(B1, ("a.f1 = b.f1", "right", "n:1"), ("b.f2 = lower(c.f3)", "left", "s:x")),
+        build_member(C1, ("b.f2 = lower(c.f3)", "right", "s:x")),
     ]
 
-    links = chain(members)
+    links = build_chain(members)
 
     assert links == [Link(A1, B1, "a.f1 = b.f1", "n:1"), Link(B1, C1, "b.f2 = lower(c.f3)", "s:x")]
-    assert path(links, C1) == links
-    assert path(links, A1) == []
+    assert find_path(links, C1) == links
+    assert find_path(links, A1) == []
 
 
 def test_a_value_on_one_side_only_links_nothing():
     """Two entities of A that share a left value are one only through an entity of B that has it right."""
     left = ("a.x = b.x", "left", "n:1")
-    assert chain([member(A1, left), member(A2, left)]) == []
+    assert build_chain([build_member(A1, left), build_member(A2, left)]) == []
 
-    links = chain([member(A1, left), member(A2, left), member(B1, ("a.x = b.x", "right", "n:1"))])
+    links = build_chain(
+        [build_member(A1, left), build_member(A2, left), build_member(B1, ("a.x = b.x", "right", "n:1"))]
+    )
 
     assert links == [Link(A1, B1, "a.x = b.x", "n:1"), Link(B1, A2, "a.x = b.x", "n:1")]
 
 
 def test_the_same_value_under_two_rules_is_two_keys():
     """A value links within its own rule."""
-    members = [member(A1, ("a.x = b.x", "left", "n:1")), member(B1, ("a.y = b.y", "right", "n:1"))]
+    members = [
+        build_member(A1, ("a.x = b.x", "left", "n:1")),
+        build_member(B1, ("a.y = b.y", "right", "n:1")),
+    ]
 
-    assert chain(members) == []
+    assert build_chain(members) == []
 
 
 def test_the_way_to_a_member_is_the_shortest():
     """B2 shares a value with A1 itself, so it is not reached through others."""
     members = [
-        member(A1, ("a.x = b.x", "left", "n:1"), ("a.y = b.y", "left", "s:k")),
-        member(A2, ("a.x = b.x", "left", "n:1"), ("a.x = b.x", "left", "n:2")),
-        member(B1, ("a.x = b.x", "right", "n:1")),
-        member(B2, ("a.x = b.x", "right", "n:2"), ("a.y = b.y", "right", "s:k")),
+        build_member(A1, ("a.x = b.x", "left", "n:1"), ("a.y = b.y", "left", "s:k")),
+        build_member(A2, ("a.x = b.x", "left", "n:1"), ("a.x = b.x", "left", "n:2")),
+        build_member(B1, ("a.x = b.x", "right", "n:1")),
+        build_member(B2, ("a.x = b.x", "right", "n:2"), ("a.y = b.y", "right", "s:k")),
     ]
 
-    assert path(chain(members), B2) == [Link(A1, B2, "a.y = b.y", "s:k")]
+    assert find_path(build_chain(members), B2) == [Link(A1, B2, "a.y = b.y", "s:k")]
 
 
 def test_a_value_that_thousands_share_is_walked_through_once():
     """Links grow with the members, not with their square."""
     right = ("a.x = b.x", "right", "n:1")
-    members = [member(A1, ("a.x = b.x", "left", "n:1"))]
-    members += [member(Named("B", str(number)), right) for number in range(20_000)]
+    members = [build_member(A1, ("a.x = b.x", "left", "n:1"))]
+    members += [build_member(EntityRef("B", str(number)), right) for number in range(20_000)]
 
-    assert len(chain(members)) == 20_000
+    assert len(build_chain(members)) == 20_000
 
 
 KEYS = st.tuples(
@@ -81,18 +92,22 @@ KEYS = st.tuples(
 @given(st.lists(st.lists(KEYS, max_size=4), min_size=1, max_size=8))
 def test_every_link_is_one_and_all_that_can_be_reached_is(held):
     """Against the definition: each link joins a left with a right, and all that they can reach is."""
-    entities = [Named("A", str(number)) for number in range(len(held))]
+    entities = [EntityRef("A", str(number)) for number in range(len(held))]
     keys = dict(zip(entities, map(set, held), strict=True))
 
-    def linked(one, other):
+    def is_linked(one, other):
         sides = {"left": "right", "right": "left"}
         return any((rule, sides[side], value) in keys[other] for rule, side, value in keys[one])
 
     component = {entities[0]}
-    while grown := {each for each in entities if any(linked(known, each) for known in component)} - component:
+    while (
+        grown := {each for each in entities if any(is_linked(known, each) for known in component)} - component
+    ):
         component |= grown
 
-    links = chain([member(entity, *given_keys) for entity, given_keys in zip(entities, held, strict=True)])
+    links = build_chain(
+        [build_member(entity, *given_keys) for entity, given_keys in zip(entities, held, strict=True)]
+    )
 
     assert {entities[0], *(link.reached for link in links)} == component
     assert len(links) == len(component) - 1

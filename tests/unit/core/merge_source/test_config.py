@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, warnings
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, from_pipe, list_warnings
 
 TWO = {"version": 2, "datasets": ["A a", "B b"]}
 CONCAT_WARNING = (
@@ -20,7 +20,7 @@ OPEN_SET_WARNING = (
 )
 
 
-def refusal(**settings: Any) -> list[str]:
+def list_problems(**settings: Any) -> list[str]:
     with pytest.raises(ConfigError) as refused:
         MergeSourceConfig.parse(TWO | settings)
     return [f"{problem.path}: {problem.message}" for problem in refused.value.problems]
@@ -94,12 +94,12 @@ def refusal(**settings: Any) -> list[str]:
 )
 def test_a_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> None:
     """One wrong setting gives one problem, at its place and in the words of the specification."""
-    assert refusal(**settings) == [message]
+    assert list_problems(**settings) == [message]
 
 
 def test_all_problems_come_at_once() -> None:
     """Problems of fields, between fields and inside expressions are reported together."""
-    problems = refusal(
+    problems = list_problems(
         version=1,
         max_merged=5,
         identity="last",
@@ -188,7 +188,7 @@ def test_what_is_probably_not_meant_is_said(settings: dict[str, Any], said: list
     """Warnings name what is allowed and surprising, and nothing else."""
     rules = {} if {"equality", "equality_sets"} & settings.keys() else {"equality": [["eq", "a.x", "b.x"]]}
 
-    assert warnings(MergeSourceConfig.parse(TWO | rules | settings)) == said
+    assert list_warnings(MergeSourceConfig.parse(TWO | rules | settings)) == said
 
 
 def test_a_pipe_gives_its_source_and_its_id() -> None:

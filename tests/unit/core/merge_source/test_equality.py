@@ -7,14 +7,14 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.equality import find_unknown_columns, planned_rules, rules_of
-from airflow_merge_provider.core.merge_source.fingerprint import signature
+from airflow_merge_provider.core.merge_source.equality import find_unknown_columns, plan_rules, rules_of
+from airflow_merge_provider.core.merge_source.fingerprint import compute_signature
 
 SIDES = st.sampled_from(["a.x", "a.y", "b.x", "b.'x'", "c.x", ["lower", "c.x"]])
 RULES = st.lists(st.tuples(st.just("eq"), SIDES, SIDES).map(list), max_size=5)
 
 
-def config(**settings: Any) -> MergeSourceConfig:
+def parse_config(**settings: Any) -> MergeSourceConfig:
     return MergeSourceConfig.parse({"version": 2, "datasets": ["A a", "B b", "C c"]} | settings)
 
 
@@ -27,15 +27,15 @@ def test_the_plan_depends_on_the_set_of_rules_alone(rules: list[list[Any]], rand
     other += rules[:1]
     random.shuffle(other)
 
-    assert planned_rules(config(equality=rules)) == planned_rules(config(equality=other))
-    assert signature(config(equality=rules)) == signature(config(equality=other))
+    assert plan_rules(parse_config(equality=rules)) == plan_rules(parse_config(equality=other))
+    assert compute_signature(parse_config(equality=rules)) == compute_signature(parse_config(equality=other))
 
 
 @given(RULES)
 def test_the_plan_holds_every_rule_once(rules: list[list[Any]]) -> None:
     """Every rule written is in the plan, in one of its directions, and nothing else is."""
-    written = rules_of(config(equality=rules))
-    planned = planned_rules(config(equality=rules))
+    written = rules_of(parse_config(equality=rules))
+    planned = plan_rules(parse_config(equality=rules))
 
     assert {frozenset((rule.left.order, rule.right.order)) for rule in written} == {
         frozenset((rule.left.order, rule.right.order)) for rule in planned
@@ -45,7 +45,7 @@ def test_the_plan_holds_every_rule_once(rules: list[list[Any]]) -> None:
 
 def test_a_rule_is_written_for_people() -> None:
     """A rule's text has both sides; its sides know their datasets."""
-    (rule,) = rules_of(config(equality=[["eq", "b.f2", ["lower", "c.f3"]]]))
+    (rule,) = rules_of(parse_config(equality=[["eq", "b.f2", ["lower", "c.f3"]]]))
 
     assert rule.text == "b.f2 = lower(c.f3)"
     assert (rule.left.dataset, rule.right.dataset) == (1, 2)
@@ -55,39 +55,42 @@ def test_all_pairs_of_a_set() -> None:
     """A set of three makes three rules when all pairs are asked for, two when neighbours are."""
     sets = [["a.x", "b.x", "c.x"]]
 
-    assert len(rules_of(config(equality_sets=sets, equality_sets_mode="all_pairs"))) == 3
-    assert len(rules_of(config(equality_sets=sets))) == 2
+    assert len(rules_of(parse_config(equality_sets=sets, equality_sets_mode="all_pairs"))) == 3
+    assert len(rules_of(parse_config(equality_sets=sets))) == 2
 
 
 def test_a_rule_of_one_alias_with_itself() -> None:
     """A rule may have the same side twice: that is how one dataset is deduplicated."""
-    (rule,) = planned_rules(config(equality=[["eq", "a.x", "a.x"]]))
+    (rule,) = plan_rules(parse_config(equality=[["eq", "a.x", "a.x"]]))
 
     assert rule.left == rule.right
 
 
 def test_the_signature_knows_what_changes_results() -> None:
     """Identity, strategy, order of datasets and rules are in it; limits, comments and schedules are not."""
-    plain = signature(config())
+    plain = compute_signature(parse_config())
 
-    assert signature(config(comment="now", max_merged=7, supports_signalling=True, target="t")) == plain
-    assert signature(config(initial_datasets=[], require_populated_input=True)) == plain
+    assert (
+        compute_signature(parse_config(comment="now", max_merged=7, supports_signalling=True, target="t"))
+        == plain
+    )
+    assert compute_signature(parse_config(initial_datasets=[], require_populated_input=True)) == plain
     others = [
-        config(version=1),
-        config(identity="first"),
-        config(strategy="list"),
-        config(include_internal_properties=True),
-        config(datasets=["B b", "A a", "C c"]),
-        config(equality=[["eq", "a.x", "b.x"]]),
-        config(id_column="key"),
+        parse_config(version=1),
+        parse_config(identity="first"),
+        parse_config(strategy="list"),
+        parse_config(include_internal_properties=True),
+        parse_config(datasets=["B b", "A a", "C c"]),
+        parse_config(equality=[["eq", "a.x", "b.x"]]),
+        parse_config(id_column="key"),
     ]
-    assert len({plain, *map(signature, others)}) == len(others) + 1
+    assert len({plain, *map(compute_signature, others)}) == len(others) + 1
 
 
 def test_columns_that_datasets_do_not_have_are_found() -> None:
     """Each once, also inside functions; items of lists and datasets without columns have none."""
     rules = rules_of(
-        config(
+        parse_config(
             equality=[
                 ["eq", ["concat", "a.x", "a.y.z"], "b.x"],
                 ["eq", ["filter", ["eq", "_.kind", 1], "a.xs"], "b.q"],

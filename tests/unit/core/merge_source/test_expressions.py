@@ -15,15 +15,15 @@ from airflow_merge_provider.core.merge_source.dtl.expressions import (
     Expression,
     ExpressionError,
     Path,
-    evaluate,
+    evaluate_expression,
+    find_aliases,
     foreign_words,
-    parse,
-    references,
-    source,
-    text,
+    format_expression,
+    parse_expression,
+    to_raw,
 )
 from airflow_merge_provider.core.merge_source.dtl.functions import FUNCTIONS, ITEM_FUNCTIONS
-from airflow_merge_provider.core.merge_source.dtl.values import typed_keys
+from airflow_merge_provider.core.merge_source.dtl.values import build_keys
 
 ELEMENTS = st.text(min_size=1, max_size=4) | st.sampled_from(["a.b", "'", "it's", "''", "$ids", "x y", "."])
 PATHS = st.builds(Path, st.just("a"), st.lists(ELEMENTS, min_size=1, max_size=3).map(tuple))
@@ -33,8 +33,8 @@ CONSTANTS = st.builds(
 )
 
 
-def calls(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
-    def call(name: str) -> st.SearchStrategy[Expression]:
+def draw_calls(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+    def draw_call(name: str) -> st.SearchStrategy[Expression]:
         if name in ITEM_FUNCTIONS:
             return st.builds(Call, st.just(name), st.tuples(inner, inner))
         function = FUNCTIONS[name]
@@ -44,16 +44,16 @@ def calls(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]
             args = args.filter(_can_replace)
         return st.builds(Call, st.just(name), args)
 
-    return st.sampled_from([*FUNCTIONS, *ITEM_FUNCTIONS]).flatmap(call)
+    return st.sampled_from([*FUNCTIONS, *ITEM_FUNCTIONS]).flatmap(draw_call)
 
 
 def _can_replace(args: tuple[Expression, ...]) -> bool:
-    """Tell whether arguments are those of one of the two forms: an object of replacements has no third."""
+    """Return whether arguments are those of one of the two forms: an object of replacements has no third."""
     by_object = isinstance(args[0], Constant) and isinstance(args[0].value, dict)
     return len(args) == 2 if by_object else len(args) == 3
 
 
-EXPRESSIONS: st.SearchStrategy[Expression] = st.recursive(PATHS | CONSTANTS, calls, max_leaves=5)
+EXPRESSIONS: st.SearchStrategy[Expression] = st.recursive(PATHS | CONSTANTS, draw_calls, max_leaves=5)
 NUMBERS = st.sampled_from([0, -1, 2, 1.5, 1e308, Decimal("1.5"), "~f1.50", "~f1e999999", "~fNaN"])
 TEXTS = st.sampled_from(["", "a", "A b", "*", "12", "0xff", "~zfoo"])
 TRANSIT = st.sampled_from(["~:n:1", "~rhttp://x", "~bgA==", "~t2020-01-01", "~t2020-01-01T00:00:00Z"])
@@ -67,17 +67,17 @@ VALUES = st.recursive(
 )
 
 
-def value(raw: Any, **entity: Any) -> Any:
-    return evaluate(parse(raw, {"a"}), entity)
+def evaluate_raw(raw: Any, **entity: Any) -> Any:
+    return evaluate_expression(parse_expression(raw, {"a"}), entity)
 
 
 @given(EXPRESSIONS)
 def test_an_expression_is_read_back_as_it_was_written(expression: Expression) -> None:
     """Reading what was written gives the same expression, whatever is in its paths."""
-    again = parse(source(expression), {"a"})
+    again = parse_expression(to_raw(expression), {"a"})
 
     assert again == expression
-    assert text(again) == text(expression)
+    assert format_expression(again) == format_expression(expression)
     assert pickle.loads(pickle.dumps(expression)) == expression  # noqa: S301 - our own
 
 
@@ -86,7 +86,7 @@ def test_every_expression_has_a_value_for_every_entity(
     expression: Expression, entity: dict[str, Any]
 ) -> None:
     """No value of an entity makes a function fail, and every result can be a key."""
-    assert isinstance(typed_keys(evaluate(expression, entity)), list)
+    assert isinstance(build_keys(evaluate_expression(expression, entity)), list)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_every_expression_has_a_value_for_every_entity(
 )
 def test_a_path_is_split_at_its_dots(raw: str, elements: tuple[str, ...]) -> None:
     """Quotes hold dots together; a quote inside them is written twice."""
-    assert parse(raw, {"a"}) == Path("a", elements)
+    assert parse_expression(raw, {"a"}) == Path("a", elements)
 
 
 @pytest.mark.parametrize(
@@ -138,29 +138,31 @@ def test_a_path_is_split_at_its_dots(raw: str, elements: tuple[str, ...]) -> Non
 def test_a_wrong_expression_is_refused(raw: Any, message: str) -> None:
     """What means nothing is an error and never a silent null."""
     with pytest.raises(ExpressionError) as refused:
-        parse(raw, {"a"})
+        parse_expression(raw, {"a"})
 
     assert str(refused.value) == message
 
 
 def test_a_tuple_is_a_list() -> None:
     """Rules written in Python may use either."""
-    assert parse(("lower", "a.x"), {"a"}) == parse(["lower", "a.x"], {"a"})
+    assert parse_expression(("lower", "a.x"), {"a"}) == parse_expression(["lower", "a.x"], {"a"})
 
 
 def test_a_misspelt_function_is_hinted_at() -> None:
     """The error of a near miss says what was probably meant."""
     with pytest.raises(ExpressionError) as refused:
-        parse(["lowr", "a.x"], {"a"})
+        parse_expression(["lowr", "a.x"], {"a"})
 
     assert refused.value.hint == "did you mean 'lower'?"
 
 
 def test_references_are_the_aliases_read() -> None:
     """Constants and the current item are no references."""
-    expression = parse(["list", "b.x", ["map", ["concat", "_.", "a.y", "a"], "a.z"], "c.x"], {"a", "b"})
+    expression = parse_expression(
+        ["list", "b.x", ["map", ["concat", "_.", "a.y", "a"], "a.z"], "c.x"], {"a", "b"}
+    )
 
-    assert references(expression) == {"a", "b"}
+    assert find_aliases(expression) == {"a", "b"}
     assert foreign_words(expression) == ["c"]
 
 
@@ -176,12 +178,16 @@ def test_references_are_the_aliases_read() -> None:
 )
 def test_an_expression_is_written_for_people(raw: Any, written: str) -> None:
     """Paths stand bare, constants as JSON, functions with brackets."""
-    assert text(parse(raw, {"a"})) == written
+    assert format_expression(parse_expression(raw, {"a"})) == written
 
 
 def test_a_path_goes_through_lists_and_dicts() -> None:
     """A list gives what its dicts have, one level deep; nothing else has properties."""
-    assert value("a.o.n", o=[{"n": None}, {"n": [1, [2]]}, {"m": 3}, [{"n": 4}], None]) == [None, 1, [2]]
-    assert value("a.o.n", o={"n": {"k": 1}}) == {"k": 1}
-    assert value("a.o.n", o="text") is None
-    assert value("a.o.n.k", o=[{"n": [{"k": 1}, {"k": 2}]}, {"n": {"k": 3}}]) == [1, 2, 3]
+    assert evaluate_raw("a.o.n", o=[{"n": None}, {"n": [1, [2]]}, {"m": 3}, [{"n": 4}], None]) == [
+        None,
+        1,
+        [2],
+    ]
+    assert evaluate_raw("a.o.n", o={"n": {"k": 1}}) == {"k": 1}
+    assert evaluate_raw("a.o.n", o="text") is None
+    assert evaluate_raw("a.o.n.k", o=[{"n": [{"k": 1}, {"k": 2}]}, {"n": {"k": 3}}]) == [1, 2, 3]

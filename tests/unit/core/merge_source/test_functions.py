@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_merge_provider.core.merge_source.dtl.expressions import evaluate, parse
+from airflow_merge_provider.core.merge_source.dtl.expressions import evaluate_expression, parse_expression
 
 CASES: dict[str, list[tuple[list[Any], Any, Any]]] = {
     # the expression, the entity's x, what comes out
@@ -175,7 +175,7 @@ CASES: dict[str, list[tuple[list[Any], Any, Any]]] = {
 )
 def test_a_function_gives_its_value(raw: Any, x: Any, expected: Any) -> None:
     """Values of the wrong type are ignored: null alone, left out of a list."""
-    result = evaluate(parse(raw, {"a"}), {"x": x})
+    result = evaluate_expression(parse_expression(raw, {"a"}), {"x": x})
 
     assert result == expected
     assert type(result) is type(expected)
@@ -183,4 +183,7 @@ def test_a_function_gives_its_value(raw: Any, x: Any, expected: Any) -> None:
 
 def test_many_stars_match_as_fast_as_one() -> None:
     """A pattern of stars is one star: it cannot keep a run busy for ever."""
-    assert evaluate(parse(["matches", "*" * 60 + "b", "a.x"], {"a"}), {"x": "a" * 2000}) is False
+    assert (
+        evaluate_expression(parse_expression(["matches", "*" * 60 + "b", "a.x"], {"a"}), {"x": "a" * 2000})
+        is False
+    )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from airflow_merge_provider.core.merge_source.identity import Member, composite_id, first_id
-from airflow_merge_provider.core.merge_source.merging import is_deleted, merged, rendered
+from airflow_merge_provider.core.merge_source.merging import is_deleted, merge_members, render_output
 
 SCALARS = st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["", "a", 1.0])
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3), max_leaves=4)
@@ -22,8 +22,8 @@ MEMBERS = st.dictionaries(
 )
 
 
-def content(strategy: str, *members: dict[str, Any]) -> dict[str, Any]:
-    output = merged([{"_id": "i", **member} for member in members], strategy)
+def merge_content(strategy: str, *members: dict[str, Any]) -> dict[str, Any]:
+    output = merge_members([{"_id": "i", **member} for member in members], strategy)
     del output["$ids"]
     return output
 
@@ -42,7 +42,7 @@ def content(strategy: str, *members: dict[str, Any]) -> dict[str, Any]:
 )
 def test_default_unites_all_values(left: Any, right: Any, together: Any) -> None:
     """Lists are spliced one level deep; duplicates and nulls are kept."""
-    assert content("default", {"x": left}, {"x": right}) == {"x": together}
+    assert merge_content("default", {"x": left}, {"x": right}) == {"x": together}
 
 
 @pytest.mark.parametrize(
@@ -57,20 +57,20 @@ def test_default_unites_all_values(left: Any, right: Any, together: Any) -> None
 )
 def test_compact_leaves_no_duplicates(value: Any, compact: Any) -> None:
     """A list with one value left becomes that value, unless it is a list itself."""
-    assert content("compact", {"x": value}) == {"x": compact}
+    assert merge_content("compact", {"x": value}) == {"x": compact}
 
 
 def test_compact_drops_empty_lists() -> None:
     """A property without a value is none."""
-    assert content("compact", {"x": []}, {"x": []}) == {}
+    assert merge_content("compact", {"x": []}, {"x": []}) == {}
 
 
 def test_list_keeps_the_members_apart() -> None:
     """Internal properties stay out unless they are asked for; the marks of deletion always do."""
     member = {"_id": "a", "$ids": ["p"], "_ts": 5, "_deleted": True, "x": 1}
 
-    assert merged([member], "list")["$merged"] == [{"_id": "a", "$ids": ["p"], "x": 1}]
-    assert merged([member], "list", include_internal=True)["$merged"] == [
+    assert merge_members([member], "list")["$merged"] == [{"_id": "a", "$ids": ["p"], "x": 1}]
+    assert merge_members([member], "list", include_internal=True)["$merged"] == [
         {"_id": "a", "$ids": ["p"], "_ts": 5, "x": 1}
     ]
 
@@ -83,7 +83,7 @@ def test_ids_are_the_original_ones() -> None:
         {"_id": "s", "$ids": "q"},
     ]
 
-    assert merged(members, "compact")["$ids"] == ["p", "q", "r"]
+    assert merge_members(members, "compact")["$ids"] == ["p", "q", "r"]
 
 
 @given(MEMBERS, st.sampled_from(["default", "compact", "list"]), st.sampled_from(["composite", "first"]))
@@ -94,7 +94,7 @@ def test_the_order_of_arrival_says_nothing(
     entities = {member: {"_id": member.id, **found} for member, found in members.items()}
     turned = dict(reversed(entities.items()))
 
-    assert rendered(entities, identity=identity, strategy=strategy) == rendered(
+    assert render_output(entities, identity=identity, strategy=strategy) == render_output(
         turned, identity=identity, strategy=strategy
     )
 
@@ -102,9 +102,9 @@ def test_the_order_of_arrival_says_nothing(
 @given(st.lists(PROPERTIES, min_size=1, max_size=3))
 def test_compact_twice_is_compact_once(members: list[dict[str, Any]]) -> None:
     """What is compact stays as it is."""
-    once = content("compact", *members)
+    once = merge_content("compact", *members)
 
-    assert content("compact", once) == once
+    assert merge_content("compact", once) == once
 
 
 def test_ids_order_by_code_point() -> None:
@@ -135,14 +135,14 @@ def test_a_deleted_entity_stands_alone() -> None:
     member = Member(2, "c2")
     tombstone = {"_id": "c2", "_deleted": True, "$replaced": True, "x": 1}
 
-    assert rendered({member: tombstone}, identity="composite", strategy="default") == {
+    assert render_output({member: tombstone}, identity="composite", strategy="default") == {
         "_id": "2|c2",
         "$ids": ["c2"],
         "x": 1,
         "_deleted": True,
         "$replaced": True,
     }
-    assert rendered({member: tombstone | {"_deleted": False}}, identity="first", strategy="default") == {
+    assert render_output({member: tombstone | {"_deleted": False}}, identity="first", strategy="default") == {
         "_id": "c2",
         "$ids": ["c2"],
         "x": 1,

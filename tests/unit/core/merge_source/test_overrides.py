@@ -8,19 +8,19 @@ import pytest
 
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.merge_source.identity import Member
-from airflow_merge_provider.core.merge_source.overrides import Overrides, parsed
+from airflow_merge_provider.core.merge_source.overrides import Overrides, parse_overrides
 
 NAMES = ("A", "/lake/erp", "/lake/erp/old")
 NOON = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)
 
 
-def row(kind="same", left="A/a1", right="/lake/erp/e1", **more):
+def build_row(kind="same", left="A/a1", right="/lake/erp/e1", **more):
     return {"kind": kind, "left": left, "right": right, **more}
 
 
 def test_entities_are_named_by_dataset_and_id():
     """Both may have slashes: the longest dataset that fits is meant."""
-    found = parsed([row(), row("different", "A/a/1", "/lake/erp/old/x")], NAMES, NOON)
+    found = parse_overrides([build_row(), build_row("different", "A/a/1", "/lake/erp/old/x")], NAMES, NOON)
 
     assert found.same == ((Member(0, "a1"), Member(1, "e1")),)
     assert found.different == ((Member(0, "a/1"), Member(2, "x")),)
@@ -40,49 +40,49 @@ def test_entities_are_named_by_dataset_and_id():
 )
 def test_a_decision_counts_until_it_ends(until, counts):
     """Times without a zone are UTC; a date means its beginning."""
-    assert bool(parsed([row(until=until)], NAMES, NOON).same) is counts
+    assert bool(parse_overrides([build_row(until=until)], NAMES, NOON).same) is counts
 
 
 def test_the_mark_changes_with_what_counts_and_with_nothing_else():
     """Reasons, order and repetition are no decisions."""
-    one, other = row(reason="phone call"), row(left="A/a2")
+    one, other = build_row(reason="phone call"), build_row(left="A/a2")
 
-    mark = parsed([one, other], NAMES, NOON).mark
+    mark = parse_overrides([one, other], NAMES, NOON).mark
 
-    assert mark == parsed([other, row(), row()], NAMES, NOON).mark
-    assert mark != parsed([one], NAMES, NOON).mark
-    assert mark != parsed([one, {**other, "kind": "different"}], NAMES, NOON).mark
-    assert parsed([row(until=NOON)], NAMES, NOON).mark == Overrides().mark == ""
+    assert mark == parse_overrides([other, build_row(), build_row()], NAMES, NOON).mark
+    assert mark != parse_overrides([one], NAMES, NOON).mark
+    assert mark != parse_overrides([one, {**other, "kind": "different"}], NAMES, NOON).mark
+    assert parse_overrides([build_row(until=NOON)], NAMES, NOON).mark == Overrides().mark == ""
 
 
 def test_pairs_that_are_the_same_share_a_key():
     """Each has it on its own side, under a rule of their two datasets."""
-    found = parsed([row(), row(left="/lake/erp/e1", right="A/a2")], NAMES, NOON)
+    found = parse_overrides([build_row(), build_row(left="/lake/erp/e1", right="A/a2")], NAMES, NOON)
 
-    assert [rule.text for rule in found.rules(NAMES)] == [
+    assert [rule.text for rule in found.build_rules(NAMES)] == [
         "override(A) = override(/lake/erp)",
         "override(/lake/erp) = override(A)",
     ]
-    assert found.keys(0, NAMES) == [
+    assert found.build_keys(0, NAMES) == [
         ("a1", ["A/a1 = /lake/erp/e1"], []),
         ("a2", [], ["/lake/erp/e1 = A/a2"]),
     ]
-    assert found.keys(1, NAMES) == [("e1", ["/lake/erp/e1 = A/a2"], ["A/a1 = /lake/erp/e1"])]
+    assert found.build_keys(1, NAMES) == [("e1", ["/lake/erp/e1 = A/a2"], ["A/a1 = /lake/erp/e1"])]
 
 
 def test_all_that_is_wrong_is_said_at_once():
     """Each row with its problem; an ended one may be anything."""
     rows = [
-        row("maybe"),
-        row(left="B/b1"),
-        row(left="A/"),
-        row(right=None),
-        row(right="A/a1"),
-        row("junk", until=NOON),
+        build_row("maybe"),
+        build_row(left="B/b1"),
+        build_row(left="A/"),
+        build_row(right=None),
+        build_row(right="A/a1"),
+        build_row("junk", until=NOON),
     ]
 
     with pytest.raises(DataError) as refused:
-        parsed(rows, NAMES, NOON)
+        parse_overrides(rows, NAMES, NOON)
 
     words = [problem.message.partition(" in {")[0] for problem in refused.value.problems]
     assert words == [
@@ -96,7 +96,7 @@ def test_all_that_is_wrong_is_said_at_once():
 
 def test_a_pair_that_is_decided_both_ways_is_refused():
     """In whichever order the two are named."""
-    rows = [row(), row("different", "/lake/erp/e1", "A/a1")]
+    rows = [build_row(), build_row("different", "/lake/erp/e1", "A/a1")]
 
     with pytest.raises(DataError, match="A/a1 and /lake/erp/e1 are decided to be the same and different"):
-        parsed(rows, NAMES, NOON)
+        parse_overrides(rows, NAMES, NOON)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from airflow_merge_provider.core.merge_source.config import MergeSourceConfig
-from airflow_merge_provider.core.merge_source.population import awaited, waiting_for
+from airflow_merge_provider.core.merge_source.population import list_awaited, list_unpopulated
 from airflow_merge_provider.core.merge_source.refusals import (
-    Crowd,
-    Overlap,
-    duplicate_outputs,
-    empty_source,
-    moved_dataset,
-    over_merged,
-    shared_ids,
-    without_id,
+    OverlappingClusters,
+    OversizedCluster,
+    refuse_duplicate_outputs,
+    refuse_empty_source,
+    refuse_missing_id,
+    refuse_moved_dataset,
+    refuse_oversized_clusters,
+    refuse_shared_ids,
 )
 
 
@@ -22,7 +22,7 @@ def test_a_cluster_above_the_limit() -> None:
     """The message names size, limit and the first members, of every cluster that is shown."""
     members = [("A", "a1"), ("A", "a2"), ("B", "b1")]
 
-    error = over_merged(2, [Crowd(4, members), Crowd(3, members)], 5)
+    error = refuse_oversized_clusters(2, [OversizedCluster(4, members), OversizedCluster(3, members)], 5)
 
     assert error.message.splitlines()[0].startswith(
         "max_merged: 4 entities would be merged into one, the limit is 2 (first members: A/a1, A/a2, B/b1)"
@@ -33,8 +33,10 @@ def test_a_cluster_above_the_limit() -> None:
 
 def test_two_outputs_with_one_id() -> None:
     """The way out depends on how ids are made."""
-    first = duplicate_outputs([Overlap("x1", ("A", "x1"), ("B", "x1"))], 1, "first")
-    composite = duplicate_outputs([Overlap("0|a|0|b", ("A", "a"), ("A", "a|0|b"))], 1, "composite")
+    first = refuse_duplicate_outputs([OverlappingClusters("x1", ("A", "x1"), ("B", "x1"))], 1, "first")
+    composite = refuse_duplicate_outputs(
+        [OverlappingClusters("0|a|0|b", ("A", "a"), ("A", "a|0|b"))], 1, "composite"
+    )
 
     assert first.message == (
         "duplicate output id 'x1': from A/x1 and B/x1; add an equality rule on _id or $ids for these datasets"
@@ -44,21 +46,21 @@ def test_two_outputs_with_one_id() -> None:
 
 def test_what_version_one_refuses() -> None:
     """Version 1 takes neither a moved dataset nor one id in two datasets."""
-    moved = moved_dataset(["A", "B"], ["B"])
+    moved = refuse_moved_dataset(["A", "B"], ["B"])
 
     assert moved is not None
     assert moved.message.startswith("version 1: dataset 'B' moved from offset 1 to 0, the pipe must be reset")
-    assert moved_dataset(["A", "B"], ["A", "C", "D"]) is None
-    assert shared_ids(["x1"], 1).message == (
+    assert refuse_moved_dataset(["A", "B"], ["A", "C", "D"]) is None
+    assert refuse_shared_ids(["x1"], 1).message == (
         "version 1 with identity 'first': entity id 'x1' is in more than one dataset, use version 2"
     )
 
 
 def test_what_no_run_takes() -> None:
     """An entity without an id, and an empty source where that is an error."""
-    assert str(without_id("A")).startswith("dataset 'A': entity without a string _id")
-    assert empty_source().message.startswith("if_source_empty: ")
-    assert not empty_source().retryable
+    assert str(refuse_missing_id("A")).startswith("dataset 'A': entity without a string _id")
+    assert refuse_empty_source().message.startswith("if_source_empty: ")
+    assert not refuse_empty_source().retryable
 
 
 @pytest.mark.parametrize(("ignored", "waits"), [(True, ("B",)), (False, ("B", "C"))])
@@ -67,6 +69,8 @@ def test_who_is_waited_for(ignored: bool, waits: tuple[str, ...]) -> None:
     config = MergeSourceConfig.parse({"datasets": ["A a", "B b", "C c"]})
 
     assert (
-        waiting_for(awaited(config), {"A": "populated", "B": "unpopulated"}, ignore_non_existent=ignored)
+        list_unpopulated(
+            list_awaited(config), {"A": "populated", "B": "unpopulated"}, ignore_non_existent=ignored
+        )
         == waits
     )

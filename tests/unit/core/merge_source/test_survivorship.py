@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_merge_provider.core.merge_source.survivorship import Choice, Preference, choices, problems
+from airflow_merge_provider.core.merge_source.survivorship import (
+    Preference,
+    SurvivorshipRule,
+    find_problems,
+    parse_choices,
+)
 
 DATASETS = ["crm", "erp"]
 
@@ -17,13 +22,13 @@ def test_every_form_of_a_rule_is_read():
         "seats": {"group": ["a", "b"]},
     }
 
-    assert list(problems(raw, DATASETS)) == []
-    assert choices(raw) == (
-        Choice(("a", "b"), (Preference("first"),)),
-        Choice(("email",), (Preference("most_common"), Preference("prefer", ("erp",)))),
-        Choice(("street", "zip"), (Preference("most_complete"),)),
+    assert list(find_problems(raw, DATASETS)) == []
+    assert parse_choices(raw) == (
+        SurvivorshipRule(("a", "b"), (Preference("first"),)),
+        SurvivorshipRule(("email",), (Preference("most_common"), Preference("prefer", ("erp",)))),
+        SurvivorshipRule(("street", "zip"), (Preference("most_complete"),)),
     )
-    assert choices(None) == ()
+    assert parse_choices(None) == ()
 
 
 @pytest.mark.parametrize(
@@ -49,6 +54,6 @@ def test_every_form_of_a_rule_is_read():
 )
 def test_what_is_wrong_is_said_with_its_place(raw, said):
     """One mistake gives one problem."""
-    (found,) = map(str, problems(raw, DATASETS))
+    (found,) = map(str, find_problems(raw, DATASETS))
 
     assert found.startswith(said)

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from airflow_merge_provider.core.merge_source.dtl.values import (
+    build_key,
+    build_keys,
+    decode_value,
     distinct_values,
     is_text,
-    tagged,
-    typed_key,
-    typed_keys,
 )
 
 NUMBERS = (
@@ -41,18 +41,18 @@ VALUES = st.recursive(
 )
 
 
-def equal(left: Any, right: Any) -> bool:
+def is_equal(left: Any, right: Any) -> bool:
     """Compare without keys: by kind, numbers exactly; inside lists and dicts null is a value."""
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(equal, left, right))
+        return len(left) == len(right) and all(map(is_equal, left, right))
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(equal(left[name], right[name]) for name in left)
+        return left.keys() == right.keys() and all(is_equal(left[name], right[name]) for name in left)
     if isinstance(left, list | dict) or isinstance(right, list | dict):
         return False
-    return decoded(left) == decoded(right)
+    return decode_json(left) == decode_json(right)
 
 
-def decoded(value: Any) -> tuple[str, Any]:
+def decode_json(value: Any) -> tuple[str, Any]:
     if value is None or isinstance(value, bool):
         return type(value).__name__, value
     if isinstance(value, float):
@@ -69,17 +69,17 @@ def decoded(value: Any) -> tuple[str, Any]:
 @given(VALUES, VALUES)
 def test_equal_keys_mean_equal_values(left: Any, right: Any) -> None:
     """The key of two values is the same exactly when the values are; null has none."""
-    assert (typed_key(left) is None) == (left is None)
+    assert (build_key(left) is None) == (left is None)
     if left is not None and right is not None:
-        assert (typed_key(left) == typed_key(right)) == equal(left, right)
+        assert (build_key(left) == build_key(right)) == is_equal(left, right)
 
 
 @given(st.lists(VALUES, max_size=4))
 def test_a_list_joins_by_each_item(items: list[Any]) -> None:
     """The keys of a list are those of its items, once each, in their order."""
-    keys = [typed_key(item) for item in items if item is not None]
+    keys = [build_key(item) for item in items if item is not None]
 
-    assert typed_keys(items) == list(dict.fromkeys(keys))
+    assert build_keys(items) == list(dict.fromkeys(keys))
 
 
 @given(st.lists(VALUES, max_size=5))
@@ -87,8 +87,8 @@ def test_distinct_values_keep_the_first(items: list[Any]) -> None:
     """No two values left are the same, and every value dropped equals one that is left."""
     left = distinct_values(items)
 
-    assert not any(equal(one, other) for one, other in itertools.combinations(left, 2))
-    assert all(any(equal(item, kept) for kept in left) for item in items)
+    assert not any(is_equal(one, other) for one, other in itertools.combinations(left, 2))
+    assert all(any(is_equal(item, kept) for kept in left) for item in items)
 
 
 @pytest.mark.parametrize(
@@ -137,28 +137,28 @@ def test_distinct_values_keep_the_first(items: list[Any]) -> None:
 )
 def test_the_key_of_a_value(value: Any, key: str) -> None:
     """Each kind has its letter, and each value one way to write it."""
-    assert typed_key(value) == key
+    assert build_key(value) == key
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "~fNaN", "~f-Infinity", Decimal("NaN")])
 def test_what_is_not_finite_equals_nothing(value: Any) -> None:
     """NaN and the infinities have no key, alone, in a list and inside another value."""
-    assert typed_key(value) is None
-    assert typed_keys([value, 1]) == ["n:1"]
-    assert typed_key([1, {"a": value}]) is None
+    assert build_key(value) is None
+    assert build_keys([value, 1]) == ["n:1"]
+    assert build_key([1, {"a": value}]) is None
     assert len(distinct_values([value, value])) == 2
 
 
 def test_a_number_of_any_size_has_a_short_time_to_its_key() -> None:
     """Integers beyond what Python writes as text have a key, too."""
-    assert typed_key(10**5000) == "n:1e5000"
-    assert typed_key(10**5000 + 1) != typed_key(10**5000)
+    assert build_key(10**5000) == "n:1e5000"
+    assert build_key(10**5000 + 1) != build_key(10**5000)
 
 
 def test_an_object_of_no_known_type_is_refused() -> None:
     """What cannot stand in an entity has no silent key."""
     with pytest.raises(TypeError, match="object"):
-        typed_key(object())
+        build_key(object())
 
 
 @pytest.mark.parametrize(
@@ -171,5 +171,5 @@ def test_text_is_a_string_of_no_other_kind(value: Any, text: bool) -> None:
 
 def test_tagged_gives_kind_and_content() -> None:
     """Kind and content of a value stand for it wherever a function looks inside."""
-    assert tagged("~rx") == ("r", "x")
-    assert tagged([1]) == ("l", [1])
+    assert decode_value("~rx") == ("r", "x")
+    assert decode_value([1]) == ("l", [1])

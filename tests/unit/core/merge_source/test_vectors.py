@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 
 from airflow_merge_provider.core.errors import ConfigError
-from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, warnings
-from airflow_merge_provider.core.merge_source.dtl.expressions import evaluate, parse, source
-from airflow_merge_provider.core.merge_source.dtl.values import typed_keys
+from airflow_merge_provider.core.merge_source.config import MergeSourceConfig, list_warnings
+from airflow_merge_provider.core.merge_source.dtl.expressions import (
+    evaluate_expression,
+    parse_expression,
+    to_raw,
+)
+from airflow_merge_provider.core.merge_source.dtl.values import build_keys
 from airflow_merge_provider.core.merge_source.equality import rules_of
-from airflow_merge_provider.core.merge_source.population import populated
-from airflow_merge_provider.core.merge_source.signalling import signalling
+from airflow_merge_provider.core.merge_source.population import is_populated
+from airflow_merge_provider.core.merge_source.signalling import is_signalling
 from airflow_merge_provider.core.population import output_populated
 
 VECTORS = json.loads(
@@ -23,40 +27,40 @@ VECTORS = json.loads(
 Vector = dict[str, Any]
 
 
-def cases(section: str) -> pytest.MarkDecorator:
+def parametrize_section(section: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("vector", VECTORS[section], ids=lambda vector: vector["id"])
 
 
-def configured(vector: Vector) -> dict[str, Any]:
+def build_config(vector: Vector) -> dict[str, Any]:
     return {**vector["config"], **vector.get("operator", {})}
 
 
-def same(left: Any, right: Any) -> bool:
+def is_same(left: Any, right: Any) -> bool:
     """JSON text tells 1 from 1.0 and from true."""
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
-@cases("value_equality")
+@parametrize_section("value_equality")
 def test_two_values_join_when_they_share_a_key(vector: Vector) -> None:
     """Two values join exactly when one of their keys is the same, in both directions."""
-    shared = set(typed_keys(vector["left"])) & set(typed_keys(vector["right"]))
+    shared = set(build_keys(vector["left"])) & set(build_keys(vector["right"]))
 
     assert bool(shared) is vector["expect"]
 
 
-@cases("expressions")
+@parametrize_section("expressions")
 def test_an_expression_gives_its_value(vector: Vector) -> None:
     """An expression gives the value the documentation prints, and reads back to the same."""
-    expression = parse(vector["expr"], {"a"})
+    expression = parse_expression(vector["expr"], {"a"})
 
-    assert same(evaluate(expression, vector["entity"]), vector["expect"])
-    assert parse(source(expression), {"a"}) == expression
+    assert is_same(evaluate_expression(expression, vector["entity"]), vector["expect"])
+    assert parse_expression(to_raw(expression), {"a"}) == expression
 
 
-@cases("rules")
+@parametrize_section("rules")
 def test_a_configuration_makes_its_rules(vector: Vector) -> None:
     """Rules come in the written order: equality, then what the sets imply."""
-    config = MergeSourceConfig.parse(configured(vector))
+    config = MergeSourceConfig.parse(build_config(vector))
 
     assert [rule.source for rule in rules_of(config)] == vector["expect_rules"]
 
@@ -69,7 +73,7 @@ def test_a_configuration_makes_its_rules(vector: Vector) -> None:
 def test_a_wrong_configuration_is_refused(vector: Vector) -> None:
     """The message holds the quoted text."""
     with pytest.raises(ConfigError) as refused:
-        MergeSourceConfig.parse(configured(vector))
+        MergeSourceConfig.parse(build_config(vector))
 
     assert vector["expect_error"] in refused.value.message
 
@@ -81,23 +85,23 @@ def test_a_wrong_configuration_is_refused(vector: Vector) -> None:
 )
 def test_a_right_configuration_survives_the_request_file(vector: Vector) -> None:
     """A configuration written as JSON and read again is the same, with the same warnings."""
-    config = MergeSourceConfig.parse(configured(vector))
+    config = MergeSourceConfig.parse(build_config(vector))
 
     again = MergeSourceConfig.parse(json.loads(config.model_dump_json()))
 
     assert again == config
-    assert warnings(again) == warnings(config)
+    assert list_warnings(again) == list_warnings(config)
 
 
-@cases("populated")
+@parametrize_section("populated")
 def test_a_source_is_populated(vector: Vector) -> None:
     """The source is populated when none of its initial datasets is waited for."""
     config = MergeSourceConfig.parse(vector["config"])
 
-    assert populated(config, vector["state"]) is vector["expect"]
+    assert is_populated(config, vector["state"]) is vector["expect"]
 
 
-@cases("sink_populated")
+@parametrize_section("sink_populated")
 def test_an_output_becomes_populated(vector: Vector) -> None:
     """The output's flag follows set_initial_offset, the source and how far the run came."""
     became = output_populated(
@@ -107,10 +111,10 @@ def test_an_output_becomes_populated(vector: Vector) -> None:
     assert became is vector["expect"]
 
 
-@cases("signalling")
+@parametrize_section("signalling")
 def test_signalling_is_decided(vector: Vector) -> None:
     """The source's own word counts first, then the global setting and the schedule."""
-    decided = signalling(
+    decided = is_signalling(
         vector["supports_signalling"],
         vector["schedule"],
         use_signalling_internally=vector["use_signalling_internally"],

@@ -14,8 +14,8 @@ from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 _ONE_WAY = ("ignore-delete", "ignore-update-before")
 
 
-def fixed(config: MergeEngineConfig) -> dict[str, Any]:
-    """Give what the rows of a table depend on, as the table's commits keep it."""
+def build_fixed_settings(config: MergeEngineConfig) -> dict[str, Any]:
+    """Return what the rows of a table depend on, as the table's commits keep it."""
     options = config.table_options
     return {
         "merge_engine": config.merge_engine,
@@ -29,11 +29,13 @@ def fixed(config: MergeEngineConfig) -> dict[str, Any]:
     }
 
 
-def breaks(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Problem]:
+def find_breaks(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield what was changed and must not be; a table without this knowledge takes any configuration."""
     for name, value in now.items():
         if name not in before or before[name] == value or (name in _ONE_WAY and value):
             continue
         path = name if name in {"merge_engine", "primary_key"} else f"options.{name}"
         message = f"was {before[name]!r} when the target was written, and is {value!r} now"
-        yield Problem(path, "fixed", message, "run once with full_refresh=True to fold the source anew")
+        yield Problem(
+            path, "immutable-option", message, "run once with full_refresh=True to fold the source anew"
+        )

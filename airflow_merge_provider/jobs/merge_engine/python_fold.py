@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, functions as F
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from airflow_merge_provider.core import merge_engine as core
-from airflow_merge_provider.core.merge_engine.fold import Folded, Record, fold
+from airflow_merge_provider.core.merge_engine.fold import FoldResult, Record, fold_records
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.jobs import merge_engine as jobs
 from airflow_merge_provider.jobs.merge_engine.records import (
@@ -35,18 +35,18 @@ REMOVED = "#folded_removed"
 _AT = "at"
 
 
-def history(plan: Plan) -> Column:
+def collect_history(plan: Plan) -> Column:
     """Gather what the fold reads of the records of a key, as an aggregate."""
     flags = {_AT: POSITION, "adds": ADDS, "deletes": DELETES, "stored": STORED}
     flags |= {"clears": CLEARS} if plan.clears else {}
     record = F.struct(
-        *(sql.column(name).alias(as_) for as_, name in flags.items()),
-        F.struct(*map(sql.column, _read(plan))).alias("values"),
+        *(sql.quote_column(name).alias(as_) for as_, name in flags.items()),
+        F.struct(*map(sql.quote_column, _list_columns(plan))).alias("values"),
     )
-    return F.collect_list(F.when(~sql.column(IGNORED), record)).alias(HISTORY)
+    return F.collect_list(F.when(~sql.quote_column(IGNORED), record)).alias(HISTORY)
 
 
-def walked(plan: Plan, gathered: DataFrame) -> DataFrame:
+def fold_in_python(plan: Plan, gathered: DataFrame) -> DataFrame:
     """Replace the history of every key by the folded columns, whether there is a row, and what went wrong.
 
     Where removals are remembered, ``REMOVED`` says when the newest one was.
@@ -57,10 +57,10 @@ def walked(plan: Plan, gathered: DataFrame) -> DataFrame:
     flags = [StructField(ALIVE, BooleanType()), StructField(PROBLEM, StringType())]
     if plan.remembers and plan.folds_rows:
         flags.append(StructField(REMOVED, StructType([made[name] for name in plan.remembered])))
-    return gathered.mapInArrow(_walker(plan), StructType([*kept, *folded, *flags]))
+    return gathered.mapInArrow(_build_folder(plan), StructType([*kept, *folded, *flags]))
 
 
-def _read(plan: Plan) -> list[str]:
+def _list_columns(plan: Plan) -> list[str]:
     """Name the columns that the fold needs: its own, and those that order their groups."""
     groups = {rule.group for rule in plan.folded if rule.group is not None} | set(plan.removing_groups)
     ordering = [name for place in sorted(groups) for name in plan.groups[place].order]
@@ -73,25 +73,25 @@ def _values_type(gathered: DataFrame) -> StructType:
     return values
 
 
-def _walker(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _build_folder(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     rules = plan.folded
 
-    def walk(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def fold_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             keys = batch.column(HISTORY).to_pylist()
-            results = [fold(plan, rules, _records(entries)) for entries in keys]
+            results = [fold_records(plan, rules, _read_records(entries)) for entries in keys]
             yield _with_results(plan, batch, results)
 
-    return walk
+    return fold_batches
 
 
-def _records(entries: list[dict[str, Any]]) -> Iterator[Record]:
+def _read_records(entries: list[dict[str, Any]]) -> Iterator[Record]:
     for entry in sorted(entries, key=lambda each: int(each[_AT])):
         clears = frozenset(entry.get("clears") or ())
         yield Record(entry["values"], entry["adds"], entry["deletes"], entry["stored"], clears)
 
 
-def _with_results(plan: Plan, batch: pa.RecordBatch, results: list[Folded]) -> pa.RecordBatch:
+def _with_results(plan: Plan, batch: pa.RecordBatch, results: list[FoldResult]) -> pa.RecordBatch:
     values = batch.schema.field(HISTORY).type.value_type.field("values").type
     columns = {name: batch.column(name) for name in batch.schema.names if name != HISTORY}
     for name in (rule.name for rule in plan.folded):

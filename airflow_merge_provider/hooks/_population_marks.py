@@ -17,28 +17,28 @@ MARK = "populated"
 
 
 def is_marked(asset: Asset) -> bool:
-    """Tell whether an asset is marked as populated; from a task."""
-    return _counts(AssetStateStoreAccessor(uri=asset.uri).get(MARK))
+    """Return whether an asset is marked as populated; from a task."""
+    return _is_mark(AssetStateStoreAccessor(uri=asset.uri).get(MARK))
 
 
 async def is_marked_async(asset: Asset) -> bool:
-    """Tell whether an asset is marked as populated; from a trigger."""
-    return _counts(await AssetStateStoreAccessor(uri=asset.uri).aget(MARK))
+    """Return whether an asset is marked as populated; from a trigger."""
+    return _is_mark(await AssetStateStoreAccessor(uri=asset.uri).aget(MARK))
 
 
-def marked_among(assets: Iterable[Any], context: Context) -> list[str]:
-    """Give the datasets behind those of a task's assets that are marked as populated."""
+def find_marked(assets: Iterable[Any], context: Context) -> list[str]:
+    """Return the datasets behind those of a task's assets that are marked as populated."""
     store = context.get("asset_state_store")
     if store is None:
         return []
     return [
         dataset_text(asset)
         for asset in assets
-        if isinstance(asset, Asset) and _counts(store[asset].get(MARK))
+        if isinstance(asset, Asset) and _is_mark(store[asset].get(MARK))
     ]
 
 
-def note(asset: Asset, report: Mapping[str, Any], context: Context) -> None:
+def mark_populated(asset: Asset, report: Mapping[str, Any], context: Context) -> None:
     """Mark a catalog table as populated once it is, for whoever cannot read it; take back only own marks."""
     store = context.get("asset_state_store")
     if store is None or report.get("populated") is None or not is_catalog(asset):
@@ -49,7 +49,7 @@ def note(asset: Asset, report: Mapping[str, Any], context: Context) -> None:
         store[asset].delete(MARK)
 
 
-def _counts(value: Any) -> bool:
+def _is_mark(value: Any) -> bool:
     """Take any mark for a yes but those that say no."""
     return value not in (None, False, "false")
 

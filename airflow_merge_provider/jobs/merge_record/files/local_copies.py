@@ -20,7 +20,7 @@ from airflow_merge_provider.jobs.spark.session import is_local
 _NO_JAR = ("No FileSystem for scheme", "ClassNotFoundException")
 
 
-class Spool:
+class LocalCopies:
     """Copies of the files of a run, for a Spark on this machine; ``close`` removes them."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -30,55 +30,55 @@ class Spool:
         self._copies: dict[str, LocalStorage] = {}
         self._places: dict[str, str] = {}
 
-    def bring(self, source: Storage, uris: Iterable[str]) -> None:
+    def copy_files(self, source: Storage, uris: Iterable[str]) -> None:
         """Copy files that Spark cannot read where they are; those that are here already stay.
 
         :raises SetupError: when Spark is on another machine.
         """
-        if self._reaches(source.location):
+        if self._is_reachable(source.location):
             return
-        copies = self._copies.setdefault(source.location, self.new())
+        copies = self._copies.setdefault(source.location, self.create_folder())
         names = [uri.removeprefix(f"{source.location}/") for uri in uris if uri not in self._places]
 
-        def fetch(name: str) -> None:
-            with source.open(name) as content:
-                copies.receive(name, content)
+        def copy_file(name: str) -> None:
+            with source.open_file(name) as content:
+                copies.write_stream(name, content)
 
-        source.for_each(fetch, names)
-        self._places |= {source.uri(name): copies.uri(name) for name in names}
+        source.for_each(copy_file, names)
+        self._places |= {source.build_uri(name): copies.build_uri(name) for name in names}
 
-    def place(self, uri: str) -> str:
-        """Say where Spark finds a file."""
+    def find_place(self, uri: str) -> str:
+        """Return where Spark finds a file."""
         return self._places.get(uri, uri)
 
-    def places(self, uris: Iterable[str]) -> list[str]:
-        """Say where Spark finds several files."""
-        return [self.place(uri) for uri in uris]
+    def find_places(self, uris: Iterable[str]) -> list[str]:
+        """Return where Spark finds several files."""
+        return [self.find_place(uri) for uri in uris]
 
-    def folder(self, source: Storage) -> str:
-        """Say where Spark finds the files of a folder, all of which have been brought."""
+    def find_folder(self, source: Storage) -> str:
+        """Return where Spark finds the files of a folder, all of which have been brought."""
         return self._copies[source.location].location if source.location in self._copies else source.location
 
-    def staging(self, target: Storage) -> Storage:
-        """Give a folder that Spark can write, for files that ``take_back`` brings to the target."""
-        return target if self._reaches(target.location) else self.new()
+    def open_staging(self, target: Storage) -> Storage:
+        """Return a folder that Spark can write, for files that ``take_back`` brings to the target."""
+        return target if self._is_reachable(target.location) else self.create_folder()
 
     def take_back(self, staging: Storage, target: Storage, names: Iterable[str]) -> None:
         """Bring written files to their target, unless they were written there."""
         if staging is target:
             return
-        target.for_each(lambda name: staging.move(name, target, name), names)
+        target.for_each(lambda name: staging.move_file(name, target, name), names)
 
     def is_near(self) -> bool:
-        """Tell whether Spark reads the disk of this machine."""
+        """Return whether Spark reads the disk of this machine."""
         return is_local(self._spark)
 
-    def new(self) -> LocalStorage:
-        """Give a new folder, which is there until ``close``."""
+    def create_folder(self) -> LocalStorage:
+        """Return a new folder, which is there until ``close``."""
         self._folder = self._folder or tempfile.TemporaryDirectory(prefix="merge_record-")
         return LocalStorage(str(Path(self._folder.name) / uuid.uuid4().hex))
 
-    def close(self) -> None:
+    def remove_copies(self) -> None:
         """Remove all copies."""
         if self._folder is not None:
             self._folder.cleanup()
@@ -86,12 +86,12 @@ class Spool:
         self._copies.clear()
         self._places.clear()
 
-    def _reaches(self, location: str) -> bool:
+    def _is_reachable(self, location: str) -> bool:
         if location.startswith("/"):
             return True
         scheme = location.split("://", 1)[0]
         if scheme not in self._reached:
-            self._reached[scheme] = _knows(self._spark, location)
+            self._reached[scheme] = _is_known(self._spark, location)
             if not self._reached[scheme] and not self.is_near():
                 raise SetupError(
                     f"Spark has no file system for {scheme}: add the store's jars to it, such as hadoop-aws "
@@ -100,7 +100,7 @@ class Spool:
         return self._reached[scheme]
 
 
-def _knows(spark: SparkSession, location: str) -> bool:
+def _is_known(spark: SparkSession, location: str) -> bool:
     """Ask Spark for a place; that nothing is there is an answer, too."""
     try:
         spark.read.format("text").load(location).schema  # noqa: B018 - asks for the file system

@@ -79,7 +79,7 @@ def _remove_left_folders(base: Path) -> None:
 
 
 def _is_held(lock: Path) -> bool:
-    """Tell whether the process that made a lock still runs.
+    """Return whether the process that made a lock still runs.
 
     :raises OSError: if there is no such lock of this user.
     """

@@ -8,64 +8,66 @@ from pyspark.sql import Column as Expression, DataFrame, functions as F
 from pyspark.sql.types import ArrayType, StringType, StructType
 
 from airflow_merge_provider.core.errors import DataError, Problem
-from airflow_merge_provider.core.merge_engine.checks import plan
+from airflow_merge_provider.core.merge_engine.checks import plan_fold
 from airflow_merge_provider.core.merge_engine.columns import Column, columns_of, type_text
 from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 from airflow_merge_provider.core.merge_engine.options import AGGREGATION, PARTIAL
 from airflow_merge_provider.core.merge_engine.plan import Plan
 from airflow_merge_provider.jobs.merge_engine.records import ARRIVAL, CLEARS, KIND
-from airflow_merge_provider.jobs.merge_engine.source import Gained
+from airflow_merge_provider.jobs.merge_engine.source import IncrementalRead
 from airflow_merge_provider.jobs.spark import sql
 
 
 def table_columns(schema: StructType) -> tuple[Column, ...]:
-    """Give the columns of a table, or of a source whose rows become one."""
+    """Return the columns of a table, or of a source whose rows become one."""
     fields = schema.jsonValue()["fields"]
     return columns_of(field for field in fields if field["name"] not in {ARRIVAL, CLEARS, KIND})
 
 
-def planned_for(config: MergeEngineConfig, taken: Gained, schema: StructType) -> Plan:
+def plan_for_table(config: MergeEngineConfig, taken: IncrementalRead, schema: StructType) -> Plan:
     """Plan for a table of these columns, and for records that have kinds or not.
 
     :raises ConfigError: with every problem between the configuration and the columns.
     """
     kinds = taken.with_kinds or bool(config.row_kind_column or config.table_options.row_kind_field)
-    return plan(config, table_columns(schema), retracts=kinds)
+    return plan_fold(config, table_columns(schema), retracts=kinds)
 
 
-def fitted(config: MergeEngineConfig, rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
-    """Give the rows with the table's columns in its order, and what the source says beside them.
+def fit_rows(config: MergeEngineConfig, rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    """Return the rows with the table's columns in its order, and what the source says beside them.
 
     :raises DataError: when a column is too much, missing, or of another type.
     """
     given = {column.name.casefold(): column for column in table_columns(rows.schema)}
-    if problems := list(_misfits(config, given, columns)):
-        raise DataError.of(problems)
+    if problems := list(_find_misfits(config, given, columns)):
+        raise DataError.from_problems(problems)
     values = [
-        sql.column(given[column.name.casefold()].name).alias(column.name)
+        sql.quote_column(given[column.name.casefold()].name).alias(column.name)
         if column.name.casefold() in given
-        else F.lit(None).cast(_ddl(column)).alias(column.name)
+        else F.lit(None).cast(_format_ddl(column)).alias(column.name)
         for column in columns
     ]
-    beside = [sql.column(name) for name in (ARRIVAL, KIND) if name in rows.columns]
+    beside = [sql.quote_column(name) for name in (ARRIVAL, KIND) if name in rows.columns]
     if CLEARS in rows.columns:
-        beside.append(_clears(config, rows).alias(CLEARS))
+        beside.append(_read_clears(config, rows).alias(CLEARS))
     return rows.select(*values, *beside)
 
 
-def _clears(config: MergeEngineConfig, rows: DataFrame) -> Expression:
+def _read_clears(config: MergeEngineConfig, rows: DataFrame) -> Expression:
     """Read the names of columns that a record empties: a list, or a text with commas; in small letters."""
-    kind, named = rows.schema[CLEARS].dataType, sql.column(CLEARS)
+    kind, named = rows.schema[CLEARS].dataType, sql.quote_column(CLEARS)
     if kind == StringType():
         named = F.split(named, ",")
     elif kind not in (ArrayType(StringType(), True), ArrayType(StringType(), False)):
         message = f"clear_column {config.clear_column!r} is {kind.simpleString().upper()}"
-        raise DataError.of([Problem("clear_column", "type", message, "take ARRAY<STRING>, or STRING")])
+        raise DataError.from_problems(
+            [Problem("clear_column", "type", message, "take ARRAY<STRING>, or STRING")]
+        )
     words = F.transform(named, lambda word: F.lower(F.trim(word)))
     return F.filter(words, lambda word: word != "")
 
 
-def _misfits(
+def _find_misfits(
     config: MergeEngineConfig, given: dict[str, Column], columns: Sequence[Column]
 ) -> Iterator[Problem]:
     may_miss = config.merge_engine in {PARTIAL, AGGREGATION}
@@ -86,5 +88,5 @@ def _misfits(
             yield Problem("source", "column", f"the source has no column {column.name!r}", "add it upstream")
 
 
-def _ddl(column: Column) -> str:
+def _format_ddl(column: Column) -> str:
     return type_text(column.kind).replace("VOID", "STRING")

@@ -11,16 +11,16 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FORMS = "write a date, a time with or without an offset (UTC when there is none), or seconds since 1970"
 
 
-def moment(value: Any) -> datetime:
+def parse_timestamp(value: Any) -> datetime:
     """Read a moment; what has no offset is UTC. Source: merge_load spec §6.4.
 
-    >>> moment("2024-03-03T10:00:00+02:00").isoformat(), moment(0).isoformat()
+    >>> parse_timestamp("2024-03-03T10:00:00+02:00").isoformat(), parse_timestamp(0).isoformat()
     ('2024-03-03T08:00:00+00:00', '1970-01-01T00:00:00+00:00')
 
     :raises ValueError: when it is none.
     """
     try:
-        found = _read(value)
+        found = _read_timestamp(value)
     except (ValueError, OverflowError):
         found = None
     if found is None:
@@ -28,21 +28,21 @@ def moment(value: Any) -> datetime:
     return found
 
 
-def micros(at: datetime) -> int:
+def to_microseconds(at: datetime) -> int:
     """Count the microseconds since 1970, without the rounding of floats.
 
-    >>> micros(moment("9999-12-31T23:59:59.999999"))
+    >>> to_microseconds(parse_timestamp("9999-12-31T23:59:59.999999"))
     253402300799999999
     """
     return (at - EPOCH) // timedelta(microseconds=1)
 
 
 def from_micros(count: int) -> datetime:
-    """Give the moment of a count of microseconds since 1970."""
+    """Return the moment of a count of microseconds since 1970."""
     return EPOCH + timedelta(microseconds=count)
 
 
-def _read(value: Any) -> datetime | None:
+def _read_timestamp(value: Any) -> datetime | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):

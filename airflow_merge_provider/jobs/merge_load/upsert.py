@@ -9,7 +9,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame, functions as F
 from pyspark.sql.types import StructField
 
-from airflow_merge_provider.core.merge_load.keyed import UpsertConfig
+from airflow_merge_provider.core.merge_load.keyed_loads import UpsertConfig
 from airflow_merge_provider.core.merge_load.load import columns_of
 from airflow_merge_provider.jobs.merge_load.changes import (
     DELETE,
@@ -23,7 +23,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     map_values,
     union_rows,
 )
-from airflow_merge_provider.jobs.merge_load.columns import refer
+from airflow_merge_provider.jobs.merge_load.columns import refer_to_columns
 from airflow_merge_provider.jobs.merge_load.sequences import Sequences, drop_outdated, list_sequences
 from airflow_merge_provider.jobs.merge_load.snapshot_scope import is_within_scope
 from airflow_merge_provider.jobs.merge_load.staging import FLAGGED, StagedLoad, StagingRequirements
@@ -35,7 +35,7 @@ _COUNTED_AS = {INSERT: "inserted", UPDATE: "updated", DELETE: "deleted"}
 
 
 def build_requirements(config: UpsertConfig) -> StagingRequirements:
-    """Say what the load needs of its rows: each key once, and never NULL."""
+    """Return what the load needs of its rows: each key once, and never NULL."""
     keys = config.primary_key or ()
     groups = config.merge_key if config.variant == "cdc" and config.destination_scope is None else None
     version = config.row_version_column_name if config.skip_unchanged_rows else None
@@ -68,7 +68,7 @@ def find_changes(
         kept, above = drop_outdated(taken.rows, [known], keys, sequence)
         counting = replace(taken, rows=kept)
     if stored is None:
-        found = insert_all(taken, taken.plain, taken.layout.names, "inserted", held)
+        found = insert_all(taken, taken.target_rows, taken.layout.names, "inserted", held)
     else:
         found = count_load(taken, compare_rows(taken, stored, config, counting), held)
     if not remembers:
@@ -86,15 +86,15 @@ def compare_rows(taken: StagedLoad, stored: DataFrame, config: UpsertConfig, cou
     """
     keys = config.primary_key or ()
     names = taken.layout.names
-    address = taken.layout.of(keys)
+    address = taken.layout.select_fields(keys)
     if config.variant == "insert-only":
-        met = stored.join(taken.near(keys), list(keys), "left_semi").select(*refer(keys))
-        new = taken.plain.join(met, list(keys), "left_anti")
-        return Changes(add_action(new.select(*refer(names)), INSERT, "inserted"), address, names)
+        met = stored.join(taken.collect_keys(keys), list(keys), "left_semi").select(*refer_to_columns(keys))
+        new = taken.target_rows.join(met, list(keys), "left_anti")
+        return Changes(add_action(new.select(*refer_to_columns(names)), INSERT, "inserted"), address, names)
     rows = [_inserts_and_updates(counting, stored, config)]
     if config.variant == "cdc":
         absent = is_within_scope(stored, taken.every, config).join(taken.rows, list(keys), "left_anti")
-        rows.append(add_action(absent.select(*refer(keys)), DELETE, "deleted"))
+        rows.append(add_action(absent.select(*refer_to_columns(keys)), DELETE, "deleted"))
     return Changes(union_rows(rows), address, names)
 
 
@@ -102,10 +102,10 @@ def _inserts_and_updates(taken: StagedLoad, stored: DataFrame, config: UpsertCon
     keys = list(config.primary_key or ())
     compared = _pair_rows(taken, config)
     # The stored side is cut to the load's keys first: that join has a small right side, which is broadcast.
-    met = stored.join(taken.near(keys), keys, "left_semi")
+    met = stored.join(taken.collect_keys(keys), keys, "left_semi")
     needed = columns_of(keys, config.sequence_by, (field.name for field in compared))
     held = [name for name in needed if name in stored.columns]
-    met = met.select(*refer(held)).withColumn(_FOUND, F.lit(True))
+    met = met.select(*refer_to_columns(held)).withColumn(_FOUND, F.lit(True))
     for name in taken.layout.new:
         met = met.withColumn(name, cast_to(F.lit(None), taken.rows.schema[name].dataType))
     pairs = taken.rows.alias("s").join(met.alias("t"), is_same(keys, "s", "t"), "left")
@@ -114,7 +114,7 @@ def _inserts_and_updates(taken: StagedLoad, stored: DataFrame, config: UpsertCon
     older = F.lit(False)
     if config.sequence_by is not None:
         # NULL is the lowest of all, on both sides.
-        loaded, known = (F.struct(*refer(config.sequence_by, side)) for side in ("s", "t"))
+        loaded, known = (F.struct(*refer_to_columns(config.sequence_by, side)) for side in ("s", "t"))
         older = found & (loaded < known)
     action = (
         F.when(older, F.lit(None))
@@ -122,15 +122,15 @@ def _inserts_and_updates(taken: StagedLoad, stored: DataFrame, config: UpsertCon
         .when(found & changed, F.lit(UPDATE))
         .when(~found & ~flagged, F.lit(INSERT))
     )
-    pairs = pairs.select(*refer(taken.layout.names, "s"), action.alias(_FOUND))
+    pairs = pairs.select(*refer_to_columns(taken.layout.names, "s"), action.alias(_FOUND))
     pairs = pairs.where(F.col(_FOUND).isNotNull())
     rows = add_action(pairs, F.col(_FOUND), map_values(_COUNTED_AS, F.col(_FOUND)))
     return rows.drop(_FOUND)
 
 
 def _pair_rows(taken: StagedLoad, config: UpsertConfig) -> list[StructField]:
-    """Give the columns whose difference makes a row a changed one."""
+    """Return the columns whose difference makes a row a changed one."""
     if config.row_version_column_name is not None and config.skip_unchanged_rows:
-        return taken.layout.of([config.row_version_column_name])
+        return taken.layout.select_fields([config.row_version_column_name])
     left_out = columns_of(config.primary_key, config.hard_delete)
-    return taken.layout.of(name for name in taken.layout.names if name not in left_out)
+    return taken.layout.select_fields(name for name in taken.layout.names if name not in left_out)

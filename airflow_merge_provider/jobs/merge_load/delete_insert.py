@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from pyspark.sql import DataFrame, functions as F
 
-from airflow_merge_provider.core.merge_load.keyed import DeleteInsertConfig
+from airflow_merge_provider.core.merge_load.keyed_loads import DeleteInsertConfig
 from airflow_merge_provider.core.merge_load.load import columns_of
 from airflow_merge_provider.jobs.merge_load.changes import (
     DELETE,
@@ -18,7 +18,7 @@ from airflow_merge_provider.jobs.merge_load.changes import (
     add_action,
     union_rows,
 )
-from airflow_merge_provider.jobs.merge_load.columns import content_hash, refer
+from airflow_merge_provider.jobs.merge_load.columns import content_hash, refer_to_columns
 from airflow_merge_provider.jobs.merge_load.snapshot_scope import filter_scope
 from airflow_merge_provider.jobs.merge_load.staging import (
     CONTENT,
@@ -28,13 +28,13 @@ from airflow_merge_provider.jobs.merge_load.staging import (
 )
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges, count_load, insert_all
 from airflow_merge_provider.jobs.spark.expressions import add_columns, cast_to
-from airflow_merge_provider.jobs.spark.sql import column
+from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _STORED, _LOADED = f"{PREFIX}stored", f"{PREFIX}loaded"
 
 
 def build_requirements(config: DeleteInsertConfig) -> StagingRequirements:
-    """Say what the load needs of its rows: keys without NULL, and the best row of each primary key."""
+    """Return what the load needs of its rows: keys without NULL, and the best row of each primary key."""
     groups = None if config.destination_scope is not None else config.merge_key
     keys = columns_of(config.primary_key, groups)
     unique = () if config.deduplicated or config.primary_key is None else config.primary_key
@@ -46,7 +46,7 @@ def find_changes(
 ) -> CountedChanges:
     """Compare what is to be replaced with the load, and weigh what differs."""
     if stored is None or config.appends:
-        return insert_all(taken, taken.plain, taken.layout.names, "inserted", held)
+        return insert_all(taken, taken.target_rows, taken.layout.names, "inserted", held)
     return count_load(taken, compare_rows(taken, stored, config), held)
 
 
@@ -68,13 +68,13 @@ def _with_new_columns(stored: DataFrame, taken: StagedLoad) -> DataFrame:
 
 
 def _replace_groups(stored: DataFrame, taken: StagedLoad, config: DeleteInsertConfig) -> DataFrame:
-    """Give the stored rows in the load's scope, or with one of its keys; flagged rows count as loaded."""
+    """Return the stored rows in the load's scope, or with one of its keys; flagged rows count as loaded."""
     if config.destination_scope is not None:
         return filter_scope(stored, taken.every, config.destination_scope)
     found, rest = [], stored
     for keys in (config.primary_key, config.merge_key):
         if keys is not None:
-            loaded = taken.every.select(*refer(keys))
+            loaded = taken.every.select(*refer_to_columns(keys))
             # Groups have many rows each, keys have one.
             loaded = loaded.distinct() if keys == config.merge_key else loaded
             loaded = F.broadcast(loaded) if taken.loaded < SMALL_LOAD_MAX_ROWS else loaded
@@ -88,21 +88,27 @@ def _pair_by_key(taken: StagedLoad, gone: DataFrame, config: DeleteInsertConfig)
     keys = list(config.primary_key or ())
     sides = union_rows(
         [
-            gone.select(*refer(keys), column(CONTENT).alias(_STORED)),
-            taken.live.select(*refer(keys), column(CONTENT).alias(_LOADED)),
+            gone.select(*refer_to_columns(keys), quote_column(CONTENT).alias(_STORED)),
+            taken.live.select(*refer_to_columns(keys), quote_column(CONTENT).alias(_LOADED)),
         ]
     )
     contents = [F.sort_array(F.collect_list(side)).alias(side) for side in (_STORED, _LOADED)]
-    pairs = sides.groupBy(*refer(keys)).agg(*contents).where(column(_STORED) != column(_LOADED))
-    pairs = pairs.select(*refer(keys), *[(F.size(side) > 0).alias(side) for side in (_STORED, _LOADED)])
-    counted = F.when(~column(_LOADED), F.lit("deleted"))
+    pairs = (
+        sides.groupBy(*refer_to_columns(keys))
+        .agg(*contents)
+        .where(quote_column(_STORED) != quote_column(_LOADED))
+    )
+    pairs = pairs.select(
+        *refer_to_columns(keys), *[(F.size(side) > 0).alias(side) for side in (_STORED, _LOADED)]
+    )
+    counted = F.when(~quote_column(_LOADED), F.lit("deleted"))
     deleted = add_action(pairs.where(_STORED), DELETE, counted)
-    replaced = F.when(column(_STORED), F.lit("updated")).otherwise(F.lit("inserted"))
+    replaced = F.when(quote_column(_STORED), F.lit("updated")).otherwise(F.lit("inserted"))
     few = F.broadcast(pairs) if taken.loaded < SMALL_LOAD_MAX_ROWS else pairs
     inserted = add_action(taken.live.join(few.where(_LOADED), keys), INSERT, replaced)
-    inserted = inserted.select(*refer((*taken.layout.names, *MARKS)))
-    deleted = deleted.select(*refer((*keys, *MARKS)))
-    return Changes(union_rows([inserted, deleted]), taken.layout.of(keys), taken.layout.names)
+    inserted = inserted.select(*refer_to_columns((*taken.layout.names, *MARKS)))
+    deleted = deleted.select(*refer_to_columns((*keys, *MARKS)))
+    return Changes(union_rows([inserted, deleted]), taken.layout.select_fields(keys), taken.layout.names)
 
 
 def _pair_by_content(taken: StagedLoad, gone: DataFrame) -> Changes:
@@ -115,11 +121,13 @@ def _pair_by_content(taken: StagedLoad, gone: DataFrame) -> Changes:
         ]
     )
     counts = sides.groupBy(CONTENT).agg(F.sum(_STORED).alias(_STORED), F.sum(_LOADED).alias(_LOADED))
-    counts = counts.where(column(_STORED) != column(_LOADED))
-    deleted = gone.dropDuplicates([CONTENT]).join(counts.where(column(_STORED) > 0), CONTENT)
-    deleted = add_action(deleted, DELETE, "deleted").withColumn(WEIGHT, column(_STORED))
-    inserted = add_action(taken.live.join(counts.where(column(_LOADED) > 0), CONTENT), INSERT, "inserted")
-    rows = union_rows([each.select(*refer((*names, *MARKS))) for each in (inserted, deleted)])
+    counts = counts.where(quote_column(_STORED) != quote_column(_LOADED))
+    deleted = gone.dropDuplicates([CONTENT]).join(counts.where(quote_column(_STORED) > 0), CONTENT)
+    deleted = add_action(deleted, DELETE, "deleted").withColumn(WEIGHT, quote_column(_STORED))
+    inserted = add_action(
+        taken.live.join(counts.where(quote_column(_LOADED) > 0), CONTENT), INSERT, "inserted"
+    )
+    rows = union_rows([each.select(*refer_to_columns((*names, *MARKS))) for each in (inserted, deleted)])
     # A stored row has no column yet that is new.
     address = [field for field in taken.layout.fields if field.name not in taken.layout.new]
     return Changes(rows, address, names, nullable=True)

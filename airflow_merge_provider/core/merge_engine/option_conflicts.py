@@ -27,7 +27,7 @@ _AGGREGATION_REMOVE = "aggregation.remove-record-on-delete"
 _NULLABLE = "primary-key.nullable"
 
 
-def contradictions(
+def find_contradictions(
     options: Options, engine: str, primary_key: Sequence[str], partition_by: Sequence[str] = ()
 ) -> Iterator[Problem]:
     """Yield every problem between options, and between options and the key."""
@@ -42,21 +42,21 @@ def contradictions(
         yield from _column_problems(column, options, engine)
 
 
-def same(one: str, other: str) -> bool:
+def is_same_column(one: str, other: str) -> bool:
     """Compare names of columns as Spark does.
 
-    >>> same("Id", "ID")
+    >>> is_same_column("Id", "ID")
     True
     """
     return one.casefold() == other.casefold()
 
 
-def among(name: str, names: Sequence[str]) -> bool:
-    """Say whether a name is one of others, as Spark compares them."""
-    return any(same(name, other) for other in names)
+def is_among(name: str, names: Sequence[str]) -> bool:
+    """Return whether a name is one of others, as Spark compares them."""
+    return any(is_same_column(name, other) for other in names)
 
 
-def _problem(option: str, message: str, hint: str = "", code: str = "contradiction") -> Problem:
+def _build_problem(option: str, message: str, hint: str = "", code: str = "contradiction") -> Problem:
     return Problem(f"options.{option}", code, message, hint)
 
 
@@ -65,29 +65,31 @@ def _key_problems(options: Options, primary_key: Sequence[str]) -> Iterator[Prob
         return
     for option in (_PRODUCER, _NULLABLE):
         if option in options.given:
-            yield _problem(option, f"{option} needs a primary_key", "name the columns of the key")
+            yield _build_problem(option, f"{option} needs a primary_key", "name the columns of the key")
 
 
 def _sequence_problems(
     options: Options, primary_key: Sequence[str], partition_by: Sequence[str]
 ) -> Iterator[Problem]:
     for position, name in enumerate(options.sequence):
-        if among(name, options.sequence[:position]):
-            yield _problem("sequence.field", f"column {name!r} appears more than once")
-        if own := next((own for own in options.columns if same(own, name)), None):
+        if is_among(name, options.sequence[:position]):
+            yield _build_problem("sequence.field", f"column {name!r} appears more than once")
+        if own := next((own for own in options.columns if is_same_column(own, name)), None):
             option = f"fields.{own}.aggregate-function"
             if options.columns[own].function:
                 message = f"column {name!r} is in sequence.field, which always takes the record's value"
-                yield _problem(option, message, "leave the function out")
-    outside = [name for name in partition_by if not among(name, primary_key)]
+                yield _build_problem(option, message, "leave the function out")
+    outside = [name for name in partition_by if not is_among(name, primary_key)]
     if options.sequence and outside:
         message = (
             f"cannot be used when primary_key ({', '.join(primary_key)}) does not contain all columns of "
             f"partition_by ({', '.join(partition_by)})"
         )
-        yield _problem("sequence.field", f"sequence.field {message}", f"add {', '.join(outside)} to the key")
+        yield _build_problem(
+            "sequence.field", f"sequence.field {message}", f"add {', '.join(outside)} to the key"
+        )
     if _SNAPSHOT in options.given:
-        yield _problem(
+        yield _build_problem(
             _SNAPSHOT,
             f"{_SNAPSHOT} has no meaning here: a run is one commit, and arrival order is already its order"
             + (" (and sequence.field would replace it)" if options.sequence else "")
@@ -99,30 +101,32 @@ def _sequence_problems(
 def _producer_problems(options: Options, engine: str) -> Iterator[Problem]:
     if engine == FIRST_ROW and options.producer in {"input", "full-compaction"}:
         message = f"changelog-producer of first-row is none or lookup, not {options.producer}"
-        yield _problem(_PRODUCER, message)
+        yield _build_problem(_PRODUCER, message)
     if engine == FIRST_ROW and "deletion-vectors.enabled" in options.given:
         message = "first-row writes no deletion vectors: its rows never change"
-        yield _problem("deletion-vectors.enabled", message, "leave it out")
+        yield _build_problem("deletion-vectors.enabled", message, "leave it out")
     if options.producer == "lookup" and _COMMITS in options.given:
         message = f"{_COMMITS} cannot stand together with {_PRODUCER} = lookup"
-        yield _problem(_COMMITS, message, "leave one of them out")
+        yield _build_problem(_COMMITS, message, "leave one of them out")
 
 
 def _removal_problems(options: Options) -> Iterator[Problem]:
     both = "cannot stand together with"
     if options.ignore_delete and options.remove_on_delete:
-        yield _problem(_REMOVE, f"{_REMOVE} {both} ignore-delete", "leave one of them out")
+        yield _build_problem(_REMOVE, f"{_REMOVE} {both} ignore-delete", "leave one of them out")
     if options.ignore_delete and options.remove_on_groups:
-        yield _problem(_REMOVE_ON_GROUP, f"{_REMOVE_ON_GROUP} {both} ignore-delete", "leave one of them out")
+        yield _build_problem(
+            _REMOVE_ON_GROUP, f"{_REMOVE_ON_GROUP} {both} ignore-delete", "leave one of them out"
+        )
     if options.groups and options.remove_on_delete:
         message = f"{_REMOVE} {both} a sequence-group ({options.groups[0].option})"
-        yield _problem(_REMOVE, message, f"name the groups that remove the row in {_REMOVE_ON_GROUP}")
+        yield _build_problem(_REMOVE, message, f"name the groups that remove the row in {_REMOVE_ON_GROUP}")
     ordering = [name for group in options.groups for name in group.order]
     for name in options.remove_on_groups:
-        if not among(name, ordering):
+        if not is_among(name, ordering):
             message = f"{name!r} in {_REMOVE_ON_GROUP} orders no sequence-group"
             known = f"ordering fields: {', '.join(ordering)}" if ordering else "there is no sequence-group"
-            yield _problem(_REMOVE_ON_GROUP, message, known)
+            yield _build_problem(_REMOVE_ON_GROUP, message, known)
 
 
 def _group_problems(options: Options, primary_key: Sequence[str]) -> Iterator[Problem]:
@@ -132,28 +136,28 @@ def _group_problems(options: Options, primary_key: Sequence[str]) -> Iterator[Pr
         for name in dict.fromkeys(map(str.casefold, group.order)):
             if name in ordered:
                 message = f"{ordered[name]} and {group.option} are ordered by the same column {name!r}"
-                yield _problem(group.option, message, "one group would move the clock of the other")
+                yield _build_problem(group.option, message, "one group would move the clock of the other")
             ordered.setdefault(name, group.option)
         for name in dict.fromkeys(map(str.casefold, group.protected)):
             if name in protected:
                 message = f"column {name!r} is protected by {protected[name]} and by {group.option}"
-                yield _problem(group.option, message, "a column belongs to one group")
+                yield _build_problem(group.option, message, "a column belongs to one group")
             protected.setdefault(name, group.option)
         for name in (*group.order, *group.protected):
-            if among(name, primary_key):
+            if is_among(name, primary_key):
                 role = "ordering field" if name in group.order else "protected column"
                 message = f"column {name!r} of primary_key cannot be an {role} of {group.option}"
-                yield _problem(group.option, message.replace("an protected", "a protected"))
+                yield _build_problem(group.option, message.replace("an protected", "a protected"))
     for name, option in protected.items():
         if ordered.get(name, option) != option:
             message = f"column {name!r} is protected by {option} and orders {ordered[name]}"
-            yield _problem(option, message, "one group would move the clock of the other")
+            yield _build_problem(option, message, "one group would move the clock of the other")
 
 
 def _outside_problems(options: Options, primary_key: Sequence[str]) -> Iterator[Problem]:
     grouped = [name for group in options.groups for name in (*group.order, *group.protected)]
     for column, said in options.columns.items():
-        if among(column, grouped) or among(column, primary_key) or among(column, options.sequence):
+        if is_among(column, grouped) or is_among(column, primary_key) or is_among(column, options.sequence):
             continue
         if said.function not in {None, "last_non_null_value"}:
             message = (
@@ -161,7 +165,7 @@ def _outside_problems(options: Options, primary_key: Sequence[str]) -> Iterator[
                 f"is allowed, not {said.function}"
             )
             hint = "protect the column with a sequence-group, or use merge_engine aggregation"
-            yield _problem(f"fields.{column}.aggregate-function", message, hint)
+            yield _build_problem(f"fields.{column}.aggregate-function", message, hint)
 
 
 def _column_problems(column: str, options: Options, engine: str) -> Iterator[Problem]:
@@ -171,24 +175,26 @@ def _column_problems(column: str, options: Options, engine: str) -> Iterator[Pro
     for suffix in sorted(said.given & options_of_functions() - set(takes)):
         having = ", ".join(name for name, each in FUNCTIONS.items() if suffix in each.options)
         message = f"fields.{column}.{suffix} has no effect on {function or 'a column without function'}"
-        yield _problem(f"fields.{column}.{suffix}", message, f"it is an option of {having}")
-    yield from _nested_problems(column, said, function)
+        yield _build_problem(f"fields.{column}.{suffix}", message, f"it is an option of {having}")
+    yield from _check_nested(column, said, function)
     if not said.ignore_retract:
         return
     option = f"fields.{column}.ignore-retract"
     if engine == AGGREGATION and options.remove_on_delete:
-        yield _problem(option, f"{option} cannot stand together with {_AGGREGATION_REMOVE}")
+        yield _build_problem(option, f"{option} cannot stand together with {_AGGREGATION_REMOVE}")
     if engine == PARTIAL and function is None:
-        yield _problem(option, f"{option} has no effect on a column without function", "leave it out")
+        yield _build_problem(option, f"{option} has no effect on a column without function", "leave it out")
 
 
-def _nested_problems(column: str, said: ColumnOptions, function: str | None) -> Iterator[Problem]:
+def _check_nested(column: str, said: ColumnOptions, function: str | None) -> Iterator[Problem]:
     if said.nested_key or function not in {"nested_update", "nested_partial_update"}:
         return
     key = f"fields.{column}.nested-key"
     for suffix in sorted(said.given & {"nested-sequence-field", "nested-key-null-strategy"}):
         option = f"fields.{column}.{suffix}"
-        yield _problem(option, f"{option} needs {key}", "name the key inside the rows")
+        yield _build_problem(option, f"{option} needs {key}", "name the key inside the rows")
     if function == "nested_partial_update":
         option = f"fields.{column}.aggregate-function"
-        yield _problem(option, f"nested_partial_update of column {column!r} needs {key}", "name the key")
+        yield _build_problem(
+            option, f"nested_partial_update of column {column!r} needs {key}", "name the key"
+        )

@@ -50,8 +50,8 @@ class DeleteInsertConfig(LoadConfig):
         return not (self.primary_key or self.merge_key or self.destination_scope)
 
     @classmethod
-    def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
-        yield from super().rules(known)
+    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().check_rules(known)
         names = ("primary_key", "merge_key", "destination_scope")
         has_keys = any(known.get(name, "wrong") for name in names)
         if known.get("on_no_keys") == "error" and not has_keys:
@@ -96,8 +96,8 @@ class UpsertConfig(LoadConfig):
         return self.skip_unchanged_rows and is_timeless(self, self.destination_scope)
 
     @classmethod
-    def rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
-        yield from super().rules(known)
+    def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().check_rules(known)
         if "primary_key" in known and known["primary_key"] is None:
             yield Problem("primary_key", "missing", "is required", "name the columns that identify a record")
         yield from both_sorts(known)
@@ -110,8 +110,8 @@ class UpsertConfig(LoadConfig):
             yield Problem("source_filter", "variant", "has no meaning with variant 'insert-only'", hint)
 
 
-def warnings(config: DeleteInsertConfig | UpsertConfig) -> list[str]:
-    """Say what is allowed and probably not meant. Source: merge_load spec §2.4."""
+def list_warnings(config: DeleteInsertConfig | UpsertConfig) -> list[str]:
+    """Return warnings about settings that are valid but probably not intended."""
     if isinstance(config, DeleteInsertConfig):
         return _delete_insert_warnings(config)
     found = []

@@ -42,7 +42,7 @@ class Period:
     text: str
 
     def is_exceeded_by(self, microseconds: int) -> bool:
-        """Say whether a span of so many microseconds is longer; an equal one is not."""
+        """Return whether a span of so many microseconds is longer; an equal one is not."""
         return microseconds * _MICROSECOND > self.nanoseconds
 
     @property
@@ -68,10 +68,10 @@ def data_size(value: Any) -> int:
     return int(Decimal(number) * 1024 ** _POWERS[unit.upper()])
 
 
-def period(value: Any) -> Period:
+def parse_period(value: Any) -> Period:
     """Read a time period.
 
-    >>> period("1.5 hours").nanoseconds // 10**9
+    >>> parse_period("1.5 hours").nanoseconds // 10**9
     5400
 
     :raises ValueError: when it is none.
@@ -110,7 +110,7 @@ def positive_integer(value: Any) -> int:
     return value
 
 
-def limit(value: Any) -> int | None:
+def parse_limit(value: Any) -> int | None:
     """Read a positive integer, or ``unlimited``: no limit.
 
     :raises ValueError: when it is neither.

@@ -1,0 +1,155 @@
+"""What becomes of every touched key: its row before and after, and which change that is.
+
+Source: merge_engine spec §8 and §9.1.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, functions as F
+
+from airflow_merge_provider.core.merge_engine.columns import Column as TableColumn, has_type
+from airflow_merge_provider.core.merge_engine.options import DEDUPLICATE
+from airflow_merge_provider.core.merge_engine.plan import Plan
+from airflow_merge_provider.jobs.merge_engine import counting, python_fold
+from airflow_merge_provider.jobs.merge_engine.aggregates import Aggregates
+from airflow_merge_provider.jobs.merge_engine.counting import AFTER, BEFORE, CHANGE, REMOVED
+from airflow_merge_provider.jobs.merge_engine.records import (
+    ADDS,
+    DELETES,
+    IGNORED,
+    POSITION,
+    PROBLEM,
+    STORED,
+    any_set,
+    build_records,
+)
+from airflow_merge_provider.jobs.spark import sql
+from airflow_merge_provider.jobs.spark.expressions import any_of
+
+
+def fold_batch(
+    plan: Plan, batch: DataFrame, stored: DataFrame | None, removed: DataFrame | None = None
+) -> DataFrame:
+    """Fold a batch with the rows of the target, and with removals that it remembers: one row for each key.
+
+    Its columns are the key, ``BEFORE`` and ``AFTER`` (structs of the other columns, null where there is no
+    row), ``CHANGE``, a problem in words, counts, and ``REMOVED`` where removals are remembered.
+    """
+    made = Aggregates(plan)
+    counters = counting.per_key(plan)
+    known = {
+        BEFORE: _read_row_before(plan),
+        PROBLEM: F.max(sql.quote_column(PROBLEM)),
+        **counters,
+        **({REMOVED: _find_newest_removal(plan)} if plan.remembers else {}),
+    }
+    gathered = (
+        build_records(plan, batch, stored, removed)
+        .groupBy(*map(sql.quote_column, plan.key))
+        .agg(
+            *(value.alias(name) for name, value in known.items()),
+            *made.list_aggregates(),
+            *([python_fold.collect_history(plan)] if plan.folded else []),
+        )
+    )
+    if plan.folded:
+        gathered = python_fold.fold_in_python(plan, gathered)
+    alive = sql.quote_column(python_fold.ALIVE) if plan.folds_rows else made.has_row()
+    row = F.struct(
+        *(made.build_value(rule).alias(rule.name) for rule in plan.rules if rule.name not in plan.key),
+        F.lit(True).alias(STORED),
+    )
+    problem = F.coalesce(
+        *counting.list_problem_columns(plan, alive),
+        *made.list_problems(),
+        *([sql.quote_column(python_fold.PROBLEM)] if plan.folded else []),
+    )
+    return gathered.select(
+        *map(sql.quote_column, plan.key),
+        sql.quote_column(BEFORE),
+        F.when(alive, row).alias(AFTER),
+        problem.alias(PROBLEM),
+        *map(sql.quote_column, counters),
+        *([_find_recorded_removal(plan).alias(REMOVED)] if plan.remembers else []),
+    ).withColumn(CHANGE, _classify_change(plan))
+
+
+def _read_row_before(plan: Plan) -> Column:
+    row = F.struct(*map(sql.quote_column, plan.values), sql.quote_column(STORED))
+    return F.first(F.when(sql.quote_column(STORED) & sql.quote_column(ADDS), row), ignorenulls=True)
+
+
+def _find_newest_removal(plan: Plan) -> Column:
+    """Return the place of the newest removal in the batch; of groups, the fold says which ones removed."""
+    removes = ~sql.quote_column(ADDS) if plan.engine == DEDUPLICATE else sql.quote_column(DELETES)
+    removes = removes & ~sql.quote_column(STORED) & ~sql.quote_column(IGNORED) & any_set(plan.remembered)
+    place = F.struct(*map(sql.quote_column, plan.remembered))
+    return F.max_by(place, F.when(removes, sql.quote_column(POSITION)))
+
+
+def _find_recorded_removal(plan: Plan) -> Column:
+    if not plan.folds_rows:
+        return sql.quote_column(REMOVED)
+    return F.when(sql.quote_column(REMOVED).isNotNull(), sql.quote_column(python_fold.REMOVED))
+
+
+def _classify_change(plan: Plan) -> Column:
+    before, after = sql.quote_column(BEFORE), sql.quote_column(AFTER)
+    columns = [column for column in plan.columns if column.name not in plan.key]
+    differs = (~_is_same_value(before[column.name], after[column.name], column) for column in columns)
+    return (
+        F.when(before.isNull() & after.isNotNull(), F.lit("+I"))
+        .when(before.isNotNull() & after.isNull(), F.lit("-D"))
+        .when(
+            before.isNotNull() & after.isNotNull() & any_of(differs),
+            F.lit("+U"),
+        )
+    )
+
+
+def _is_same_value(before: Column, after: Column, column: TableColumn) -> Column:
+    """Compare two values, nulls too; what Spark cannot compare is written as JSON first."""
+    if not has_type(column.kind, "map") and not has_type(column.kind, "variant"):
+        return before.eqNullSafe(after)
+    return _to_text(before, column).eqNullSafe(_to_text(after, column))
+
+
+def _to_text(value: Column, column: TableColumn) -> Column:
+    if column.family == "map":
+        # The order of a map's entries is no difference.
+        entries = F.transform(F.map_entries(value), lambda each: F.to_json(F.struct(each.alias("entry"))))
+        return F.array_sort(entries)
+    return F.to_json(F.struct(value))
+
+
+def select_results(plan: Plan, found: DataFrame) -> DataFrame:
+    """Return the rows to write: key, values and ``CHANGE``; the values of removed rows are null."""
+    after = sql.quote_column(AFTER)
+    values = [sql.quote_column(name) if name in plan.key else after[name].alias(name) for name in plan.names]
+    return found.where(sql.quote_column(CHANGE).isNotNull()).select(*values, sql.quote_column(CHANGE))
+
+
+def select_changes(plan: Plan, found: DataFrame, kind: str = CHANGE) -> DataFrame:
+    """Return the net changes: ``+I``, ``-U`` with the row before, ``+U`` with the row after, ``-D``."""
+    changed = found.where(sql.quote_column(CHANGE).isNotNull())
+    images = F.when(
+        sql.quote_column(CHANGE) == "+U",
+        F.array(_build_image("-U", BEFORE), _build_image("+U", AFTER)),
+    ).otherwise(
+        F.array(
+            F.struct(
+                sql.quote_column(CHANGE).alias("kind"),
+                F.coalesce(sql.quote_column(AFTER), sql.quote_column(BEFORE)).alias("row"),
+            )
+        )
+    )
+    exploded = changed.select(*map(sql.quote_column, plan.key), F.explode(images).alias("image"))
+    values = [
+        sql.quote_column(name) if name in plan.key else F.col("image.row")[name].alias(name)
+        for name in plan.names
+    ]
+    return exploded.select(F.col("image.kind").alias(kind), *values)
+
+
+def _build_image(kind: str, row: str) -> Column:
+    return F.struct(F.lit(kind).alias("kind"), sql.quote_column(row).alias("row"))

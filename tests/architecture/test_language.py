@@ -1,0 +1,90 @@
+"""Names and docstrings read as those of Spark, Delta and Airflow do; CONTRIBUTING has the rules."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("airflow_merge_provider", "tests", "benchmarks", "dags", "docs")
+MODULES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+
+ONE_WORD_MAX = 0.10
+PARTICIPLE_MAX = 0.02
+# Verbs whose first word looks like a participle.
+_VERBS = frozenset({"need", "feed", "embed", "bring"})
+_PARTICIPLE = re.compile(
+    r".*[^aeiou]ed|.*(ing|eed)|told|made|kept|found|seen|said|known|held|left|sent|written|given|taken|drawn"
+)
+# Names of concepts that have another word: CONTRIBUTING lists both.
+_REPLACED_WORDS = frozenset(
+    {
+        "Asked", "Before", "Beside", "Crowd", "Gained", "HandedOn", "Hub", "INSIDE", "Intake", "Judge",
+        "Look", "LookAgainError", "Meeting", "Memory", "Outcome", "Past", "Sight", "Solved", "Unmatched",
+        "Wanted", "Watch", "Weighed", "alive", "contracted", "course", "evidence", "lateness", "planned_once",
+        "said", "separation", "ship", "side_by_side", "succession", "take_in", "told", "untold", "walked",
+        "weighed",
+    }
+)  # fmt: skip
+
+
+def _parse_modules() -> Iterator[tuple[Path, ast.AST]]:
+    for path in MODULES:
+        yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _list_functions() -> list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Return all functions but those whose names Python gives."""
+    return [
+        (path, node)
+        for path, tree in _parse_modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("__")
+    ]
+
+
+def _list_words(name: str) -> list[str]:
+    return [word for word in name.split("_") if word]
+
+
+def test_functions_are_verb_and_object() -> None:
+    """One-word names are properties, fixtures, and what a framework calls."""
+    functions = _list_functions()
+    one_word = [node.name for _, node in functions if len(_list_words(node.name)) == 1]
+
+    assert len(one_word) <= ONE_WORD_MAX * len(functions), sorted(one_word)
+
+
+def test_functions_do_not_begin_with_a_participle() -> None:
+    """A few properties are left, such as ``restored_version``."""
+    functions = _list_functions()
+    first_words = [(node.name, next(iter(_list_words(node.name)), "")) for _, node in functions]
+    found = [name for name, word in first_words if _PARTICIPLE.fullmatch(word) and word not in _VERBS]
+
+    assert len(found) <= PARTICIPLE_MAX * len(functions), sorted(found)
+
+
+def test_a_concept_has_one_word() -> None:
+    """No function and no class has a name that was replaced."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    found = [
+        f"{path}: {node.name}"
+        for path, tree in _parse_modules()
+        for node in ast.walk(tree)
+        if isinstance(node, kinds) and node.name in _REPLACED_WORDS
+    ]
+
+    assert found == []
+
+
+def test_docstrings_are_imperative() -> None:
+    """A function returns something: it does not give, tell or say it."""
+    found = [
+        f"{path}: {node.name}"
+        for path, node in _list_functions()
+        if re.match(r"(Give|Tell|Say)\b", ast.get_docstring(node) or "")
+    ]
+
+    assert found == []

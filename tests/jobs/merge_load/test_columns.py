@@ -1,0 +1,88 @@
+"""Columns that a source gets between loads, and columns that it loses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_merge_provider.core.errors import DataError
+from tests.jobs.merge_load.conftest import MakeLoads
+
+KEY = {"primary_key": "id"}
+
+
+def test_new_columns_come_with_any_kind_of_write(loads: MakeLoads) -> None:
+    """Appended, updated and inserted rows carry them; older rows have NULL, unsent columns too."""
+    made = loads("upsert", **KEY)
+    made.load_rows([{"id": 1, "v": "a"}])
+    made.load_rows([{"id": 2, "v": "b", "n": 5}])
+    made.load_rows([{"id": 1, "o": "x"}, {"id": 3, "o": "y"}], schema_evolution="add, allow_missing")
+    made.load_rows([{"id": 3, "o": "z", "p": 1}], schema_evolution=["ignore", "allow_missing"])
+
+    assert made.read_rows() == [{"id": 1, "o": "x"}, {"id": 2, "v": "b", "n": 5}, {"id": 3, "o": "z"}]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"merge_key": "g"},
+        {"merge_key": "g", **KEY},
+        {"destination_scope": "g = 'x'"},
+    ],
+    ids=["merge key", "both keys", "scope"],
+)
+def test_replaced_groups_get_new_columns(loads: MakeLoads, settings: dict[str, Any]) -> None:
+    """Stored rows are found by the columns that they have."""
+    made = loads("delete-insert", **settings)
+    made.load_rows([{"id": 1, "g": "x", "v": 1}, {"id": 2, "g": "x", "v": 2}])
+    report = made.load_rows([{"id": 3, "g": "x", "v": 3, "n": 5}, {"id": 1, "g": "x", "v": 1}])
+
+    assert made.read_rows() == [{"id": 1, "g": "x", "v": 1}, {"id": 3, "g": "x", "v": 3, "n": 5}]
+    assert (report["rows"]["inserted"], report["rows"]["deleted"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "settings"),
+    [
+        ("upsert", {"primary_key": "id"}),
+        ("delete-insert", {"primary_key": "id"}),
+        ("delete-insert", {}),
+        ("scd2", {"natural_key": "id", "boundary_timestamp": "{at}"}),
+        ("scd2", {"boundary_timestamp": "{at}"}),
+    ],
+)
+def test_a_column_that_the_source_has_no_more_is_an_error(
+    memory_loads: MakeLoads, strategy: str, settings: dict[str, Any]
+) -> None:
+    """Nothing is written; all are named, with what they may be called now. NULL is taken if asked for."""
+    days = iter(("2024-01-01", "2024-01-02", "2024-01-03"))
+
+    def load_rows(rows, **more):
+        at = {name: next(days) for name in settings if name == "boundary_timestamp"}
+        return made.load_rows(rows, **{**at, **more})
+
+    made = memory_loads(strategy, **{k: v for k, v in settings.items() if k != "boundary_timestamp"})
+    load_rows([{"id": 1, "amount": 5, "note": "x"}])
+
+    with pytest.raises(DataError) as refused:
+        load_rows([{"id": 1, "Amont": 6}])
+
+    assert "the source has no column 'amount' any more" in str(refused.value)
+    assert "did you mean 'Amont'?" in str(refused.value)
+    assert "the source has no column 'note' any more" in str(refused.value)
+    assert made.read_version() == 0
+    load_rows([{"id": 2, "amount": 6}], schema_evolution=["add", "allow_missing"])
+    assert {"id": 2, "amount": 6} in made.read_rows("id", "amount", "note")
+
+
+def test_a_list_that_the_source_has_no_more_is_an_error(loads: MakeLoads) -> None:
+    """Its elements would go with the rows that are written."""
+    made = loads("upsert", primary_key="id", nested="tables")
+    made.load_rows([{"id": 1, "v": 1, "items": [{"n": 1, "inner": [1]}]}])
+
+    with pytest.raises(DataError, match="the source has no column 'items' any more"):
+        made.load_rows([{"id": 1, "v": 2}])
+
+    made.load_rows([{"id": 1, "v": 2}], schema_evolution="allow_missing")
+    assert made.rows_of("__items") == []
