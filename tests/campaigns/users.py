@@ -113,6 +113,8 @@ class Sequence:
             were in between: neither deleted ones nor tables beside the target are returned then.
         """
         found = read_folder(str(self._folder))
+        # A log of all runs, those that were undone too, with the place that the target had.
+        found.pop(str(self._workload.config.get("metrics")), None)
         is_history_lost = any(name in said for name in _FORGETTING)
         if is_history_lost:
             target = self._workload.config["target"]
@@ -184,7 +186,9 @@ class Sequence:
             actions += [self._optimize_target, self._vacuum_target]
             if self._workload.capability in _CUMULATIVE:
                 actions += [self._restore_target]
-            if self._workload.capability in _HEALING:
+            # What was appended is not computed again.
+            is_appended = self._workload.config.get("write_mode") == "append"
+            if self._workload.capability in _HEALING and not is_appended:
                 actions += [self._delete_rows]
         return actions
 
