@@ -118,7 +118,7 @@ def test_a_run_that_died_before_it_happened_leaves_nothing(lake: MakeLake, monke
     join.run_job()
     before = list_visible(join)
     join.write_rows("purchases", ONE_MORE, mode="append")
-    monkeypatch.setattr(Folder, "record", raise_interrupt)
+    monkeypatch.setattr(Folder, "record_run", raise_interrupt)
     with pytest.raises(KeyboardInterrupt):
         join.run_job("r2")
     monkeypatch.undo()

@@ -209,7 +209,7 @@ def test_ten_bins_of_one_schema_are_one_write(lean, tmp_path, monkeypatch):
     saved = []
     save = writing._save_frame
     monkeypatch.setattr(
-        writing, "_save", lambda *given, **named: saved.append(given) or save(*given, **named)
+        writing, "_save_frame", lambda *given, **named: saved.append(given) or save(*given, **named)
     )
     made = Landing(tmp_path, lean, correlation_attribute_name="k", max_bins="unlimited")
     for number in range(30):
