@@ -12,6 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,7 @@ def main() -> int:
     places = {count: _prepare_warehouse(spark, chosen.size, count) for count in chosen.changes}
     full = Way("full run", lambda: _run_full(spark, places[max(places)]))
     later = [
-        Way(f"{count:,} changed", lambda place=place: _run_incremental(spark, place))
-        for count, place in places.items()
+        Way(f"{count:,} changed", partial(_run_incremental, spark, place)) for count, place in places.items()
     ]
     in_turns([full, *later], chosen.rounds)
     different = sum(_count_differences(spark, place) for place in places.values())

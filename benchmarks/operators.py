@@ -141,7 +141,7 @@ def _time_dag(dag: Any) -> tuple[float, float]:
     from airflow_merge_provider.launch import JobProcess  # noqa: PLC0415
     from airflow_merge_provider.operators._spark_job import SparkJobOperator  # noqa: PLC0415
 
-    seconds = {}
+    seconds: dict[str, float] = {}
     with _time_calls(SparkJobOperator, "execute", seconds), _time_calls(JobProcess, "_follow", seconds):
         if str(_run_dag(dag).state) != "success":
             raise RuntimeError(f"{dag.dag_id} failed")

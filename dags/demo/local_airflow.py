@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import httpx
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from airflow_merge_provider.core.child_process import die_with_parent
 from airflow_merge_provider.core.errors import JobError, SetupError

@@ -90,19 +90,19 @@ def costs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_an_import_is_cheap_and_loads_nothing_heavy(module, costs):
+def test_an_import_is_cheap_and_loads_nothing_heavy(module: Any, costs: Any) -> None:
     """At most 0.4 CPU seconds over Airflow's own, and none of the libraries that cost memory."""
     for found in costs[module]:
         assert set(found["loaded"]) & set(HEAVY) == set()
     assert min(found["cost"] for found in costs[module]) < 0.4
 
 
-def test_a_heavy_import_is_noticed(tmp_path):
+def test_a_heavy_import_is_noticed(tmp_path: Path) -> None:
     """A module that loads one of the heavy libraries is seen to load it."""
     (found, _) = run_code(_COST, tmp_path, "pandas")["pandas"]
     assert {"pandas", "numpy"} <= set(found["loaded"])
 
 
-def test_making_an_operator_touches_no_file_and_no_network(tmp_path):
+def test_making_an_operator_touches_no_file_and_no_network(tmp_path: Path) -> None:
     """A constructor only looks at its arguments."""
     assert run_code(_QUIET, tmp_path) == []

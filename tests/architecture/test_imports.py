@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ def run_python(code: str, *options: str, **environment: str) -> subprocess.Compl
     )
 
 
-def test_the_contracts_are_kept():
+def test_the_contracts_are_kept() -> None:
     """import-linter finds no import across the layers."""
     lint = Path(sys.executable).with_name("lint-imports")
 
@@ -39,7 +40,7 @@ def test_the_contracts_are_kept():
     assert done.returncode == 0, done.stdout
 
 
-def test_no_contract_has_an_exception():
+def test_no_contract_has_an_exception() -> None:
     """An exception list is how a rule dies."""
     assert all(
         not name.startswith("ignore_imports")
@@ -48,7 +49,7 @@ def test_no_contract_has_an_exception():
     )
 
 
-def test_every_folder_has_a_place():
+def test_every_folder_has_a_place() -> None:
     """The layers are exhaustive: a new folder has to be given one."""
     layers = [contract for contract in SETTINGS["contracts"] if contract["type"] == "layers"]
     assert len(layers) >= 3
@@ -60,7 +61,7 @@ def test_every_folder_has_a_place():
     ["operators", "sensors", "triggers", "hooks", "links", "plugins", "core", "jobs", "others"],
     ids=str,
 )
-def test_every_module_imports_without_deprecation(folder, tmp_path):
+def test_every_module_imports_without_deprecation(folder: Any, tmp_path: Path) -> None:
     """No module uses what a coming version of its libraries takes away."""
     inside = [name for name in MODULES if f"airflow_merge_provider.{folder}" in name]
     if folder == "others":
@@ -75,7 +76,7 @@ def test_every_module_imports_without_deprecation(folder, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_core_loads_the_standard_library_and_pydantic_only():
+def test_core_loads_the_standard_library_and_pydantic_only() -> None:
     """Whatever core imports, it is there wherever Python and pydantic are."""
     core = [name for name in MODULES if name.startswith("airflow_merge_provider.core")]
     code = (
@@ -93,7 +94,7 @@ def test_core_loads_the_standard_library_and_pydantic_only():
     assert {name for name in done.stdout.split() if not name.startswith("_sysconfigdata")} <= allowed
 
 
-def test_the_spark_side_runs_without_airflow():
+def test_the_spark_side_runs_without_airflow() -> None:
     """The job modules import where Airflow is not installed."""
     jobs = [name for name in MODULES if name.startswith("airflow_merge_provider.jobs")]
     code = (

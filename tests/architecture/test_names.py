@@ -7,6 +7,7 @@ import re
 import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,28 +43,28 @@ def to_snake_case(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-def test_every_operator_module_is_listed_here():
+def test_every_operator_module_is_listed_here() -> None:
     """A new operator joins the checks of this file."""
     modules = {path.stem for path in (PACKAGE / "operators").glob("[a-z]*.py")}
     assert {operator.__module__.rpartition(".")[2] for operator in OPERATORS} == modules
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_an_operator_lives_in_the_module_of_its_name(operator):
+def test_an_operator_lives_in_the_module_of_its_name(operator: Any) -> None:
     """FooBarOperator lives in operators/foo_bar.py."""
     stem = operator.__module__.rpartition(".")[2]
     assert to_snake_case(operator.__name__.removesuffix("Operator")) == stem
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_a_job_has_the_same_name_on_both_sides(operator):
+def test_a_job_has_the_same_name_on_both_sides(operator: Any) -> None:
     """What an operator asks for is configured in core and run in jobs under one name."""
     assert (PACKAGE / "core" / operator.job / "config.py").is_file()
     assert (PACKAGE / "jobs" / operator.job / "job.py").is_file()
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_every_argument_is_documented_and_has_the_default_of_the_configuration(operator):
+def test_every_argument_is_documented_and_has_the_default_of_the_configuration(operator: Any) -> None:
     """The docstring names each argument; a default stands in two places but is one."""
     fields = operator.config_class.model_fields
     classes = operator.__mro__[: operator.__mro__.index(SparkJobOperator)]
@@ -75,20 +76,20 @@ def test_every_argument_is_documented_and_has_the_default_of_the_configuration(o
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_every_argument_of_the_configuration_reaches_the_job(operator):
+def test_every_argument_of_the_configuration_reaches_the_job(operator: Any) -> None:
     """No argument is taken and then forgotten."""
     arguments = set(own_parameters(operator, SparkJobOperator)) - WAITING
     assert arguments == set(operator.config_fields)
     assert arguments <= set(operator.template_fields)
 
 
-def test_no_module_hides_an_installed_one():
+def test_no_module_hides_an_installed_one() -> None:
     """A script's folder comes first on the path: a module of ours must not be found for another's."""
     taken = set(sys.stdlib_module_names) | set(packages_distributions())
     in_submit = {path.stem for path in (PACKAGE / "jobs" / "submit").glob("*.py")}
     assert in_submit & taken <= {"__init__"}
 
 
-def test_no_module_has_a_name_that_says_nothing():
+def test_no_module_has_a_name_that_says_nothing() -> None:
     """Modules are named by their idea."""
     assert {path.stem for path in PACKAGE.rglob("*.py")} & EMPTY_WORDS == set()

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def find_violations(source: str) -> Iterator[str]:
             yield f"{node.name}: nested {measure_depth(node)} deep, at most {DEPTH}"
 
 
-def test_folders_stay_small():
+def test_folders_stay_small() -> None:
     """No folder of the package has more modules than one looks over; beyond, they get rooms."""
     folders = [path for path in PACKAGE.rglob("*") if path.is_dir() and path.name != "__pycache__"]
     counts = {
@@ -58,7 +59,7 @@ def test_folders_stay_small():
     assert {folder: count for folder, count in counts.items() if count > FOLDER_MODULES} == {}
 
 
-def test_nothing_is_asserted_that_types_can_say():
+def test_nothing_is_asserted_that_types_can_say() -> None:
     """A value that cannot be None has a type that says so."""
     asserted = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
@@ -71,7 +72,7 @@ def test_nothing_is_asserted_that_types_can_say():
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_modules_and_functions_stay_small(path):
+def test_modules_and_functions_stay_small(path: Any) -> None:
     """No module, function or nesting is above its cap."""
     assert list(find_violations(path.read_text(encoding="utf-8"))) == []
 
@@ -85,7 +86,7 @@ def test_modules_and_functions_stay_small(path):
     ],
     ids=["module", "function", "nesting"],
 )
-def test_the_caps_catch_what_is_above_them(source):
+def test_the_caps_catch_what_is_above_them(source: Any) -> None:
     """Each cap fails on the smallest module that breaks it."""
     assert list(find_violations(source))
 
@@ -93,20 +94,20 @@ def test_the_caps_catch_what_is_above_them(source):
 @pytest.mark.parametrize(
     "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
 )
-def test_every_module_says_what_it_is_for(path):
+def test_every_module_says_what_it_is_for(path: Any) -> None:
     """A module begins with a sentence; only an empty one needs none."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assert not tree.body or ast.get_docstring(tree)
 
 
-def test_columns_are_not_chained():
+def test_columns_are_not_chained() -> None:
     """One operator for each column of a wide table, in a chain, overflows Spark's stack."""
     jobs = (PACKAGE / "jobs").rglob("*.py")
 
     assert [path.name for path in jobs if "reduce(Column." in path.read_text(encoding="utf-8")] == []
 
 
-def test_every_test_is_in_a_suite():
+def test_every_test_is_in_a_suite() -> None:
     """`make test` leaves out what is marked e2e, `make test-e2e` runs one folder: no other has the mark."""
     marked = [
         str(path.relative_to(ROOT))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def list_imports(module: ast.Module) -> list[str]:
     return [str(node.module) for node in ast.walk(module) if isinstance(node, ast.ImportFrom)]
 
 
-def test_a_config_is_what_users_write():
+def test_a_config_is_what_users_write() -> None:
     """`core/*/config.py` has the configuration of its capability."""
     found = list_modules("config", "core")
 
@@ -41,20 +42,20 @@ def test_a_config_is_what_users_write():
         assert CAPABILITIES[name].config.__module__.endswith(f".core.{name}.config")
 
 
-def test_counts_are_those_of_the_report():
+def test_counts_are_those_of_the_report() -> None:
     """`core/*/counts.py` declares what the report of its capability counts."""
     assert [name for name, _ in list_modules("counts", "core")] == list(CAPABILITIES)
     for name, capability in CAPABILITIES.items():
         assert capability.counts, name
 
 
-def test_a_plan_is_decided_before_anything_runs():
+def test_a_plan_is_decided_before_anything_runs() -> None:
     """`core/*/plan.py` has a class that says what a run will do."""
     for name, module in list_modules("plan", "core"):
         assert any(each.endswith("Plan") for each in list_classes(module)), name
 
 
-def test_a_job_is_run_by_a_request():
+def test_a_job_is_run_by_a_request() -> None:
     """`jobs/*/job.py` has `run(spark, request, progress)`, which the entry point calls."""
     found = list_modules("job", "jobs")
 
@@ -64,7 +65,7 @@ def test_a_job_is_run_by_a_request():
         assert [each.arg for each in arguments] == ["spark", "request", "progress"], name
 
 
-def test_a_report_gives_the_details():
+def test_a_report_gives_the_details() -> None:
     """`jobs/*/report.py` builds what only its capability tells, and nothing that every report has."""
     found = list_modules("report", "jobs")
 
@@ -74,7 +75,7 @@ def test_a_report_gives_the_details():
         assert not any(each.endswith(".core.report_schema") for each in list_imports(module)), name
 
 
-def test_a_transformation_neither_reads_nor_writes():
+def test_a_transformation_neither_reads_nor_writes() -> None:
     """`jobs/*/transform.py` makes rows of rows."""
     for name, module in list_modules("transform", "jobs"):
         assert not [each for each in list_imports(module) if ".jobs.delta" in each or ".jobs.run" in each], (
@@ -82,13 +83,13 @@ def test_a_transformation_neither_reads_nor_writes():
         )
 
 
-def test_a_target_is_asked_the_same_by_every_job():
+def test_a_target_is_asked_the_same_by_every_job() -> None:
     """`jobs/*/target.py` says what its job asks of a target, wherever that is."""
     for name, module in list_modules("target", "jobs"):
         assert "Target" in list_classes(module), name
 
 
 @pytest.mark.parametrize(("side", "name"), CASES, ids=lambda value: value)
-def test_every_capability_has_a_folder_on_both_sides(side, name):
+def test_every_capability_has_a_folder_on_both_sides(side: Any, name: Any) -> None:
     """What is decided lies in core, what moves data in jobs."""
     assert (PACKAGE / side / name / "__init__.py").exists()

@@ -46,7 +46,7 @@ class RunEnd:
 def run_request(folder: Path, job: str, config: dict[str, Any], *conf: str) -> RunEnd:
     """Run one request as users do, with a Spark of its own."""
     request = JobRequest(
-        job=job,  # type: ignore[arg-type]
+        job=job,
         config={"target": "target", **config},
         run=RunToken(dag_id="limits", run_id="r", task_id="t"),
         warehouse=str(folder),

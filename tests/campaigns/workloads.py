@@ -49,7 +49,7 @@ class Workload:
     def build_request(self, folder: Path, step: int, run_id: str | None = None, **more: Any) -> JobRequest:
         """Return the request of the run that belongs to a step."""
         return JobRequest(
-            job=self.capability,  # type: ignore[arg-type]
+            job=self.capability,
             config=dict(self.config),
             run=RunToken(dag_id="campaign", run_id=run_id or f"run-{step}", task_id=self.capability),
             warehouse=str(folder),
@@ -72,7 +72,7 @@ def _create_random(seed: str) -> Random:
 def _append_rows(folder: Path, name: str, rows: Rows, schema: pa.Schema, mode: str = "append") -> None:
     table = pa.Table.from_pylist(rows, schema)
     # Somebody may have added columns.
-    write_deltalake(str(folder / name), table, mode=mode, schema_mode="merge")  # type: ignore[call-overload]
+    write_deltalake(str(folder / name), table, mode=mode, schema_mode="merge")
 
 
 # Merge source: versions of persons who share values.

@@ -207,7 +207,7 @@ def _parse_value(value: Any, written: str) -> Any:
         "timestamp": _parse_timestamp,
         "timestamp_ntz": dt.datetime.fromisoformat,
     }
-    return readers.get(kind.partition("(")[0], lambda same: same)(value)
+    return readers.get(kind.partition("(")[0], lambda same: same)(value)  # type: ignore[no-untyped-call]
 
 
 def _parse_timestamp(text: str) -> dt.datetime:

@@ -27,7 +27,7 @@ def run_selected(
     ``runs`` says by the name of a test what it runs for its one parameter.
     """
     selected = [
-        (item.originalname, *item.callspec.params.values())
+        (str(item.originalname), next(iter(item.callspec.params.values())))
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.module is request.module and item.originalname in runs
     ]
@@ -42,6 +42,6 @@ def run_selected(
 
     pool = ThreadPoolExecutor(max_workers=2)
     try:
-        yield {case: pool.submit(run_case, *case) for case in selected}
+        yield {(test, case): pool.submit(run_case, test, case) for test, case in selected}
     finally:
         pool.shutdown(cancel_futures=True)

@@ -62,7 +62,7 @@ ON_DELTA = (
 @pytest.mark.parametrize("vector", CONFIGURATIONS, ids=lambda vector: vector["id"])
 def test_a_wrong_configuration_is_refused(vector: Vector, tmp_path: Path) -> None:
     """Without Spark, with all that the message must name."""
-    line = merge_engine.run_vector(None, vector, tmp_path)  # type: ignore[arg-type]  # not reached
+    line = merge_engine.run_vector(None, vector, tmp_path)  # not reached
 
     assert list_mentions(vector) - find_mentions(line, vector) == set()
 

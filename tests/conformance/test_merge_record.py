@@ -44,6 +44,7 @@ def test_runs_over_files_give_what_the_vector_expects(id_: str, lean: SparkSessi
     (vector,) = [each for each in VECTORS if each["id"] == id_]
     landing = Landing(tmp_path, lean, **_build_settings(vector))
     found: list[Any] = []
+    report: dict[str, Any] = {}
 
     for number, trigger in enumerate(vector["triggers"]):
         before = set(landing.list_outputs())

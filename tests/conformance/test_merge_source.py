@@ -107,7 +107,7 @@ def test_comparing_tells_types_apart_and_numbers_by_value() -> None:
 )
 def test_a_wrong_configuration_is_the_outcome(vector: Vector, tmp_path: Path) -> None:
     """A refused configuration is answered without Spark, and the line holds the quoted text."""
-    line = merge_source.run_vector(None, vector, tmp_path)  # type: ignore[arg-type]  # not reached
+    line = merge_source.run_vector(None, vector, tmp_path)  # not reached
 
     assert vector["expect_error"] in line["error"]
 

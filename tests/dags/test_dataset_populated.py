@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from airflow.sdk import DAG, task
 
@@ -12,17 +15,17 @@ from tests.tables import FLAGGED, OURS, create_table
 pytestmark = pytest.mark.airflow
 
 
-def read_outcome(run):
+def read_outcome(run: Any) -> Any:
     found = run.get_task_instance("wait")
     return str(found.state), found.xcom_pull(task_ids="wait")
 
 
-def build_sensor(datasets, **arguments):
+def build_sensor(datasets: Any, **arguments: Any) -> Any:
     options = {"deferrable": False, "poke_interval": 0.1, "timeout": 0.2, **arguments}
     return DatasetPopulatedSensor(task_id="wait", datasets=datasets, **options)
 
 
-def test_populated_datasets_are_not_waited_for(run_dag, tmp_path):
+def test_populated_datasets_are_not_waited_for(run_dag: Any, tmp_path: Path) -> None:
     """The first look on the worker is enough; the result names versions and reasons."""
     create_table(tmp_path / "flagged", properties=FLAGGED)
     create_table(tmp_path / "theirs")
@@ -39,14 +42,16 @@ def test_populated_datasets_are_not_waited_for(run_dag, tmp_path):
     )
 
 
-def test_a_deferred_sensor_ends_when_the_dataset_is_populated(run_dag, tmp_path, monkeypatch):
+def test_a_deferred_sensor_ends_when_the_dataset_is_populated(
+    run_dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the worker does not see, the triggerer waits for."""
     from airflow_merge_provider.triggers import dataset_populated as trigger
 
     create_table(tmp_path / "late", properties=OURS)
     look = trigger.get_status
 
-    def look_later(*args, **kwargs):
+    def look_later(*args: Any, **kwargs: Any) -> Any:
         create_table(tmp_path / "late", properties=FLAGGED)
         return look(*args, **kwargs)
 
@@ -61,14 +66,14 @@ def test_a_deferred_sensor_ends_when_the_dataset_is_populated(run_dag, tmp_path,
 
 
 @pytest.mark.parametrize(("mark", "state"), [({"by": "hand"}, "success"), (False, "failed")])
-def test_a_mark_in_the_asset_counts(run_dag, tmp_path, mark, state):
+def test_a_mark_in_the_asset_counts(run_dag: Any, tmp_path: Path, mark: Any, state: Any) -> None:
     """A person or another system says that a dataset is populated, or that it is not."""
     name = f"marked_{state}"
     asset = dataset_asset(name, warehouse=str(tmp_path))
     with DAG(f"wait_{name}", schedule=None) as dag:
 
         @task(outlets=[asset])
-        def mark_it(asset_state_store=None):
+        def mark_it(asset_state_store: Any = None) -> None:
             asset_state_store[asset].set("populated", mark)
 
         sensor = build_sensor([name], warehouse=str(tmp_path), ignore_non_existent_datasets=False)
@@ -81,13 +86,13 @@ def test_a_mark_in_the_asset_counts(run_dag, tmp_path, mark, state):
 
 
 @pytest.mark.parametrize(("told", "state"), [(True, "success"), (False, "failed"), (None, "success")])
-def test_the_last_event_speaks_for_a_catalog_table(run_dag, told, state):
+def test_the_last_event_speaks_for_a_catalog_table(run_dag: Any, told: Any, state: Any) -> None:
     """Only Spark could read the table; its writer says whether it is populated, others only that it is."""
     ref = f"lake.events.told_{told}".lower()
     with DAG(f"wait_event_{told}", schedule=None) as dag:
 
         @task(outlets=[dataset_asset(ref)])
-        def write_event(outlet_events=None):
+        def write_event(outlet_events: Any = None) -> None:
             extra = {"version": 4} | ({} if told is None else {"populated": told})
             outlet_events[dataset_asset(ref)].extra = extra
 
@@ -99,7 +104,7 @@ def test_the_last_event_speaks_for_a_catalog_table(run_dag, told, state):
     assert state == "failed" or value == {ref: {"version": 4, "origin": "event"}}
 
 
-def test_a_wrong_warehouse_is_not_waited_for(run_dag):
+def test_a_wrong_warehouse_is_not_waited_for(run_dag: Any) -> None:
     """Waiting cannot mend what is missing in the configuration."""
     with DAG("wait_nowhere", schedule=None) as dag:
         build_sensor(["customers"], deferrable=True, timeout=60, retries=2)
@@ -110,7 +115,7 @@ def test_a_wrong_warehouse_is_not_waited_for(run_dag):
     assert run.get_task_instance("wait").try_number == 1
 
 
-def test_templates_are_rendered_before_the_look(run_dag, tmp_path):
+def test_templates_are_rendered_before_the_look(run_dag: Any, tmp_path: Path) -> None:
     """A whole list may come from a template."""
     create_table(tmp_path / "theirs")
     with DAG("wait_templated", schedule=None, params={"names": ["theirs"], "strict": True}) as dag:
@@ -123,7 +128,7 @@ def test_templates_are_rendered_before_the_look(run_dag, tmp_path):
     assert read_outcome(run_dag(dag)) == ("success", {"theirs": {"version": 0, "origin": "rows"}})
 
 
-def test_a_dataset_that_no_dag_names_has_no_mark(run_dag, tmp_path):
+def test_a_dataset_that_no_dag_names_has_no_mark(run_dag: Any, tmp_path: Path) -> None:
     """A template names it while the DAG runs: Airflow has no asset of it, which is no error."""
     with DAG("wait_unnamed", schedule=None, params={"names": ["late"]}) as dag:
         build_sensor(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from airflow.sdk import DAG, Asset, task
@@ -17,19 +18,21 @@ pytestmark = pytest.mark.airflow
 RULES = {"datasets": ["crm c", "erp e"], "equality": [["eq", "c.email", "e.mail"]], "warehouse": "/lake"}
 
 
-def build_operator(target, **kwargs):
+def build_operator(target: Any, **kwargs: Any) -> Any:
     return MergeSourceOperator(task_id="merge", target=target, **{**RULES, **kwargs})
 
 
-def list_states(run):
+def list_states(run: Any) -> Any:
     return {each.task_id: str(each.state) for each in run.get_task_instances()}
 
 
-def pull_xcom(run, key):
+def pull_xcom(run: Any, key: Any) -> Any:
     return run.get_task_instance("merge").xcom_pull(task_ids="merge", key=key)
 
 
-def test_a_run_that_changed_something_reports_it_everywhere(run_dag, fake_hook, asset_events):
+def test_a_run_that_changed_something_reports_it_everywhere(
+    run_dag: Any, fake_hook: Any, asset_events: Any
+) -> None:
     """Return value, merge_report, asset event and link tell of the same run."""
     fake_hook(JobResult(report=REPORT))
     with DAG("changed", schedule=None) as dag:
@@ -52,13 +55,15 @@ def test_a_run_that_changed_something_reports_it_everywhere(run_dag, fake_hook, 
     assert "/tasks/merge/" in pull_xcom(run, "_link_MergeReportLink")
 
 
-def test_a_run_that_changed_nothing_emits_no_event_and_goes_on(run_dag, fake_hook, asset_events):
+def test_a_run_that_changed_nothing_emits_no_event_and_goes_on(
+    run_dag: Any, fake_hook: Any, asset_events: Any
+) -> None:
     """The task succeeds without an asset event, and downstream tasks run."""
     fake_hook(build_unchanged())
     with DAG("unchanged", schedule=None) as dag:
 
         @task
-        def run_after():
+        def run_after() -> Any:
             return "ran"
 
         build_operator("unchanged_target") >> run_after()
@@ -69,7 +74,7 @@ def test_a_run_that_changed_nothing_emits_no_event_and_goes_on(run_dag, fake_hoo
     assert asset_events("file:///lake/unchanged_target") == []
 
 
-def test_the_outlet_is_taken_back_for_one_run_only(run_dag, fake_hook, asset_events):
+def test_the_outlet_is_taken_back_for_one_run_only(run_dag: Any, fake_hook: Any, asset_events: Any) -> None:
     """A run with changes emits its event although the run before, in the same process, did not."""
     with DAG("twice", schedule=None) as dag:
         build_operator("twice_target")
@@ -82,7 +87,7 @@ def test_the_outlet_is_taken_back_for_one_run_only(run_dag, fake_hook, asset_eve
     assert len(asset_events("file:///lake/twice_target")) == 1
 
 
-def test_a_dry_run_emits_no_event(run_dag, fake_hook, asset_events):
+def test_a_dry_run_emits_no_event(run_dag: Any, fake_hook: Any, asset_events: Any) -> None:
     """A dry run stops before the commit, so nobody is told of a change."""
     fake = fake_hook(JobResult(report={**REPORT, "dry_run": True}))
     with DAG("dry", schedule=None) as dag:
@@ -95,7 +100,7 @@ def test_a_dry_run_emits_no_event(run_dag, fake_hook, asset_events):
     assert asset_events("file:///lake/dry_target") == []
 
 
-def test_other_outlets_of_the_task_keep_their_events(run_dag, fake_hook, asset_events):
+def test_other_outlets_of_the_task_keep_their_events(run_dag: Any, fake_hook: Any, asset_events: Any) -> None:
     """Only the target's asset is held back by a run that changed nothing."""
     fake_hook(build_unchanged())
     with DAG("others", schedule=None) as dag:
@@ -107,7 +112,7 @@ def test_other_outlets_of_the_task_keep_their_events(run_dag, fake_hook, asset_e
     assert len(asset_events("x-other://seen")) == 1
 
 
-def test_an_asset_given_as_target_gets_the_event(run_dag, fake_hook, asset_events):
+def test_an_asset_given_as_target_gets_the_event(run_dag: Any, fake_hook: Any, asset_events: Any) -> None:
     """The user's own asset is the outlet, with its own name, and the job gets the dataset behind it."""
     fake = fake_hook(JobResult(report=REPORT))
     mine = Asset("my golden records", uri="file:///lake/mine")
@@ -120,7 +125,7 @@ def test_an_asset_given_as_target_gets_the_event(run_dag, fake_hook, asset_event
     assert len(asset_events("file:///lake/mine")) == 1
 
 
-def test_templates_are_rendered_before_the_check(run_dag, fake_hook):
+def test_templates_are_rendered_before_the_check(run_dag: Any, fake_hook: Any) -> None:
     """Rendered text becomes the boolean, the number or the list that the argument takes."""
     fake = fake_hook(JobResult(report=REPORT))
     with DAG("templated", schedule=None, params={"all": True, "most": 7}) as dag:
@@ -142,7 +147,7 @@ def test_templates_are_rendered_before_the_check(run_dag, fake_hook):
     assert request.config["initial_datasets"] == ["crm"]
 
 
-def test_a_wrong_template_fails_before_spark_and_without_retry(run_dag, fake_hook):
+def test_a_wrong_template_fails_before_spark_and_without_retry(run_dag: Any, fake_hook: Any) -> None:
     """What could not be checked at parse time is checked before Spark, and is not tried again."""
     fake = fake_hook(JobResult(report=REPORT))
     with DAG("wrong_template", schedule=None) as dag:
@@ -154,7 +159,7 @@ def test_a_wrong_template_fails_before_spark_and_without_retry(run_dag, fake_hoo
     assert fake.requests == []
 
 
-def test_a_data_error_is_not_tried_again(run_dag, fake_hook):
+def test_a_data_error_is_not_tried_again(run_dag: Any, fake_hook: Any) -> None:
     """An error of the data fails the task although it has retries left."""
     fake = fake_hook(JobFailure(code="data", message="duplicate output id 'a1'", retryable=False))
     with DAG("data_error", schedule=None) as dag:
@@ -166,7 +171,7 @@ def test_a_data_error_is_not_tried_again(run_dag, fake_hook):
     assert len(fake.requests) == 1
 
 
-def test_a_lost_race_is_tried_again_by_the_same_token(run_dag, fake_hook):
+def test_a_lost_race_is_tried_again_by_the_same_token(run_dag: Any, fake_hook: Any) -> None:
     """An error that another try can mend is retried, and the retry can find its own commit."""
     fake = fake_hook(ConflictError("another run committed first"))
     with DAG("lost_race", schedule=None) as dag:
@@ -179,7 +184,7 @@ def test_a_lost_race_is_tried_again_by_the_same_token(run_dag, fake_hook):
     assert first.run == second.run
 
 
-def test_mapped_tasks_have_tokens_of_their_own(run_dag, fake_hook):
+def test_mapped_tasks_have_tokens_of_their_own(run_dag: Any, fake_hook: Any) -> None:
     """Each mapped instance merges into its own target under its own token."""
     fake = fake_hook(build_unchanged())
     with DAG("mapped", schedule=None) as dag:
@@ -192,7 +197,7 @@ def test_mapped_tasks_have_tokens_of_their_own(run_dag, fake_hook):
     assert asked == [(0, "one"), (1, "two")]
 
 
-def test_a_mapped_task_with_wrong_arguments_is_not_tried_again(run_dag, fake_hook):
+def test_a_mapped_task_with_wrong_arguments_is_not_tried_again(run_dag: Any, fake_hook: Any) -> None:
     """The constructor of a mapped task runs on the worker; what it refuses stays refused."""
     fake = fake_hook(build_unchanged())
     with DAG("mapped_wrong", schedule=None) as dag:
@@ -207,13 +212,13 @@ def test_a_mapped_task_with_wrong_arguments_is_not_tried_again(run_dag, fake_hoo
     assert fake.requests == []
 
 
-def test_the_result_of_another_task_can_be_an_argument(run_dag, fake_hook):
+def test_the_result_of_another_task_can_be_an_argument(run_dag: Any, fake_hook: Any) -> None:
     """An XCom argument makes the dependency and is checked when its value is there."""
     fake = fake_hook(JobResult(report=REPORT))
     with DAG("xcom", schedule=None) as dag:
 
         @task
-        def list_datasets():
+        def list_datasets() -> Any:
             return ["crm c", "erp e"]
 
         build_operator("t", datasets=list_datasets())
@@ -224,7 +229,7 @@ def test_the_result_of_another_task_can_be_an_argument(run_dag, fake_hook):
     assert fake.requests[0].config["datasets"] == ["crm c", "erp e"]
 
 
-def test_a_bare_id_without_warehouse_says_where_to_set_one(run_dag, fake_hook):
+def test_a_bare_id_without_warehouse_says_where_to_set_one(run_dag: Any, fake_hook: Any) -> None:
     """Every dataset that cannot be found is named before Spark starts."""
     fake = fake_hook(JobResult(report=REPORT))
     with DAG("no_warehouse", schedule=None) as dag:
@@ -236,7 +241,9 @@ def test_a_bare_id_without_warehouse_says_where_to_set_one(run_dag, fake_hook):
     assert fake.requests == []
 
 
-def test_the_warehouse_comes_from_the_connection_then_from_the_configuration(run_dag, fake_hook, monkeypatch):
+def test_the_warehouse_comes_from_the_connection_then_from_the_configuration(
+    run_dag: Any, fake_hook: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The operator's own warehouse is first, the connection second, the configuration last."""
     fake = fake_hook(JobResult(report=REPORT))
     with DAG("warehouse", schedule=None) as dag:

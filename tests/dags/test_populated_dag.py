@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from airflow.sdk import DAG, task
 
@@ -17,22 +20,22 @@ pytestmark = pytest.mark.airflow
 RULES = {"datasets": ["crm c", "erp e"], "equality": [["eq", "c.email", "e.mail"]], "version": 2}
 
 
-def build_operator(target, **kwargs):
+def build_operator(target: Any, **kwargs: Any) -> Any:
     return MergeSourceOperator(task_id="merge", target=target, **{**RULES, **kwargs})
 
 
-def read_state(run):
+def read_state(run: Any) -> Any:
     return str(run.get_task_instance("merge").state)
 
 
-def test_the_job_is_told_what_the_flag_depends_on(run_dag, fake_hook):
+def test_the_job_is_told_what_the_flag_depends_on(run_dag: Any, fake_hook: Any) -> None:
     """The sources, the mode, and which of them a person has marked."""
     fake = fake_hook(build_unchanged())
     erp = dataset_asset("erp", warehouse="/lake")
     with DAG("told", schedule=None) as dag:
 
         @task(outlets=[erp])
-        def mark_asset(asset_state_store=None):
+        def mark_asset(asset_state_store: Any = None) -> None:
             asset_state_store[erp].set("populated", {"by": "vera"})
 
         mark_asset() >> build_operator("told_target", warehouse="/lake", set_initial_offset="{{ 'always' }}")
@@ -46,7 +49,7 @@ def test_the_job_is_told_what_the_flag_depends_on(run_dag, fake_hook):
     assert wish.marked == ("file:///lake/erp",)
 
 
-def test_becoming_populated_is_an_event(run_dag, fake_hook, asset_events):
+def test_becoming_populated_is_an_event(run_dag: Any, fake_hook: Any, asset_events: Any) -> None:
     """Although no row has changed: whoever waits may look now."""
     fake_hook(JobResult(report={**REPORT, "changed": False, "populated": True, "became_populated": True}))
     with DAG("becoming", schedule=None) as dag:
@@ -58,13 +61,13 @@ def test_becoming_populated_is_an_event(run_dag, fake_hook, asset_events):
     assert event["populated"] is True
 
 
-def test_a_catalog_table_is_marked(run_dag, fake_hook):
+def test_a_catalog_table_is_marked(run_dag: Any, fake_hook: Any) -> None:
     """Sensors cannot read it: its mark says what its property says, and is taken back with it."""
     target = "lake.gold.orders"
     found = []
 
     @task(inlets=[dataset_asset(target)])
-    def look_at_asset(asset_state_store=None):
+    def look_at_asset(asset_state_store: Any = None) -> None:
         found.append(asset_state_store[dataset_asset(target)].get("populated"))
 
     for number, populated in enumerate([True, False]):
@@ -78,7 +81,9 @@ def test_a_catalog_table_is_marked(run_dag, fake_hook):
     assert found[1] is None
 
 
-def test_a_run_that_requires_it_waits_in_the_triggerer(run_dag, fake_hook, tmp_path, monkeypatch):
+def test_a_run_that_requires_it_waits_in_the_triggerer(
+    run_dag: Any, fake_hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Spark starts once the source is populated, and not before."""
     from airflow_merge_provider.triggers import dataset_populated as trigger
 
@@ -87,7 +92,7 @@ def test_a_run_that_requires_it_waits_in_the_triggerer(run_dag, fake_hook, tmp_p
     create_table(tmp_path / "erp", properties=OURS)
     look = trigger.get_status
 
-    def look_later(*args, **kwargs):
+    def look_later(*args: Any, **kwargs: Any) -> Any:
         assert fake.requests == []
         create_table(tmp_path / "erp", properties=FLAGGED)
         return look(*args, **kwargs)
@@ -103,7 +108,7 @@ def test_a_run_that_requires_it_waits_in_the_triggerer(run_dag, fake_hook, tmp_p
     assert fake.requests[0].population.required
 
 
-def test_a_target_without_a_flag_takes_no_mode():
+def test_a_target_without_a_flag_takes_no_mode() -> None:
     """Files count as soon as they are there: another mode would have no effect."""
     from airflow_merge_provider.core.errors import ConfigError
     from airflow_merge_provider.operators.merge_record import MergeRecordOperator
@@ -117,7 +122,7 @@ def test_a_target_without_a_flag_takes_no_mode():
 @pytest.mark.parametrize(
     ("signals", "scheduled", "warned"), [(True, False, 1), (True, True, 0), (False, True, 1), (None, True, 0)]
 )
-def test_a_schedule_that_contradicts_is_warned_of(signals, scheduled, warned):
+def test_a_schedule_that_contradicts_is_warned_of(signals: Any, scheduled: Any, warned: Any) -> None:
     """A DAG written by hand has the schedule that it names."""
     schedule = dataset_asset("crm") if scheduled else None
     with DAG(f"contradicts_{signals}_{scheduled}", schedule=schedule):

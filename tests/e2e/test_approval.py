@@ -97,7 +97,7 @@ def orders(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -> 
         yield made
 
 
-def test_an_approved_run_writes(orders):
+def test_an_approved_run_writes(orders: Any) -> None:
     """The task waits without a process; the report names who approved."""
     orders.change_values(5, "approved")
     run = orders.start()
@@ -117,7 +117,7 @@ def test_an_approved_run_writes(orders):
     assert (report["rows"]["updated"], bool(report["approved_by"])) == (5, True)
 
 
-def test_a_rejected_run_writes_nothing(orders):
+def test_a_rejected_run_writes_nothing(orders: Any) -> None:
     """The task is skipped."""
     orders.change_values(4, "rejected")
     run = orders.start()
@@ -129,7 +129,7 @@ def test_a_rejected_run_writes_nothing(orders):
     assert "rejected" not in orders.loaded()
 
 
-def test_a_run_that_has_grown_meanwhile_fails(orders):
+def test_a_run_that_has_grown_meanwhile_fails(orders: Any) -> None:
     """What was approved is not what would be written; a new run asks with the figures of then."""
     orders.change_values(3, "grown")
     run = orders.start()

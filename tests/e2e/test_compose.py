@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psycopg2
@@ -31,7 +32,7 @@ SERVICES = yaml.safe_load((ROOT / "docker-compose.yaml").read_text(encoding="utf
 PATIENCE = 120.0
 
 
-def wait_until(reached, what: str) -> None:
+def wait_until(reached: Any, what: str) -> None:
     end = time.monotonic() + PATIENCE
     while not reached():
         assert time.monotonic() < end, f"{what} is not there in time"
@@ -123,7 +124,9 @@ def count_workers(port: int) -> int:
 
 
 # More than 20 seconds: PostgreSQL, a Spark cluster and four processes of Airflow start.
-def test_an_example_runs_in_the_set_up_of_the_compose_file(postgres, spark_cluster, tmp_path):
+def test_an_example_runs_in_the_set_up_of_the_compose_file(
+    postgres: Any, spark_cluster: Any, tmp_path: Path
+) -> None:
     """The worked example comes out as printed, and it was the master's application that made it."""
     asked = SERVICES["airflow-scheduler"]["environment"]
     spark = asked["AIRFLOW_CONN_SPARK_DEFAULT"].replace("spark-master", HOST)

@@ -12,8 +12,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from airflow_merge_provider.connect_token import TOKEN_VARIABLE, add_token
 from airflow_merge_provider.core.errors import JobError
@@ -45,12 +47,12 @@ def server() -> Iterator[str]:
 
 
 # More than 20 seconds: a server and five jobs start.
-def test_the_same_job_commits_through_a_server(spark, server, tmp_path):
+def test_the_same_job_commits_through_a_server(spark: SparkSession, server: Any, tmp_path: Path) -> None:
     """A light child process, a session on the server, the same commits and the same conflicts."""
     source, target = str(tmp_path / "source"), str(tmp_path / "target")
     spark.range(3).selectExpr("id", "id + 1 AS amount").write.format("delta").save(source)
 
-    def run_through(run_id: str, **config) -> JobResult | JobFailure:
+    def run_through(run_id: str, **config: Any) -> JobResult | JobFailure:
         asked = probe.build_request(source, target, run_id, **config)
         return JobProcess(asked, script=Path(probe.__file__), remote=server, on_line=lambda _: None).run()
 
@@ -66,7 +68,7 @@ def test_the_same_job_commits_through_a_server(spark, server, tmp_path):
     assert spark.sql(f"SELECT sum(amount) AS total FROM delta.`{target}`").collect()[0].total == 12
 
 
-def test_who_has_not_the_token_is_refused(server):
+def test_who_has_not_the_token_is_refused(server: Any) -> None:
     """Before anything is executed; a client of the same user finds it by the port."""
     code = (
         "import sys; from pyspark.sql import SparkSession\n"
@@ -89,7 +91,9 @@ def test_who_has_not_the_token_is_refused(server):
 
 
 # May take more than 20 seconds: a statement has to run, and must be seen not to commit.
-def test_a_job_that_is_ended_is_ended_on_the_server_too(spark, server, tmp_path):
+def test_a_job_that_is_ended_is_ended_on_the_server_too(
+    spark: SparkSession, server: Any, tmp_path: Path
+) -> None:
     """The statement does not go on and commit after the task was stopped."""
     source, target = str(tmp_path / "source"), str(tmp_path / "target")
     spark.range(0, 2, 1, 1).selectExpr("id", "id + 1 AS amount").write.format("delta").save(source)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -49,7 +50,7 @@ def list_orphans(home: Path) -> list[str]:
 
     def is_ours(process: psutil.Process) -> bool:
         try:
-            return process.environ().get("AIRFLOW_HOME", "").startswith(str(home))
+            return bool(process.environ().get("AIRFLOW_HOME", "").startswith(str(home)))
         except psutil.Error:
             return False
 
@@ -70,7 +71,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Co
     )
 
 
-def test_the_first_run_shows_what_two_dags_merged(first):
+def test_the_first_run_shows_what_two_dags_merged(first: Any) -> None:
     """Seven entities become the five of the worked example, and airports become golden airports."""
     home, done = first
 
@@ -83,14 +84,14 @@ def test_the_first_run_shows_what_two_dags_merged(first):
     assert set(read_versions(home).values()) == {0}
 
 
-def test_no_process_is_left_behind(first):
+def test_no_process_is_left_behind(first: Any) -> None:
     """Airflow, its workers and Spark end with the demo."""
     home, _ = first
 
     assert list_orphans(home) == []
 
 
-def test_a_second_run_changes_nothing(first):
+def test_a_second_run_changes_nothing(first: Any) -> None:
     """The same results are shown, it is said that nothing has changed, and no table has a new version."""
     home, done = first
 
@@ -104,7 +105,7 @@ def test_a_second_run_changes_nothing(first):
     assert list_orphans(home) == []
 
 
-def test_a_run_that_fails_says_why(first, tmp_path):
+def test_a_run_that_fails_says_why(first: Any, tmp_path: Path) -> None:
     """The first line is the task's own error with its remedy, the second says where its log is."""
     home = shutil.copytree(first[0], tmp_path / "demo")
     target = home / "warehouse" / "seed_merged"
@@ -148,7 +149,7 @@ def line_with(child: subprocess.Popen[str], text: str) -> str:
     return next(line for line in child.stdout or () if text in line)
 
 
-def test_the_ui_shows_the_runs_until_it_is_interrupted(first, running):
+def test_the_ui_shows_the_runs_until_it_is_interrupted(first: Any, running: Any) -> None:
     """The address answers without a login, has the run and its report, and goes away with Ctrl-C."""
     home, _ = first
     ui = running("ui", home)
@@ -173,7 +174,7 @@ def test_the_ui_shows_the_runs_until_it_is_interrupted(first, running):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_takes_its_airflow_with_it(tmp_path, running, number):
+def test_an_interrupted_demo_takes_its_airflow_with_it(tmp_path: Path, running: Any, number: Any) -> None:
     """Nothing that was started is left, and the exit code says that it did not finish."""
     child = running("run", tmp_path)
     line_with(child, "Airflow starts")
@@ -184,7 +185,7 @@ def test_an_interrupted_demo_takes_its_airflow_with_it(tmp_path, running, number
     assert list_orphans(tmp_path) == []
 
 
-def test_without_java_the_first_line_says_so(tmp_path):
+def test_without_java_the_first_line_says_so(tmp_path: Path) -> None:
     """Before any work, in one line, with the remedy."""
     done = run_demo("run", tmp_path / "demo", JAVA_HOME=str(tmp_path))
 
@@ -194,7 +195,7 @@ def test_without_java_the_first_line_says_so(tmp_path):
     assert not (tmp_path / "demo").exists()
 
 
-def test_a_free_port_is_one_that_nobody_listens_on():
+def test_a_free_port_is_one_that_nobody_listens_on() -> None:
     """The wanted port is given where it is free, another one where it is taken."""
     import socket
 

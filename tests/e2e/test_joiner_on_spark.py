@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
@@ -16,7 +19,9 @@ EXPECTED = [
 
 
 # More than 20 seconds: four tasks start a Spark each.
-def test_the_example_gives_the_table_that_its_source_prints(run_dag, tmp_path, monkeypatch):
+def test_the_example_gives_the_table_that_its_source_prints(
+    run_dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both joins commit once; a second run finds nothing to do."""
     monkeypatch.setenv("AIRFLOW__MERGE__WAREHOUSE", str(tmp_path))
     import example_joiner

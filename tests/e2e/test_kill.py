@@ -13,9 +13,11 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import JobError
 from airflow_merge_provider.core.protocol import JobResult
@@ -32,7 +34,7 @@ ROWS = 400_000
 class Running:
     """A job in a thread, and the processes below it."""
 
-    def __init__(self, request) -> None:
+    def __init__(self, request: Any) -> None:
         self.lines: list[str] = []
         self.process = JobProcess(request, script=PROBE, on_line=self.lines.append)
         self.outcome: object = None
@@ -71,14 +73,14 @@ def _is_gone(processes: list[psutil.Process]) -> bool:
 
 
 @pytest.fixture
-def places(spark, tmp_path) -> tuple[str, str]:
+def places(spark: SparkSession, tmp_path: Path) -> tuple[str, str]:
     """Make a source, and name a place for the target."""
     rows = spark.range(ROWS).selectExpr("id", "id % 7 AS amount", "sha2(CAST(id AS STRING), 256) AS note")
     rows.write.format("delta").save(str(tmp_path / "source"))
     return str(tmp_path / "source"), str(tmp_path / "target")
 
 
-def _sum_target(spark, target: str) -> tuple[int, int, int]:
+def _sum_target(spark: SparkSession, target: str) -> tuple[int, int, int]:
     """Return rows, total and number of commits."""
     row = spark.sql(f"SELECT count(*) AS n, sum(amount) AS total FROM delta.`{target}`").collect()[0]
     return row.n, row.total, len(list((Path(target) / "_delta_log").glob("*.json")))
@@ -97,7 +99,9 @@ def _build_log_path(target: str, version: int) -> Path:
     [(False, "before"), (True, "during"), (False, "during"), (False, "after")],
     ids=["before a merge", "during the first write", "during a merge", "after a merge"],
 )
-def test_the_next_run_gives_what_one_clean_run_gives(spark, places, first, moment):
+def test_the_next_run_gives_what_one_clean_run_gives(
+    spark: SparkSession, places: Any, first: Any, moment: Any
+) -> None:
     """Whenever Spark is killed, the retry of the same run ends with the rows and commits of one run."""
     source, target = places
     if not first:
@@ -125,7 +129,7 @@ def test_the_next_run_gives_what_one_clean_run_gives(spark, places, first, momen
     assert report["target"]["version"] == version
 
 
-def test_a_killed_launcher_takes_spark_and_its_driver_with_it(places):
+def test_a_killed_launcher_takes_spark_and_its_driver_with_it(places: Any) -> None:
     """The worker may be killed without a word; no orphan goes on writing."""
     source, target = places
     asked = probe.build_request(source, target, wait="before")
@@ -150,7 +154,7 @@ def test_a_killed_launcher_takes_spark_and_its_driver_with_it(places):
     assert _is_gone(family)
 
 
-def test_a_job_that_is_ended_on_request_ends_whole(places):
+def test_a_job_that_is_ended_on_request_ends_whole(places: Any) -> None:
     """What a stopped task calls: both processes are gone and the error says why."""
     source, target = places
     running = Running(probe.build_request(source, target, wait="before"))
@@ -166,7 +170,7 @@ def test_a_job_that_is_ended_on_request_ends_whole(places):
     assert not Path(target).exists()
 
 
-def test_a_run_says_little_and_answers(places):
+def test_a_run_says_little_and_answers(places: Any) -> None:
     """A whole run prints its steps and nothing of Spark's, and leaves no file behind."""
     source, target = places
     running = Running(probe.build_request(source, target))
@@ -179,7 +183,7 @@ def test_a_run_says_little_and_answers(places):
     assert all(line.startswith("[merge +") for line in running.lines), running.lines
 
 
-def test_a_run_that_fails_says_little_and_why(places):
+def test_a_run_that_fails_says_little_and_why(places: Any) -> None:
     """One line for the user in the answer; no stack of the JVM's in the log."""
     source, target = places
     running = Running(probe.build_request(source, target, broken=True))

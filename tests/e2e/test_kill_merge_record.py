@@ -51,7 +51,7 @@ def run_child(root: Path, change: int) -> int:
     return ended.returncode
 
 
-def test_a_process_that_is_killed_is_finished_by_the_next(tmp_path):
+def test_a_process_that_is_killed_is_finished_by_the_next(tmp_path: Path) -> None:
     """Plan, staging, output, manifest, moves, ledger, state: the same files with the same bytes."""
     whole = build_landing(tmp_path / "whole")
     assert run_child(whole.root, -1) == 0

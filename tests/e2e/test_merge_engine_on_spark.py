@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from airflow.sdk import DAG
@@ -13,11 +16,11 @@ from airflow_merge_provider.operators.merge_engine import MergeEngineOperator
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
 
-def build_changes(**columns):
+def build_changes(**columns: Any) -> Any:
     return pa.table({"order": [1, 1, 2], "op": ["+I", "+I", "+I"], **columns})
 
 
-def build_dag(dag_id, lake):
+def build_dag(dag_id: Any, lake: Any) -> Any:
     """Make a DAG that adds amounts up."""
     with DAG(dag_id, schedule=None) as dag:
         MergeEngineOperator(
@@ -33,11 +36,11 @@ def build_dag(dag_id, lake):
     return dag
 
 
-def read_report(run):
+def read_report(run: Any) -> Any:
     return run.get_task_instance("fold").xcom_pull(task_ids="fold", key="merge_report")
 
 
-def test_a_run_folds_what_is_new_and_tells_of_it(run_dag, asset_events, tmp_path):
+def test_a_run_folds_what_is_new_and_tells_of_it(run_dag: Any, asset_events: Any, tmp_path: Path) -> None:
     """Two batches add up in one commit, which the report and the asset's event name."""
     dag, uri = (
         build_dag("engine_on_spark", str(tmp_path)),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import example_merge_record
 import pytest
@@ -12,7 +14,9 @@ from airflow_merge_provider.assets import dataset_asset
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
 
-def test_the_example_merges_what_has_landed_and_tells_it(run_dag, asset_events, tmp_path, monkeypatch):
+def test_the_example_merges_what_has_landed_and_tells_it(
+    run_dag: Any, asset_events: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Readings of two stations: one station has enough for an output, the other's wait in an open bin."""
     monkeypatch.setenv("AIRFLOW__MERGE__WAREHOUSE", str(tmp_path))
     for station, count in (("ewr", 6), ("jfk", 1)):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,7 +19,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
 
 @pytest.fixture
-def lake(tmp_path):
+def lake(tmp_path: Path) -> Any:
     """Write the datasets A, B and C of the worked example."""
     write_deltalake(tmp_path / "A", pa.table({"_id": ["a1", "a2"], "f1": [1, 2]}))
     write_deltalake(tmp_path / "B", pa.table({"_id": ["b1", "b2"], "f1": [1, 3], "f2": ["x", None]}))
@@ -28,12 +30,12 @@ def lake(tmp_path):
     return str(tmp_path)
 
 
-def build_dag(dag_id, lake, **kwargs):
+def build_dag(dag_id: Any, lake: Any, **kwargs: Any) -> Any:
     """Make a DAG that merges the three, and one task after it."""
     with DAG(dag_id, schedule=None) as dag:
 
         @task
-        def after():
+        def after() -> Any:
             return "ran"
 
         merge = MergeSourceOperator(
@@ -48,16 +50,16 @@ def build_dag(dag_id, lake, **kwargs):
     return dag
 
 
-def list_states(run):
+def list_states(run: Any) -> Any:
     return {each.task_id: str(each.state) for each in run.get_task_instances()}
 
 
-def read_report(run):
+def read_report(run: Any) -> Any:
     return run.get_task_instance("merge").xcom_pull(task_ids="merge", key="merge_report")
 
 
 # More than 20 seconds: two tasks start a Spark each.
-def test_two_runs_merge_once_and_tell_once(run_dag, asset_events, lake):
+def test_two_runs_merge_once_and_tell_once(run_dag: Any, asset_events: Any, lake: Any) -> None:
     """The first run writes five entities and emits an event; the second finds nothing new and is silent."""
     dag = build_dag("on_spark", lake)
     uri = dataset_asset("golden", warehouse=lake).uri
@@ -76,7 +78,7 @@ def test_two_runs_merge_once_and_tell_once(run_dag, asset_events, lake):
     assert sorted(ids) == ["0|a1|1|b1|2|c1", "0|a2", "1|b2", "2|c2", "2|c3"]
 
 
-def test_a_missing_dataset_fails_for_good_without_writing(run_dag, lake):
+def test_a_missing_dataset_fails_for_good_without_writing(run_dag: Any, lake: Any) -> None:
     """An error of the data that only Spark can see is not tried again, and there is no target."""
     dag = build_dag("missing", f"{lake}/elsewhere", retries=2, retry_delay=timedelta(0))
 

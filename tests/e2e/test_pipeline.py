@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -63,7 +64,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -
 
 
 # Minutes: thirty tasks that start a Spark each, one after the other where they depend on each other.
-def test_what_changes_at_the_head_reaches_the_last_table(pipeline):
+def test_what_changes_at_the_head_reaches_the_last_table(pipeline: Any) -> None:
     """Nobody starts the other DAGs: first everything, then one airport's new name, then nothing at all."""
     _has_every_flight(pipeline)
     quiet = {table: pipeline.version(table) for table in ("pipeline_flights", "pipeline_weather")}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -44,7 +45,8 @@ class Lake:
         place = self.warehouse / dataset
         if not DeltaTable.is_deltatable(str(place)):
             return None
-        return max(DeltaTable(place).to_pyarrow_table()["value"].to_pylist())
+        values: list[int] = DeltaTable(place).to_pyarrow_table()["value"].to_pylist()
+        return max(values)
 
     def list_runs(self, dag_id: str) -> list[dict[str, object]]:
         return list(self.airflow.get_json(f"/dags/{dag_id}/dagRuns?order_by=id")["dag_runs"])
@@ -56,7 +58,7 @@ class Lake:
             ]
         )
 
-    def wait_until(self, reached) -> None:
+    def wait_until(self, reached: Any) -> None:
         end = time.monotonic() + PATIENCE
         while not reached():
             assert time.monotonic() < end, "nothing happened in time"
@@ -86,12 +88,12 @@ def lake(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -> It
         yield Lake(airflow, warehouse)
 
 
-def test_nothing_listens_for_other_machines(lake):
+def test_nothing_listens_for_other_machines(lake: Any) -> None:
     """There is no login, so no process may be reached from elsewhere."""
     assert lake.airflow.list_addresses() == {HOST}
 
 
-def test_a_burst_of_events_loses_nothing(lake):
+def test_a_burst_of_events_loses_nothing(lake: Any) -> None:
     """Five events at once may make one run, but what is written last is in the output."""
     lake.rest("burst_out")
     runs = len(lake.runs("burst_out"))
@@ -105,7 +107,7 @@ def test_a_burst_of_events_loses_nothing(lake):
     assert 1 <= len(lake.runs("burst_out")) - runs <= 5
 
 
-def test_any_input_is_enough_and_a_run_without_changes_tells_nobody(lake):
+def test_any_input_is_enough_and_a_run_without_changes_tells_nobody(lake: Any) -> None:
     """An event of the other input starts a run too; it finds nothing new, and what follows it runs."""
     if lake.value("burst_out") is None:
         lake.write("burst_a", 1)
@@ -127,7 +129,7 @@ def test_any_input_is_enough_and_a_run_without_changes_tells_nobody(lake):
     assert lake.events("burst_out") == told
 
 
-def test_a_paused_consumer_catches_up(lake):
+def test_a_paused_consumer_catches_up(lake: Any) -> None:
     """Events during a pause start nothing; the first one after it brings everything."""
     lake.airflow.send("PATCH", "/dags/paused_out", {"is_paused": True})
     for value in (1, 2, 3):
@@ -145,7 +147,7 @@ def test_a_paused_consumer_catches_up(lake):
     assert lake.value("paused_out") == 5
 
 
-def test_an_event_during_a_run_makes_one_more(lake):
+def test_an_event_during_a_run_makes_one_more(lake: Any) -> None:
     """The running run is not disturbed, and what came too late for it is in the next one."""
     lake.write("slow_in", 1)
     lake.tell("slow_in")
@@ -160,7 +162,7 @@ def test_an_event_during_a_run_makes_one_more(lake):
     assert lake.value("slow_out") == 3
 
 
-def test_a_loop_comes_to_rest(lake):
+def test_a_loop_comes_to_rest(lake: Any) -> None:
     """Two pipes that feed each other run until nothing changes any more, and then no more."""
     lake.write("loop_start", 1)
     lake.tell("loop_start")
@@ -170,7 +172,7 @@ def test_a_loop_comes_to_rest(lake):
     assert lake.value("loop_back") == 6
 
 
-def test_a_change_from_outside_starts_a_run(lake):
+def test_a_change_from_outside_starts_a_run(lake: Any) -> None:
     """A watcher sees the new version of a table that nobody told Airflow of."""
     lake.write("watched_in", 1)
     lake.until(lambda: lake.value("watched_out") == 2)
@@ -181,7 +183,7 @@ def test_a_change_from_outside_starts_a_run(lake):
     assert lake.value("watched_out") == 6
 
 
-def test_a_mark_by_hand_ends_a_wait(lake):
+def test_a_mark_by_hand_ends_a_wait(lake: Any) -> None:
     """The sensor waits in the triggerer until a person says by REST that the dataset is there."""
     run = lake.airflow.trigger("waiting_out")
     path = f"/dags/waiting_out/dagRuns/{run}/taskInstances/wait"

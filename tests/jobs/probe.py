@@ -10,6 +10,8 @@ import sys
 import time
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
@@ -36,7 +38,7 @@ def build_request(source: str, target: str, run_id: str = "r1", **config: Any) -
     )
 
 
-def run(spark, request, progress) -> dict[str, Any]:
+def run(spark: SparkSession, request: Any, progress: Any) -> dict[str, Any]:
     """Merge as every capability does: look, pin, read, commit once."""
     target = Dataset(id="target", path=request.config["target"])
     token = request.run.model_dump()
@@ -72,12 +74,14 @@ def run(spark, request, progress) -> dict[str, Any]:
             )
 
     with progress.step("write"):
-        done = commit_run(spark, target, CAPABILITY, last, {"token": token}, write_rows)
+        committed = commit_run(spark, target, CAPABILITY, last, {"token": token}, write_rows)
     _wait_at(request, progress, "after")
-    return reporter.build_report(RunResult("full", "a probe reads all"), version=done.version, changed=True)
+    return reporter.build_report(
+        RunResult("full", "a probe reads all"), version=committed.version, changed=True
+    )
 
 
-def _wait_at(request, progress, moment: str) -> None:
+def _wait_at(request: Any, progress: Any, moment: str) -> None:
     if request.config.get("wait") == moment:
         progress.say(f"waiting {moment} the commit")
         time.sleep(600)

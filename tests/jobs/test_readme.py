@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from demo.tables import read_entities, write_rows
+from pyspark.sql import SparkSession
 
 import tests.airflow_home  # noqa: F401 - before anything imports Airflow
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
@@ -17,15 +19,15 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture
-def operator():
+def operator() -> Any:
     (block,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    names = {}
+    names: dict[str, Any] = {}
     exec(compile(block, README.name, "exec"), names)  # noqa: S102 - our own page
     (task,) = names["dag"].tasks
     return task
 
 
-def test_customers_with_one_address_become_one(spark, tmp_path, operator):
+def test_customers_with_one_address_become_one(spark: SparkSession, tmp_path: Path, operator: Any) -> None:
     """Case does not count, a missing address matches nothing, and the next day's changes come in."""
     write_rows(
         tmp_path / "crm_customers", [{"_id": "1", "email": "Ada@example.org"}, {"_id": "2", "city": "Oslo"}]
@@ -39,7 +41,7 @@ def test_customers_with_one_address_become_one(spark, tmp_path, operator):
     assert merge_day(spark, tmp_path, operator, "tuesday") == [["1"], ["2"], ["9"]]
 
 
-def merge_day(spark, warehouse, operator, day):
+def merge_day(spark: SparkSession, warehouse: Any, operator: Any, day: Any) -> Any:
     given = {name: getattr(operator, name) for name in operator.config_fields}
     request = JobRequest(
         job=operator.job,

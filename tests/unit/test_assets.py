@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from airflow.sdk import Asset
 
@@ -24,14 +26,14 @@ from airflow_merge_provider.core.errors import ConfigError
         ({"dataset": "/in/a", "format": "csv"}, None, "file:///in/a", "file:///in/a"),
     ],
 )
-def test_a_dataset_has_one_asset(ref, warehouse, name, uri):
+def test_a_dataset_has_one_asset(ref: Any, warehouse: Any, name: Any, uri: Any) -> None:
     """Name and URI follow from the reference, and from a warehouse only when it is written beside it."""
     asset = dataset_asset(ref, warehouse=warehouse)
 
     assert (asset.name, asset.uri, asset.group) == (name, uri, "merge")
 
 
-def test_an_asset_stays_itself():
+def test_an_asset_stays_itself() -> None:
     """A user's own asset keeps its name, and nothing is made beside it."""
     asset = Asset(name="mine", uri="s3://lake/customers")
 
@@ -39,19 +41,19 @@ def test_an_asset_stays_itself():
 
 
 @pytest.mark.parametrize("ref", ["", "a b", "a/b", "a.b.c.d", None, 5])
-def test_what_names_no_dataset_has_no_asset(ref):
+def test_what_names_no_dataset_has_no_asset(ref: Any) -> None:
     """The error names the dataset and what can be written instead."""
     with pytest.raises(ConfigError):
         dataset_asset(ref)
 
 
 @pytest.mark.parametrize("ref", ["customers", "lake.crm.people", "s3://lake/customers"])
-def test_the_text_of_an_asset_is_the_dataset_it_was_made_of(ref):
+def test_the_text_of_an_asset_is_the_dataset_it_was_made_of(ref: Any) -> None:
     """An asset given as dataset means what its text meant."""
     assert dataset_text(dataset_asset(ref)) == ref
 
 
-def test_an_asset_with_a_name_only_is_the_dataset_of_that_name():
+def test_an_asset_with_a_name_only_is_the_dataset_of_that_name() -> None:
     """Airflow makes the name the URI when no URI is given."""
     assert dataset_text(Asset("customers")) == "customers"
 
@@ -64,7 +66,7 @@ def test_an_asset_with_a_name_only_is_the_dataset_of_that_name():
         ("merge://warehouse/customers/", "merge://warehouse/customers"),
     ],
 )
-def test_airflow_normalises_the_scheme_by_our_rule(written, uri):
+def test_airflow_normalises_the_scheme_by_our_rule(written: Any, uri: Any) -> None:
     """The sanitizer is registered through the provider info."""
     assert Asset(uri=written).uri == uri
 
@@ -73,18 +75,18 @@ def test_airflow_normalises_the_scheme_by_our_rule(written, uri):
     "uri",
     ["merge://elsewhere/a", "merge://warehouse/a/b", "merge://warehouse", "merge://catalog/a", "merge:///a"],
 )
-def test_a_wrong_uri_of_the_scheme_says_what_is_right(uri):
+def test_a_wrong_uri_of_the_scheme_says_what_is_right(uri: Any) -> None:
     """It becomes an import error of the DAG, with our words."""
     with pytest.raises(ValueError, match="write merge://warehouse/<id>"):
         Asset(uri=uri)
 
 
-def test_the_factory_makes_the_same_asset():
+def test_the_factory_makes_the_same_asset() -> None:
     """Code that knows only the scheme gets the asset that operators use."""
     assert create_asset(dataset="customers", extra={"a": 1}) == dataset_asset("customers", extra={"a": 1})
 
 
-def test_an_asset_is_a_dataset_of_lineage():
+def test_an_asset_is_a_dataset_of_lineage() -> None:
     """OpenLineage sees the root as namespace and the rest as name."""
     found = lineage_dataset(dataset_asset("lake.crm.people"), None)
 

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -25,7 +26,7 @@ PIPE = {
 
 
 @pytest.fixture
-def file(tmp_path):
+def file(tmp_path: Path) -> Any:
     """Write a value as a JSON file."""
 
     def write_json(value: object) -> str:
@@ -37,11 +38,11 @@ def file(tmp_path):
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Answer runs without Spark, and keep what was asked."""
-    seen: dict = {"answer": JobResult(report={"changed": True})}
+    seen: dict[str, Any] = {"answer": JobResult(report={"changed": True})}
 
-    def run_job(request, **how):
+    def run_job(request: Any, **how: Any) -> Any:
         seen.update(how, request=request)
         how["on_line"]("[merge +  0.1s] look: 0.1s")
         return seen["answer"]
@@ -50,7 +51,7 @@ def asked(monkeypatch):
     return seen
 
 
-def test_a_long_report_is_printed_short(file, asked, capsys):
+def test_a_long_report_is_printed_short(file: Any, asked: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """As short as in Airflow; the whole one goes to the error stream, and a plan stays whole."""
     long = {**REPORT, "details": {"columns": [{"name": "x" * 200}] * 40}}
     asked["answer"] = JobResult(report=long)
@@ -65,7 +66,9 @@ def test_a_long_report_is_printed_short(file, asked, capsys):
     assert json.loads(capsys.readouterr().out) == long
 
 
-def test_a_pipe_runs_and_its_report_is_printed(file, asked, capsys):
+def test_a_pipe_runs_and_its_report_is_printed(
+    file: Any, asked: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Progress goes to the error stream, so that the report can be piped on."""
     code = cli.main(["run", file(PIPE), "--warehouse", "/lake", "--conf", "spark.x=1=2", "--dry-run"])
 
@@ -79,7 +82,9 @@ def test_a_pipe_runs_and_its_report_is_printed(file, asked, capsys):
     assert asked["conf"] == {"spark.x": "1=2"}
 
 
-def test_a_setting_without_effect_is_refused(file, asked, capsys):
+def test_a_setting_without_effect_is_refused(
+    file: Any, asked: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The line says where it belongs."""
     code = cli.main(["run", file(PIPE), "--warehouse", "/lake", "--conf", "spark.remote=sc://here"])
 
@@ -88,7 +93,7 @@ def test_a_setting_without_effect_is_refused(file, asked, capsys):
     assert "request" not in asked
 
 
-def test_a_plan_reads_nothing(file, asked, capsys):
+def test_a_plan_reads_nothing(file: Any, asked: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """The job stops at the plan, which is the report; what was joined before does not stop it earlier."""
     config = {"job": "joiner", "inputs": ["a", "b"], "joinKeys": "a.x=b.x", "target": "t"}
 
@@ -97,7 +102,7 @@ def test_a_plan_reads_nothing(file, asked, capsys):
     assert asked["request"].config == {"inputs": ["a", "b"], "joinKeys": "a.x=b.x", "target": "t"}
 
 
-def test_a_request_runs_as_it_stands(file, asked):
+def test_a_request_runs_as_it_stands(file: Any, asked: Any) -> None:
     """Token and start are those of the request: the same file again is a retry."""
     request = probe.build_request("s", "t").model_copy(
         update={"config": {"target": "t", "datasets": ["a a"]}, "warehouse": "/lake"}
@@ -107,7 +112,7 @@ def test_a_request_runs_as_it_stands(file, asked):
     assert asked["request"] == request
 
 
-def test_a_configuration_runs_too(file, asked):
+def test_a_configuration_runs_too(file: Any, asked: Any) -> None:
     """What an operator takes is what a file may hold, with its warehouse."""
     config = {"job": "merge_source", "warehouse": "/lake", "target": "t", "datasets": ["a a"]}
 
@@ -120,7 +125,9 @@ def test_a_configuration_runs_too(file, asked):
 @pytest.mark.parametrize(
     ("code", "exit_code"), [("config", 2), ("data", 3), ("setup", 4), ("conflict", 5), ("job", 1)]
 )
-def test_each_kind_of_failure_has_its_exit_code(file, asked, capsys, code, exit_code):
+def test_each_kind_of_failure_has_its_exit_code(
+    file: Any, asked: Any, capsys: pytest.CaptureFixture[str], code: Any, exit_code: Any
+) -> None:
     """A script can tell what to do about it."""
     asked["answer"] = JobFailure(code=code, message="because\nof this", retryable=False, trace="deep")
 
@@ -128,10 +135,12 @@ def test_each_kind_of_failure_has_its_exit_code(file, asked, capsys, code, exit_
     assert "error: because\n" in capsys.readouterr().err
 
 
-def test_what_is_missing_is_one_line(file, monkeypatch, capsys):
+def test_what_is_missing_is_one_line(
+    file: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """No trace for something that has a remedy."""
 
-    def run_job(request, **how):
+    def run_job(request: Any, **how: Any) -> None:
         raise SetupError("Java is missing: install Java 17 or 21")
 
     monkeypatch.setattr(cli, "run_job", run_job)
@@ -140,7 +149,9 @@ def test_what_is_missing_is_one_line(file, monkeypatch, capsys):
     assert capsys.readouterr().err == "error: Java is missing: install Java 17 or 21\n"
 
 
-def test_a_run_needs_a_target_and_a_warehouse_for_bare_names(file, asked, capsys):
+def test_a_run_needs_a_target_and_a_warehouse_for_bare_names(
+    file: Any, asked: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     """All that is missing is said before Spark starts."""
     assert cli.main(["run", file(PIPE["source"])]) == 2
 
@@ -150,7 +161,7 @@ def test_a_run_needs_a_target_and_a_warehouse_for_bare_names(file, asked, capsys
     assert "request" not in asked
 
 
-def test_check_says_all_problems_at_once(file, capsys):
+def test_check_says_all_problems_at_once(file: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Fields and rules between them, each with its path."""
     wrong = {"source": {"datasets": ["a a", "b"], "equality": [["is", 1, 2]], "identiti": "first"}}
 
@@ -162,7 +173,9 @@ def test_check_says_all_problems_at_once(file, capsys):
         assert words in said
 
 
-def test_check_of_a_right_file_says_so_with_its_warnings(file, capsys):
+def test_check_of_a_right_file_says_so_with_its_warnings(
+    file: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Warnings do not fail."""
     path = file(PIPE["source"] | {"version": 1})
 
@@ -186,19 +199,23 @@ def test_check_of_a_right_file_says_so_with_its_warnings(file, capsys):
         ('{"a": "\\ud800"}', "half a character"),
     ],
 )
-def test_a_file_that_is_something_else_is_refused(file, capsys, content, message):
+def test_a_file_that_is_something_else_is_refused(
+    file: Any, capsys: pytest.CaptureFixture[str], content: Any, message: Any
+) -> None:
     """The first line says what it should be."""
     assert cli.main(["check", file(content)]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_there_is_refused(capsys):
+def test_a_file_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """With the reason of the system."""
     assert cli.main(["check", "/nowhere.json"]) == 2
     assert "/nowhere.json: does not exist" in capsys.readouterr().err
 
 
-def test_standard_input_is_a_file(monkeypatch, capsys):
+def test_standard_input_is_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Pipes of the other kind work too."""
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(PIPE)))
 
@@ -206,7 +223,9 @@ def test_standard_input_is_a_file(monkeypatch, capsys):
     assert "a valid merge_source" in capsys.readouterr().out
 
 
-def test_a_setting_without_a_value_is_refused(file, asked, capsys):
+def test_a_setting_without_a_value_is_refused(
+    file: Any, asked: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A typing error is not a setting."""
     assert cli.main(["run", file(PIPE), "--warehouse", "/lake", "--conf", "spark.x"]) == 2
     assert "--conf spark.x: write NAME=VALUE" in capsys.readouterr().err
@@ -222,7 +241,9 @@ def test_a_setting_without_a_value_is_refused(file, asked, capsys):
         ("result", {"protocol": 1, "ok": False, "code": "data", "message": "no", "retryable": False}),
     ],
 )
-def test_a_schema_accepts_what_is_right_and_refuses_what_is_not(capsys, of, valid):
+def test_a_schema_accepts_what_is_right_and_refuses_what_is_not(
+    capsys: pytest.CaptureFixture[str], of: Any, valid: Any
+) -> None:
     """Editors check with it; both directions of the protocol have one."""
     assert cli.main(["schema", of]) == 0
     schema = json.loads(capsys.readouterr().out)
@@ -233,7 +254,7 @@ def test_a_schema_accepts_what_is_right_and_refuses_what_is_not(capsys, of, vali
         jsonschema.validate({**valid, "nobody": 1}, schema)
 
 
-def test_history_names_the_runs(tmp_path, capsys):
+def test_history_names_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A commit of a run is told by number and name, others by their operation."""
     import deltalake
     import pyarrow as pa
@@ -255,13 +276,13 @@ def test_history_names_the_runs(tmp_path, capsys):
     assert oldest.split()[0] == "0"
 
 
-def test_history_of_nothing_is_an_error(tmp_path, capsys):
+def test_history_of_nothing_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With the name of what was looked for."""
     assert cli.main(["history", str(tmp_path / "none")]) == 3
     assert "is not a Delta table" in capsys.readouterr().err
 
 
-def test_help_tells_commands_and_exit_codes(capsys):
+def test_help_tells_commands_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     """Everything that can be typed is said, with how it ends."""
     with pytest.raises(SystemExit):
         cli.main(["--help"])
@@ -271,14 +292,16 @@ def test_help_tells_commands_and_exit_codes(capsys):
         assert word in said
 
 
-def test_the_package_runs_as_a_module():
+def test_the_package_runs_as_a_module() -> None:
     """The file that python -m starts calls the same function."""
     text = (Path(cli.__file__).parent / "__main__.py").read_text()
 
     assert "sys.exit(main())" in text
 
 
-def test_pipes_of_every_kind_are_checked_and_run(file, asked, capsys):
+def test_pipes_of_every_kind_are_checked_and_run(
+    file: Any, asked: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The sink names the target and says when it becomes populated; the pump is checked with the rest."""
     pipe = {
         "_id": "orders",
@@ -298,7 +321,9 @@ def test_pipes_of_every_kind_are_checked_and_run(file, asked, capsys):
     assert "pump.schedule_interval: must be a number of seconds above 0" in capsys.readouterr().err
 
 
-def test_yaml_is_read_where_json_is(tmp_path, asked, monkeypatch, capsys):
+def test_yaml_is_read_where_json_is(
+    tmp_path: Path, asked: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """In files by their names; standard input says by its first character what it is."""
     text = "job: upsert\nsource: s\ntarget: t\nprimary_key: id\nwarehouse: /lake\n"
     (tmp_path / "load.yaml").write_text(text)
@@ -310,13 +335,15 @@ def test_yaml_is_read_where_json_is(tmp_path, asked, monkeypatch, capsys):
     assert capsys.readouterr().out.endswith("-: a valid merge_load\n")
 
 
-def test_the_warehouse_comes_from_the_option_the_file_or_the_environment(file, asked, monkeypatch, tmp_path):
+def test_the_warehouse_comes_from_the_option_the_file_or_the_environment(
+    file: Any, asked: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """In this order; relative paths start where the command does."""
     monkeypatch.setenv("AIRFLOW__MERGE__WAREHOUSE", "/configured")
     monkeypatch.chdir(tmp_path)
     load = {"job": "upsert", "source": "./new/../orders", "target": "t", "primary_key": "id"}
 
-    def run_and_read_warehouse(content, *options):
+    def run_and_read_warehouse(content: Any, *options: Any) -> Any:
         assert cli.main(["run", file(content), *options]) == 0
         return asked["request"].warehouse
 
@@ -328,10 +355,12 @@ def test_the_warehouse_comes_from_the_option_the_file_or_the_environment(file, a
     )
 
 
-def test_an_unexpected_error_is_one_line(file, monkeypatch, capsys):
+def test_an_unexpected_error_is_one_line(
+    file: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Where it comes from is shown on request."""
 
-    def raise_error(*_, **__):
+    def raise_error(*_: Any, **__: Any) -> None:
         raise RuntimeError("of its own")
 
     monkeypatch.setattr(cli, "run_job", raise_error)
@@ -342,7 +371,7 @@ def test_an_unexpected_error_is_one_line(file, monkeypatch, capsys):
         cli.main(["--verbose", "run", file(PIPE), "--warehouse", "/lake"])
 
 
-def test_a_reader_that_has_had_enough_ends_the_output_in_silence():
+def test_a_reader_that_has_had_enough_ends_the_output_in_silence() -> None:
     """As with every other command whose output is piped on."""
     command = (
         f"{sys.executable} -m airflow_merge_provider schema merge_record | head -c 1; echo ${{PIPESTATUS[0]}}"

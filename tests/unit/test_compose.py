@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -31,7 +32,7 @@ def is_valid(file: Path) -> bool:
     return subprocess.run(check, capture_output=True, check=False).returncode == 0
 
 
-def test_it_is_valid_by_the_compose_specification(tmp_path):
+def test_it_is_valid_by_the_compose_specification(tmp_path: Path) -> None:
     """And a misspelt condition is not."""
     wrong = tmp_path / "docker-compose.yaml"
     wrong.write_text(FILE.read_text(encoding="utf-8").replace("service_healthy", "service_healty"))
@@ -40,7 +41,7 @@ def test_it_is_valid_by_the_compose_specification(tmp_path):
     assert not is_valid(wrong)
 
 
-def test_whatever_is_named_is_there():
+def test_whatever_is_named_is_there() -> None:
     """Services that others wait for, those that are to be healthy, and volumes."""
     for service in SERVICES.values():
         for name, wait in (service.get("depends_on") or {}).items():
@@ -51,7 +52,7 @@ def test_whatever_is_named_is_there():
             assert (ROOT / source).is_dir() if source.startswith(".") else source in COMPOSE["volumes"]
 
 
-def test_airflow_has_its_four_processes_and_every_command_exists():
+def test_airflow_has_its_four_processes_and_every_command_exists() -> None:
     """Each command is one that Airflow knows; tasks start after the server they talk to."""
     from airflow.cli.cli_config import core_commands
 
@@ -63,7 +64,7 @@ def test_airflow_has_its_four_processes_and_every_command_exists():
         assert SERVICES[f"airflow-{name}"]["depends_on"]["airflow-api-server"]
 
 
-def test_every_setting_is_one_of_airflow():
+def test_every_setting_is_one_of_airflow() -> None:
     """A misspelt setting would be ignored."""
     from airflow.configuration import conf
 
@@ -73,7 +74,7 @@ def test_every_setting_is_one_of_airflow():
             assert option in conf.configuration_description[section]["options"] or section == "merge", name
 
 
-def test_the_spark_connection_is_the_master_of_this_file(monkeypatch):
+def test_the_spark_connection_is_the_master_of_this_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stock hook resolves it to the master, in client mode."""
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
@@ -87,7 +88,7 @@ def test_the_spark_connection_is_the_master_of_this_file(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["spark-master", "spark-worker"])
-def test_sparks_commands_are_those_of_the_package(name):
+def test_sparks_commands_are_those_of_the_package(name: Any) -> None:
     """The launcher comes with pyspark, and its jars have the class."""
     launcher, main = SERVICES[name]["command"][:2]
 
@@ -95,7 +96,7 @@ def test_sparks_commands_are_those_of_the_package(name):
     assert main.startswith("org.apache.spark.deploy.")
 
 
-def test_the_versions_are_those_that_are_tested():
+def test_the_versions_are_those_that_are_tested() -> None:
     """Those of constraints.txt, in the image's name, its arguments and their defaults."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     airflow, spark = CONSTRAINTS["apache-airflow"], CONSTRAINTS["pyspark"]
@@ -108,7 +109,7 @@ def test_the_versions_are_those_that_are_tested():
     assert f"pyspark=={spark}" in project["optional-dependencies"]["spark"]
 
 
-def test_the_image_holds_what_it_copies_and_owns_what_is_mounted():
+def test_the_image_holds_what_it_copies_and_owns_what_is_mounted() -> None:
     """Volumes that are new belong to the folder's owner; what is copied is let into the build."""
     let_in = (ROOT / ".dockerignore").read_text(encoding="utf-8")
     for line in re.findall(r"^COPY --chown=airflow:0 (.+) \S+$", DOCKERFILE, re.MULTILINE):

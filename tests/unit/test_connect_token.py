@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,13 +18,13 @@ from airflow_merge_provider.core.errors import SetupError
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a cache of its own, and no token in the environment."""
     monkeypatch.setenv("AIRFLOW_MERGE_PROVIDER_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
 
 
-def test_a_server_has_a_token_of_its_own_while_it_runs():
+def test_a_server_has_a_token_of_its_own_while_it_runs() -> None:
     """Only its user can read it, two servers have two, and after the end there is none."""
     with offer_token(15002) as (token, file):
         assert len(token) > 30
@@ -34,7 +36,7 @@ def test_a_server_has_a_token_of_its_own_while_it_runs():
     assert not file.exists()
 
 
-def test_a_token_that_a_killed_server_left_is_not_used_again():
+def test_a_token_that_a_killed_server_left_is_not_used_again() -> None:
     """Somebody may have got it meanwhile."""
     left = offer_token(15002)
     old, _ = left.__enter__()
@@ -43,7 +45,7 @@ def test_a_token_that_a_killed_server_left_is_not_used_again():
         assert token != old
 
 
-def test_a_token_file_of_the_user_stays(tmp_path):
+def test_a_token_file_of_the_user_stays(tmp_path: Path) -> None:
     """It is written if there is none, and read if there is one."""
     file = tmp_path / "mine" / "token"
     with offer_token(15002, file) as (first, _):
@@ -62,7 +64,7 @@ def test_a_token_file_of_the_user_stays(tmp_path):
         (0o600, " \n", "is empty"),
     ],
 )
-def test_a_file_that_is_no_secret_is_refused(tmp_path, mode, content, message):
+def test_a_file_that_is_no_secret_is_refused(tmp_path: Path, mode: Any, content: Any, message: Any) -> None:
     """Before a server starts with it."""
     file = tmp_path / "token"
     file.write_text(content)
@@ -72,7 +74,7 @@ def test_a_file_that_is_no_secret_is_refused(tmp_path, mode, content, message):
         pass
 
 
-def test_a_file_that_cannot_be_written_is_said(tmp_path):
+def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     """With the option that names another."""
     (tmp_path / "file").touch()
 
@@ -84,7 +86,7 @@ def test_a_file_that_cannot_be_written_is_said(tmp_path):
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
-def test_clients_on_this_machine_find_the_token(host):
+def test_clients_on_this_machine_find_the_token(host: Any) -> None:
     """PySpark sends it without TLS to localhost alone, by this name."""
     with offer_token(15002) as (token, _):
         assert add_token(f"sc://{host}:15002") == ("sc://localhost:15002", {TOKEN_VARIABLE: token})
@@ -96,20 +98,20 @@ def test_clients_on_this_machine_find_the_token(host):
 
 
 @pytest.mark.parametrize("url", ["sc://spark.example.com:15002", "sc://localhost:15002/;use_ssl=true"])
-def test_other_servers_get_no_token_of_this_machine(url):
+def test_other_servers_get_no_token_of_this_machine(url: Any) -> None:
     """Whoever listens there is not the server of this user."""
     with offer_token(15002):
         assert add_token(url) == (url, {})
 
 
-def test_a_token_that_is_given_stays():
+def test_a_token_that_is_given_stays() -> None:
     """That of the address wins; that of the environment counts where no server of this user is."""
     with offer_token(15002):
         assert add_token("sc://localhost:15002/;token=given") == ("sc://localhost:15002/;token=given", {})
     assert add_token("sc://localhost:15002") == ("sc://localhost:15002", {})
 
 
-def test_a_file_that_cannot_be_read_is_said():
+def test_a_file_that_cannot_be_read_is_said() -> None:
     """Such as a folder in its place."""
     get_token_file(15002).mkdir(parents=True, mode=0o700)
 

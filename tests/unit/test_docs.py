@@ -9,6 +9,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -50,9 +51,9 @@ def python_blocks() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("page", "block"), list(python_blocks()), ids=lambda text: text[:20])
-def test_the_code_of_the_pages_runs(page, block):
+def test_the_code_of_the_pages_runs(page: Any, block: Any) -> None:
     """Every Python block is a whole DAG with one operator of ours, and its arguments are right."""
-    names = {}
+    names: dict[str, Any] = {}
 
     exec(compile(block, page, "exec"), names)  # noqa: S102 - our own pages
 
@@ -60,7 +61,7 @@ def test_the_code_of_the_pages_runs(page, block):
     assert isinstance(task, SparkJobOperator)
 
 
-def test_the_dag_of_the_readme_has_ten_lines():
+def test_the_dag_of_the_readme_has_ten_lines() -> None:
     """Short enough to be read before anything is installed."""
     (block,) = [block for page, block in python_blocks() if page == "README.md"]
 
@@ -68,7 +69,7 @@ def test_the_dag_of_the_readme_has_ten_lines():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page):
+def test_links_lead_somewhere(page: Any) -> None:
     """Every link to a place in the project is one to something that is there."""
     links = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
 
@@ -76,7 +77,7 @@ def test_links_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_make_targets_that_pages_name_are_there(page):
+def test_make_targets_that_pages_name_are_there(page: Any) -> None:
     """``make x`` in code means a target of the Makefile with a help text."""
     named = re.findall(r"(?:^|`)make ([a-z0-9 -]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
     targets = dict(re.findall(r"^([a-z0-9-]+):[^#\n]*## (.+)$", MAKEFILE, re.MULTILINE))
@@ -85,7 +86,7 @@ def test_make_targets_that_pages_name_are_there(page):
     assert {"install", "demo", "ui", "test", "quick", "lint", "fix", "bench"} <= set(targets)
 
 
-def test_a_bare_make_says_what_there_is():
+def test_a_bare_make_says_what_there_is() -> None:
     """Every target is named with its text."""
     # Not as a part of the make that runs the tests: that would say where it goes, too.
     env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
@@ -94,7 +95,7 @@ def test_a_bare_make_says_what_there_is():
     assert len(said.splitlines()) == len(re.findall(r"^[a-z0-9-]+:[^#\n]*## ", MAKEFILE, re.MULTILINE))
 
 
-def test_the_readme_says_which_operators_work():
+def test_the_readme_says_which_operators_work() -> None:
     """What works can be imported and is in the provider info; what is planned cannot be imported."""
     told = {re.search(r"`(\w+)`", row[0])[1]: row[2] for row in read_rows(read_section(README, "Operators"))}
     info = get_provider_info()
@@ -121,7 +122,7 @@ def _can_be_found(module: str) -> bool:
         return False
 
 
-def test_the_readme_names_the_versions_that_are_tested():
+def test_the_readme_names_the_versions_that_are_tested() -> None:
     """They are those that constraints.txt installs."""
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").lower().replace("_", "-")
     installed = dict(line.split("==") for line in constraints.split())
@@ -132,7 +133,7 @@ def test_the_readme_names_the_versions_that_are_tested():
     assert told == {name: installed[name] for name in told}
 
 
-def test_the_options_are_the_fields_of_the_configuration():
+def test_the_options_are_the_fields_of_the_configuration() -> None:
     """Names, defaults and texts are those of the code, and no option is missing."""
     fields = {name: field for name, field in MergeSourceConfig.model_fields.items() if field.description}
     wanted = {
@@ -144,13 +145,13 @@ def test_the_options_are_the_fields_of_the_configuration():
     assert [name for name in others if f"`{name}`" not in read_section(MERGE_SOURCE, "Options")] == []
 
 
-def _format_default(field) -> str:
+def _format_default(field: Any) -> str:
     if field.default is PydanticUndefined:
         return "required"
     return "" if field.default is None else f"`{json.dumps(field.default)}`"
 
 
-def test_options_without_effect_are_named():
+def test_options_without_effect_are_named() -> None:
     """An option that nothing but the configuration and the operator reads is said to have no effect yet."""
     package = ROOT / "airflow_merge_provider"
     rules = (
@@ -167,7 +168,7 @@ def test_options_without_effect_are_named():
     assert set(re.findall(r"`(\w+)`", "".join(told))) == without
 
 
-def test_the_functions_are_those_that_rules_may_use():
+def test_the_functions_are_those_that_rules_may_use() -> None:
     """None is missing, none is promised in vain."""
     (told,) = re.findall(r"functions over it:(.*?)\.\n", MERGE_SOURCE, re.DOTALL)
 
@@ -179,7 +180,7 @@ def test_the_functions_are_those_that_rules_may_use():
     [row for row in read_rows(read_section(MERGE_SOURCE, "Errors")) if row[0].startswith("`{")],
     ids=lambda cell: cell[:40],
 )
-def test_an_error_of_the_page_is_the_one_that_is_raised(argument, message):
+def test_an_error_of_the_page_is_the_one_that_is_raised(argument: Any, message: Any) -> None:
     """The argument of the first column gives the text of the second."""
     with pytest.raises(ConfigError) as error:
         MergeSourceConfig.parse({**EXAMPLE, **json.loads(argument.strip("`"))})
@@ -187,7 +188,7 @@ def test_an_error_of_the_page_is_the_one_that_is_raised(argument, message):
     assert message.strip("`") in str(error.value)
 
 
-def test_refusals_of_the_page_are_in_the_code():
+def test_refusals_of_the_page_are_in_the_code() -> None:
     """What the data can show is said in the words of the page."""
     files = (ROOT / "airflow_merge_provider").rglob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)
@@ -197,7 +198,7 @@ def test_refusals_of_the_page_are_in_the_code():
     assert [text for text in told if text.strip("`") not in code] == []
 
 
-def test_pictures_are_small():
+def test_pictures_are_small() -> None:
     """A clone stays light: every picture has less than 200 kB."""
     pictures = list((ROOT / "docs/images").iterdir())
 
@@ -206,7 +207,7 @@ def test_pictures_are_small():
 
 
 @pytest.mark.parametrize("name", [".airflow-registry.yaml", ".pre-commit-config.yaml"])
-def test_small_files_can_be_read(name):
+def test_small_files_can_be_read(name: Any) -> None:
     """They are YAML, and the registry's names are those of the provider."""
     content = yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
 

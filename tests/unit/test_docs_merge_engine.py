@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ PAGE = (ROOT / "docs/operators/merge_engine.md").read_text(encoding="utf-8")
 ERRORS = read_rows(read_section(PAGE, "Errors"))
 
 
-def test_the_options_are_the_fields_of_the_configuration():
+def test_the_options_are_the_fields_of_the_configuration() -> None:
     """Names, defaults and texts are those of the code, and no option is missing."""
     fields = MergeEngineConfig.model_fields
     wanted = {
@@ -28,7 +29,7 @@ def test_the_options_are_the_fields_of_the_configuration():
     assert {row[0].strip("`"): row for row in read_rows(read_section(PAGE, "Options"))} == wanted
 
 
-def test_the_table_options_are_those_that_are_read():
+def test_the_table_options_are_those_that_are_read() -> None:
     """Every option that has a meaning is named, and those without one are said to have none."""
     told = read_section(PAGE, "Options")
     (idle,) = [part for part in told.split("**") if part.startswith(" `bucket`")]
@@ -37,7 +38,7 @@ def test_the_table_options_are_those_that_are_read():
     assert [option for option in WITHOUT_EFFECT if f"`{option}`" not in idle] == []
 
 
-def test_the_functions_are_those_that_work():
+def test_the_functions_are_those_that_work() -> None:
     """None is missing, none is promised in vain, and what can be taken back is told right."""
     wanted = [
         [f"`{name}`", each.takes, "yes" if each.retracts else "no"]
@@ -51,7 +52,7 @@ def test_the_functions_are_those_that_work():
 @pytest.mark.parametrize(
     ("argument", "message"), [row for row in ERRORS if row[0].startswith("`{")], ids=lambda cell: cell[:50]
 )
-def test_an_error_of_the_page_is_the_one_that_is_raised(argument, message):
+def test_an_error_of_the_page_is_the_one_that_is_raised(argument: Any, message: Any) -> None:
     """The argument of the first column gives the text of the second."""
     with pytest.raises(ConfigError) as error:
         MergeEngineConfig.parse({"primary_key": ["k"], **json.loads(argument.strip("`"))})
@@ -59,7 +60,7 @@ def test_an_error_of_the_page_is_the_one_that_is_raised(argument, message):
     assert message.strip("`") in str(error.value)
 
 
-def test_refusals_of_the_page_are_in_the_code():
+def test_refusals_of_the_page_are_in_the_code() -> None:
     """What the records can show is said in the words of the page."""
     files = (ROOT / "airflow_merge_provider").rglob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)

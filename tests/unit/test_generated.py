@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 
 
-def _generate_files():
+def _generate_files() -> Any:
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -18,12 +19,12 @@ def _generate_files():
 
 
 @pytest.mark.parametrize(("path", "content"), _generate_files(), ids=lambda value: getattr(value, "name", ""))
-def test_generated_files_are_up_to_date(path, content):
+def test_generated_files_are_up_to_date(path: Any, content: Any) -> None:
     """`make docs` would change nothing."""
     assert path.read_text(encoding="utf-8") == content, "run make docs"
 
 
-def test_every_kind_of_report_has_its_table():
+def test_every_kind_of_report_has_its_table() -> None:
     """A new capability is documented with the others."""
     from airflow_merge_provider.capabilities import CAPABILITIES
 

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ for jar in delta-spark_4.2_2.13 delta-storage; do echo "$jar" > "$folder/jars/io
 
 
 @pytest.fixture
-def machine(tmp_path, monkeypatch):
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Make a machine with Java, a Spark whose resolver is ours, and an empty cache."""
     home = tmp_path / "spark"
     (home / "jars").mkdir(parents=True)
@@ -50,7 +51,7 @@ def _count_calls(machine: Path) -> int:
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
-def test_the_two_jars_are_fetched_once(machine):
+def test_the_two_jars_are_fetched_once(machine: Any) -> None:
     """The second call reads the cache; nothing but the jars stays in it."""
     first, second = jars.delta_jars(), jars.delta_jars()
 
@@ -61,7 +62,7 @@ def test_the_two_jars_are_fetched_once(machine):
     assert _count_calls(machine) == 1
 
 
-def test_first_uses_at_the_same_time_do_not_disturb_each_other(machine):
+def test_first_uses_at_the_same_time_do_not_disturb_each_other(machine: Any) -> None:
     """Several workers may start on a fresh machine at once."""
     found: list[object] = []
 
@@ -78,7 +79,7 @@ def test_first_uses_at_the_same_time_do_not_disturb_each_other(machine):
     assert all(Path(jar).read_text() for jar in found[0])
 
 
-def test_jars_that_cannot_be_fetched_are_named_with_the_place_for_them(machine):
+def test_jars_that_cannot_be_fetched_are_named_with_the_place_for_them(machine: Any) -> None:
     """The first line is the remedy, then the resolver's own reasons."""
     (machine / "spark" / "bin" / "offline").touch()
 
@@ -93,7 +94,9 @@ def test_jars_that_cannot_be_fetched_are_named_with_the_place_for_them(machine):
     assert any("Connection refused" in reason for reason in reasons)
 
 
-def test_a_cache_that_cannot_be_written_names_the_variable(machine, monkeypatch):
+def test_a_cache_that_cannot_be_written_names_the_variable(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A read-only home is common in containers."""
     (machine / "file").touch()
     monkeypatch.setenv("AIRFLOW_MERGE_PROVIDER_CACHE", str(machine / "file"))
@@ -104,7 +107,7 @@ def test_a_cache_that_cannot_be_written_names_the_variable(machine, monkeypatch)
         jars.delta_jars()
 
 
-def test_the_cache_follows_the_users_cache_folder(monkeypatch, tmp_path):
+def test_the_cache_follows_the_users_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without a choice of its own it lies where caches lie."""
     monkeypatch.delenv("AIRFLOW_MERGE_PROVIDER_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -112,7 +115,7 @@ def test_the_cache_follows_the_users_cache_folder(monkeypatch, tmp_path):
     assert jars.cache_folder() == tmp_path / "airflow_merge_provider"
 
 
-def test_a_spark_of_another_version_is_refused(machine):
+def test_a_spark_of_another_version_is_refused(machine: Any) -> None:
     """An old SPARK_HOME in the environment is said, not met as a riddle later."""
     (machine / "spark" / "jars" / "spark-core_2.13-4.2.0.jar").rename(
         machine / "spark" / "jars" / "spark-core_2.12-3.5.1.jar"
@@ -122,14 +125,14 @@ def test_a_spark_of_another_version_is_refused(machine):
         jars.spark_home()
 
 
-def test_without_spark_home_the_installed_package_is_taken(monkeypatch):
+def test_without_spark_home_the_installed_package_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing has to be set after pip install."""
     monkeypatch.delenv("SPARK_HOME", raising=False)
 
     assert (jars.spark_home() / "bin" / "spark-submit").is_file()
 
 
-def test_without_any_spark_the_extra_is_named(monkeypatch):
+def test_without_any_spark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first line is the command to type."""
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -140,7 +143,7 @@ def test_without_any_spark_the_extra_is_named(monkeypatch):
         jars.spark_home()
 
 
-def test_java_is_found_on_the_path(machine, monkeypatch):
+def test_java_is_found_on_the_path(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """JAVA_HOME is not needed where java is a command."""
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(machine / "java" / "bin"))
@@ -149,7 +152,7 @@ def test_java_is_found_on_the_path(machine, monkeypatch):
 
 
 @pytest.mark.parametrize("home", ["nowhere", None])
-def test_no_java_is_said_with_the_remedy(machine, monkeypatch, home):
+def test_no_java_is_said_with_the_remedy(machine: Any, monkeypatch: pytest.MonkeyPatch, home: Any) -> None:
     """Whether JAVA_HOME is wrong or there is none."""
     monkeypatch.setenv("PATH", str(machine / "empty"))
     if home:
@@ -161,7 +164,7 @@ def test_no_java_is_said_with_the_remedy(machine, monkeypatch, home):
         jars.find_java()
 
 
-def test_a_java_that_is_too_old_is_refused(machine):
+def test_a_java_that_is_too_old_is_refused(machine: Any) -> None:
     """Spark would fail with a class version that says nothing."""
     (machine / "java" / "release").write_text('JAVA_VERSION="1.8.0_402"\n')
 
@@ -169,13 +172,15 @@ def test_a_java_that_is_too_old_is_refused(machine):
         jars.find_java()
 
 
-def test_the_module_prints_the_jars(machine, capsys):
+def test_the_module_prints_the_jars(machine: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """An installer calls it."""
     assert jars.main() == 0
     assert capsys.readouterr().out.splitlines() == list(jars.delta_jars())
 
 
-def test_the_module_fails_with_the_remedy(machine, monkeypatch, capsys):
+def test_the_module_fails_with_the_remedy(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """An installer stops."""
     monkeypatch.setenv("JAVA_HOME", os.devnull)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ EXAMPLE = {"inputs": {"a": "A", "b": "B"}, "join_keys": "a.x = b.x"}
 SCHEMA = {"x": "int", "y": "string", "m": "map<string,int>"}
 
 
-def test_the_options_are_the_fields_of_the_configuration():
+def test_the_options_are_the_fields_of_the_configuration() -> None:
     """Names, defaults and texts are those of the code, and no option is missing."""
     fields = JoinerConfig.model_fields
     wanted = {
@@ -31,7 +32,7 @@ def test_the_options_are_the_fields_of_the_configuration():
     [row for row in read_rows(read_section(PAGE, "Errors")) if row[0].startswith("`{")],
     ids=lambda cell: cell[:40],
 )
-def test_an_error_of_the_page_is_the_one_that_is_raised(argument, message):
+def test_an_error_of_the_page_is_the_one_that_is_raised(argument: Any, message: Any) -> None:
     """The argument of the first column gives the text of the second."""
     with pytest.raises(ConfigError) as refused:
         preview_join({**EXAMPLE, **json.loads(argument.strip("`"))}, {"a": SCHEMA, "b": SCHEMA})
@@ -39,7 +40,7 @@ def test_an_error_of_the_page_is_the_one_that_is_raised(argument, message):
     assert message.strip("`") in str(refused.value)
 
 
-def test_refusals_of_the_page_are_in_the_code():
+def test_refusals_of_the_page_are_in_the_code() -> None:
     """What the tables can show is said in the words of the page."""
     files = (ROOT / "airflow_merge_provider/jobs/joiner").glob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)

@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ sys.exit({code})
 
 
 @pytest.fixture
-def submit(tmp_path, monkeypatch):
+def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Make a spark-submit that answers, on a machine that has all it needs."""
     monkeypatch.setattr(launch, "find_java", lambda: Path("/opt/java/bin/java"))
     monkeypatch.setattr(launch, "spark_home", lambda: tmp_path)
@@ -56,13 +57,13 @@ def submit(tmp_path, monkeypatch):
     return make_submit
 
 
-def _read_seen(tmp_path) -> dict:
+def _read_seen(tmp_path: Path) -> Any:
     import json
 
     return json.loads((tmp_path / "seen.json").read_text())
 
 
-def test_an_answer_is_read_and_nothing_is_left(submit, tmp_path):
+def test_an_answer_is_read_and_nothing_is_left(submit: Any, tmp_path: Path) -> None:
     """Lines are handed on as they come, the folder is gone afterwards."""
     lines: list[str] = []
     answer = JobResult(report={"changed": True})
@@ -76,7 +77,9 @@ def test_an_answer_is_read_and_nothing_is_left(submit, tmp_path):
     assert not Path(_read_seen(tmp_path)["folder"]).exists()
 
 
-def test_secrets_are_in_files_that_only_the_user_reads(submit, tmp_path, monkeypatch):
+def test_secrets_are_in_files_that_only_the_user_reads(
+    submit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Settings travel in a properties file, never on the command line."""
     monkeypatch.setenv("SPARK_REMOTE", "sc://elsewhere")
     conf = {"spark.hadoop.fs.s3a.secret.key": "hush: #1\\"}
@@ -92,7 +95,7 @@ def test_secrets_are_in_files_that_only_the_user_reads(submit, tmp_path, monkeyp
     assert seen["remote"] is None
 
 
-def test_a_failure_counts_even_when_the_process_ended_badly(submit):
+def test_a_failure_counts_even_when_the_process_ended_badly(submit: Any) -> None:
     """The result file says what happened; the exit code only that something did."""
     failure = JobFailure(code="data", message="no", retryable=False)
 
@@ -103,7 +106,7 @@ def test_a_failure_counts_even_when_the_process_ended_badly(submit):
     assert got == failure
 
 
-def test_an_end_without_an_answer_tells_the_last_lines(submit):
+def test_an_end_without_an_answer_tells_the_last_lines(submit: Any) -> None:
     """Whoever killed it, the message says how far it came."""
     with pytest.raises(JobError, match=r"ended without an answer \(exit code 3\): working"):
         launch.run_job(probe.build_request("s", "t"), submit=submit("", 3), on_line=lambda _: None)
@@ -116,7 +119,7 @@ def test_an_end_without_an_answer_tells_the_last_lines(submit):
         (137, "was killed from outside .signal 9., most often because .* ran out of memory"),
     ],
 )
-def test_an_end_for_lack_of_memory_names_the_setting(submit, code, message):
+def test_an_end_for_lack_of_memory_names_the_setting(submit: Any, code: Any, message: Any) -> None:
     """Spark's own exit code, and that of a process that the kernel has killed."""
     with pytest.raises(JobError, match=message) as ended:
         launch.run_job(probe.build_request("s", "t"), submit=submit("", code), on_line=lambda _: None)
@@ -124,14 +127,14 @@ def test_an_end_for_lack_of_memory_names_the_setting(submit, code, message):
     assert "spark.driver.memory" in str(ended.value).splitlines()[0]
 
 
-def test_exhausted_memory_in_the_last_lines_is_said():
+def test_exhausted_memory_in_the_last_lines_is_said() -> None:
     """Whatever the exit code is then."""
     last = ["java.lang.OutOfMemoryError: Java heap space", "\tat org.apache.spark"]
 
     assert launch.describe_exit(1, last).startswith("Spark ran out of memory: raise spark.driver.memory")
 
 
-def test_a_missing_java_is_said_first(monkeypatch, tmp_path):
+def test_a_missing_java_is_said_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The first line names the remedy and nothing has been started."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
@@ -139,7 +142,7 @@ def test_a_missing_java_is_said_first(monkeypatch, tmp_path):
         launch.run_job(probe.build_request("s", "t"))
 
 
-def test_a_server_that_does_not_listen_is_said_at_once():
+def test_a_server_that_does_not_listen_is_said_at_once() -> None:
     """Its client would try for ten minutes; the token in the URL is not repeated."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -151,13 +154,13 @@ def test_a_server_that_does_not_listen_is_said_at_once():
     assert "hush" not in str(caught.value)
 
 
-def test_an_address_of_another_kind_is_no_server():
+def test_an_address_of_another_kind_is_no_server() -> None:
     """A Spark master is not a Spark Connect server."""
     with pytest.raises(SetupError, match="needs an address like sc://host:15002"):
         launch.run_job(probe.build_request("s", "t"), remote="spark://master:7077")
 
 
-def test_a_server_does_not_start_on_a_taken_port(submit):
+def test_a_server_does_not_start_on_a_taken_port(submit: Any) -> None:
     """The first line says which port, before a JVM starts."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -175,12 +178,12 @@ def test_a_server_does_not_start_on_a_taken_port(submit):
         ({"spark.jars": "/mine/other.jar"}, ("/jars/delta-spark.jar",)),
     ],
 )
-def test_jars_are_left_out_where_the_user_brings_them(submit, conf, jars):
+def test_jars_are_left_out_where_the_user_brings_them(submit: Any, conf: Any, jars: Any) -> None:
     """Two copies of Delta on one class path would be a riddle."""
     assert launch.jars_for(conf) == jars
 
 
-def test_the_users_settings_win_and_lists_grow():
+def test_the_users_settings_win_and_lists_grow() -> None:
     """A user's extension does not push Delta's out."""
     user = {"spark.sql.ansi.enabled": "false", "spark.sql.extensions": "org.example.Mine"}
 
@@ -192,7 +195,7 @@ def test_the_users_settings_win_and_lists_grow():
     assert "spark.jars" not in conf
 
 
-def test_executors_elsewhere_get_the_jars_too():
+def test_executors_elsewhere_get_the_jars_too() -> None:
     """A remote master copies them."""
     conf = session_conf(local=False, jars=["/a.jar", "/b.jar"], user={})
 
@@ -200,12 +203,12 @@ def test_executors_elsewhere_get_the_jars_too():
     assert "spark.driver.extraClassPath" not in conf
 
 
-def test_a_line_break_in_a_setting_stays_in_its_line():
+def test_a_line_break_in_a_setting_stays_in_its_line() -> None:
     """A properties file has one setting per line."""
     assert properties_text({"spark.a": "x\ny"}) == "spark.a=x\\ny\n"
 
 
-def test_a_one_shot_jvm_leaves_the_users_options_the_last_word(tmp_path):
+def test_a_one_shot_jvm_leaves_the_users_options_the_last_word(tmp_path: Path) -> None:
     """Two collectors would keep the JVM from starting."""
     conf = {"spark.driver.extraJavaOptions": "-XX:+UseG1GC -XX:TieredStopAtLevel=4"}
     archive = tmp_path / "a.jsa"
@@ -219,7 +222,7 @@ def test_a_one_shot_jvm_leaves_the_users_options_the_last_word(tmp_path):
     assert "SharedArchiveFile" not in one_shot(conf, tmp_path / "none.jsa")["spark.driver.extraJavaOptions"]
 
 
-def test_an_archive_belongs_to_a_java_a_spark_and_jars(tmp_path):
+def test_an_archive_belongs_to_a_java_a_spark_and_jars(tmp_path: Path) -> None:
     """Another version is another file."""
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
@@ -230,7 +233,7 @@ def test_an_archive_belongs_to_a_java_a_spark_and_jars(tmp_path):
     assert len(names) == 3
 
 
-def test_an_archive_appears_whole_or_not_at_all(tmp_path):
+def test_an_archive_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     """A run that ends halfway leaves nothing that a JVM could read."""
     archive = tmp_path / "classes" / "a.jsa"
 

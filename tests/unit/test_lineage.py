@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
@@ -19,12 +20,12 @@ from tests.fakes import REPORT
         ("table:lake.crm.Golden", "merge://catalog", "lake.crm.golden"),
     ],
 )
-def test_a_uri_is_split_as_openlineage_names_datasets(uri, namespace, name):
+def test_a_uri_is_split_as_openlineage_names_datasets(uri: Any, namespace: Any, name: Any) -> None:
     """The same table has the same name whoever tells of it."""
     assert lineage_name(uri) == (namespace, name)
 
 
-def test_sources_and_target_carry_their_versions():
+def test_sources_and_target_carry_their_versions() -> None:
     """What was read is pinned, and so is what was written."""
     lineage = build_lineage(REPORT)
 
@@ -33,7 +34,7 @@ def test_sources_and_target_carry_their_versions():
     assert lineage.outputs[0].outputFacets["outputStatistics"].rowCount == 3
 
 
-def test_a_report_without_versions_or_counts_still_names_the_datasets():
+def test_a_report_without_versions_or_counts_still_names_the_datasets() -> None:
     """A dry run on a new target has no version to tell."""
     lineage = build_lineage(
         {"target": {"uri": "/lake/golden", "version": None}, "sources": {}, "rows": {"inserted": None}}
@@ -44,7 +45,7 @@ def test_a_report_without_versions_or_counts_still_names_the_datasets():
     assert lineage.outputs[0].outputFacets == {}
 
 
-def test_columns_are_led_back_to_the_fields_they_show():
+def test_columns_are_led_back_to_the_fields_they_show() -> None:
     """Where a report says so; a field's name may hold dots, a source's may not."""
     columns = [{"name": "id", "from": "crm.cust.id"}, {"name": "mail", "from": "erp.email"}]
 
@@ -56,7 +57,7 @@ def test_columns_are_led_back_to_the_fields_they_show():
     assert output.facets["version"].datasetVersion == "3"
 
 
-def test_keys_of_a_join_are_told_once_for_the_whole_dataset():
+def test_keys_of_a_join_are_told_once_for_the_whole_dataset() -> None:
     """They decide which rows there are; a column may show the key of whichever source has it."""
     columns = [{"name": "id", "from": ["crm.id", "erp.no"]}]
 
@@ -73,7 +74,7 @@ def test_keys_of_a_join_are_told_once_for_the_whole_dataset():
     }
 
 
-def test_without_openlineage_there_is_no_lineage(monkeypatch):
+def test_without_openlineage_there_is_no_lineage(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package is optional."""
     monkeypatch.setitem(sys.modules, "airflow.providers.openlineage.extractors.base", None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_options_are_the_fields_of_the_configuration(name):
+def test_the_options_are_the_fields_of_the_configuration(name: Any) -> None:
     """Names, defaults and texts are those of the code, and no option is missing."""
     fields = {each: field for each, field in CONFIGS[name].model_fields.items() if field.description}
     wanted = {
@@ -39,7 +40,7 @@ def test_the_options_are_the_fields_of_the_configuration(name):
 
 
 @pytest.mark.parametrize(("name", "argument", "message"), ERRORS, ids=lambda cell: cell[:40])
-def test_an_error_of_a_page_is_the_one_that_is_raised(name, argument, message):
+def test_an_error_of_a_page_is_the_one_that_is_raised(name: Any, argument: Any, message: Any) -> None:
     """The argument of the first column gives the text of the second."""
     with pytest.raises(ConfigError) as error:
         CONFIGS[name].parse({**EXAMPLES[name], **json.loads(argument.strip("`"))})
@@ -48,7 +49,7 @@ def test_an_error_of_a_page_is_the_one_that_is_raised(name, argument, message):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_refusals_of_a_page_are_in_the_code(name):
+def test_refusals_of_a_page_are_in_the_code(name: Any) -> None:
     """What the data can show is said in the words of the page."""
     files = (ROOT / "airflow_merge_provider/jobs/merge_load").rglob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)
@@ -58,7 +59,7 @@ def test_refusals_of_a_page_are_in_the_code(name):
     assert [text for text in told if text.strip("`") not in code] == []
 
 
-def test_every_case_that_dlt_leaves_open_has_a_line():
+def test_every_case_that_dlt_leaves_open_has_a_line() -> None:
     """Where a vector is to be decided, or dlt is wrong, a page says what happens here."""
     file = ROOT / "tests/conformance/vectors/merge_load.json"
     vectors = json.loads(file.read_text(encoding="utf-8"))["vectors"]

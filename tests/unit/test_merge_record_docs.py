@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ PAGE = (ROOT / "docs/operators/merge_record.md").read_text(encoding="utf-8")
 PLACES = {"source": "/data/landing", "merged": "/m", "failure": "/f", "original": "/o", "state_path": "/s"}
 
 
-def test_the_options_are_the_fields_of_the_configuration():
+def test_the_options_are_the_fields_of_the_configuration() -> None:
     """Names, defaults and texts are those of the code, and no option is missing."""
     fields = MergeRecordConfig.model_fields.items()
     wanted = [[f"`{name}`", _format_default(field.default), field.description] for name, field in fields]
@@ -25,7 +26,7 @@ def test_the_options_are_the_fields_of_the_configuration():
     assert read_rows(read_section(PAGE, "Options")) == wanted
 
 
-def _format_default(value) -> str:
+def _format_default(value: Any) -> str:
     return "" if value is None else f"`{json.dumps(value)}`"
 
 
@@ -34,7 +35,7 @@ def _format_default(value) -> str:
     [row for row in read_rows(read_section(PAGE, "Errors")) if row[0].startswith("`{")],
     ids=lambda cell: cell[:40],
 )
-def test_an_error_of_the_page_is_the_one_that_is_raised(argument, message):
+def test_an_error_of_the_page_is_the_one_that_is_raised(argument: Any, message: Any) -> None:
     """The argument of the first column gives the text of the second."""
     with pytest.raises(ConfigError) as error:
         MergeRecordConfig.parse({**PLACES, **json.loads(argument.strip("`"))})
@@ -42,7 +43,7 @@ def test_an_error_of_the_page_is_the_one_that_is_raised(argument, message):
     assert message.strip("`") in str(error.value)
 
 
-def test_messages_of_runs_are_in_the_code():
+def test_messages_of_runs_are_in_the_code() -> None:
     """What a run can say is said in the words of the page."""
     files = (ROOT / "airflow_merge_provider").rglob("*.py")
     code = "".join(path.read_text(encoding="utf-8") for path in files)
@@ -54,7 +55,7 @@ def test_messages_of_runs_are_in_the_code():
     assert [text for text in told if text not in code] == []
 
 
-def test_the_reasons_are_those_of_the_code():
+def test_the_reasons_are_those_of_the_code() -> None:
     """Each with its text and its code."""
     known = [reasons.FULL, reasons.FULL_ENOUGH, reasons.AGE, reasons.age_on_arrival("30 secs")]
     known += [reasons.EVICTED, reasons.FLUSH]
@@ -64,7 +65,7 @@ def test_the_reasons_are_those_of_the_code():
     assert all(row[0].startswith(f"`{reason.text}`") for row, reason in zip(told, known, strict=True))
 
 
-def test_every_format_is_named():
+def test_every_format_is_named() -> None:
     """None is missing, none is promised in vain."""
     line = read_section(PAGE, "Files").split("* ")[1]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -22,16 +24,16 @@ SOURCE = {
 }
 
 
-def build_pipe(name="people", pump=None, **changes):
+def build_pipe(name: Any = "people", pump: Any = None, **changes: Any) -> Any:
     source = {**SOURCE, **changes.pop("source", {})}
     return {"_id": name, "type": "pipe", "source": source, "pump": pump or {}, **changes}
 
 
-def list_problems(refused):
+def list_problems(refused: Any) -> Any:
     return {problem.path: str(problem) for problem in refused.value.problems}
 
 
-def test_a_pipe_becomes_a_sensor_and_a_merge():
+def test_a_pipe_becomes_a_sensor_and_a_merge() -> None:
     """The DAG has the pipe's name; the merge waits for its inputs and writes the dataset of the sink."""
     dag = pipe_dag(build_pipe(sink={"type": "dataset", "dataset": "golden", "set_initial_offset": "always"}))
 
@@ -51,7 +53,7 @@ def test_a_pipe_becomes_a_sensor_and_a_merge():
         ({"initial_datasets": []}, None),
     ],
 )
-def test_the_sensor_waits_for_the_initial_datasets(source, waited):
+def test_the_sensor_waits_for_the_initial_datasets(source: Any, waited: Any) -> None:
     """Without any there is nothing to wait for, and no sensor."""
     dag = pipe_dag(build_pipe(source=source))
 
@@ -71,7 +73,7 @@ def test_the_sensor_waits_for_the_initial_datasets(source, waited):
         ({"cron_expression": "0 3 * * *", "mode": "manual"}, True, type(None)),
     ],
 )
-def test_the_schedule_is_by_time_or_by_inputs_or_both(pump, signals, kind):
+def test_the_schedule_is_by_time_or_by_inputs_or_both(pump: Any, signals: Any, kind: Any) -> None:
     """Any input is enough for a run: a list of assets would wait for all of them."""
     dag = pipe_dag(build_pipe(pump=pump, source={"supports_signalling": signals}))
 
@@ -83,14 +85,14 @@ def test_the_schedule_is_by_time_or_by_inputs_or_both(pump, signals, kind):
 
 
 @pytest.mark.parametrize(("interval", "signalled"), [(119, False), (120, True)])
-def test_the_global_setting_leaves_short_intervals_alone(interval, signalled):
+def test_the_global_setting_leaves_short_intervals_alone(interval: Any, signalled: Any) -> None:
     """An interval below two minutes would see the change soon enough."""
     dag = pipe_dag(build_pipe(pump={"schedule_interval": interval}), use_signalling_internally=True)
 
     assert isinstance(dag.schedule, AssetOrTimeSchedule) is signalled
 
 
-def test_other_operators_are_pipes_too():
+def test_other_operators_are_pipes_too() -> None:
     """The type of the source names the operator, everything else in it are its arguments."""
     source = {"type": "upsert", "source": "orders_extract", "primary_key": "id", "supports_signalling": True}
 
@@ -106,7 +108,7 @@ def test_other_operators_are_pipes_too():
     assert dag.get_task("wait").warehouse == merge.warehouse == "/lake"
 
 
-def test_arguments_of_the_dag_win():
+def test_arguments_of_the_dag_win() -> None:
     """What Airflow wants to know beyond the pipe is given beside it."""
     dag = pipe_dag(build_pipe(), tags=["mine"], max_active_runs=2)
 
@@ -131,7 +133,7 @@ def test_arguments_of_the_dag_win():
         ({"pump": {"cron_expresion": "@daily"}}, "pump.cron_expresion", "did you mean 'cron_expression'"),
     ],
 )
-def test_a_wrong_pipe_says_where_and_what_to_do(changes, path, message):
+def test_a_wrong_pipe_says_where_and_what_to_do(changes: Any, path: Any, message: Any) -> None:
     """Each problem stands at its path in the pipe."""
     with pytest.raises(ConfigError) as refused:
         pipe_dag({**build_pipe(), **changes, "source": {**SOURCE, **changes.get("source", {})}})
@@ -139,7 +141,7 @@ def test_a_wrong_pipe_says_where_and_what_to_do(changes, path, message):
     assert message in list_problems(refused)[path]
 
 
-def test_what_is_wrong_in_and_around_the_source_is_said_at_once():
+def test_what_is_wrong_in_and_around_the_source_is_said_at_once() -> None:
     """A wrong pump hides no wrong rule."""
     with pytest.raises(ConfigError) as refused:
         pipe_dag(build_pipe(pump={"schedule_interval": -1}, source={"equality": "c.x = e.x"}))
@@ -147,7 +149,7 @@ def test_what_is_wrong_in_and_around_the_source_is_said_at_once():
     assert set(list_problems(refused)) == {"pump.schedule_interval", "source.equality"}
 
 
-def test_what_other_sources_lack_is_said_at_once():
+def test_what_other_sources_lack_is_said_at_once() -> None:
     """A misspelt argument and a missing one are two problems."""
     with pytest.raises(ConfigError) as refused:
         pipe_dag({"_id": "orders", "source": {"type": "upsert", "source": "x", "primary_keys": "id"}})
@@ -160,7 +162,7 @@ def test_what_other_sources_lack_is_said_at_once():
     }
 
 
-def test_a_folder_holds_json_and_yaml(tmp_path):
+def test_a_folder_holds_json_and_yaml(tmp_path: Path) -> None:
     """One pipe per file or a list of them; other files are left alone."""
     (tmp_path / "one.json").write_text(json.dumps(build_pipe("one")))
     (tmp_path / "more.json").write_text(json.dumps([build_pipe("two"), build_pipe("three")]))
@@ -176,7 +178,7 @@ def test_a_folder_holds_json_and_yaml(tmp_path):
     assert isinstance(dags["four"].schedule, DeltaTriggerTimetable)
 
 
-def test_a_broken_folder_names_every_file_path_and_remedy(tmp_path):
+def test_a_broken_folder_names_every_file_path_and_remedy(tmp_path: Path) -> None:
     """All files are looked at before anything is refused."""
     (tmp_path / "comma.json").write_text('{"_id": "x", "source": {"datasets": ["a a",]}}')
     (tmp_path / "list.json").write_text(json.dumps([build_pipe("one"), build_pipe("two", transform=[])]))
@@ -195,13 +197,13 @@ def test_a_broken_folder_names_every_file_path_and_remedy(tmp_path):
     assert found[4].startswith("words.json: must be an object")
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """A wrong name is no empty folder."""
     with pytest.raises(ConfigError, match="is no folder"):
         load_pipes(tmp_path / "nothing")
 
 
-def test_a_wrong_pipe_does_not_stop_the_others(tmp_path, caplog):
+def test_a_wrong_pipe_does_not_stop_the_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It becomes a DAG that says what is wrong, by the pipe's own id or the file's, and fails."""
     (tmp_path / "good.json").write_text(json.dumps([build_pipe("one"), build_pipe("two", transform=[])]))
     (tmp_path / "not json.json").write_text("{")
@@ -212,15 +214,15 @@ def test_a_wrong_pipe_does_not_stop_the_others(tmp_path, caplog):
 
     assert sorted(dags) == ["folder", "not_json", "one", "twice", "two"]
     assert {name for name, dag in dags.items() if "broken" in dag.tags} == set(dags) - {"one"}
-    assert dags["two"].schedule is None
-    assert "has no transform" in dags["two"].description
+    assert "has no transform" in (dags["two"].description or "")
+    assert cast("Any", dags["two"]).schedule is None
     assert "is no file" in dags["folder"].doc_md
     assert sum(record.levelname == "ERROR" for record in caplog.records) == 4
     with pytest.raises(AirflowFailException, match=r"'one' is in good\.json already"):
         dags["twice"].get_task("broken").execute({})
 
 
-def test_dates_of_yaml_are_their_texts(tmp_path):
+def test_dates_of_yaml_are_their_texts(tmp_path: Path) -> None:
     """A pipe says the same in both forms, whatever the reader of YAML takes for a date."""
     source = "source: {type: scd2, source: s, boundary_timestamp: 2024-01-01}"
     (tmp_path / "dated.yaml").write_text(f"_id: dated\n{source}\ndescription: 2024-01-01 10:00:00+02:00\n")
@@ -232,7 +234,7 @@ def test_dates_of_yaml_are_their_texts(tmp_path):
 
 
 @pytest.mark.parametrize("cron", ["99 * * * *", "a b c d e", "@never", "* * * *"])
-def test_a_cron_expression_is_checked(cron):
+def test_a_cron_expression_is_checked(cron: Any) -> None:
     """The scheduler would notice only when it looks for the next run."""
     with pytest.raises(ConfigError, match=r"pump\.cron_expression"):
         pipe_dag(build_pipe("p", pump={"cron_expression": cron}))

@@ -7,6 +7,7 @@ import json
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -18,27 +19,27 @@ INFO = get_provider_info()
 PACKAGE = Path(importlib.import_module("airflow_merge_provider").__file__).parent
 
 
-def import_object(path):
+def import_object(path: Any) -> Any:
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(module), name)
 
 
-def modules_in(folder):
+def modules_in(folder: Any) -> Any:
     return {f"airflow_merge_provider.{folder}.{path.stem}" for path in (PACKAGE / folder).glob("[a-z]*.py")}
 
 
-def list_modules(kind):
+def list_modules(kind: Any) -> Any:
     return {module for entry in INFO.get(kind, []) for module in entry["python-modules"]}
 
 
-def test_it_is_valid_by_the_schema_of_airflow():
+def test_it_is_valid_by_the_schema_of_airflow() -> None:
     """Airflow's own schema accepts it."""
     schema = json.loads(files("airflow").joinpath("provider_info.schema.json").read_text(encoding="utf-8"))
 
     assert [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(INFO)] == []
 
 
-def test_airflow_finds_it_and_the_plugin_by_their_entry_points():
+def test_airflow_finds_it_and_the_plugin_by_their_entry_points() -> None:
     """Without the first there is no provider, without the second no page."""
     (provider,) = entry_points(group="apache_airflow_provider", name="provider_info").select(
         module="airflow_merge_provider.get_provider_info"
@@ -50,18 +51,18 @@ def test_airflow_finds_it_and_the_plugin_by_their_entry_points():
     assert "plugins" not in INFO, "Airflow would load the plugin twice where discovery is not lazy"
 
 
-def test_the_version_is_that_of_the_package():
+def test_the_version_is_that_of_the_package() -> None:
     """One version, in one place."""
     assert INFO["versions"][0] == __version__
 
 
 @pytest.mark.parametrize("kind", ["operators", "hooks", "sensors", "triggers"])
-def test_every_public_module_is_listed_and_no_other(kind):
+def test_every_public_module_is_listed_and_no_other(kind: Any) -> None:
     """What is listed exists, and what exists is listed."""
     assert list_modules(kind) == modules_in(kind)
 
 
-def test_every_class_and_function_named_exists():
+def test_every_class_and_function_named_exists() -> None:
     """Airflow imports these by name."""
     for path in INFO["extra-links"]:
         assert import_object(path)().name
@@ -72,7 +73,7 @@ def test_every_class_and_function_named_exists():
         assert all(callable(import_object(scheme[key])) for key in scheme if key != "schemes")
 
 
-def test_every_operator_has_its_links_listed():
+def test_every_operator_has_its_links_listed() -> None:
     """A link that is not listed is lost when the DAG is serialised."""
     for module in list_modules("operators"):
         operators = [each for each in vars(importlib.import_module(module)).values() if hasattr(each, "job")]
@@ -81,7 +82,7 @@ def test_every_operator_has_its_links_listed():
                 assert f"{type(link).__module__}.{type(link).__name__}" in INFO["extra-links"]
 
 
-def test_the_configuration_has_the_defaults_that_the_code_expects():
+def test_the_configuration_has_the_defaults_that_the_code_expects() -> None:
     """Airflow shows these, and conf gives them."""
     from airflow.sdk import conf
 

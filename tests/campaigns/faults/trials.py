@@ -197,8 +197,8 @@ class FaultTrials:
         found, then = self._find_clean_end((RUN,) if is_same_run else (RUN, OTHER_RUN))
         compare_folders(found, self._read_content(folder))
         if is_same_run:
-            found = self._count_commits(folder)
-            assert found == self._commits, f"{found} commits of the run, not {self._commits}"
+            commits = self._count_commits(folder)
+            assert commits == self._commits, f"{commits} commits of the run, not {self._commits}"
         if next(self._checks) % _NEXT_RUN_EVERY:
             return
         self._write_sources(folder, 3)
@@ -213,12 +213,14 @@ class FaultTrials:
         self, folder: Path, step: int, run_id: str | None = None, workload: Workload | None = None
     ) -> RunEnd:
         """Run until it succeeds, as a scheduler retries a task."""
+        message = ""
         for _ in range(_ATTEMPTS_MAX):
             end = self._start_run(folder, step, run_id, workload=workload).wait_for_end()
             require_answer(end)
             if not isinstance(end.answer, JobFailure):
                 return end
-        raise AssertionError(f"not done after {_ATTEMPTS_MAX} attempts: {end.answer.message}")
+            message = end.answer.message
+        raise AssertionError(f"not done after {_ATTEMPTS_MAX} attempts: {message}")
 
     def _start_run(
         self,

@@ -62,10 +62,10 @@ class Oracle:
                 batch.setdefault(tuple(row[name] for name in self.key), []).append((kind, row))
         after = {key: self.fold_key(key, records) for key, records in batch.items()}
         changes: list[list[Any]] = []
-        for key, row in after.items():
-            changes += self.list_changes(self.rows.pop(key, None), row)
-            if row is not None:
-                self.rows[key] = row
+        for key, folded in after.items():
+            changes += self.list_changes(self.rows.pop(key, None), folded)
+            if folded is not None:
+                self.rows[key] = folded
         return changes
 
     def list_changes(self, before: Row | None, after: Row | None) -> list[list[Any]]:
@@ -304,7 +304,7 @@ def add_value(function: str, gathered: Any, value: Any, said: Mapping[str, str])
         "merge_map": lambda: {**gathered, **value},
         "listagg": lambda: join_values(gathered, value, said),
     }
-    return two[function]()
+    return two[function]()  # type: ignore[no-untyped-call]
 
 
 def join_values(gathered: str, value: str, said: Mapping[str, str]) -> str:

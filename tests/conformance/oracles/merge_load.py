@@ -38,7 +38,8 @@ def fold_scoped_snapshots(
 
     The first value of a state is its group.
     """
-    newest, now = dict(loads), {}
+    newest = dict(loads)
+    now: dict[Any, Any] = {}
     states: dict[Any, dict[Any, Any]] = {}
     for at in sorted(newest):
         groups = {state[0] for state in newest[at].values()}

@@ -69,10 +69,10 @@ def _has_different_counts(each: Any) -> bool:
 
 def _has_enough(rules: Any, each: Any) -> bool:
     if rules["defragment"]:
-        return len(each["files"]) == _find_wanted_count(each)
+        return bool(len(each["files"]) == _find_wanted_count(each))
     records = sum(file["records"] for file in each["files"])
     size = sum(file["bytes"] for file in each["files"])
-    return records >= rules["min_records"] and size >= rules["min_bytes"]
+    return bool(records >= rules["min_records"] and size >= rules["min_bytes"])
 
 
 def _is_full(rules: Any, each: Any) -> bool:

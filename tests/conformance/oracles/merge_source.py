@@ -168,7 +168,7 @@ def _output_id(config: Mapping[str, Any], cluster: list[Member]) -> str:
 def _is_reading(side: Any, alias: str) -> bool:
     if isinstance(side, list):
         return any(_is_reading(argument, alias) for argument in side[1:])
-    return side.split(".")[0] == alias
+    return bool(side.split(".")[0] == alias)
 
 
 def _to_list(value: Any) -> list[Any]:

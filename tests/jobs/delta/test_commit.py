@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.core.errors import ConflictError, DataError
@@ -35,31 +36,31 @@ UPSERT = ["WHEN MATCHED THEN UPDATE SET *", "WHEN NOT MATCHED THEN INSERT *"]
 
 
 @pytest.fixture
-def target(tmp_path) -> Dataset:
+def target(tmp_path: Path) -> Dataset:
     return Dataset(id="t", path=str(tmp_path / "t"))
 
 
-def _build_rows(spark, *pairs: tuple[int, str]):
+def _build_rows(spark: SparkSession, *pairs: tuple[int, str]) -> Any:
     return spark.createDataFrame(list(pairs), "id INT, name STRING")
 
 
-def _read_rows(spark, target: Dataset) -> list[tuple[Any, ...]]:
+def _read_rows(spark: SparkSession, target: Dataset) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in read_dataset(spark, pin_dataset(spark, target)).collect())
 
 
-def _create_target(spark, target, *pairs, state=None):
+def _create_target(spark: SparkSession, target: Any, *pairs: Any, state: Any = None) -> Any:
     rows = _build_rows(spark, *pairs)
     write = lambda: create_table(target, rows, CAP)  # noqa: E731
     return commit_run(spark, target, CAP, None, state or {}, write)
 
 
-def _merge_rows(spark, target, expected, *pairs, state=None):
+def _merge_rows(spark: SparkSession, target: Any, expected: Any, *pairs: Any, state: Any = None) -> Any:
     rows = _build_rows(spark, *pairs)
     write = lambda: merge_rows(spark, target, rows, KEY, UPSERT)  # noqa: E731
     return commit_run(spark, target, CAP, expected, state or {}, write)
 
 
-def test_the_first_commit_carries_everything_at_once(spark, target):
+def test_the_first_commit_carries_everything_at_once(spark: SparkSession, target: Any) -> None:
     """Rows, properties, number and token arrive in one commit, and nothing before it."""
     done = _create_target(spark, target, (1, "a"), state={"token": {"run_id": "r1"}})
 
@@ -70,7 +71,7 @@ def test_the_first_commit_carries_everything_at_once(spark, target):
     assert only["run"]["token"] == {"run_id": "r1"}
 
 
-def test_each_run_counts_one_up_and_finds_the_last_ones_state(spark, target):
+def test_each_run_counts_one_up_and_finds_the_last_ones_state(spark: SparkSession, target: Any) -> None:
     """Create, merge and overwrite are runs 1, 2 and 3; the schema may change with a full refresh."""
     _create_target(spark, target, (1, "a"))
     _merge_rows(
@@ -87,7 +88,7 @@ def test_each_run_counts_one_up_and_finds_the_last_ones_state(spark, target):
     assert list_commits(Path(target.path))[2]["properties"]["merge.capability"] == CAP
 
 
-def test_rows_are_replaced_where_they_meet(spark, target):
+def test_rows_are_replaced_where_they_meet(spark: SparkSession, target: Any) -> None:
     """One commit with everything a run says; rows that meet none are added, columns only where they may."""
     _create_target(spark, target, (1, "a"), (2, "b"))
     rows = spark.createDataFrame([(2, "B", 7), (3, "c", 8)], "id INT, name STRING, s INT")
@@ -104,7 +105,7 @@ def test_rows_are_replaced_where_they_meet(spark, target):
     assert len(list_commits(Path(target.path))) == 2
 
 
-def test_two_replacements_at_once_do_not_both_land(spark, target):
+def test_two_replacements_at_once_do_not_both_land(spark: SparkSession, target: Any) -> None:
     """One of two threads that start from the same run writes; the other one says that it lost."""
     _create_target(spark, target, *[(number, "a") for number in range(50)])
     expected = load_previous_run(spark, target, CAP)
@@ -126,7 +127,7 @@ def test_two_replacements_at_once_do_not_both_land(spark, target):
     assert set(names) == set(ended) - {"lost"}
 
 
-def test_rows_are_not_replaced_where_readers_follow_them(spark, target):
+def test_rows_are_not_replaced_where_readers_follow_them(spark: SparkSession, target: Any) -> None:
     """A change data feed has to say what a row was before."""
     _create_target(spark, target, (1, "a"))
     assert can_replace_rows(spark, target)
@@ -136,7 +137,9 @@ def test_rows_are_not_replaced_where_readers_follow_them(spark, target):
         spark.sql(f"ALTER TABLE delta.`{target.path}` SET TBLPROPERTIES ('{name}' = 'false')")
 
 
-def test_rows_are_not_replaced_by_a_delta_that_does_not_know_how(spark, target, monkeypatch):
+def test_rows_are_not_replaced_by_a_delta_that_does_not_know_how(
+    spark: SparkSession, target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It would take the option for none and overwrite the whole table."""
     _create_target(spark, target, (1, "a"))
     assert can_replace_rows(spark, target)
@@ -147,7 +150,7 @@ def test_rows_are_not_replaced_by_a_delta_that_does_not_know_how(spark, target, 
         assert not can_replace_rows(spark, target)
 
 
-def test_a_catalog_table_is_created_merged_replaced_and_overwritten(spark):
+def test_a_catalog_table_is_created_merged_replaced_and_overwritten(spark: SparkSession) -> None:
     """The same commits work by name."""
     target = Dataset(id="default.run_target", table="default.run_target")
     _create_target(spark, target, (1, "a"))
@@ -165,7 +168,7 @@ def test_a_catalog_table_is_created_merged_replaced_and_overwritten(spark):
     spark.sql("DROP TABLE default.run_target")
 
 
-def test_a_retry_finds_its_own_token(spark, target):
+def test_a_retry_finds_its_own_token(spark: SparkSession, target: Any) -> None:
     """The state that a run left is the state that its next try finds."""
     token = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1}
     _create_target(spark, target, (1, "ä 日 'quoted' \\"), state={"token": token, "counts": {"rows": 1}})
@@ -177,7 +180,7 @@ def test_a_retry_finds_its_own_token(spark, target):
 
 
 @pytest.mark.parametrize("way", ["merge", "replace", "overwrite"])
-def test_a_write_that_delta_skips_silently_is_a_lost_race(spark, target, way):
+def test_a_write_that_delta_skips_silently_is_a_lost_race(spark: SparkSession, target: Any, way: Any) -> None:
     """A stale number is not an error for Delta; it is one here, and nothing of it is written."""
     _create_target(spark, target, (1, "a"))
     stale = load_previous_run(spark, target, CAP)
@@ -196,7 +199,7 @@ def test_a_write_that_delta_skips_silently_is_a_lost_race(spark, target, way):
     assert len(list_commits(Path(target.path))) == 2
 
 
-def test_the_second_of_two_first_runs_loses(spark, target):
+def test_the_second_of_two_first_runs_loses(spark: SparkSession, target: Any) -> None:
     """Both saw no table; one creates it."""
     _create_target(spark, target, (1, "first"))
 
@@ -206,7 +209,9 @@ def test_the_second_of_two_first_runs_loses(spark, target):
     assert _read_rows(spark, target) == [(1, "first")]
 
 
-def test_an_attempt_learns_that_another_attempt_of_its_run_has_committed(spark, target):
+def test_an_attempt_learns_that_another_attempt_of_its_run_has_committed(
+    spark: SparkSession, target: Any
+) -> None:
     """It writes nothing, and whoever runs it reports the commit of the other one."""
     state = {"token": {"run_id": "r"}}
     _create_target(spark, target, (1, "a"))
@@ -218,7 +223,7 @@ def test_an_attempt_learns_that_another_attempt_of_its_run_has_committed(spark, 
     assert _read_rows(spark, target) == [(1, "b")]
 
 
-def test_maintenance_between_two_runs_changes_nothing(spark, target):
+def test_maintenance_between_two_runs_changes_nothing(spark: SparkSession, target: Any) -> None:
     """OPTIMIZE, VACUUM and a table property are commits of others: the number and the state stay."""
     _create_target(spark, target, *[(n, "a") for n in range(10)], state={"fingerprint": "f"})
     name = f"delta.`{target.path}`"
@@ -238,7 +243,7 @@ def test_maintenance_between_two_runs_changes_nothing(spark, target):
     assert (1, "b") in _read_rows(spark, target)
 
 
-def test_a_run_is_found_behind_many_commits_of_others(spark, target):
+def test_a_run_is_found_behind_many_commits_of_others(spark: SparkSession, target: Any) -> None:
     """The look into the history goes as far as it has to."""
     _create_target(spark, target, (1, "a"), state={"fingerprint": "f"})
     for _ in range(21):
@@ -248,7 +253,9 @@ def test_a_run_is_found_behind_many_commits_of_others(spark, target):
 
 
 @pytest.mark.parametrize("readable", [True, False], ids=["deltalake reads it", "deltalake does not"])
-def test_a_run_whose_commit_has_aged_out_does_not_stop_the_next(spark, target, monkeypatch, readable):
+def test_a_run_whose_commit_has_aged_out_does_not_stop_the_next(
+    spark: SparkSession, target: Any, monkeypatch: pytest.MonkeyPatch, readable: Any
+) -> None:
     """The number lives as long as the table; where it cannot be read, a number beyond all is taken."""
     for n in range(3):
         expected = load_previous_run(spark, target, CAP)
@@ -272,7 +279,7 @@ def test_a_run_whose_commit_has_aged_out_does_not_stop_the_next(spark, target, m
     assert done.version == last.version + 1
 
 
-def test_a_table_made_by_hand_for_this_capability_is_run_number_one(spark, target):
+def test_a_table_made_by_hand_for_this_capability_is_run_number_one(spark: SparkSession, target: Any) -> None:
     """Whoever sets the property hands the table over."""
     spark.sql(
         f"CREATE TABLE delta.`{target.path}` (id INT, name STRING) USING delta "
@@ -286,10 +293,10 @@ def test_a_table_made_by_hand_for_this_capability_is_run_number_one(spark, targe
     assert done == CommitResult(version=1, number=1)
 
 
-def test_the_session_is_left_as_it_was(spark, target):
+def test_the_session_is_left_as_it_was(spark: SparkSession, target: Any) -> None:
     """The next statement of the session is nobody's run, whether the write went through or not."""
 
-    def raise_error():
+    def raise_error() -> None:
         raise RuntimeError("no")
 
     before = spark.conf.get("spark.databricks.delta.write.txnAppId", None)
@@ -301,11 +308,11 @@ def test_the_session_is_left_as_it_was(spark, target):
     assert len(list_commits(Path(target.path))) == 1
 
 
-def test_an_error_after_the_commit_does_not_lose_it(spark, target):
+def test_an_error_after_the_commit_does_not_lose_it(spark: SparkSession, target: Any) -> None:
     """What has landed is reported, even when the statement ended in an error."""
     rows = _build_rows(spark, (1, "a"))
 
-    def write_rows():
+    def write_rows() -> None:
         create_table(target, rows, CAP)
         raise RuntimeError("a checkpoint failed")
 
@@ -313,7 +320,9 @@ def test_an_error_after_the_commit_does_not_lose_it(spark, target):
 
 
 @pytest.mark.parametrize("left", [[], ["part-0.parquet"]])
-def test_what_a_killed_first_write_left_is_no_table_and_no_obstacle(spark, target, left):
+def test_what_a_killed_first_write_left_is_no_table_and_no_obstacle(
+    spark: SparkSession, target: Any, left: Any
+) -> None:
     """A log folder without a commit is not there; the next first run makes the table in one commit."""
     (Path(target.path) / "_delta_log").mkdir(parents=True)
     for name in left:
@@ -329,7 +338,7 @@ def test_what_a_killed_first_write_left_is_no_table_and_no_obstacle(spark, targe
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["first runs", "later runs"])
-def test_of_two_writers_at_once_one_wins_whole(spark, target, first):
+def test_of_two_writers_at_once_one_wins_whole(spark: SparkSession, target: Any, first: Any) -> None:
     """Two sessions that saw the same last run: one commit more, the winner's rows, an error for the other."""
     if not first:
         _create_target(spark, target, *[(n, "old") for n in range(50)])

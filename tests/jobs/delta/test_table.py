@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -33,11 +34,11 @@ ODD_NAMES = [
 ]
 
 
-def _build_numbers(spark: SparkSession, count: int):
+def _build_numbers(spark: SparkSession, count: int) -> Any:
     return spark.range(count).selectExpr("id", "CAST(id AS STRING) AS name")
 
 
-def test_a_pinned_read_does_not_see_later_commits(spark, tmp_path):
+def test_a_pinned_read_does_not_see_later_commits(spark: SparkSession, tmp_path: Path) -> None:
     """What a run reads is what was there when it pinned."""
     dataset = Dataset(id="d", path=str(tmp_path / "d"))
     _build_numbers(spark, 3).write.format("delta").save(dataset.path)
@@ -51,7 +52,7 @@ def test_a_pinned_read_does_not_see_later_commits(spark, tmp_path):
 
 
 @pytest.mark.parametrize("odd", ODD_NAMES)
-def test_any_path_can_be_created_pinned_read_and_owned(spark, tmp_path, odd):
+def test_any_path_can_be_created_pinned_read_and_owned(spark: SparkSession, tmp_path: Path, odd: Any) -> None:
     """Whatever stands in a path, it is quoted."""
     target = Dataset(id="t", path=str(tmp_path / odd))
 
@@ -62,7 +63,7 @@ def test_any_path_can_be_created_pinned_read_and_owned(spark, tmp_path, odd):
     assert load_previous_run(spark, target, "merge_source").version == 0
 
 
-def test_a_catalog_table_is_pinned_and_read_at_its_version(spark):
+def test_a_catalog_table_is_pinned_and_read_at_its_version(spark: SparkSession) -> None:
     """A name with dots goes through the catalog."""
     dataset = Dataset(id="default.pinned", table="default.pinned")
     assert not pin_dataset(spark, dataset).exists
@@ -75,7 +76,9 @@ def test_a_catalog_table_is_pinned_and_read_at_its_version(spark):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "json", "csv", "orc", "text", "xml"])
-def test_files_of_every_format_are_read_with_their_options(spark, tmp_path, kind):
+def test_files_of_every_format_are_read_with_their_options(
+    spark: SparkSession, tmp_path: Path, kind: Any
+) -> None:
     """A dataset of plain files is an input like any other."""
     options = {"csv": {"header": "true"}, "xml": {"rowTag": "row"}}.get(kind, {})
     columns = ["name"] if kind == "text" else ["id", "name"]
@@ -88,7 +91,9 @@ def test_files_of_every_format_are_read_with_their_options(spark, tmp_path, kind
     assert set(rows.columns) == ({"value"} if kind == "text" else set(columns))
 
 
-def test_the_version_of_files_changes_with_them_and_only_with_them(spark, tmp_path):
+def test_the_version_of_files_changes_with_them_and_only_with_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """Plain files have no log, yet a changed input is seen."""
     dataset = Dataset(id="f", path=str(tmp_path / "f"), format="json")
     assert pin_dataset(spark, dataset).version is None
@@ -101,7 +106,7 @@ def test_the_version_of_files_changes_with_them_and_only_with_them(spark, tmp_pa
     assert pin_dataset(spark, dataset).version not in (None, first.version)
 
 
-def test_a_missing_dataset_has_no_version_and_cannot_be_read(spark, tmp_path):
+def test_a_missing_dataset_has_no_version_and_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
     """Missing is a fact for the caller first, an error when read."""
     pinned = pin_dataset(spark, Dataset(id="gone", path=str(tmp_path / "gone")))
 
@@ -110,14 +115,14 @@ def test_a_missing_dataset_has_no_version_and_cannot_be_read(spark, tmp_path):
         read_dataset(spark, pinned)
 
 
-def test_an_empty_folder_is_a_missing_dataset(spark, tmp_path):
+def test_an_empty_folder_is_a_missing_dataset(spark: SparkSession, tmp_path: Path) -> None:
     """A folder that somebody prepared is not data."""
     (tmp_path / "prepared").mkdir()
 
     assert not pin_dataset(spark, Dataset(id="p", path=str(tmp_path / "prepared"))).exists
 
 
-def test_a_folder_of_other_files_is_no_delta_table(spark, tmp_path):
+def test_a_folder_of_other_files_is_no_delta_table(spark: SparkSession, tmp_path: Path) -> None:
     """The error names the way to read it."""
     _build_numbers(spark, 1).write.parquet(str(tmp_path / "p"))
 
@@ -125,7 +130,7 @@ def test_a_folder_of_other_files_is_no_delta_table(spark, tmp_path):
         pin_dataset(spark, Dataset(id="p", path=str(tmp_path / "p")))
 
 
-def test_a_view_and_a_table_of_another_format_are_no_delta_tables(spark):
+def test_a_view_and_a_table_of_another_format_are_no_delta_tables(spark: SparkSession) -> None:
     """A catalog name does not promise Delta."""
     spark.sql("CREATE OR REPLACE VIEW default.a_view AS SELECT 1 AS id")
     spark.sql("CREATE TABLE default.a_parquet USING parquet AS SELECT 1 AS id")
@@ -140,7 +145,7 @@ def test_a_view_and_a_table_of_another_format_are_no_delta_tables(spark):
     spark.sql("DROP TABLE default.a_parquet")
 
 
-def test_a_target_that_something_else_wrote_is_refused(spark, tmp_path):
+def test_a_target_that_something_else_wrote_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """Nobody's table is merged into by mistake."""
     target = Dataset(id="t", path=str(tmp_path / "t"))
     assert load_previous_run(spark, target, "merge_source") is None
@@ -152,7 +157,7 @@ def test_a_target_that_something_else_wrote_is_refused(spark, tmp_path):
         load_previous_run(spark, target, "merge_source")
 
 
-def test_a_target_of_another_capability_is_refused(spark, tmp_path):
+def test_a_target_of_another_capability_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """One table has one writer."""
     target = Dataset(id="t", path=str(tmp_path / "t"))
     create_table(target, _build_numbers(spark, 1), "merge_engine")
@@ -161,7 +166,7 @@ def test_a_target_of_another_capability_is_refused(spark, tmp_path):
         load_previous_run(spark, target, "merge_source")
 
 
-def test_a_target_folder_of_other_files_is_refused(spark, tmp_path):
+def test_a_target_folder_of_other_files_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """A target is never created over files that are there."""
     Path(tmp_path / "t").mkdir()
     Path(tmp_path / "t" / "notes.txt").write_text("mine")
@@ -170,7 +175,9 @@ def test_a_target_folder_of_other_files_is_refused(spark, tmp_path):
         load_previous_run(spark, Dataset(id="t", path=str(tmp_path / "t")), "merge_source")
 
 
-def test_rows_that_are_marked_as_deleted_are_counted_from_the_log(spark, tmp_path):
+def test_rows_that_are_marked_as_deleted_are_counted_from_the_log(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """Deletion vectors say how many; at each version, without reading a row."""
     target = Dataset(id="t", path=str(tmp_path / "t"))
     create_table(target, _build_numbers(spark, 100).coalesce(2), "merge_source")

@@ -58,7 +58,7 @@ def test_a_column_that_the_source_has_no_more_is_an_error(
     """Nothing is written; all are named, with what they may be called now. NULL is taken if asked for."""
     days = iter(("2024-01-01", "2024-01-02", "2024-01-03"))
 
-    def load_rows(rows, **more):
+    def load_rows(rows: Any, **more: Any) -> Any:
         at = {name: next(days) for name in settings if name == "boundary_timestamp"}
         return made.load_rows(rows, **{**at, **more})
 

@@ -27,7 +27,7 @@ STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(params=SHUFFLES.values(), ids=SHUFFLES)
+@pytest.fixture(params=SHUFFLES.values(), ids=list(SHUFFLES))
 def shuffling(spark: SparkSession, request: pytest.FixtureRequest) -> SparkSession:
     """Return a session that shuffles rows to many parts, as it does where tables are large."""
     session = lean_session(spark)

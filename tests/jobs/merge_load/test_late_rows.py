@@ -97,7 +97,9 @@ def test_memories_are_given_up_after_a_time(loads: MakeLoads) -> None:
 
 
 @pytest.mark.parametrize("on_late", ["repair", "error"])
-def test_of_one_time_the_highest_sequence_counts_whenever_it_comes(on_late, memory_loads: MakeLoads) -> None:
+def test_of_one_time_the_highest_sequence_counts_whenever_it_comes(
+    on_late: Any, memory_loads: MakeLoads
+) -> None:
     """The first load is remembered as well as a state without a trace and a deletion."""
     made = memory_loads("scd2", **HISTORY, on_late=on_late, hard_delete="gone")
     made.load_rows([make_row(1, 5, "a", at=1), make_row(2, 5, "b", at=1)])

@@ -41,7 +41,7 @@ def write_content(kind: str, rows: list[dict[str, Any]], spark: Any, scratch: Pa
         parquet.write_table(table, sink)
     else:
         orc.write_table(table, sink, compression="zlib")
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def _format_cell(text: str | None) -> str:

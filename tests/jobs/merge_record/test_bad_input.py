@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gzip
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import ConfigError
 from tests.jobs.merge_record.contents import ROWS, write_content
@@ -21,7 +24,9 @@ from tests.jobs.merge_record.landing import Landing
         ("xml", "id INT, v STRING", "<a><r><id>1</id></r></a>", "<a><r><id>z</id></r></a>"),
     ],
 )
-def test_a_malformed_record_fails_its_bin(kind, schema, good, bad, lean, tmp_path):
+def test_a_malformed_record_fails_its_bin(
+    kind: Any, schema: Any, good: Any, bad: Any, lean: SparkSession, tmp_path: Path
+) -> None:
     """Found on arrival, also in a column that a count would not touch; the good one goes along."""
     options = {"rowTag": "r"} if kind == "xml" else {}
     reader = {"format": kind, "schema": schema, "options": options}
@@ -37,7 +42,7 @@ def test_a_malformed_record_fails_its_bin(kind, schema, good, bad, lean, tmp_pat
     assert made.read_attributes(tmp_path / "failure" / "a")["failure.culprit"] == "b"
 
 
-def test_braces_inside_an_object_are_no_second_one(lean, tmp_path):
+def test_braces_inside_an_object_are_no_second_one(lean: SparkSession, tmp_path: Path) -> None:
     """A large file is opened by Spark, whose parser would take the first object of a line and say nothing."""
     lines = [
         '{"v":"}{"}',
@@ -76,7 +81,9 @@ def test_braces_inside_an_object_are_no_second_one(lean, tmp_path):
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )
-def test_a_file_whose_schema_cannot_be_told_fails_alone(kind, bad, lean, tmp_path):
+def test_a_file_whose_schema_cannot_be_told_fails_alone(
+    kind: Any, bad: Any, lean: SparkSession, tmp_path: Path
+) -> None:
     """No reader can be opened for it; the bin of the others goes on."""
     kind, _, packed = kind.partition(".")
     name = f"bad.{packed}" if packed else "bad"
@@ -90,7 +97,7 @@ def test_a_file_whose_schema_cannot_be_told_fails_alone(kind, bad, lean, tmp_pat
     assert report["counts"]["open_files"] == 1
 
 
-def test_a_header_that_is_not_the_schemas_fails_alone(lean, tmp_path):
+def test_a_header_that_is_not_the_schemas_fails_alone(lean: SparkSession, tmp_path: Path) -> None:
     """Bound by position its values would land in other columns."""
     made = Landing(tmp_path, lean, reader={"format": "csv", "schema": "name STRING, age INT"})
     made.put_file("a.csv", "age,name\n1,x\n")
@@ -103,7 +110,7 @@ def test_a_header_that_is_not_the_schemas_fails_alone(lean, tmp_path):
     assert "its header is age, name; the schema wants name, age" in reason
 
 
-def test_records_without_fields_are_records(lean, tmp_path):
+def test_records_without_fields_are_records(lean: SparkSession, tmp_path: Path) -> None:
     """JSON writes them; a format that needs a field fails their file alone."""
     for writer, merged, failed in (("json", ["{}\n{}\n"], []), ("json-array", ["[{},\n{}]\n"], []),
                                    ("parquet", [], ["a.json"])):  # fmt: skip
@@ -113,7 +120,7 @@ def test_records_without_fields_are_records(lean, tmp_path):
         assert (made.read_merged(), made.list_names("failure")) == (merged, failed)
 
 
-def test_what_cannot_be_written_does_not_block_the_runs_to_come(lean, tmp_path):
+def test_what_cannot_be_written_does_not_block_the_runs_to_come(lean: SparkSession, tmp_path: Path) -> None:
     """A value that the writer's schema does not take fails the run; another schema mends it."""
     made = Landing(tmp_path, lean)
     made.put_records("a.json", {"id": "x"})
@@ -125,18 +132,18 @@ def test_what_cannot_be_written_does_not_block_the_runs_to_come(lean, tmp_path):
     assert made.read_ids() == [["x"]]
 
 
-def test_a_source_that_grows_while_it_is_merged_is_noticed(lean, tmp_path):
+def test_a_source_that_grows_while_it_is_merged_is_noticed(lean: SparkSession, tmp_path: Path) -> None:
     """Nothing of it is published, and the next run takes the file as it is now."""
     made = Landing(tmp_path, lean, reader={"format": "json", "schema": "id INT"})
     made.put_records("a.json", {"id": 1})
     engine = made.engine
     stage = engine.stage_merges
 
-    def stage_grown(*given):
+    def stage_grown(*given: Any) -> Any:
         made.put_records("a.json", {"id": 1}, {"id": 2}, at=1)
         return stage(*given)
 
-    engine.stage_merges = stage_grown
+    engine.stage_merges = stage_grown  # type: ignore[assignment]
     report = made.run_job()
     engine.stage_merges = stage
     assert made.list_outputs() == []
@@ -146,7 +153,7 @@ def test_a_source_that_grows_while_it_is_merged_is_noticed(lean, tmp_path):
     assert made.read_ids() == [[1, 2]]
 
 
-def test_a_schema_that_is_none_is_an_error_of_the_configuration(lean, tmp_path):
+def test_a_schema_that_is_none_is_an_error_of_the_configuration(lean: SparkSession, tmp_path: Path) -> None:
     """Spark's own words, before anything is read."""
     made = Landing(tmp_path, lean, reader={"format": "json", "schema": "id WHAT EVER"})
 
@@ -155,7 +162,7 @@ def test_a_schema_that_is_none_is_an_error_of_the_configuration(lean, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "orc", "avro"])
-def test_a_damaged_page_fails_the_bin_and_not_the_run(kind, lean, tmp_path):
+def test_a_damaged_page_fails_the_bin_and_not_the_run(kind: Any, lean: SparkSession, tmp_path: Path) -> None:
     """The footer is whole and tells more records than can be read."""
     rows = [{"id": number, "v": f"{number:x}" * 40} for number in range(2000)]
     whole = bytearray(write_content(kind, rows, lean, tmp_path))
@@ -175,7 +182,7 @@ def test_a_damaged_page_fails_the_bin_and_not_the_run(kind, lean, tmp_path):
 
 
 @pytest.mark.parametrize("scope", ["bin", "flowfile"])
-def test_checked_on_merge_the_same_bin_fails_later(scope, lean, tmp_path):
+def test_checked_on_merge_the_same_bin_fails_later(scope: Any, lean: SparkSession, tmp_path: Path) -> None:
     """The run that sees the file only counts it; the one that would merge it looks."""
     reader = {"format": "json", "schema": "id INT"}
     made = Landing(tmp_path, lean, reader=reader, min_records=3, validate="on_merge", failure_scope=scope)
@@ -195,7 +202,7 @@ def test_checked_on_merge_the_same_bin_fails_later(scope, lean, tmp_path):
     assert made.read_attributes(tmp_path / "failure" / "b.json")["failure.culprit"] == "b.json"
 
 
-def test_a_record_count_is_believed_and_found_out(lean, tmp_path):
+def test_a_record_count_is_believed_and_found_out(lean: SparkSession, tmp_path: Path) -> None:
     """It decides which bin is full; a wrong one fails its bin when that is merged."""
     reader = {"format": "csv", "schema": "id INT"}
     made = Landing(tmp_path, lean, reader=reader, min_records=3, max_records=3, trust_record_count=True,
@@ -211,7 +218,7 @@ def test_a_record_count_is_believed_and_found_out(lean, tmp_path):
     assert "it has 3 records, not 4 as it was told" in reason
 
 
-def test_packed_files_count_by_what_they_hold(lean, tmp_path):
+def test_packed_files_count_by_what_they_hold(lean: SparkSession, tmp_path: Path) -> None:
     """With the sizes of their content one is full that is small on disk."""
     reader = {"format": "json", "schema": "id INT"}
     for basis, merged in (("input", 0), ("uncompressed", 1)):

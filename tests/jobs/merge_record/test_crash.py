@@ -93,7 +93,7 @@ def make_relative(left: dict[str, bytes], root: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-def test_a_run_killed_at_any_step_is_finished_by_the_next(before, tmp_path):
+def test_a_run_killed_at_any_step_is_finished_by_the_next(before: Any, tmp_path: Path) -> None:
     """The same files with the same bytes, and each record exactly once, wherever it dies."""
     whole = build_landing(tmp_path / "whole")
     expected_report = whole.run_job(run_id="r")
@@ -120,7 +120,7 @@ def test_a_run_killed_at_any_step_is_finished_by_the_next(before, tmp_path):
     assert len(expected_report["details"]["merged"]) == 2
 
 
-def test_the_next_scheduled_run_finishes_a_plan_and_goes_on(tmp_path):
+def test_the_next_scheduled_run_finishes_a_plan_and_goes_on(tmp_path: Path) -> None:
     """What was planned is not planned again, and what has arrived meanwhile is merged in the same run."""
     made = build_landing(tmp_path)
     Mortal.dies_at(4, before=True)
@@ -134,7 +134,7 @@ def test_the_next_scheduled_run_finishes_a_plan_and_goes_on(tmp_path):
     assert report["counts"]["merged"] == 3
 
 
-def test_a_plan_is_made_anew_when_its_files_changed_before_it_began(tmp_path):
+def test_a_plan_is_made_anew_when_its_files_changed_before_it_began(tmp_path: Path) -> None:
     """Nothing of it was published, so nothing is lost."""
     made = build_landing(tmp_path)
     Mortal.dies_at(2, before=True)
@@ -147,7 +147,7 @@ def test_a_plan_is_made_anew_when_its_files_changed_before_it_began(tmp_path):
     assert sorted(made.read_ids()) == [["b", "new"], ["f", "g"]]
 
 
-def test_of_a_plan_that_has_begun_only_what_has_changed_is_planned_anew(tmp_path):
+def test_of_a_plan_that_has_begun_only_what_has_changed_is_planned_anew(tmp_path: Path) -> None:
     """Half of the plan is published and stays; the file that has changed is merged as it is."""
     made = next(
         made
@@ -179,12 +179,12 @@ def _list_merged_names(made: Landing) -> set[str]:
     return {Path(uri).name for uri in json.loads(manifest.read_text(encoding="utf-8"))["sources"]}
 
 
-def test_two_runs_at_once_are_one(tmp_path):
+def test_two_runs_at_once_are_one(tmp_path: Path) -> None:
     """The second stops at the lease, with the name of the first; nothing is doubled."""
     made = build_landing(tmp_path)
-    refused = []
+    refused: list[Any] = []
 
-    class Interrupting(type(made.engine)):
+    class Interrupting(type(made.engine)):  # type: ignore[misc]
         def stage_merges(self, *args: Any) -> Any:
             with pytest.raises(ConflictError, match="d/merge/first is at work") as error:
                 landing_again.run_job(run_id="second")
@@ -199,7 +199,7 @@ def test_two_runs_at_once_are_one(tmp_path):
     assert made.read_ids() == [["a", "b"], ["f", "g"]]
 
 
-def test_a_lease_of_a_process_that_is_gone_is_taken_over(tmp_path):
+def test_a_lease_of_a_process_that_is_gone_is_taken_over(tmp_path: Path) -> None:
     """At once where that can be seen."""
     made = build_landing(tmp_path)
     lease = tmp_path / "state" / "lease.json"
@@ -221,7 +221,7 @@ def test_a_lease_of_a_process_that_is_gone_is_taken_over(tmp_path):
 @pytest.mark.parametrize(
     "other", [{"namespace": "pid:[1]"}, {"boot": "x"}, None], ids=["pid", "boot", "none"]
 )
-def test_a_process_of_elsewhere_is_not_looked_for_here(other, tmp_path):
+def test_a_process_of_elsewhere_is_not_looked_for_here(other: Any, tmp_path: Path) -> None:
     """Its number may be nobody's here; its lease is over when the store has seen no change of it for long."""
     made = build_landing(tmp_path)
     lease = tmp_path / "state" / "lease.json"
@@ -241,11 +241,11 @@ def test_a_process_of_elsewhere_is_not_looked_for_here(other, tmp_path):
     assert {path.name for path in lease.parent.glob("lease*")} == set()
 
 
-def test_a_run_that_lost_its_lease_publishes_nothing(tmp_path):
+def test_a_run_that_lost_its_lease_publishes_nothing(tmp_path: Path) -> None:
     """A process that hung while another took over stops before its commit."""
     made = build_landing(tmp_path)
 
-    class Hung(type(made.engine)):
+    class Hung(type(made.engine)):  # type: ignore[misc]
         def stage_merges(self, *args: Any) -> Any:
             (tmp_path / "state" / "lease.json").write_text('{"id": "other"}')
             return super().stage_merges(*args)
@@ -258,7 +258,7 @@ def test_a_run_that_lost_its_lease_publishes_nothing(tmp_path):
     assert len(made.list_names("in")) == 6
 
 
-def test_a_damaged_state_is_no_empty_state(tmp_path):
+def test_a_damaged_state_is_no_empty_state(tmp_path: Path) -> None:
     """Forgetting open bins would lose their ages, and reading half a file is worse."""
     made = build_landing(tmp_path)
     made.run_job()
@@ -268,7 +268,7 @@ def test_a_damaged_state_is_no_empty_state(tmp_path):
         made.run_job(at=1)
 
 
-def test_a_state_of_a_newer_version_is_refused(tmp_path):
+def test_a_state_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     """What it says cannot be known."""
     made = build_landing(tmp_path)
     made.run_job()
@@ -280,7 +280,7 @@ def test_a_state_of_a_newer_version_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("action", ["keep", "move"])
-def test_a_folder_that_was_moved_is_carried_on(action, tmp_path):
+def test_a_folder_that_was_moved_is_carried_on(action: Any, tmp_path: Path) -> None:
     """Open bins, files that stay, a plan that a killed run left: each goes on in the new place."""
     for change in itertools.count(1):
         made = Landing(
@@ -322,7 +322,7 @@ class DyingEngine(PlainEngine):
         return super().stage_merges(source, merges, schemas, config, staging)
 
 
-def test_what_a_job_writes_after_its_driver_was_killed_is_removed(tmp_path):
+def test_what_a_job_writes_after_its_driver_was_killed_is_removed(tmp_path: Path) -> None:
     """It comes when the retry has cleaned up; what runs of another journal write stays."""
     engine = DyingEngine()
     made = Landing(tmp_path, engine=engine, min_records=1)

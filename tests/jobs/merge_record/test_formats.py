@@ -5,8 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from airflow_merge_provider.jobs.merge_record.readers import containers
 from airflow_merge_provider.jobs.merge_record.writing import suffix_of
@@ -15,7 +18,7 @@ from tests.jobs.merge_record.landing import Landing
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "json-array", "avro", "parquet", "orc", "xml"])
-def test_every_format_is_read(kind, lean, tmp_path):
+def test_every_format_is_read(kind: Any, lean: SparkSession, tmp_path: Path) -> None:
     """Records, nulls and quotes come out of two files in their order, whatever they were written in."""
     reader = XML if kind == "xml" else kind
     made = Landing(tmp_path / "landing", lean, reader=reader, writer="json", min_records=3, max_records=3)
@@ -31,7 +34,7 @@ def test_every_format_is_read(kind, lean, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["csv", "json-array", "avro", "parquet", "orc", "xml"])
-def test_every_format_is_written(kind, lean, tmp_path):
+def test_every_format_is_written(kind: Any, lean: SparkSession, tmp_path: Path) -> None:
     """One file for each of two bins, read back by another MergeRecord; also a bin without records."""
     options = {"rowTag": "r"} if kind == "xml" else {}
     made = Landing(
@@ -61,7 +64,7 @@ def test_every_format_is_written(kind, lean, tmp_path):
     assert len(sizes) == 3
 
 
-def test_names_of_all_kinds_are_read_as_they_are(lean, tmp_path):
+def test_names_of_all_kinds_are_read_as_they_are(lean: SparkSession, tmp_path: Path) -> None:
     """Spaces, commas, brackets, percent signs, other scripts; a colon goes to failure."""
     names = [
         "a b.json", "c,d.json", "e[1].json", "p%20q.json", "ü é.json", "star*.json", "q?.json", "{x}.json",
@@ -83,7 +86,7 @@ def test_names_of_all_kinds_are_read_as_they_are(lean, tmp_path):
     )
 
 
-def test_the_order_holds_where_spark_splits_files(lean, tmp_path):
+def test_the_order_holds_where_spark_splits_files(lean: SparkSession, tmp_path: Path) -> None:
     """One large file among small ones: by their place in the queue, whatever their size and blocks."""
     made = Landing(tmp_path, lean, arrival_order="path", max_records="unlimited")
     expected = []
@@ -103,7 +106,7 @@ def test_the_order_holds_where_spark_splits_files(lean, tmp_path):
     assert made.read_ids() == [expected]
 
 
-def test_schemas_of_json_are_inferred_by_file(lean, tmp_path):
+def test_schemas_of_json_are_inferred_by_file(lean: SparkSession, tmp_path: Path) -> None:
     """33 and 33.5 make different schemas; numbers and nested values stay what they are."""
     made = Landing(tmp_path, lean)
     made.put_records("a.json", {"id": 1, "n": 33, "o": {"l": [1, 2]}}, at=0)
@@ -127,7 +130,7 @@ def test_schemas_of_json_are_inferred_by_file(lean, tmp_path):
     ]
 
 
-def test_a_union_holds_files_of_all_schemas(lean, tmp_path):
+def test_a_union_holds_files_of_all_schemas(lean: SparkSession, tmp_path: Path) -> None:
     """Missing fields are null, numbers widen, what does not fit is a text."""
     made = Landing(tmp_path, lean, schema_merge="union", arrival_order="path")
     made.put_records("a.json", {"id": 1, "n": 33, "m": 1})
@@ -144,7 +147,7 @@ def test_a_union_holds_files_of_all_schemas(lean, tmp_path):
     ]
 
 
-def test_csv_files_share_a_bin_only_with_their_own_header(lean, tmp_path):
+def test_csv_files_share_a_bin_only_with_their_own_header(lean: SparkSession, tmp_path: Path) -> None:
     """A permuted header is another schema; with union the columns find their names."""
     settings = {"reader": "csv", "arrival_order": "path", "original_action": "keep"}
     made = Landing(tmp_path, lean, **settings)
@@ -164,7 +167,7 @@ def test_csv_files_share_a_bin_only_with_their_own_header(lean, tmp_path):
     assert united.read_merged() == ["name,age\nMark,33\nJohn,45\n007,2\n,\n"]
 
 
-def test_csv_without_a_header(lean, tmp_path):
+def test_csv_without_a_header(lean: SparkSession, tmp_path: Path) -> None:
     """Columns go by their place, with and without a schema."""
     reader = {"format": "csv", "options": {"header": "false", "sep": ";"}}
     made = Landing(tmp_path, lean, reader=reader, arrival_order="path")
@@ -174,7 +177,7 @@ def test_csv_without_a_header(lean, tmp_path):
     assert made.read_merged() == ["Mark;33\nJohn;45\n"]
 
 
-def test_files_are_split_by_fields_first(lean, tmp_path):
+def test_files_are_split_by_fields_first(lean: SparkSession, tmp_path: Path) -> None:
     """Parts go into bins by their values; a source moves with its last part; nulls share a group."""
     made = Landing(
         tmp_path, lean, partition_by={"store": "store.id"}, correlation_attribute_name="store",
@@ -202,15 +205,20 @@ def test_files_are_split_by_fields_first(lean, tmp_path):
     assert made.read_ids()[-1] == ["c0"]
 
 
-def test_ten_bins_of_one_schema_are_one_write(lean, tmp_path, monkeypatch):
+def test_ten_bins_of_one_schema_are_one_write(
+    lean: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Jobs are counted by schemas of outputs, not by bins."""
     from airflow_merge_provider.jobs.merge_record import writing
 
-    saved = []
+    saved: list[Any] = []
     save = writing._save_frame
-    monkeypatch.setattr(
-        writing, "_save_frame", lambda *given, **named: saved.append(given) or save(*given, **named)
-    )
+
+    def save_and_count(*given: Any, **named: Any) -> Any:
+        saved.append(given)
+        return save(*given, **named)
+
+    monkeypatch.setattr(writing, "_save_frame", save_and_count)
     made = Landing(tmp_path, lean, correlation_attribute_name="k", max_bins="unlimited")
     for number in range(30):
         made.put_records(f"{number}.json", {"id": number}, k=str(number % 10))
@@ -221,7 +229,7 @@ def test_ten_bins_of_one_schema_are_one_write(lean, tmp_path, monkeypatch):
     assert sorted(each for ids in made.read_ids() for each in ids) == list(range(30))
 
 
-def test_a_writers_schema_decides_the_fields(lean, tmp_path):
+def test_a_writers_schema_decides_the_fields(lean: SparkSession, tmp_path: Path) -> None:
     """Its fields, its types, its order."""
     made = Landing(tmp_path, lean, writer={"format": "json", "schema": "v STRING, id STRING, w INT"})
     made.put_records("a.json", {"id": 1, "v": "x", "u": 0})
@@ -230,7 +238,7 @@ def test_a_writers_schema_decides_the_fields(lean, tmp_path):
     assert made.read_merged() == ['{"v":"x","id":"1","w":null}\n']
 
 
-def test_a_first_fragment_without_records_tells_no_fields(lean, tmp_path):
+def test_a_first_fragment_without_records_tells_no_fields(lean: SparkSession, tmp_path: Path) -> None:
     """The output has those of the next one, and nothing of it is lost; an array of JSON ends in .json."""
     made = Landing(tmp_path, lean, writer="json-array", merge_strategy="Defragment")
     for index, ids in enumerate(([], [1, 2])):
@@ -244,7 +252,7 @@ def test_a_first_fragment_without_records_tells_no_fields(lean, tmp_path):
     assert output.suffix == ".json"
 
 
-def test_an_avro_file_tells_its_schema_and_records(lean, tmp_path):
+def test_an_avro_file_tells_its_schema_and_records(lean: SparkSession, tmp_path: Path) -> None:
     """Read without a library of its own; a cut file is no file."""
     whole = write_content("avro", ROWS, lean, tmp_path)
     file = tmp_path / "a.avro"
@@ -268,6 +276,6 @@ def test_an_avro_file_tells_its_schema_and_records(lean, tmp_path):
         ("part-00000-0d9e7a1c-65f0-4f0e-8a52-7f1d20b4e9a1.c012.txt", ".json"),
     ],
 )
-def test_an_output_ends_as_its_part_does(part, suffix):
+def test_an_output_ends_as_its_part_does(part: Any, suffix: Any) -> None:
     """The random part of Spark's names never gets into ours: one in 65 UUIDs ends as its counter does."""
     assert suffix_of(f"write-0/__merge_slot=0/{part}") == suffix

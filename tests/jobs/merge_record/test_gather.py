@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from airflow_merge_provider.jobs.merge_record.files.listing import QueuedFile
 from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage
 from airflow_merge_provider.jobs.merge_record.readers.gather import LINE, gather_objects, is_worth_it
 
 
-def write_files(tmp_path, contents):
+def write_files(tmp_path: Path, contents: Any) -> Any:
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     source = LocalStorage(str(tmp_path))
@@ -17,7 +19,7 @@ def write_files(tmp_path, contents):
     return source, sorted(files, key=lambda file: file.entry.name)
 
 
-def test_lines_keep_their_order_and_their_file(tmp_path):
+def test_lines_keep_their_order_and_their_file(tmp_path: Path) -> None:
     """Blank ones are none; a mark at the beginning and ends of another system are no part of a line."""
     contents = {"a": b'{"id":1}\n\n {"id":2}  \n', "b": b"", "c": b'\xef\xbb\xbf{"id":3}\r\n{"id":4}'}
     source, files = write_files(tmp_path, contents)
@@ -31,7 +33,7 @@ def test_lines_keep_their_order_and_their_file(tmp_path):
     assert set(places) == {"a", "b", "c"}
 
 
-def test_files_that_only_sparks_reader_understands_are_left_to_it(tmp_path):
+def test_files_that_only_sparks_reader_understands_are_left_to_it(tmp_path: Path) -> None:
     """Arrays, other encodings, other ends of lines, and packed ones."""
     contents = {
         "array": b'[{"id":1}]\n',
@@ -47,7 +49,7 @@ def test_files_that_only_sparks_reader_understands_are_left_to_it(tmp_path):
     assert lines.table.num_rows == 1
 
 
-def test_a_line_that_goes_on_after_its_object_is_found(tmp_path):
+def test_a_line_that_goes_on_after_its_object_is_found(tmp_path: Path) -> None:
     """Spark would read the first object and say nothing; braces in texts and lists are none of these."""
     contents = {
         "two": b'{"id":1}{"id":2}\n', "rest": b'{"id":1} x\n', "text": b'{"v":"}{"}\n',
@@ -60,7 +62,7 @@ def test_a_line_that_goes_on_after_its_object_is_found(tmp_path):
     assert sorted(uri.rpartition("/")[2] for uri in found) == ["cut", "rest", "two"]
 
 
-def test_large_files_and_options_of_lines_are_sparks_matter(tmp_path):
+def test_large_files_and_options_of_lines_are_sparks_matter(tmp_path: Path) -> None:
     """It splits the large ones, and knows the options."""
     _, files = write_files(tmp_path, {"a": b"{}", "b": b"{}"})
 

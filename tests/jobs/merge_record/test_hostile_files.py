@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import ConfigError
 from airflow_merge_provider.core.merge_record.landing import SIDECAR
@@ -56,7 +58,7 @@ def merge_beside(made: Landing, good: tuple[str, ...] = ("good.json",)) -> dict[
         pytest.param(b"Obj\x01" + b"\xff" * 40, "longer than Avro's", id="endless number"),
     ],
 )
-def test_avro(content, reason, lean, tmp_path):
+def test_avro(content: Any, reason: Any, lean: SparkSession, tmp_path: Path) -> None:
     """Whatever an Avro file says of itself."""
     made = Landing(tmp_path, lean, reader={"format": "avro"}, writer={"format": "json"})
     made.put_file("bad.avro", content)
@@ -77,7 +79,7 @@ def test_avro(content, reason, lean, tmp_path):
         pytest.param("__merge_file\n1\n", "__merge_file", id="our column"),
     ],
 )
-def test_csv(content, reason, lean, tmp_path):
+def test_csv(content: Any, reason: Any, lean: SparkSession, tmp_path: Path) -> None:
     """Whatever the first line is like."""
     made = Landing(tmp_path, lean, reader={"format": "csv"}, writer={"format": "json"})
     made.put_file("bad.csv", content)
@@ -98,7 +100,7 @@ def test_csv(content, reason, lean, tmp_path):
         pytest.param('{"id": 1}\n\xff\xfe\n'.encode("latin-1"), id="no UTF-8"),
     ],
 )
-def test_lines_that_no_parser_takes(content, reader, lean, tmp_path):
+def test_lines_that_no_parser_takes(content: Any, reader: Any, lean: SparkSession, tmp_path: Path) -> None:
     """Nested deeper than any data is, or no text."""
     made = Landing(tmp_path, lean, failure_scope="flowfile", reader=reader)
     made.put_file("bad.json", content)
@@ -116,7 +118,7 @@ def test_lines_that_no_parser_takes(content, reader, lean, tmp_path):
         pytest.param(b'[{"\xff\xfed": 1}]', id="in a name"),
     ],
 )
-def test_arrays_that_are_no_text(content, lean, tmp_path):
+def test_arrays_that_are_no_text(content: Any, lean: SparkSession, tmp_path: Path) -> None:
     """What one parser takes and another does not."""
     made = Landing(tmp_path, lean, reader={"format": "json-array"}, writer={"format": "json"})
     made.put_file("bad.json", content)
@@ -129,7 +131,9 @@ def test_arrays_that_are_no_text(content, lean, tmp_path):
 
 @pytest.mark.parametrize("kind", ["json", "json-array"])
 @pytest.mark.parametrize("name", ["__merge_slot", "__merge_seq", "__merge_bad", "_metadata", "__MERGE_FILE"])
-def test_fields_called_like_columns_of_our_own(name, kind, lean, tmp_path):
+def test_fields_called_like_columns_of_our_own(
+    name: Any, kind: Any, lean: SparkSession, tmp_path: Path
+) -> None:
     """They would be taken for ours."""
     made = Landing(tmp_path, lean, reader={"format": kind}, writer={"format": "json"})
     records = {"bad.json": {"id": 1, name: 5}, "good.json": {"id": 7}}
@@ -152,7 +156,7 @@ def test_fields_called_like_columns_of_our_own(name, kind, lean, tmp_path):
         pytest.param(b"\xff\xfe", id="no UTF-8"),
     ],
 )
-def test_sidecars(sidecar, lean, tmp_path):
+def test_sidecars(sidecar: Any, lean: SparkSession, tmp_path: Path) -> None:
     """What cannot be read or written as attributes."""
     made = Landing(tmp_path, lean)
     made.put_records("bad.json", {"id": 1})
@@ -167,7 +171,7 @@ def test_sidecars(sidecar, lean, tmp_path):
 
 @pytest.mark.parametrize("name", [b"\xff\xfe.json", b"x" * 245 + b".json", "ä".encode() * 120 + b".json"])
 @pytest.mark.parametrize("action", ["move", "delete", "keep"])
-def test_names(name, action, lean, tmp_path):
+def test_names(name: Any, action: Any, lean: SparkSession, tmp_path: Path) -> None:
     """That are no text, or leave no room for the name of a sidecar."""
     made = Landing(tmp_path, lean, original_action=action)
     path = made.put_records("bad.json", {"id": 1})
@@ -183,7 +187,7 @@ def test_names(name, action, lean, tmp_path):
     assert made.run_job(at=1)["changed"] is False
 
 
-def test_symbolic_links(lean, tmp_path):
+def test_symbolic_links(lean: SparkSession, tmp_path: Path) -> None:
     """They are told, and neither followed nor touched: not out of the folder, and not around in a circle."""
     made = Landing(tmp_path, lean, original_action="delete")
     made.put_records("sub/good.json", {"id": 7})
@@ -207,7 +211,7 @@ def test_symbolic_links(lean, tmp_path):
 
 
 @pytest.mark.parametrize("option", [{"encoding": "nosuch"}, {"sep": "::"}], ids=["encoding", "sep"])
-def test_a_wrong_option_fails_the_run_and_no_file(option, lean, tmp_path):
+def test_a_wrong_option_fails_the_run_and_no_file(option: Any, lean: SparkSession, tmp_path: Path) -> None:
     """It is said of all files alike."""
     made = Landing(tmp_path, lean, reader={"format": "csv", "options": option})
     for name in ("a.csv", "b.csv"):
@@ -222,7 +226,9 @@ def test_a_wrong_option_fails_the_run_and_no_file(option, lean, tmp_path):
 @pytest.mark.parametrize(
     "wrong", [{"3.csv"}, {"0.csv", "1.csv", "2.csv", "3.csv", "4.csv"}], ids=["one", "all"]
 )
-def test_what_only_the_engine_raises(wrong, lean, tmp_path, monkeypatch):
+def test_what_only_the_engine_raises(
+    wrong: Any, lean: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file is found by halves, where Spark names none; what all files share is no failure of theirs."""
     made = Landing(tmp_path, lean, reader={"format": "csv", "schema": "id LONG"}, writer={"format": "json"})
     for number in range(5):

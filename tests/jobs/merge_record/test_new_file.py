@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from airflow_merge_provider.jobs.merge_record.files import new_file
@@ -9,18 +12,18 @@ from airflow_merge_provider.jobs.merge_record.files.new_file import NewFile
 
 
 @pytest.fixture(params=["unnamed", "named"], autouse=True)
-def file_system(request, monkeypatch):
+def file_system(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "named":
         monkeypatch.setattr(new_file, "_UNNAMED", 0)
 
 
-def write_text(path, content, *, replaces):
+def write_text(path: Any, content: Any, *, replaces: Any) -> Any:
     with NewFile(path) as new:
         new.file.write(content)
         return new.link_replacing() if replaces else new.link_new()
 
 
-def test_a_file_is_created_once(tmp_path):
+def test_a_file_is_created_once(tmp_path: Path) -> None:
     """Its folder is made where there is none; the second writer changes nothing."""
     path = tmp_path / "a" / "b.json"
 
@@ -31,7 +34,7 @@ def test_a_file_is_created_once(tmp_path):
     assert [each.name for each in path.parent.iterdir()] == ["b.json"]
 
 
-def test_a_file_is_replaced(tmp_path):
+def test_a_file_is_replaced(tmp_path: Path) -> None:
     """Whether or not there is one; nothing else is left."""
     path = tmp_path / "b.json"
 
@@ -43,7 +46,7 @@ def test_a_file_is_replaced(tmp_path):
     assert oct(path.stat().st_mode)[-3:] == "644"
 
 
-def test_a_file_that_is_not_finished_never_was(tmp_path):
+def test_a_file_that_is_not_finished_never_was(tmp_path: Path) -> None:
     """Neither the file nor a part of it is left."""
     with NewFile(tmp_path / "b.json") as new:
         new.file.write(b"half")
@@ -51,7 +54,7 @@ def test_a_file_that_is_not_finished_never_was(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_name_may_be_as_long_as_names_can_be(tmp_path):
+def test_a_name_may_be_as_long_as_names_can_be(tmp_path: Path) -> None:
     """The name of a part is not derived from it."""
     path = tmp_path / ("a" * 255)
 

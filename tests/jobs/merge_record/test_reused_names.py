@@ -95,7 +95,7 @@ def check_merged(made: Landing, place: Any) -> None:
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_name_that_is_used_again_after_a_crash(action, before, tmp_path):
+def test_a_name_that_is_used_again_after_a_crash(action: Any, before: Any, tmp_path: Path) -> None:
     """A run dies at any step, a new file takes the name of one of its sources, and the next run goes on."""
     for change in itertools.count(1):
         made = make_landing(tmp_path / str(change), action)
@@ -114,11 +114,11 @@ def test_a_name_that_is_used_again_after_a_crash(action, before, tmp_path):
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_name_that_is_used_again_during_a_run(action, tmp_path):
+def test_a_name_that_is_used_again_during_a_run(action: Any, tmp_path: Path) -> None:
     """The new file comes before any step of the run."""
     for change in itertools.count(1):
         made = make_landing(tmp_path / str(change), action)
-        came = []
+        came: list[bool] = []
 
         def replace_now(made: Landing = made, came: list[bool] = came) -> None:
             replace_file(made)
@@ -135,7 +135,7 @@ def test_a_name_that_is_used_again_during_a_run(action, tmp_path):
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-def test_a_second_crash_after_a_name_was_used_again(before, tmp_path):
+def test_a_second_crash_after_a_name_was_used_again(before: Any, tmp_path: Path) -> None:
     """The run that carries on dies, too, at any of its steps."""
     for first in range(3, 18):
         for second in itertools.count(1):
@@ -157,7 +157,7 @@ def test_a_second_crash_after_a_name_was_used_again(before, tmp_path):
         assert second > 3
 
 
-def test_a_file_is_replaced_between_two_looks_at_it(tmp_path):
+def test_a_file_is_replaced_between_two_looks_at_it(tmp_path: Path) -> None:
     """What a run has taken by mistake goes back under its name, or beside the next one that has it."""
     storage = open_storage(str(tmp_path))
     path = tmp_path / "a.json"
@@ -187,7 +187,7 @@ def test_a_file_is_replaced_between_two_looks_at_it(tmp_path):
     assert all(not name.startswith(".") for name in found)
 
 
-def test_a_failed_file_whose_name_is_used_again(tmp_path):
+def test_a_failed_file_whose_name_is_used_again(tmp_path: Path) -> None:
     """The new file is merged with its own sidecar; the failed one is gone with its name."""
     made = Landing(tmp_path, failure_scope="flowfile")
     made.put_records("a.json", {"bad": 1}, k="1")
@@ -203,12 +203,12 @@ def test_a_failed_file_whose_name_is_used_again(tmp_path):
     assert made.list_names("failure") == []
 
 
-def test_a_merge_that_was_withdrawn_is_never_published(tmp_path):
+def test_a_merge_that_was_withdrawn_is_never_published(tmp_path: Path) -> None:
     """A run that hung while it wrote an output finds that others have gone on without it."""
     made = make_landing(tmp_path, "move")
     engine = made.engine
     stage = engine.stage_merges
-    hung = []
+    hung: list[Any] = []
 
     def stage_slowly(*given: Any) -> Any:
         staged = stage(*given)
@@ -218,10 +218,10 @@ def test_a_merge_that_was_withdrawn_is_never_published(tmp_path):
             replace_file(made)
             engine.stage_merges = stage
             made.run_job(run_id="other", at=1)
-            engine.stage_merges = stage_slowly
+            engine.stage_merges = stage_slowly  # type: ignore[assignment]
         return staged
 
-    engine.stage_merges = stage_slowly
+    engine.stage_merges = stage_slowly  # type: ignore[assignment]
     with pytest.raises(Exception, match="has taken over the lease"):
         made.run_job(run_id="r")
 

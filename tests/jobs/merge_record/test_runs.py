@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from airflow_merge_provider.jobs.merge_record.job import _resolve_config
 from tests.jobs.merge_record.landing import Landing
 
 
-def test_the_seeds_example_is_merged_as_it_says(tmp_path):
+def test_the_seeds_example_is_merged_as_it_says(tmp_path: Path) -> None:
     """Four files of five records become one, and their sources go to original with its uuid."""
     made = Landing(tmp_path, min_records=3, max_records=5)
     for number, ids in enumerate(([1], [2, 3], [4], [5])):
@@ -38,7 +40,7 @@ def test_the_seeds_example_is_merged_as_it_says(tmp_path):
     assert original["merge.uuid"] == attributes["uuid"] == report["details"]["merged"][0]["merge_uuid"]
 
 
-def test_a_bin_lives_on_until_it_is_old(tmp_path):
+def test_a_bin_lives_on_until_it_is_old(tmp_path: Path) -> None:
     """Nothing new for three runs: it is merged by the first run after its expiry."""
     made = Landing(tmp_path, min_records=5, max_bin_age="30 secs")
     made.put_records("a.json", {"id": 1}, at=0)
@@ -55,7 +57,7 @@ def test_a_bin_lives_on_until_it_is_old(tmp_path):
     assert made.list_names("in") == []
 
 
-def test_a_run_with_nothing_to_do_writes_nothing(tmp_path):
+def test_a_run_with_nothing_to_do_writes_nothing(tmp_path: Path) -> None:
     """Not even a new state, and no event."""
     made = Landing(tmp_path, min_records=5)
     made.put_records("a.json", {"id": 1})
@@ -68,7 +70,7 @@ def test_a_run_with_nothing_to_do_writes_nothing(tmp_path):
     assert (tmp_path / "state" / "state-000000000001.json").read_bytes() == state
 
 
-def test_a_task_that_is_tried_again_after_its_end_tells_the_same(tmp_path):
+def test_a_task_that_is_tried_again_after_its_end_tells_the_same(tmp_path: Path) -> None:
     """The same run finds its own run; another one has nothing to do."""
     made = Landing(tmp_path)
     made.put_records("a.json", {"id": 1})
@@ -80,7 +82,7 @@ def test_a_task_that_is_tried_again_after_its_end_tells_the_same(tmp_path):
     assert made.run_job(run_id="other")["changed"] is False
 
 
-def test_a_dry_run_tells_and_touches_nothing(tmp_path):
+def test_a_dry_run_tells_and_touches_nothing(tmp_path: Path) -> None:
     """The plan is in the report, the files are where they were."""
     made = Landing(tmp_path)
     made.put_records("a.json", {"id": 1})
@@ -91,7 +93,7 @@ def test_a_dry_run_tells_and_touches_nothing(tmp_path):
     assert made.list_names("") == ["in/a.json"]
 
 
-def test_kept_sources_are_merged_once(tmp_path):
+def test_kept_sources_are_merged_once(tmp_path: Path) -> None:
     """They stay where they are and are known; one that changes is a new arrival."""
     made = Landing(tmp_path, original_action="keep")
     made.put_records("a.json", {"id": 1})
@@ -105,7 +107,7 @@ def test_kept_sources_are_merged_once(tmp_path):
     assert made.list_names("in") == ["a.json"]
 
 
-def test_deleted_sources_take_their_sidecars_along(tmp_path):
+def test_deleted_sources_take_their_sidecars_along(tmp_path: Path) -> None:
     """Nothing of them is left but the ledger's line."""
     made = Landing(tmp_path, original_action="delete")
     made.put_records("a.json", {"id": 1}, k="v")
@@ -115,7 +117,7 @@ def test_deleted_sources_take_their_sidecars_along(tmp_path):
     assert made.read_ledger()[0]["sources"][0]["uri"] == str(tmp_path / "in" / "a.json")
 
 
-def test_names_that_return_do_not_replace_their_predecessors(tmp_path):
+def test_names_that_return_do_not_replace_their_predecessors(tmp_path: Path) -> None:
     """A second data.json lies beside the first one in original."""
     made = Landing(tmp_path)
     for number in range(2):
@@ -128,7 +130,7 @@ def test_names_that_return_do_not_replace_their_predecessors(tmp_path):
     assert first.endswith(".json")
 
 
-def test_a_failed_bin_goes_to_failure_with_its_culprit(tmp_path):
+def test_a_failed_bin_goes_to_failure_with_its_culprit(tmp_path: Path) -> None:
     """Also the files of runs before; the sidecars say why."""
     made = Landing(tmp_path, min_records=5)
     made.put_records("a.json", {"id": 1}, x="y")
@@ -144,7 +146,7 @@ def test_a_failed_bin_goes_to_failure_with_its_culprit(tmp_path):
     assert made.read_ledger()[0]["outcome"] == "failed"
 
 
-def test_a_file_that_changes_or_vanishes_leaves_its_bin(tmp_path):
+def test_a_file_that_changes_or_vanishes_leaves_its_bin(tmp_path: Path) -> None:
     """A changed one is a new arrival, one that is gone is told as lost."""
     made = Landing(tmp_path, min_records=3)
     for name in "ab":
@@ -162,7 +164,7 @@ def test_a_file_that_changes_or_vanishes_leaves_its_bin(tmp_path):
     assert {line["outcome"] for line in made.read_ledger()} == {"merged", "lost"}
 
 
-def test_changed_grouping_dissolves_bins_and_changed_thresholds_do_not(tmp_path):
+def test_changed_grouping_dissolves_bins_and_changed_thresholds_do_not(tmp_path: Path) -> None:
     """Files of dissolved bins are binned anew by what is configured now."""
     made = Landing(tmp_path, min_records=5)
     made.put_records("a.json", {"id": 1}, k="1")
@@ -178,7 +180,7 @@ def test_changed_grouping_dissolves_bins_and_changed_thresholds_do_not(tmp_path)
     assert made.read_ids() == [[1], [2]]
 
 
-def test_a_full_refresh_bins_everything_anew(tmp_path):
+def test_a_full_refresh_bins_everything_anew(tmp_path: Path) -> None:
     """Open bins are dissolved on purpose."""
     made = Landing(tmp_path, min_records=5)
     made.put_records("a.json", {"id": 1})
@@ -190,7 +192,7 @@ def test_a_full_refresh_bins_everything_anew(tmp_path):
     assert '"seq":2' in (tmp_path / "state" / "state-000000000002.json").read_text()
 
 
-def test_files_that_are_not_ready_are_left_alone(tmp_path):
+def test_files_that_are_not_ready_are_left_alone(tmp_path: Path) -> None:
     """Hidden and temporary names, sidecars without a file, and files that are younger than settle_time."""
     made = Landing(tmp_path, settle_time="10 secs")
     for name in ("_a.json", ".b.json", "c.json.tmp", "d.json._COPYING_", "_temporary/e.json", "_SUCCESS"):
@@ -205,7 +207,7 @@ def test_files_that_are_not_ready_are_left_alone(tmp_path):
     assert "young.json" in made.list_names("in")
 
 
-def test_attributes_come_from_everywhere_the_strongest_last(tmp_path):
+def test_attributes_come_from_everywhere_the_strongest_last(tmp_path: Path) -> None:
     """File, path, sidecar, computed; a wrong sidecar makes its file unreadable."""
     made = Landing(tmp_path, attributes={"both": "${store}/${day}"}, correlation_attribute_name="both")
     made.put_records("store=1/day=2/a.json", {"id": 1})
@@ -223,7 +225,7 @@ def test_attributes_come_from_everywhere_the_strongest_last(tmp_path):
     assert "file.size" in made.read_attributes(tmp_path / "original" / "store=1/day=2/a.json")
 
 
-def _wrong_sidecars(arrivals):
+def _wrong_sidecars(arrivals: Any) -> Any:
     """Leave out what Spark's side refuses because of its sidecar."""
     return lambda source, queue, config, now: arrivals(
         source, FileQueue(tuple(file for file in queue.files if file.wrong is None), False), config, now
@@ -238,7 +240,7 @@ def _wrong_sidecars(arrivals):
         ("attribute:n", [[1, 2, 10, "nan", 3]]),
     ],
 )
-def test_the_order_of_arrival(order, expected, tmp_path):
+def test_the_order_of_arrival(order: Any, expected: Any, tmp_path: Path) -> None:
     """By time, by path, or by an attribute: numbers as numbers, files without it last."""
     made = Landing(tmp_path, arrival_order=order, attribute_sources=["sidecar"])
     made.put_records("a.json", {"id": 1}, at=5, n="1")
@@ -252,7 +254,7 @@ def test_the_order_of_arrival(order, expected, tmp_path):
     assert made.read_ids() == expected
 
 
-def test_eviction_is_told(tmp_path):
+def test_eviction_is_told(tmp_path: Path) -> None:
     """More groups than bins: the report warns and counts."""
     made = Landing(tmp_path, min_records=5, max_bins=2, correlation_attribute_name="k")
     for number in range(5):
@@ -264,7 +266,7 @@ def test_eviction_is_told(tmp_path):
     assert any("3 bins were ended by max_bins 2" in warning for warning in report["warnings"])
 
 
-def test_a_job_without_places_is_refused():
+def test_a_job_without_places_is_refused() -> None:
     """All that is missing, at once; and types that do not exist."""
     request = JobRequest(
         job="merge_record",
@@ -281,7 +283,7 @@ def test_a_job_without_places_is_refused():
     }  # fmt: skip
 
 
-def test_the_state_stays_small_and_planning_fast(tmp_path):
+def test_the_state_stays_small_and_planning_fast(tmp_path: Path) -> None:
     """A thousand open files need less than two megabytes."""
     made = Landing(tmp_path, min_records=10_000, max_records="unlimited")
     for number in range(1000):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from airflow_merge_provider.jobs.merge_record.files.storage import open_storage
 from tests.jobs.merge_record.test_stores import put_file, read_merged, run_job
@@ -14,7 +17,7 @@ server = pytest.importorskip("moto.server", reason="moto wants an older python-d
 
 
 @pytest.fixture
-def bucket(monkeypatch):
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Start a server with one bucket and point every S3 library of this process at it."""
     running = server.ThreadedMotoServer(port=0)
     running.start()
@@ -31,7 +34,7 @@ def bucket(monkeypatch):
     running.stop()
 
 
-def test_a_name_is_created_once_on_s3(bucket):
+def test_a_name_is_created_once_on_s3(bucket: Any) -> None:
     """Lease, plan and manifests stand on it."""
     state = open_storage(f"{bucket}/state")
 
@@ -41,7 +44,7 @@ def test_a_name_is_created_once_on_s3(bucket):
 
 
 @pytest.mark.spark
-def test_bins_of_several_runs_are_merged_on_s3(lean, bucket):
+def test_bins_of_several_runs_are_merged_on_s3(lean: SparkSession, bucket: Any) -> None:
     """State, plan, manifest, ledger, lease, originals and failures: every record once."""
     put_file(bucket, "k=1/a b.json", {"id": 1}, {"id": 2})
     put_file(bucket, "k=2/b.json", {"id": 3})

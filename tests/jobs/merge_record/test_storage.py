@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,12 +13,12 @@ from airflow_merge_provider.jobs.merge_record.files.storage import open_storage 
 
 
 @pytest.fixture(params=["local", "objects"])
-def storage(request, tmp_path):
+def storage(request: Any, tmp_path: Path) -> Any:
     place = str(tmp_path) if request.param == "local" else f"memory://bucket/{uuid.uuid4().hex}"
     return opened(f"{place}/here")
 
 
-def test_files_are_listed_below_their_folder(storage):
+def test_files_are_listed_below_their_folder(storage: Any) -> None:
     """With their size and a version; no folder is no file."""
     assert storage.files() == []
     storage.write("x/a b.json", b"12")
@@ -26,7 +28,7 @@ def test_files_are_listed_below_their_folder(storage):
     assert all(entry.version and entry.modified > 0 for entry in storage.files())
 
 
-def test_a_version_is_another_one_once_the_content_is(storage):
+def test_a_version_is_another_one_once_the_content_is(storage: Any) -> None:
     """Also where the size stays."""
     storage.write("a", b"1")
     (before,) = storage.files()
@@ -35,7 +37,7 @@ def test_a_version_is_another_one_once_the_content_is(storage):
     assert storage.files()[0].version != before.version
 
 
-def test_a_name_is_created_once(storage):
+def test_a_name_is_created_once(storage: Any) -> None:
     """The second one is told, and changes nothing."""
     assert storage.create("d/lease", b"first") is True
     assert storage.create("d/lease", b"second") is False
@@ -43,7 +45,7 @@ def test_a_name_is_created_once(storage):
     assert [entry.name for entry in storage.files()] == ["d/lease"]
 
 
-def test_what_is_written_replaces(storage):
+def test_what_is_written_replaces(storage: Any) -> None:
     """Whole, and nothing else is left."""
     storage.write("a", b"long content")
     storage.write("a", b"short")
@@ -52,7 +54,7 @@ def test_what_is_written_replaces(storage):
     assert len(storage.files()) == 1
 
 
-def test_what_is_not_there_is_no_error(storage):
+def test_what_is_not_there_is_no_error(storage: Any) -> None:
     """Neither to read nor to delete."""
     storage.delete("nothing")
 
@@ -60,7 +62,7 @@ def test_what_is_not_there_is_no_error(storage):
     assert storage.stat("nothing") is None
 
 
-def test_files_and_folders_are_deleted(storage):
+def test_files_and_folders_are_deleted(storage: Any) -> None:
     """A folder with all that is in it."""
     storage.write("f/a", b"1")
     storage.write("f/g/b", b"1")
@@ -72,7 +74,7 @@ def test_files_and_folders_are_deleted(storage):
     assert storage.files() == []
 
 
-def test_files_move_within_a_store_and_between_stores(storage, tmp_path):
+def test_files_move_within_a_store_and_between_stores(storage: Any, tmp_path: Path) -> None:
     """Here or there, with their content; what is there already is replaced."""
     for other in (opened(f"{storage.location}-there"), opened(f"{tmp_path}/elsewhere")):
         storage.write("a", b"content")
@@ -82,7 +84,7 @@ def test_files_move_within_a_store_and_between_stores(storage, tmp_path):
         assert (storage.stat("a"), other.read_file("x/b")) == (None, b"content")
 
 
-def test_a_location_of_an_unknown_kind_is_an_error_of_the_setup():
+def test_a_location_of_an_unknown_kind_is_an_error_of_the_setup() -> None:
     """Before anything is done, with what is missing."""
     with pytest.raises(SetupError, match="no library for this kind of location"):
         opened("nosuch://bucket/x")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import uuid
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.core.protocol import JobRequest, RunToken
@@ -21,12 +23,12 @@ START = 1_700_000_000
 
 
 @pytest.fixture
-def bucket():
+def bucket() -> Any:
     """Return an empty place of a store in memory."""
     return f"memory://{uuid.uuid4().hex}"
 
 
-def run_job(spark, bucket, number=1, **settings):
+def run_job(spark: SparkSession, bucket: Any, number: Any = 1, **settings: Any) -> Any:
     places = {name: f"{bucket}/{name}" for name in ("source", "merged", "failure", "original")}
     config = {**places, "state_path": f"{bucket}/state", "reader": "json", **settings}
     token = RunToken(dag_id="d", run_id=f"r{number}", task_id="merge")
@@ -40,19 +42,19 @@ def run_job(spark, bucket, number=1, **settings):
         engine.close()
 
 
-def put_file(bucket, name, *records):
+def put_file(bucket: Any, name: Any, *records: Any) -> None:
     open_storage(f"{bucket}/source").write_file(
         name, "".join(json.dumps(each) + "\n" for each in records).encode()
     )
 
 
-def read_merged(bucket):
+def read_merged(bucket: Any) -> Any:
     found = open_storage(f"{bucket}/merged")
     names = [entry.name for entry in found.list_files() if not entry.name.endswith(".attributes.json")]
     return sorted([json.loads(line)["id"] for line in found.read_file(name).splitlines()] for name in names)
 
 
-def test_files_of_a_store_are_merged_there(lean, bucket):
+def test_files_of_a_store_are_merged_there(lean: SparkSession, bucket: Any) -> None:
     """Each record once, sources in original; state, manifests and ledger too, and no copy is left."""
     put_file(bucket, "k=1/a b.json", {"id": 1}, {"id": 2})
     put_file(bucket, "k=2/b.json", {"id": 3})
@@ -72,7 +74,7 @@ def test_files_of_a_store_are_merged_there(lean, bucket):
     assert not [entry for entry in open_storage(f"{bucket}/merged").list_files() if "_staging" in entry.name]
 
 
-def test_the_ledger_names_files_where_they_are(lean, bucket):
+def test_the_ledger_names_files_where_they_are(lean: SparkSession, bucket: Any) -> None:
     """Not where their copies were."""
     put_file(bucket, "a.json", {"id": 1})
 
@@ -82,13 +84,13 @@ def test_the_ledger_names_files_where_they_are(lean, bucket):
     assert [each["uri"] for each in _read_ledger(bucket)[0]["sources"]] == [f"{bucket}/source/a.json"]
 
 
-def _read_ledger(bucket):
+def _read_ledger(bucket: Any) -> Any:
     state = open_storage(f"{bucket}/state")
     name = next(entry.name for entry in state.list_files() if entry.name.startswith("ledger/"))
     return [json.loads(line) for line in state.read_file(name).splitlines()]
 
 
-def test_a_malformed_file_of_a_store_goes_to_its_failure(lean, bucket):
+def test_a_malformed_file_of_a_store_goes_to_its_failure(lean: SparkSession, bucket: Any) -> None:
     """With its reason beside it."""
     put_file(bucket, "good.json", {"id": 1})
     open_storage(f"{bucket}/source").write_file("bad.json", b"no record\n")
@@ -100,7 +102,9 @@ def test_a_malformed_file_of_a_store_goes_to_its_failure(lean, bucket):
     assert read_merged(bucket) == [[1]]
 
 
-def test_a_spark_elsewhere_needs_the_jars_of_the_store(lean, bucket, monkeypatch):
+def test_a_spark_elsewhere_needs_the_jars_of_the_store(
+    lean: SparkSession, bucket: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Copies on this machine would not help it."""
     monkeypatch.setattr(spools, "is_local", lambda spark: False)
 

@@ -266,7 +266,7 @@ def test_random_runs_are_those_of_the_oracle(seed: int, outcomes: Outcomes) -> N
     for step, result in enumerate(found):
         if step:
             workload.change_inputs()
-        refused = ""
+        refused, expected = "", list[Any]()
         try:
             expected = history.run_once(workload.inputs)
         except oracle.RefusedError as error:

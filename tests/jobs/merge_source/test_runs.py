@@ -258,7 +258,9 @@ def test_hashes_that_always_collide_end_the_run(pipe: MakePipe, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("strategy", ["default", "compact", "list"])
-def test_many_rows_are_written_like_few(lean: SparkSession, tmp_path: Path, monkeypatch, strategy) -> None:
+def test_many_rows_are_written_like_few(
+    lean: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: Any
+) -> None:
     """Entities that stand alone say the same whether they pass by the clusters or through them."""
     written = []
     for few in (render._PLANNED_ONCE_MAX, 0):
@@ -282,7 +284,7 @@ def test_many_rows_are_written_like_few(lean: SparkSession, tmp_path: Path, monk
 
 
 def test_typed_rows_have_one_hash_whichever_way_they_go(
-    lean: SparkSession, tmp_path: Path, monkeypatch
+    lean: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What an entity alone says is hashed without its VARIANT, and gives what hashing that would give."""
     texts = [

@@ -50,7 +50,7 @@ def run_job(spark: SparkSession, folder: Path, name: str, run_id: str = "r1", **
     job, config, _ = CASES[name]
     source = {} if job in {"merge_source", "joiner"} else {"source": "source"}
     request = JobRequest(
-        job=job,  # type: ignore[arg-type]
+        job=job,
         config={**source, "target": "target", **config, **more},
         run=RunToken(dag_id="d", run_id=run_id, task_id="t"),
         warehouse=str(folder),
@@ -67,7 +67,9 @@ def lean(spark: SparkSession, tmp_path: Path) -> SparkSession:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_first_run_over_nothing_makes_a_table_and_warns(name, lean, tmp_path):
+def test_a_first_run_over_nothing_makes_a_table_and_warns(
+    name: Any, lean: SparkSession, tmp_path: Path
+) -> None:
     """The next run finds nothing to do, and says so again."""
     report = run_job(lean, tmp_path, name)
 
@@ -81,7 +83,7 @@ def test_a_first_run_over_nothing_makes_a_table_and_warns(name, lean, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["upsert", "scd2"])
-def test_an_empty_load_can_be_refused(name, lean, tmp_path):
+def test_an_empty_load_can_be_refused(name: Any, lean: SparkSession, tmp_path: Path) -> None:
     """Nothing is written then."""
     with pytest.raises(DataError, match="has no rows to load"):
         run_job(lean, tmp_path, name, on_empty="error")

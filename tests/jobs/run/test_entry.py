@@ -6,9 +6,12 @@ import gc
 import json
 import re
 import stat
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import ConfigError, Problem
 from airflow_merge_provider.core.protocol import JobFailure, JobResult, read_result
@@ -19,13 +22,13 @@ from tests.jobs import probe
 
 
 @pytest.fixture
-def answer(tmp_path, monkeypatch, spark):
+def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Any:
     """Answer a request with a job in this process, whose session outlives the run."""
     monkeypatch.setattr(entry, "die_with_parent", lambda: None)
     lent = SimpleNamespace(sql=spark.sql, stop=lambda: None)
     monkeypatch.setattr(entry, "_open_session", lambda conf: lent)
 
-    def answer_request(run) -> tuple[int, JobResult | JobFailure]:
+    def answer_request(run: Any) -> tuple[int, JobResult | JobFailure]:
         asked, told = tmp_path / "request.json", tmp_path / "result.json"
         asked.write_text(probe.build_request("s", "t").model_dump_json())
         code = entry.main([str(asked), str(told)], jobs={"merge_source": run})
@@ -35,21 +38,21 @@ def answer(tmp_path, monkeypatch, spark):
     return answer_request
 
 
-def _build_raising(error):
-    def run(spark, request, progress):
+def _build_raising(error: Any) -> Any:
+    def run(spark: SparkSession, request: Any, progress: Any) -> None:
         raise error
 
     return run
 
 
-def _build_reporting(words):
-    def run(spark, request, progress):
+def _build_reporting(words: Any) -> Any:
+    def run(spark: SparkSession, request: Any, progress: Any) -> Any:
         return {**REPORT, "details": {"found": [tuple(row) for row in spark.sql(words).collect()]}}
 
     return run
 
 
-def test_a_report_comes_back(answer):
+def test_a_report_comes_back(answer: Any) -> None:
     """What the job returns is what the other side reads."""
     code, told = answer(lambda spark, request, progress: {**REPORT, "approved_by": request.run.run_id})
 
@@ -58,7 +61,7 @@ def test_a_report_comes_back(answer):
     assert list(told.report["seconds"]) == ["launch", "import", "session", "other"]
 
 
-def test_an_error_of_ours_keeps_its_problems_and_needs_no_trace(answer):
+def test_an_error_of_ours_keeps_its_problems_and_needs_no_trace(answer: Any) -> None:
     """Both sides speak of the same problems."""
     code, told = answer(
         _build_raising(
@@ -71,7 +74,7 @@ def test_an_error_of_ours_keeps_its_problems_and_needs_no_trace(answer):
     assert told.error().problems == (Problem("datasets[0]", "value", "is wrong", "write it right"),)
 
 
-def test_an_unknown_error_may_be_tried_again_and_has_a_trace(answer):
+def test_an_unknown_error_may_be_tried_again_and_has_a_trace(answer: Any) -> None:
     """What nobody foresaw is not called the user's fault."""
     _, told = answer(_build_raising(RuntimeError("the disk is\non fire")))
 
@@ -100,7 +103,9 @@ def test_an_unknown_error_may_be_tried_again_and_has_a_trace(answer):
         ("DESCRIBE HISTORY delta.`gs://bucket/x`", "setup", "Spark does not know this kind of location"),
     ],
 )
-def test_what_spark_says_becomes_an_error_with_a_remedy(answer, words, code, message):
+def test_what_spark_says_becomes_an_error_with_a_remedy(
+    answer: Any, words: Any, code: Any, message: Any
+) -> None:
     """The first line is for the user, the trace for us."""
     _, told = answer(_build_reporting(words))
 
@@ -122,14 +127,16 @@ def test_what_spark_says_becomes_an_error_with_a_remedy(answer, words, code, mes
         ("java.lang.OutOfMemoryError: Java heap space", "job"),
     ],
 )
-def test_a_failure_deep_in_the_jvm_is_recognised_by_its_text(text, code):
+def test_a_failure_deep_in_the_jvm_is_recognised_by_its_text(text: Any, code: Any) -> None:
     """The two kinds of session have different Python classes and the same words."""
     known = errors.convert_error(RuntimeError(f"An error occurred while calling o1.sql.\n: {text}"))
 
     assert known.code == code
 
 
-def test_a_request_of_another_protocol_is_answered_too(tmp_path, monkeypatch):
+def test_a_request_of_another_protocol_is_answered_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A driver of another version says so instead of dying."""
     monkeypatch.setattr(entry, "die_with_parent", lambda: None)
     raw = probe.build_request("s", "t").model_dump() | {"protocol": 2}
@@ -143,7 +150,7 @@ def test_a_request_of_another_protocol_is_answered_too(tmp_path, monkeypatch):
     assert "must be the same version" in told.message
 
 
-def test_an_error_that_is_its_own_cause_is_looked_at_once():
+def test_an_error_that_is_its_own_cause_is_looked_at_once() -> None:
     """Libraries make such rings; walking one must end."""
     error = RuntimeError("round")
     error.__cause__ = RuntimeError("and round")
@@ -152,7 +159,9 @@ def test_an_error_that_is_its_own_cause_is_looked_at_once():
     assert errors.convert_error(error) is None
 
 
-def test_a_driver_over_connect_collects_nothing_meanwhile(answer, monkeypatch):
+def test_a_driver_over_connect_collects_nothing_meanwhile(
+    answer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Or PySpark's client tells the server from any thread, also from one that waits for gRPC's lock."""
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
     monkeypatch.setattr(entry.signal, "signal", lambda *_: None)

@@ -47,7 +47,7 @@ class Lake:
     def run_job(self, job: str, **config: Any) -> dict[str, Any]:
         asked = {name: config.pop(name) for name in ("max_change_ratio",) if name in config}
         request = JobRequest(
-            job=job,  # type: ignore[arg-type]
+            job=job,
             config={"target": self.target, **config},
             run=RunToken(dag_id="d", run_id=f"{config}", task_id="t"),
             warehouse=str(self.folder),
@@ -80,7 +80,7 @@ def _write_two_at_once(_: Lake) -> Any:
     with DAG("d", schedule=None) as dag:
         for name in "ab":
             UpsertOperator(task_id=name, source=f"s{name}", target="t", primary_key="id")
-    dag.resolve_template_files()
+    dag.resolve_template_files()  # type: ignore[no-untyped-call]
 
 
 def _load_pipes(content: str, suffix: str) -> Callable[[Lake], Any]:
@@ -152,7 +152,9 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_prints_what_the_page_says(mistake, lake, capsys):
+def test_a_mistake_prints_what_the_page_says(
+    mistake: Any, lake: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Errors write nothing; a warning is the first of its report."""
     lake.target = f"target_{list(MISTAKES).index(mistake)}"
 
@@ -171,6 +173,6 @@ def _find_first_line(make: Callable[[Lake], Any], lake: Lake, capsys: Any) -> st
     return str(report["warnings"][0])
 
 
-def test_the_page_has_no_other_mistakes():
+def test_the_page_has_no_other_mistakes() -> None:
     """What is not tried is not promised."""
     assert set(read_page()) == set(MISTAKES)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from airflow_merge_provider.core.errors import DataError
 from airflow_merge_provider.core.population import Population
@@ -15,10 +19,12 @@ from tests.tables import FLAGGED, OURS, create_table
 
 
 @pytest.fixture
-def flagged(spark, tmp_path):
+def flagged(spark: SparkSession, tmp_path: Path) -> Any:
     """Run the probe over a source that this package writes, and give its report."""
 
-    def run_flagged(mode="if-source-populated", run="r1", job=probe.run, **wish):
+    def run_flagged(
+        mode: Any = "if-source-populated", run: Any = "r1", job: Any = probe.run, **wish: Any
+    ) -> Any:
         request = probe.build_request(str(tmp_path / "source"), str(tmp_path / "target"), run)
         asked = {"target": str(tmp_path / "target"), "datasets": (str(tmp_path / "source"),), **wish}
         population = Population(set_initial_offset=mode, **asked)
@@ -29,7 +35,7 @@ def flagged(spark, tmp_path):
     return run_flagged
 
 
-def make_source(tmp_path, properties=OURS):
+def make_source(tmp_path: Path, properties: Any = OURS) -> None:
     import pyarrow as pa
     from deltalake import write_deltalake
 
@@ -37,19 +43,19 @@ def make_source(tmp_path, properties=OURS):
     set_properties(tmp_path / "source", properties)
 
 
-def set_properties(place, properties):
+def set_properties(place: Any, properties: Any) -> None:
     DeltaTable(place).alter.set_table_properties(properties, raise_if_not_exists=False)
 
 
-def read_flag(tmp_path):
+def read_flag(tmp_path: Path) -> Any:
     return DeltaTable(tmp_path / "target").metadata().configuration.get("merge.populated")
 
 
-def run_without_flag(spark, request, progress):
+def run_without_flag(spark: SparkSession, request: Any, progress: Any) -> Any:
     return {"changed": False, "populated": None, "became_populated": False}
 
 
-def test_the_flag_follows_the_source(flagged, tmp_path):
+def test_the_flag_follows_the_source(flagged: Any, tmp_path: Path) -> None:
     """Not before the source is populated; then by the next run, even if that finds nothing new, and once."""
     make_source(tmp_path)
 
@@ -64,7 +70,9 @@ def test_the_flag_follows_the_source(flagged, tmp_path):
     assert DeltaTable(tmp_path / "target").version() == version
 
 
-def test_tables_of_others_files_and_marks_count_as_they_do_for_the_sensor(flagged, tmp_path):
+def test_tables_of_others_files_and_marks_count_as_they_do_for_the_sensor(
+    flagged: Any, tmp_path: Path
+) -> None:
     """Rows, files and marks by hand make a source populated; an empty table does not."""
     make_source(tmp_path)
     create_table(tmp_path / "empty", rows=0)
@@ -86,7 +94,7 @@ def test_tables_of_others_files_and_marks_count_as_they_do_for_the_sensor(flagge
     )
 
 
-def test_a_run_that_needs_a_populated_source_does_not_start(flagged, tmp_path):
+def test_a_run_that_needs_a_populated_source_does_not_start(flagged: Any, tmp_path: Path) -> None:
     """Nothing is read or written then."""
     make_source(tmp_path)
 
@@ -105,12 +113,14 @@ def test_a_run_that_needs_a_populated_source_does_not_start(flagged, tmp_path):
         ("onload", "true", "true"),
     ],
 )
-def test_the_mode_decides_how_far_a_run_has_to_come(flagged, tmp_path, mode, failed, done):
+def test_the_mode_decides_how_far_a_run_has_to_come(
+    flagged: Any, tmp_path: Path, mode: Any, failed: Any, done: Any
+) -> None:
     """Of an output that exists: a run that fails, and one that ends well."""
     make_source(tmp_path)
     flagged("never")
 
-    def raise_error(spark, request, progress):
+    def raise_error(spark: SparkSession, request: Any, progress: Any) -> None:
         raise DataError("the source is not to be trusted")
 
     with pytest.raises(DataError):
@@ -120,7 +130,7 @@ def test_the_mode_decides_how_far_a_run_has_to_come(flagged, tmp_path, mode, fai
     assert read_flag(tmp_path) == done
 
 
-def test_a_reset_decides_anew(flagged, tmp_path):
+def test_a_reset_decides_anew(flagged: Any, tmp_path: Path) -> None:
     """Its source is not populated any more, so the output is not either."""
     make_source(tmp_path, FLAGGED)
     assert flagged()["populated"] is True
@@ -132,7 +142,7 @@ def test_a_reset_decides_anew(flagged, tmp_path):
     assert read_flag(tmp_path) is None
 
 
-def test_a_dry_run_sets_nothing(spark, tmp_path):
+def test_a_dry_run_sets_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """It stops before the commit, and before the flag."""
     population = Population(target=str(tmp_path / "target"), set_initial_offset="always")
     request = probe.build_request("s", "t").model_copy(
@@ -144,7 +154,7 @@ def test_a_dry_run_sets_nothing(spark, tmp_path):
     )
 
 
-def test_the_request_file_carries_it():
+def test_the_request_file_carries_it() -> None:
     """The Spark side reads what the Airflow side wrote."""
     population = Population(target="t", datasets=("A", {"dataset": "B", "format": "json"}))
     request = probe.build_request("s", "t").model_copy(update={"population": population})

@@ -9,7 +9,7 @@ import pytest
 from airflow_merge_provider.jobs.run.progress import Progress
 
 
-def test_a_step_is_one_line_and_one_figure():
+def test_a_step_is_one_line_and_one_figure() -> None:
     """The line is for people, the figure for the report."""
     lines: list[str] = []
     progress = Progress(lines.append)
@@ -21,7 +21,7 @@ def test_a_step_is_one_line_and_one_figure():
     assert 0 <= progress.seconds["cluster"] < 1
 
 
-def test_a_name_used_twice_adds_up():
+def test_a_name_used_twice_adds_up() -> None:
     """Two passes of one step are one figure."""
     progress = Progress(lambda _: None)
     progress.seconds["write"] = 5.0
@@ -32,7 +32,7 @@ def test_a_name_used_twice_adds_up():
     assert progress.seconds["write"] >= 5.0
 
 
-def test_a_step_that_fails_is_not_said_to_be_done():
+def test_a_step_that_fails_is_not_said_to_be_done() -> None:
     """The error speaks for itself."""
     lines: list[str] = []
 
@@ -42,7 +42,7 @@ def test_a_step_that_fails_is_not_said_to_be_done():
     assert lines == []
 
 
-def test_lines_go_to_standard_output_at_once(capsys):
+def test_lines_go_to_standard_output_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     """A task log shows them while the job works."""
     Progress().log_line("hello")
 

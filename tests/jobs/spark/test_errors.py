@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_merge_provider.core.errors import JobError, SetupError
@@ -39,12 +41,12 @@ SHORT = "\n".join(CALL.splitlines()[:2])
         ("", "ValueError"),
     ],
 )
-def test_the_first_line_is_the_cause(text, line):
+def test_the_first_line_is_the_cause(text: Any, line: Any) -> None:
     """Not the call that failed, and not the name of a class of gRPC's."""
     assert first_line(ValueError(text)) == line
 
 
-def test_a_refused_token_says_where_one_belongs():
+def test_a_refused_token_says_where_one_belongs() -> None:
     """It cannot be tried again as it is."""
     error = convert_error(ValueError(RPC))
 
@@ -52,7 +54,7 @@ def test_a_refused_token_says_where_one_belongs():
     assert "SPARK_CONNECT_AUTHENTICATE_TOKEN" in error.message
 
 
-def test_exhausted_memory_names_the_setting():
+def test_exhausted_memory_names_the_setting() -> None:
     """Wherever in the causes it is."""
     error = convert_error(ValueError(f"{CALL}Caused by: java.lang.OutOfMemoryError: Java heap space"))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql import SparkSession
 
 
 @pytest.mark.classic
-def test_a_local_session_is_lean_and_strict(spark):
+def test_a_local_session_is_lean_and_strict(spark: SparkSession) -> None:
     """UTC, ANSI, few partitions, no UI."""
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.ansi.enabled") == "true"
@@ -15,7 +16,7 @@ def test_a_local_session_is_lean_and_strict(spark):
 
 
 @pytest.mark.classic
-def test_a_session_finds_the_classes_of_its_last_run(spark):
+def test_a_session_finds_the_classes_of_its_last_run(spark: SparkSession) -> None:
     """Of the hundred that Spark keeps unless it is told otherwise, a run of more leaves none for the next."""
     jvm = spark._jvm
     generated = jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount
@@ -33,7 +34,7 @@ def test_a_session_finds_the_classes_of_its_last_run(spark):
     assert counts[2] == counts[1]
 
 
-def test_a_failed_statement_prints_nothing(spark, capfd):
+def test_a_failed_statement_prints_nothing(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
     """The job reports its errors itself, once."""
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
         spark.sql("SELECT 1 / id FROM range(1)").collect()

@@ -52,7 +52,7 @@ def test_a_near_word_is_hinted_at(word: str, hint: str) -> None:
     assert did_you_mean(word, ["target", "datasets"]) == hint
 
 
-def test_an_error_is_bounded():
+def test_an_error_is_bounded() -> None:
     """Twenty problems of two thousand characters, with the remedy of each."""
     error = ConfigError.from_problems([Problem("here", "value", "x" * 10_000, "this helps")] * 30)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 from airflow_merge_provider.capabilities import CAPABILITIES
 from airflow_merge_provider.core.population import build_population, list_unpopulated
@@ -10,7 +11,7 @@ from airflow_merge_provider.core.population import build_population, list_unpopu
 MERGE = {"version": 2, "target": "golden", "datasets": ["A a", "B b"], "equality": []}
 
 
-def build_wish(job, raw, **options):
+def build_wish(job: Any, raw: Any, **options: Any) -> Any:
     capability = CAPABILITIES[job]
     config = capability.config.parse(raw)
     return build_population(
@@ -18,7 +19,7 @@ def build_wish(job, raw, **options):
     )
 
 
-def test_a_merge_source_depends_on_its_initial_datasets():
+def test_a_merge_source_depends_on_its_initial_datasets() -> None:
     """All its datasets, unless some are named; what is marked by hand goes along."""
     everything = build_wish("merge_source", MERGE, marked=["B"])
     some = build_wish(
@@ -29,7 +30,7 @@ def test_a_merge_source_depends_on_its_initial_datasets():
     assert (some.datasets, some.ignore_non_existent_datasets) == (("B",), False)
 
 
-def test_other_operators_depend_on_all_they_read():
+def test_other_operators_depend_on_all_they_read() -> None:
     """Change logs, unmatched rows and other things that are written do not count."""
     keys = "a.id = b.id"
     join = {"inputs": {"a": "A", "b": "B"}, "target": "both", "join_keys": keys, "unmatched": "left_over"}
@@ -41,7 +42,7 @@ def test_other_operators_depend_on_all_they_read():
     assert build_wish("merge_engine", engine).datasets == ("S",)
 
 
-def test_files_carry_no_flag():
+def test_files_carry_no_flag() -> None:
     """A target that is no Delta table counts as soon as it is there."""
     files = SimpleNamespace(target="both", target_format="parquet")
     folders = SimpleNamespace(merged="merged", state_path="state")
@@ -50,7 +51,7 @@ def test_files_carry_no_flag():
         assert build_population(config, {"target": "both"}, set_initial_offset="always") is None
 
 
-def test_a_dataset_is_waited_for_once():
+def test_a_dataset_is_waited_for_once() -> None:
     """Those that do not exist only on request."""
     assert list_unpopulated(["A", "B"], {"A": "populated"}) == ()
     assert list_unpopulated(["A", "B"], {"A": "populated"}, ignore_non_existent=False) == ("B",)

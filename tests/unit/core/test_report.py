@@ -54,7 +54,7 @@ def _build_hostile(seed: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_report_is_short_whatever_is_long(seed):
+def test_a_report_is_short_whatever_is_long(seed: Any) -> None:
     """Names of any length and kind: the keys stay, the size does not, and what was cut is named."""
     long = _build_hostile(seed)
 
@@ -69,12 +69,12 @@ def test_a_report_is_short_whatever_is_long(seed):
     assert truncate_report(short) == short
 
 
-def test_a_short_report_stays_as_it_is():
+def test_a_short_report_stays_as_it_is() -> None:
     """Nothing is lost that fits."""
     assert truncate_report(REPORT) == REPORT
 
 
-def test_every_capability_has_counts_of_its_own():
+def test_every_capability_has_counts_of_its_own() -> None:
     """Names are unique, units and descriptions are there."""
     for job, counts in list_counts():
         assert len({each.name for each in counts}) == len(counts), job
@@ -83,7 +83,7 @@ def test_every_capability_has_counts_of_its_own():
     assert {job for job, _ in list_counts()} == set(CAPABILITIES)
 
 
-def test_counts_are_all_there_and_none_is_made_up():
+def test_counts_are_all_there_and_none_is_made_up() -> None:
     """What a run does not count is 0; a typing error is found at once."""
     assert fill_counts(MEASURES, {"held": 7}) == {"read": 0, "held": 7}
     assert clear_run_counts(MEASURES, {"read": 3, "held": 7}) == {"read": 0, "held": 7}
@@ -92,7 +92,7 @@ def test_counts_are_all_there_and_none_is_made_up():
         fill_counts(MEASURES, {"helt": 7})
 
 
-def test_rows_add_up():
+def test_rows_add_up() -> None:
     """Of rows that a run found, those that it neither updates nor deletes stay as they are."""
     assert RowCounts.for_change(before=10, inserted=1, updated=2, deleted=3).unchanged == 5
     assert RowCounts.for_change(before=None, inserted=1, updated=2, deleted=3).unchanged is None
@@ -101,7 +101,7 @@ def test_rows_add_up():
     )
 
 
-def test_the_log_says_in_one_line_what_was_done():
+def test_the_log_says_in_one_line_what_was_done() -> None:
     """Mode, reason, rows, dataset and version; a dry run says that it wrote nothing."""
     done = summarize_report(REPORT)
     dry = summarize_report({**REPORT, "dry_run": True})
@@ -115,7 +115,7 @@ def test_the_log_says_in_one_line_what_was_done():
     )
 
 
-def test_seconds_add_up_to_the_time_of_the_run():
+def test_seconds_add_up_to_the_time_of_the_run() -> None:
     """What the process does not know of is its launch; clocks that disagree make no negative time."""
     report = {**REPORT, "seconds": {"read": 1.5, "other": 0.5}}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import example, given, strategies as st
 
@@ -11,7 +13,7 @@ from airflow_merge_provider.core.risk import Risk, find_problems
 from airflow_merge_provider.jobs.run.entry import build_failure
 
 
-def test_a_run_above_the_limit_stops_and_tells_what_it_would_do():
+def test_a_run_above_the_limit_stops_and_tells_what_it_would_do() -> None:
     """The error names rows, share and limit, and has the report for whoever must judge it."""
     with pytest.raises(RiskError, match=r"30 rows where 100 stood, 0.3 of them; the limit is 0.2") as refused:
         Risk(30, 100).check_limit(0.2, {"counts": {"written": 30}})
@@ -20,7 +22,7 @@ def test_a_run_above_the_limit_stops_and_tells_what_it_would_do():
     assert not refused.value.retryable
 
 
-def test_a_table_that_is_written_anew_is_weighed_by_its_number_of_rows():
+def test_a_table_that_is_written_anew_is_weighed_by_its_number_of_rows() -> None:
     """What it loses or gains counts; as many rows as before pass every limit."""
     with pytest.raises(
         RiskError, match=r"leave 40 rows where 100 stood, a change by 0.6 of them; the limit is"
@@ -36,7 +38,7 @@ def test_a_table_that_is_written_anew_is_weighed_by_its_number_of_rows():
     [(20, 100, 0.2), (30, 100, None), (30, 0, 0.0), (0, 100, 0.0), (150, 100, 1.5)],
     ids=["at the limit", "no limit", "first rows", "nothing changes", "more than there were"],
 )
-def test_a_run_within_the_limit_goes_on(changed, before, limit):
+def test_a_run_within_the_limit_goes_on(changed: Any, before: Any, limit: Any) -> None:
     """A limit is what may still be written; where nothing stands, nothing can be lost."""
     Risk(changed, before).check_limit(limit, {})
 
@@ -45,21 +47,19 @@ def test_a_run_within_the_limit_goes_on(changed, before, limit):
 
 @given(st.integers(0, 10**9), st.integers(1, 10**9))
 @example(2951507, 625)
-def test_what_a_person_has_seen_may_be_written(changed, before):
+def test_what_a_person_has_seen_may_be_written(changed: Any, before: Any) -> None:
     """The share that a report shows, taken as the limit, lets the same run pass."""
     risk = Risk(changed, before)
 
     risk.check_limit(risk.ratio, {})
 
 
-def test_the_error_crosses_the_process_with_its_report():
+def test_the_error_crosses_the_process_with_its_report() -> None:
     """What the job says about the run reaches the operator."""
-    try:
+    with pytest.raises(RiskError) as refused:
         Risk(2, 1).check_limit(0.5, {"counts": {"written": 2}})
-    except RiskError as error:
-        sent = build_failure(error).model_dump_json()
 
-    again = JobFailure.model_validate_json(sent).to_error()
+    again = JobFailure.model_validate_json(build_failure(refused.value).model_dump_json()).to_error()
 
     assert isinstance(again, RiskError)
     assert again.report == {"counts": {"written": 2}, "change_ratio": 2.0}
@@ -78,6 +78,6 @@ def test_the_error_crosses_the_process_with_its_report():
         (None, "fail", []),
     ],
 )
-def test_arguments_are_checked_together(limit, on_risk, paths):
+def test_arguments_are_checked_together(limit: Any, on_risk: Any, paths: Any) -> None:
     """Both problems at once; to ask needs to know from where on."""
     assert [problem.path for problem in find_problems(limit, on_risk)] == paths

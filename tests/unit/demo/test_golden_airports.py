@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from demo.golden_airports import Airport, Golden, chain_lines, distance_km, format_report
 
@@ -36,13 +38,13 @@ REPORT = {
         (Airport("", None, 52.52, 13.405), Airport("", None, 48.857, 2.352), 878),
     ],
 )
-def test_distances_are_those_on_a_globe(one, other, km):
+def test_distances_are_those_on_a_globe(one: Any, other: Any, km: Any) -> None:
     """A place and itself, the two ends of the earth, Berlin and Paris."""
     assert distance_km(one, other) == pytest.approx(km, abs=1)
     assert distance_km(other, one) == pytest.approx(km, abs=1)
 
 
-def test_a_chain_tells_places_and_the_code_that_joined_them():
+def test_a_chain_tells_places_and_the_code_that_joined_them() -> None:
     """The first line is where it starts; each other one says by which rule, value and airport it came in."""
     first, second = chain_lines(MEMBERS, KNOWN)
 
@@ -51,7 +53,7 @@ def test_a_chain_tells_places_and_the_code_that_joined_them():
     assert second.endswith("HXD: w.lid = n.faa, airports_world/KHXD")
 
 
-def test_the_story_counts_and_points_at_what_lies_far_apart():
+def test_the_story_counts_and_points_at_what_lies_far_apart() -> None:
     """Counts, histogram, largest and farthest are those of the run."""
     lines = list(format_report(REPORT, [Golden(MEMBERS, distance_km(HERE, THERE))], KNOWN))
 
@@ -60,7 +62,7 @@ def test_the_story_counts_and_points_at_what_lies_far_apart():
     assert "Codes are not names: 1 golden airports join places more than 1,000 km apart." in lines
 
 
-def test_the_story_needs_nothing_far_apart():
+def test_the_story_needs_nothing_far_apart() -> None:
     """Where every cluster is one place, no farthest one is shown."""
     lines = list(format_report(REPORT, [Golden(MEMBERS, 1.0)], KNOWN))
 

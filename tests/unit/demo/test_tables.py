@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from deltalake import DeltaTable
 from demo import inputs
@@ -10,7 +13,7 @@ from demo.tables import entity_lines, read_rows, write_rows
 ROWS = [{"_id": "b", "x": 1}, {"_id": "a", "y": "text"}]
 
 
-def test_a_row_lacks_what_it_does_not_say(tmp_path):
+def test_a_row_lacks_what_it_does_not_say(tmp_path: Path) -> None:
     """Properties that only some rows have are NULL in the others."""
     write_rows(tmp_path / "t", ROWS)
 
@@ -21,7 +24,7 @@ def test_a_row_lacks_what_it_does_not_say(tmp_path):
 
 
 @pytest.mark.parametrize("again", [ROWS, ROWS[::-1]])
-def test_the_same_content_makes_no_new_version(tmp_path, again):
+def test_the_same_content_makes_no_new_version(tmp_path: Path, again: Any) -> None:
     """Order is no content."""
     assert write_rows(tmp_path / "t", ROWS)
 
@@ -32,7 +35,7 @@ def test_the_same_content_makes_no_new_version(tmp_path, again):
 @pytest.mark.parametrize(
     "changed", [ROWS[:1], [{"_id": "a", "x": 2}], [{"_id": "a", "z": 1.5}], [*ROWS, ROWS[0]]]
 )
-def test_other_content_replaces_what_was_there(tmp_path, changed):
+def test_other_content_replaces_what_was_there(tmp_path: Path, changed: Any) -> None:
     """Fewer rows, other values, other columns: the table holds what was given last."""
     write_rows(tmp_path / "t", ROWS)
 
@@ -41,7 +44,7 @@ def test_other_content_replaces_what_was_there(tmp_path, changed):
     assert len(read_rows(tmp_path / "t")) == len(changed)
 
 
-def test_entities_are_written_by_the_names_of_their_properties():
+def test_entities_are_written_by_the_names_of_their_properties() -> None:
     """The order is that of the worked example, and text stays as it is."""
     assert entity_lines([{"b": "ä", "_id": "1", "$ids": ["1"]}]) == ['{"$ids": ["1"], "_id": "1", "b": "ä"}']
 
@@ -49,7 +52,7 @@ def test_entities_are_written_by_the_names_of_their_properties():
 @pytest.mark.parametrize(
     ("table", "id_column"), [("airports_world", "icao"), ("airports_nyc", "faa"), ("airports_us", "iata")]
 )
-def test_airports_have_ids_and_no_empty_text(table, id_column):
+def test_airports_have_ids_and_no_empty_text(table: Any, id_column: Any) -> None:
     """Each list is keyed by its own code; what it does not know is NULL."""
     rows = inputs.TABLES[table]()
 

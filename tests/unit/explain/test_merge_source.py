@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,13 +23,13 @@ SCHEMA = pa.schema({
 CLUSTER = "0|a1|1|b1|2|c1"
 
 
-def build_member(dataset, id_, *keys):
+def build_member(dataset: Any, id_: Any, *keys: Any) -> Any:
     held = [dict(zip(("rule", "side", "value"), key, strict=True)) for key in keys]
     return {"dataset": dataset, "id": id_, "hash": 1, "keys": held}
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory):
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Write the worked example's target as a run leaves it, with an id that was replaced."""
     place = tmp_path_factory.mktemp("lake")
     a_b, b_c = "a.f1 = b.f1", "b.f2 = lower(c.f3)"
@@ -51,7 +52,7 @@ def lake(tmp_path_factory):
     return str(place)
 
 
-def test_the_links_reach_every_member_from_the_first(lake):
+def test_the_links_reach_every_member_from_the_first(lake: Any) -> None:
     """One rule and one value for each further member, in the order of the chain."""
     found = explain_output("golden", CLUSTER, warehouse=lake)
 
@@ -76,7 +77,9 @@ def test_the_links_reach_every_member_from_the_first(lake):
         ("0|a1", "replaced", "0|a1: replaced; it has no members any more"),
     ],
 )
-def test_outputs_of_one_or_no_entity_are_explained_too(lake, output_id, status, first_line):
+def test_outputs_of_one_or_no_entity_are_explained_too(
+    lake: Any, output_id: Any, status: Any, first_line: Any
+) -> None:
     """Nothing links them, and they say what they are."""
     found = explain_output("golden", output_id, warehouse=lake)
 
@@ -84,7 +87,7 @@ def test_outputs_of_one_or_no_entity_are_explained_too(lake, output_id, status, 
     assert next(found.format_lines()) == first_line
 
 
-def test_a_chain_between_two_members_is_the_shortest(lake):
+def test_a_chain_between_two_members_is_the_shortest(lake: Any) -> None:
     """It leads from the first named to the other, whatever their order in the cluster."""
     assert explain_between("golden", CLUSTER, "C/c1", "B/b1", warehouse=lake) == [
         Link(EntityRef("C", "c1"), EntityRef("B", "b1"), "b.f2 = lower(c.f3)", "s:x")
@@ -93,7 +96,7 @@ def test_a_chain_between_two_members_is_the_shortest(lake):
         explain_between("golden", CLUSTER, "A/a1", "C/c9", warehouse=lake)
 
 
-def test_links_of_all_outputs_are_rows(lake):
+def test_links_of_all_outputs_are_rows(lake: Any) -> None:
     """N members have n - 1 rows, with the side of the rule that each of the two is on."""
     assert list(list_all_links("golden", warehouse=lake)) == [
         {"output_id": CLUSTER, "left": "A/a1", "right": "B/b1", "rule": "a.f1 = b.f1", "key": "1"},
@@ -110,7 +113,7 @@ def test_links_of_all_outputs_are_rows(lake):
         ("it's", "see the target's column _id"),
     ],
 )
-def test_an_unknown_id_is_refused_with_near_ones(lake, wanted, hint):
+def test_an_unknown_id_is_refused_with_near_ones(lake: Any, wanted: Any, hint: Any) -> None:
     """Those who write the id of an entity learn which output holds it."""
     with pytest.raises(DataError, match="has no output") as refused:
         explain_output("golden", wanted, warehouse=lake)
@@ -118,7 +121,7 @@ def test_an_unknown_id_is_refused_with_near_ones(lake, wanted, hint):
     assert hint in refused.value.message
 
 
-def test_only_targets_of_merge_sources_can_be_asked(lake):
+def test_only_targets_of_merge_sources_can_be_asked(lake: Any) -> None:
     """Another table, a place without one and a table without a location are each refused by name."""
     with pytest.raises(DataError, match="no merge source's target"):
         explain_output("other", "x", warehouse=lake)
@@ -128,7 +131,7 @@ def test_only_targets_of_merge_sources_can_be_asked(lake):
         explain_output("lake.crm.golden", "x")
 
 
-def test_the_command_tells_lines_or_json(lake, capsys):
+def test_the_command_tells_lines_or_json(lake: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Both say the same; an unknown id ends with the exit code of wrong data."""
     assert cli.main(["explain", "golden", CLUSTER, "--warehouse", lake]) == 0
     assert capsys.readouterr().out.startswith(f"{CLUSTER}: 3 entities\n  A/a1\n")

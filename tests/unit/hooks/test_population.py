@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,15 +14,15 @@ from airflow_merge_provider.hooks.warehouse import WarehouseHook
 from tests.tables import FLAGGED, OURS, create_table
 
 
-def read_status(tmp_path, *refs):
+def read_status(tmp_path: Path, *refs: Any) -> Any:
     return get_status(WarehouseHook(warehouse=str(tmp_path)), refs)
 
 
-def list_states(tmp_path, *refs):
+def list_states(tmp_path: Path, *refs: Any) -> Any:
     return [(sight.state, sight.origin) for sight in read_status(tmp_path, *refs)]
 
 
-def test_a_table_of_ours_is_populated_by_its_flag(tmp_path):
+def test_a_table_of_ours_is_populated_by_its_flag(tmp_path: Path) -> None:
     """Rows alone say nothing of a table that this package writes: they may be half of it."""
     create_table(tmp_path / "flagged", properties=FLAGGED)
     create_table(tmp_path / "half", properties=OURS)
@@ -29,7 +31,7 @@ def test_a_table_of_ours_is_populated_by_its_flag(tmp_path):
     assert read_status(tmp_path, "flagged")[0].version == 1
 
 
-def test_a_table_of_others_is_populated_by_its_rows(tmp_path):
+def test_a_table_of_others_is_populated_by_its_rows(tmp_path: Path) -> None:
     """A table without any row is not; its own flag counts over its rows."""
     create_table(tmp_path / "full")
     create_table(tmp_path / "empty", rows=0)
@@ -40,7 +42,7 @@ def test_a_table_of_others_is_populated_by_its_rows(tmp_path):
     assert found == [("populated", "rows"), ("unpopulated", "rows"), ("unpopulated", "flag")]
 
 
-def test_a_table_that_lost_its_rows_is_not_populated(tmp_path):
+def test_a_table_that_lost_its_rows_is_not_populated(tmp_path: Path) -> None:
     """What counts is what is in the table now."""
     from deltalake import DeltaTable
 
@@ -49,7 +51,7 @@ def test_a_table_that_lost_its_rows_is_not_populated(tmp_path):
     assert list_states(tmp_path, "gone") == [("unpopulated", "rows")]
 
 
-def test_plain_files_are_populated_where_they_exist(tmp_path):
+def test_plain_files_are_populated_where_they_exist(tmp_path: Path) -> None:
     """A folder needs a file in it, and marks of writers are none."""
     (tmp_path / "days").mkdir()
     (tmp_path / "days" / "1.json").write_text("{}")
@@ -63,7 +65,7 @@ def test_plain_files_are_populated_where_they_exist(tmp_path):
     assert found == [("populated", "files"), (None, "missing"), (None, "missing"), ("populated", "files")]
 
 
-def test_files_are_no_table(tmp_path):
+def test_files_are_no_table(tmp_path: Path) -> None:
     """A folder without a Delta log holds no dataset that is named without a format."""
     (tmp_path / "days").mkdir()
     (tmp_path / "days" / "1.parquet").write_text("")
@@ -71,7 +73,7 @@ def test_files_are_no_table(tmp_path):
     assert list_states(tmp_path, "days") == [(None, "missing")]
 
 
-def test_a_catalog_table_cannot_be_seen(tmp_path):
+def test_a_catalog_table_cannot_be_seen(tmp_path: Path) -> None:
     """Only Spark can read it, so only marks speak for it."""
     (sight,) = read_status(tmp_path, "lake.crm.customers")
 
@@ -79,7 +81,7 @@ def test_a_catalog_table_cannot_be_seen(tmp_path):
     assert "not marked as populated" in str(sight)
 
 
-def test_what_is_waited_for_says_why(tmp_path):
+def test_what_is_waited_for_says_why(tmp_path: Path) -> None:
     """A missing dataset is waited for on request; an unpopulated one always."""
     create_table(tmp_path / "half", properties=OURS)
     sights = read_status(tmp_path, "half", "nothing", "half")
@@ -91,7 +93,7 @@ def test_what_is_waited_for_says_why(tmp_path):
     assert [str(sight) for sight in strict][1:] == [f"nothing does not exist at {tmp_path}/nothing"]
 
 
-def test_what_cannot_be_seen_is_an_error(tmp_path):
+def test_what_cannot_be_seen_is_an_error(tmp_path: Path) -> None:
     """A wrong name and an unknown store are no answer."""
     with pytest.raises(ConfigError, match="needs a warehouse"):
         get_status(WarehouseHook(), ["customers"])
@@ -99,7 +101,7 @@ def test_what_cannot_be_seen_is_an_error(tmp_path):
         read_status(tmp_path, "nowhere://lake/customers")
 
 
-def test_a_look_is_quick(tmp_path):
+def test_a_look_is_quick(tmp_path: Path) -> None:
     """A local table answers in well under 0.3 s, although nothing starts a JVM."""
     create_table(tmp_path / "flagged", properties=FLAGGED)
 

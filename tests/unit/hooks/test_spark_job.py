@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,13 +40,13 @@ _ANSWER = "open(args[-1], 'w').write({answer!r}); sys.exit({code})"
 
 
 @pytest.fixture
-def request_():
+def request_() -> Any:
     run = RunToken(dag_id="d", run_id="r", task_id="t")
     return JobRequest(job="merge_source", config={"datasets": ["a a"]}, run=run, started_at=1)
 
 
 @pytest.fixture
-def spark_submit(tmp_path, monkeypatch):
+def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Put a program called spark-submit on the path that writes down how it was called."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(_submit, "find_java", lambda: Path("/bin/java"))
@@ -53,7 +54,7 @@ def spark_submit(tmp_path, monkeypatch):
         _submit, "submit_conf", lambda user, *, local: {"spark.master.local": str(local), **user}
     )
 
-    def install_program(then):
+    def install_program(then: Any) -> Any:
         program = tmp_path / "spark-submit"
         program.write_text(_RECORD.format(python=sys.executable, then=then))
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -62,11 +63,11 @@ def spark_submit(tmp_path, monkeypatch):
     return install_program
 
 
-def define_connection(monkeypatch, name="CLUSTER", **connection):
+def define_connection(monkeypatch: pytest.MonkeyPatch, name: Any = "CLUSTER", **connection: Any) -> None:
     monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps(connection))
 
 
-def test_without_a_connection_spark_runs_on_this_machine(request_):
+def test_without_a_connection_spark_runs_on_this_machine(request_: Any) -> None:
     """The stock hook would turn to YARN."""
     process = SparkJobHook()._choose_process(request_)
 
@@ -74,13 +75,13 @@ def test_without_a_connection_spark_runs_on_this_machine(request_):
     assert (process._master, process._remote) == ("local[*]", None)
 
 
-def test_a_connection_that_is_named_has_to_exist(request_):
+def test_a_connection_that_is_named_has_to_exist(request_: Any) -> None:
     """A run that was meant for a cluster is not done on this machine in silence."""
     with pytest.raises(SetupError, match="there is no connection 'nowhere': create it, or leave spark_conn"):
         SparkJobHook("nowhere").submit(request_)
 
 
-def test_a_connect_connection_names_the_server(monkeypatch, request_):
+def test_a_connect_connection_names_the_server(monkeypatch: pytest.MonkeyPatch, request_: Any) -> None:
     """The token is part of the address, which goes into the environment of the child and nowhere else."""
     define_connection(monkeypatch, conn_type="spark_connect", host="server", port=15002, password=SECRET)
 
@@ -89,7 +90,7 @@ def test_a_connect_connection_names_the_server(monkeypatch, request_):
     assert process._remote == f"sc://server:15002/;token={SECRET}"
 
 
-def test_another_type_of_connection_is_refused(monkeypatch, request_):
+def test_another_type_of_connection_is_refused(monkeypatch: pytest.MonkeyPatch, request_: Any) -> None:
     """The first line names the connection and what it should be."""
     define_connection(monkeypatch, conn_type="postgres", host="db")
 
@@ -97,7 +98,9 @@ def test_another_type_of_connection_is_refused(monkeypatch, request_):
         SparkJobHook("cluster").submit(request_)
 
 
-def test_a_spark_connection_goes_through_the_stock_hook(monkeypatch, request_, spark_submit):
+def test_a_spark_connection_goes_through_the_stock_hook(
+    monkeypatch: pytest.MonkeyPatch, request_: Any, spark_submit: Any
+) -> None:
     """Master and queue come from the connection, settings from a private file over the cluster's own."""
     define_connection(
         monkeypatch, conn_type="spark", host="yarn", extra={"queue": "etl", "deploy-mode": "client"}
@@ -126,7 +129,9 @@ def test_a_spark_connection_goes_through_the_stock_hook(monkeypatch, request_, s
     assert not Path(args[-1]).parent.exists()
 
 
-def test_a_local_master_of_a_connection_is_local(monkeypatch, request_, spark_submit):
+def test_a_local_master_of_a_connection_is_local(
+    monkeypatch: pytest.MonkeyPatch, request_: Any, spark_submit: Any
+) -> None:
     """Jars on the class path of the driver are enough there."""
     define_connection(monkeypatch, conn_type="spark", host="local[2]")
     seen = spark_submit(_ANSWER.format(answer=JobResult(report={}).model_dump_json(), code=0))
@@ -136,7 +141,9 @@ def test_a_local_master_of_a_connection_is_local(monkeypatch, request_, spark_su
     assert "spark.master.local=True" in json.loads(seen.read_text())["settings"]
 
 
-def test_an_answer_counts_more_than_the_exit_code(monkeypatch, request_, spark_submit):
+def test_an_answer_counts_more_than_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch, request_: Any, spark_submit: Any
+) -> None:
     """A job that failed says why in its answer; "Error code is: 1" says nothing."""
     define_connection(monkeypatch, conn_type="spark", host="local")
     answer = JobFailure(code="data", message="duplicate output id", retryable=False)
@@ -145,7 +152,9 @@ def test_an_answer_counts_more_than_the_exit_code(monkeypatch, request_, spark_s
     assert SparkJobHook("cluster").submit(request_) == answer
 
 
-def test_a_process_without_an_answer_can_be_tried_again(monkeypatch, request_, spark_submit):
+def test_a_process_without_an_answer_can_be_tried_again(
+    monkeypatch: pytest.MonkeyPatch, request_: Any, spark_submit: Any
+) -> None:
     """The error carries the last lines of the process."""
     define_connection(monkeypatch, conn_type="spark", host="local")
     spark_submit("sys.exit(3)")
@@ -154,7 +163,9 @@ def test_a_process_without_an_answer_can_be_tried_again(monkeypatch, request_, s
         SparkJobHook("cluster").submit(request_)
 
 
-def test_cluster_mode_is_refused_before_anything_starts(monkeypatch, request_, spark_submit):
+def test_cluster_mode_is_refused_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, request_: Any, spark_submit: Any
+) -> None:
     """Its driver runs where the answer file cannot be read."""
     define_connection(monkeypatch, conn_type="spark", host="yarn", extra={"deploy-mode": "cluster"})
     seen = spark_submit("")
@@ -165,13 +176,13 @@ def test_cluster_mode_is_refused_before_anything_starts(monkeypatch, request_, s
     assert not seen.exists()
 
 
-def test_on_kill_ends_the_child(monkeypatch, request_, spark_submit):
+def test_on_kill_ends_the_child(monkeypatch: pytest.MonkeyPatch, request_: Any, spark_submit: Any) -> None:
     """The child is gone at once and the task fails as one that may be tried again."""
     define_connection(monkeypatch, conn_type="spark", host="local")
     seen = spark_submit("import time; time.sleep(60)")
     hook = SparkJobHook("cluster")
 
-    def end_it():
+    def end_it() -> None:
         while not seen.exists():
             time.sleep(0.05)
         time.sleep(0.2)

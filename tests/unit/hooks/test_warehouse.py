@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +15,7 @@ from airflow_merge_provider.hooks.warehouse import WarehouseHook, find_warehouse
 
 
 @pytest.fixture
-def lake(tmp_path):
+def lake(tmp_path: Path) -> Any:
     """Make a warehouse with one table of two versions."""
     rows = pa.table({"_id": ["a", "b"]})
     write_deltalake(tmp_path / "crm", rows, configuration={"delta.appendOnly": "false"})
@@ -22,11 +24,11 @@ def lake(tmp_path):
     return str(tmp_path)
 
 
-def define_connection(monkeypatch, **fields):
+def define_connection(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_MERGE_STORE_DEFAULT", json.dumps({"conn_type": "merge_store", **fields}))
 
 
-def test_a_table_tells_its_version_properties_and_last_run(lake):
+def test_a_table_tells_its_version_properties_and_last_run(lake: Any) -> None:
     """All of it stands in the table's own log."""
     hook = WarehouseHook(warehouse=lake)
 
@@ -36,7 +38,7 @@ def test_a_table_tells_its_version_properties_and_last_run(lake):
     assert hook.run_number("crm", "joiner") is None
 
 
-def test_a_missing_table_has_no_version(lake):
+def test_a_missing_table_has_no_version(lake: Any) -> None:
     """That is an answer, not an error."""
     hook = WarehouseHook(warehouse=lake)
 
@@ -45,7 +47,7 @@ def test_a_missing_table_has_no_version(lake):
     assert hook.run_number("nothing", "merge_source") is None
 
 
-def test_the_warehouse_is_found_in_order(monkeypatch):
+def test_the_warehouse_is_found_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given, connected, configured."""
     assert find_warehouse() is None
     monkeypatch.setenv("AIRFLOW__MERGE__WAREHOUSE", "/configured")
@@ -56,7 +58,7 @@ def test_the_warehouse_is_found_in_order(monkeypatch):
 
 
 @pytest.mark.parametrize("written", ['{"REGION": "eu", "TIMEOUT": 3}', {"REGION": "eu", "TIMEOUT": 3}])
-def test_storage_options_are_json_or_an_object(written, monkeypatch):
+def test_storage_options_are_json_or_an_object(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The form of the UI writes text, a secrets backend may give an object."""
     define_connection(monkeypatch, extra={"storage_options": written})
 
@@ -64,14 +66,16 @@ def test_storage_options_are_json_or_an_object(written, monkeypatch):
 
 
 @pytest.mark.parametrize("written", ["", None])
-def test_no_storage_options_are_none(written, monkeypatch):
+def test_no_storage_options_are_none(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty field of the form is no option."""
     define_connection(monkeypatch, extra={"storage_options": written})
 
     assert WarehouseHook().storage_options == {}
 
 
-def test_storage_options_that_are_no_object_are_refused_without_showing_them(monkeypatch):
+def test_storage_options_that_are_no_object_are_refused_without_showing_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """They may hold keys."""
     define_connection(monkeypatch, extra={"storage_options": "key=s3cr3t"})
 
@@ -82,13 +86,15 @@ def test_storage_options_that_are_no_object_are_refused_without_showing_them(mon
 
 
 @pytest.mark.parametrize("ref", ["lake.crm.people", "foo://lake/people"])
-def test_what_cannot_be_read_without_spark_says_so(ref):
+def test_what_cannot_be_read_without_spark_says_so(ref: Any) -> None:
     """A catalog table, or a store that delta-rs does not know."""
     with pytest.raises(SetupError):
         WarehouseHook(warehouse="/lake").read_version(ref)
 
 
-def test_the_connection_test_says_whether_the_warehouse_is_there(lake, monkeypatch, tmp_path):
+def test_the_connection_test_says_whether_the_warehouse_is_there(
+    lake: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The button in the UI gets a sentence."""
     assert WarehouseHook().test_connection() == (False, "no warehouse: fill in its location")
     define_connection(monkeypatch, host=lake)

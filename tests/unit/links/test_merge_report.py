@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 from airflow_merge_provider.links.merge_report import MergeReportLink
 
 
-def build_key(**kwargs):
+def build_key(**kwargs: Any) -> Any:
     return SimpleNamespace(**{"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1, **kwargs})
 
 
-def test_the_link_leads_to_the_tab_of_the_task():
+def test_the_link_leads_to_the_tab_of_the_task() -> None:
     """It is relative to Airflow's base address, whatever prefix that has."""
     assert MergeReportLink().get_link(None, ti_key=build_key()) == "dags/d/runs/r/tasks/t/plugin/merge-report"
 
 
-def test_names_are_escaped():
+def test_names_are_escaped() -> None:
     """A run id holds a plus sign and colons."""
     link = MergeReportLink().get_link(None, ti_key=build_key(run_id="manual__2026-01-01T00:00:00+00:00/x"))
 
     assert "/runs/manual__2026-01-01T00%3A00%3A00%2B00%3A00%2Fx/tasks/" in link
 
 
-def test_a_mapped_instance_has_a_link_of_its_own():
+def test_a_mapped_instance_has_a_link_of_its_own() -> None:
     """The tab of a mapped task is found by its index."""
     assert "tasks/t/mapped/2/plugin" in MergeReportLink().get_link(None, ti_key=build_key(map_index=2))

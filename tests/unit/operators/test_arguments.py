@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from airflow.sdk import Asset, task
 
@@ -21,16 +23,16 @@ from airflow_merge_provider.operators._arguments import as_text, is_literal, par
         (5, True),
     ],
 )
-def test_a_value_is_literal_when_no_part_is_a_template(value, literal):
+def test_a_value_is_literal_when_no_part_is_a_template(value: Any, literal: Any) -> None:
     """Templates are found at any depth."""
     assert is_literal(value) is literal
 
 
-def test_the_result_of_another_task_is_not_literal():
+def test_the_result_of_another_task_is_not_literal() -> None:
     """Its value is not there while the DAG is parsed."""
 
     @task
-    def list_datasets():
+    def list_datasets() -> Any:
         return []
 
     assert not is_literal([list_datasets()])
@@ -49,12 +51,12 @@ def test_the_result_of_another_task_is_not_literal():
         ("{not json", "{not json"),
     ],
 )
-def test_rendered_text_becomes_the_value_it_writes(text, value):
+def test_rendered_text_becomes_the_value_it_writes(text: Any, value: Any) -> None:
     """Jinja renders text only; arguments of other types are read from it."""
     assert parse_rendered(text) == value
 
 
-def test_assets_become_their_datasets_at_any_depth():
+def test_assets_become_their_datasets_at_any_depth() -> None:
     """The job only knows text."""
     asset = Asset(name="x", uri="merge://warehouse/crm")
 

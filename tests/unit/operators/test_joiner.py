@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from airflow.sdk import Asset
 
@@ -15,11 +17,11 @@ KEYS = {"inputs": {"a": "A", "b": "B"}, "join_keys": "a.x = b.x", "join_type": "
 PROPERTIES = {"joinKeys": "a.x=b.x", "requiredInputs": "a,b", "selectedFields": "a.x,b.y as z"}
 
 
-def build_operator(**kwargs):
+def build_operator(**kwargs: Any) -> Any:
     return JoinerOperator(**{"task_id": "join", "target": "joined", **KEYS, **kwargs})
 
 
-def test_every_problem_of_literal_arguments_is_named_at_parse_time():
+def test_every_problem_of_literal_arguments_is_named_at_parse_time() -> None:
     """One error names all of them, each with its path, also those of the common arguments."""
     with pytest.raises(ConfigError) as refused:
         build_operator(
@@ -30,7 +32,7 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time():
     assert paths == {"join_type", "num_of_inputs", "selected_fields", "warehouse"}
 
 
-def test_a_template_postpones_the_check_to_the_run():
+def test_a_template_postpones_the_check_to_the_run() -> None:
     """What is not known yet cannot be wrong yet."""
     assert (
         build_operator(selected_fields="{{ params.fields }}, c.x").selected_fields
@@ -39,13 +41,13 @@ def test_a_template_postpones_the_check_to_the_run():
 
 
 @pytest.mark.parametrize("name", ["coalesced_keys", "join_keyz"])
-def test_an_argument_that_does_not_exist_is_refused(name):
+def test_an_argument_that_does_not_exist_is_refused(name: Any) -> None:
     """An argument without effect would be a promise not kept."""
     with pytest.raises(ConfigError, match=f"{name}: there is no such argument"):
         build_operator(**{name: True})
 
 
-def test_literal_inputs_become_inlets_and_the_target_an_outlet():
+def test_literal_inputs_become_inlets_and_the_target_an_outlet() -> None:
     """An input in another format than a table has no asset."""
     inputs = {"a": "A", "b": Asset("web", uri="s3://lake/web"), "c": {"dataset": "/in", "format": "csv"}}
     operator = build_operator(inputs=inputs, join_keys="a.x = b.x = c.x")
@@ -55,14 +57,14 @@ def test_literal_inputs_become_inlets_and_the_target_an_outlet():
     assert operator.inputs["b"] == "s3://lake/web"
 
 
-def test_inputs_may_be_a_list():
+def test_inputs_may_be_a_list() -> None:
     """As wherever datasets are listed."""
     operator = build_operator(inputs=["A a", "lake.crm.b b"])
 
     assert [asset.uri for asset in operator.inlets] == ["merge://warehouse/A", "merge://catalog/lake.crm.b"]
 
 
-def test_the_request_holds_what_was_given(monkeypatch):
+def test_the_request_holds_what_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order of the inputs, and without what was not given."""
     operator = build_operator(inputs={"z": "Z", "a": "A"}, join_keys="z.x = a.x", warehouse="/lake")
 
@@ -75,7 +77,7 @@ def test_the_request_holds_what_was_given(monkeypatch):
 
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["plugin", "stage"])
-def test_a_stage_of_a_pipeline_becomes_an_operator(wrapped):
+def test_a_stage_of_a_pipeline_becomes_an_operator(wrapped: Any) -> None:
     """Its properties are the arguments; datasets are given beside it, and what is given wins."""
     plugin = {"name": "Joiner", "type": "batchjoiner", "properties": PROPERTIES}
     stage = {"name": "join", "plugin": plugin} if wrapped else plugin
@@ -92,7 +94,7 @@ def test_a_stage_of_a_pipeline_becomes_an_operator(wrapped):
     assert (operator.required_inputs, operator.target) == ("a", "t")
 
 
-def test_every_problem_of_a_stage_is_named_as_it_is_written():
+def test_every_problem_of_a_stage_is_named_as_it_is_written() -> None:
     """With the properties' own names."""
     properties = {**PROPERTIES, "numPartitions": "many", "requiredInput": "a"}
 
@@ -104,7 +106,7 @@ def test_every_problem_of_a_stage_is_named_as_it_is_written():
     assert {problem.path for problem in refused.value.problems} == {"numPartitions", "requiredInput"}
 
 
-def test_a_preview_shows_the_schemas_of_all_inputs_and_of_the_output():
+def test_a_preview_shows_the_schemas_of_all_inputs_and_of_the_output() -> None:
     """Nothing is read and nothing is started."""
     operator = build_operator(join_type="outerjoin", required_inputs="b", selected_fields="a.y, b.x as id")
 
@@ -116,7 +118,7 @@ def test_a_preview_shows_the_schemas_of_all_inputs_and_of_the_output():
     }
 
 
-def test_a_preview_refuses_what_the_run_would_refuse():
+def test_a_preview_refuses_what_the_run_would_refuse() -> None:
     """Faults that only the schemas show come at once."""
     with pytest.raises(ConfigError) as refused:
         build_operator().preview({"a": {"x": "int"}, "b": {"x": "long"}})

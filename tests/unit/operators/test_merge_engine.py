@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.sdk import Asset
@@ -16,12 +17,12 @@ from airflow_merge_provider.operators.merge_engine import MergeEngineOperator
 from tests.fakes import REPORT, FakeSparkJobHook
 
 
-def build_operator(**kwargs):
+def build_operator(**kwargs: Any) -> Any:
     given = {"task_id": "fold", "source": "changes", "target": "state", "primary_key": ["k"], **kwargs}
     return MergeEngineOperator(**given)
 
 
-def test_every_problem_of_literal_arguments_is_named_at_parse_time():
+def test_every_problem_of_literal_arguments_is_named_at_parse_time() -> None:
     """Arguments, table options and what contradicts are said at once, each with its path."""
     with pytest.raises(ConfigError) as refused:
         build_operator(
@@ -41,7 +42,7 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time():
     }
 
 
-def test_an_error_names_the_task_and_the_argument_that_was_meant():
+def test_an_error_names_the_task_and_the_argument_that_was_meant() -> None:
     """An import error shows a file with many tasks: this is the line that its author reads."""
     with pytest.raises(ConfigError, match=r"\Atask 'fold': merge_engin: .*did you mean 'merge_engine'\?\)\Z"):
         build_operator(merge_engin="aggregation")
@@ -53,13 +54,13 @@ def test_an_error_names_the_task_and_the_argument_that_was_meant():
         build_operator(incremental="maybe")
 
 
-def test_a_setting_without_effect_is_refused():
+def test_a_setting_without_effect_is_refused() -> None:
     """Where Spark runs is said by the connection: among the settings it would be ignored in silence."""
     with pytest.raises(ConfigError, match=r"conf\['spark.master'\]: has no effect .*the connection says"):
         build_operator(conf={"spark.master": "yarn", "spark.sql.shuffle.partitions": 8})
 
 
-def test_datasets_become_assets():
+def test_datasets_become_assets() -> None:
     """The source is an inlet, the target an outlet; assets and names mean the same."""
     task = build_operator(source=Asset(uri="file:///lake/changes"), target="/lake/state")
 
@@ -67,7 +68,7 @@ def test_datasets_become_assets():
     assert [asset.uri for asset in task.outlets] == [dataset_asset("/lake/state").uri]
 
 
-def test_the_request_holds_what_was_given(monkeypatch):
+def test_the_request_holds_what_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rendered templates are values, and arguments that were left out stay out."""
     task = build_operator(
         options="{{ options }}", incremental="{{ flag }}", batch_id="{{ ds }}", warehouse="/lake"

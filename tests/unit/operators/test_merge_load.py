@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.sdk import Asset
@@ -22,12 +23,12 @@ DUE = datetime(2024, 5, 2, 3, tzinfo=UTC)
 END = datetime(2024, 5, 2, tzinfo=UTC)
 
 
-def build_operator(operator, **kwargs):
+def build_operator(operator: Any, **kwargs: Any) -> Any:
     given = {"task_id": "load", "source": "s", "target": "t", "warehouse": "/lake", **kwargs}
     return operator(**given)
 
 
-def request_of(task, monkeypatch, **context):
+def request_of(task: Any, monkeypatch: pytest.MonkeyPatch, **context: Any) -> Any:
     """Execute with a plain context and give what the job was asked for."""
     fake = FakeSparkJobHook.create_fake(JobResult(report=REPORT))
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
@@ -46,7 +47,9 @@ def request_of(task, monkeypatch, **context):
         (Scd2Operator, {"natural_key": "id"}, "scd2"),
     ],
 )
-def test_the_job_gets_the_strategy_and_the_arguments(operator, arguments, strategy, monkeypatch):
+def test_the_job_gets_the_strategy_and_the_arguments(
+    operator: Any, arguments: Any, strategy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The request holds a whole configuration that the job reads again."""
     request = request_of(build_operator(operator, **arguments), monkeypatch, data_interval_end=END)
 
@@ -68,7 +71,9 @@ def test_the_job_gets_the_strategy_and_the_arguments(operator, arguments, strate
     ],
     ids=["partition", "scheduled", "without an interval"],
 )
-def test_a_load_counts_for_the_time_of_its_run(context, at, monkeypatch):
+def test_a_load_counts_for_the_time_of_its_run(
+    context: Any, at: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every try of a task loads with one time, however late it runs."""
     request = request_of(build_operator(Scd2Operator), monkeypatch, **context)
 
@@ -78,14 +83,14 @@ def test_a_load_counts_for_the_time_of_its_run(context, at, monkeypatch):
 @pytest.mark.parametrize(
     "given", [{"boundary_timestamp": "2024-01-01"}, {"natural_key": "id", "effective_from": "2024-01-01"}]
 )
-def test_a_time_that_is_given_stays(given, monkeypatch):
+def test_a_time_that_is_given_stays(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The data interval does not override what the user says, in whichever argument."""
     request = request_of(build_operator(Scd2Operator, **given), monkeypatch, data_interval_end=END)
 
     assert load_config(request.config).time_given == datetime(2024, 1, 1, tzinfo=UTC)
 
 
-def test_a_check_reads_a_history_and_updates_no_asset(monkeypatch):
+def test_a_check_reads_a_history_and_updates_no_asset(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its source is optional; what it reads are inlets."""
     task = Scd2CheckOperator(task_id="check", target="t", source="s", warehouse="/lake")
 
@@ -100,7 +105,7 @@ def test_a_check_reads_a_history_and_updates_no_asset(monkeypatch):
 
 
 @pytest.mark.parametrize("operator", [UpsertOperator, DeleteInsertOperator, Scd2Operator])
-def test_arguments_of_all_loads_reach_the_job(operator, monkeypatch):
+def test_arguments_of_all_loads_reach_the_job(operator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are templated like the others, and part of the configuration."""
     own = {"primary_key": "id"} if operator is not Scd2Operator else {"natural_key": "id"}
     common = {
@@ -114,7 +119,7 @@ def test_arguments_of_all_loads_reach_the_job(operator, monkeypatch):
     assert set(common) <= set(operator.template_fields)
 
 
-def test_literal_arguments_are_checked_when_the_dag_is_parsed():
+def test_literal_arguments_are_checked_when_the_dag_is_parsed() -> None:
     """Every problem of an operator is named at once."""
     with pytest.raises(ConfigError) as refused:
         build_operator(DeleteInsertOperator, source="a b", deduplicated="yes", on_empty="ignore")
@@ -122,7 +127,7 @@ def test_literal_arguments_are_checked_when_the_dag_is_parsed():
     assert {problem.path for problem in refused.value.problems} == {"source", "deduplicated", "on_empty"}
 
 
-def test_source_and_target_are_assets():
+def test_source_and_target_are_assets() -> None:
     """The asset graph follows from the arguments; a source with a format is read and declares none."""
     task = build_operator(UpsertOperator, primary_key="id", source=Asset("mine", uri="s3://lake/orders"))
     files = build_operator(UpsertOperator, primary_key="id", source={"dataset": "/in", "format": "parquet"})
@@ -132,7 +137,7 @@ def test_source_and_target_are_assets():
     assert files.inlets == []
 
 
-def test_templates_are_checked_when_they_are_rendered(monkeypatch):
+def test_templates_are_checked_when_they_are_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rendered boolean is one, and a wrong one fails before Spark."""
     task = build_operator(UpsertOperator, primary_key="id", skip_unchanged_rows="{{ params.skip }}")
     task.skip_unchanged_rows = "False"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
@@ -23,11 +25,11 @@ PLACES |= {"reader": "json"}
 REPORT = {**fakes.REPORT, "job": "merge_record"}
 
 
-def build_operator(**kwargs):
+def build_operator(**kwargs: Any) -> Any:
     return MergeRecordOperator(**{"task_id": "merge", "warehouse": "/lake", **PLACES, **kwargs})
 
 
-def context_of(operator, pushed=None):
+def context_of(operator: Any, pushed: Any = None) -> Any:
     task = SimpleNamespace(
         dag_id="d", run_id="r", task_id="merge", map_index=-1, task=operator,
         xcom_push=lambda key, value: (pushed if pushed is not None else {}).update({key: value}),
@@ -35,7 +37,7 @@ def context_of(operator, pushed=None):
     return {"ti": task, "run_id": "r", "outlet_events": OutletEventAccessors()}
 
 
-def request_of(operator, monkeypatch):
+def request_of(operator: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Execute with a plain context and give what the job was asked for."""
     fake = FakeSparkJobHook.create_fake(JobResult(report=REPORT))
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
@@ -43,7 +45,7 @@ def request_of(operator, monkeypatch):
     return fake.requests[0]
 
 
-def test_every_problem_of_literal_arguments_is_named_at_parse_time():
+def test_every_problem_of_literal_arguments_is_named_at_parse_time() -> None:
     """One error names all of them, each with its path."""
     with pytest.raises(ConfigError) as refused:
         build_operator(min_records=5, max_records=3, max_bin_age="30", reader="jason", flush="yes")
@@ -53,13 +55,13 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time():
 
 
 @pytest.mark.parametrize("name", ["reset_bins"])
-def test_an_argument_that_does_not_exist_is_refused(name):
+def test_an_argument_that_does_not_exist_is_refused(name: Any) -> None:
     """An argument without effect would be a promise not kept."""
     with pytest.raises(ConfigError, match=f"{name}: there is no such argument"):
         build_operator(**{name: True})
 
 
-def test_the_landing_folder_is_an_inlet_and_the_merged_one_an_outlet():
+def test_the_landing_folder_is_an_inlet_and_the_merged_one_an_outlet() -> None:
     """The asset graph follows from the arguments alone."""
     operator = build_operator()
 
@@ -67,7 +69,7 @@ def test_the_landing_folder_is_an_inlet_and_the_merged_one_an_outlet():
     assert [asset.uri for asset in operator.outlets] == ["file:///m"]
 
 
-def test_native_values_reach_the_job_as_texts_mean_them(monkeypatch):
+def test_native_values_reach_the_job_as_texts_mean_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A timedelta as a period, None as no limit; the request is JSON and parses to the same configuration."""
     operator = build_operator(
         max_bin_age=timedelta(minutes=1.5), max_bins=None, max_records=None, min_bin_size=2048
@@ -84,7 +86,7 @@ def test_native_values_reach_the_job_as_texts_mean_them(monkeypatch):
     assert type(request).model_validate_json(request.model_dump_json()).config == request.config
 
 
-def test_rendered_templates_are_numbers_again(monkeypatch):
+def test_rendered_templates_are_numbers_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Jinja gives is text; a limit, a flag and an object are none."""
     operator = build_operator(
         min_records="{{ params.n }}",
@@ -101,7 +103,7 @@ def test_rendered_templates_are_numbers_again(monkeypatch):
     assert config.correlation_attribute_name == "7"
 
 
-def test_properties_of_nifi_become_an_operator():
+def test_properties_of_nifi_become_an_operator() -> None:
     """Arguments beside them win; what is wrong with them is told like every other argument."""
     properties = {"Minimum Number of Records": "${n}", "Max Bin Age": "5 mins"}
     operator = MergeRecordOperator.from_properties(
@@ -113,12 +115,12 @@ def test_properties_of_nifi_become_an_operator():
         MergeRecordOperator.from_properties({"Max Bin Ago": "1 min"}, task_id="merge", **PLACES)
 
 
-def test_the_next_expiry_is_pushed_by_its_name(monkeypatch):
+def test_the_next_expiry_is_pushed_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """A DAG that schedules itself reads it without the report."""
     details = {"next_expiry": "2026-01-01T00:00:00+00:00", "merged": ["a file" * 100] * 20}
     report = {**REPORT, "details": details, "target": {**REPORT["target"], "uri": "/m" * 1800}}
     monkeypatch.setattr(_spark_job, "SparkJobHook", FakeSparkJobHook.create_fake(JobResult(report=report)))
-    pushed = {}
+    pushed: dict[str, Any] = {}
     operator = build_operator()
 
     operator.execute(context_of(operator, pushed))
@@ -126,13 +128,15 @@ def test_the_next_expiry_is_pushed_by_its_name(monkeypatch):
     assert pushed["next_expiry"] == "2026-01-01T00:00:00+00:00"
 
 
-def build_deferring(tmp_path, **kwargs):
+def build_deferring(tmp_path: Path, **kwargs: Any) -> Any:
     """Make an operator that waits, over folders of its own."""
     places = {name: str(tmp_path / name) for name in ("source", "merged", "failure", "original")}
     return build_operator(**places, state_path=str(tmp_path / "state"), deferrable=True, **kwargs)
 
 
-def test_a_deferrable_task_waits_until_there_is_a_file(tmp_path, monkeypatch):
+def test_a_deferrable_task_waits_until_there_is_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without a file it gives its worker back; what it waits for is told in locations."""
     operator = build_deferring(tmp_path, poll_interval=5)
 
@@ -148,12 +152,14 @@ def test_a_deferrable_task_waits_until_there_is_a_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("argument", ["dry_run", "full_refresh"])
-def test_what_was_asked_for_now_does_not_wait(argument, tmp_path, monkeypatch):
+def test_what_was_asked_for_now_does_not_wait(
+    argument: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A preview and a refresh are wanted whether or not there are files."""
     assert request_of(build_deferring(tmp_path, **{argument: True}), monkeypatch).job == "merge_record"
 
 
-def test_after_the_wait_the_job_runs(tmp_path, monkeypatch):
+def test_after_the_wait_the_job_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the folder holds by then."""
     fake = FakeSparkJobHook.create_fake(JobResult(report=REPORT))
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
@@ -183,7 +189,7 @@ HOURLY = CronTriggerTimetable("0 * * * *", timezone="UTC")
         ("0 * * * *", None, None),
     ],
 )
-def test_a_schedule_that_is_too_slow_for_the_age_is_told(schedule, age, warned):
+def test_a_schedule_that_is_too_slow_for_the_age_is_told(schedule: Any, age: Any, warned: Any) -> None:
     """Real latency is the age and a pause: half the age is the longest that is meant."""
     with DAG("d", schedule=schedule):
         operator = build_operator(max_bin_age=age)

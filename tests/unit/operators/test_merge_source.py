@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
@@ -19,11 +20,11 @@ from tests.fakes import REPORT, FakeSparkJobHook, build_unchanged
 RULES = {"datasets": ["crm c", "erp e"], "equality": [["eq", "c.email", "e.mail"]]}
 
 
-def build_operator(**kwargs):
+def build_operator(**kwargs: Any) -> Any:
     return MergeSourceOperator(**{"task_id": "merge", "target": "golden", **RULES, **kwargs})
 
 
-def execute_operator(operator, answer, monkeypatch):
+def execute_operator(operator: Any, answer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Execute with a plain context and give the fake hook and what was pushed."""
     fake = FakeSparkJobHook.create_fake(answer)
     monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
@@ -41,7 +42,7 @@ def execute_operator(operator, answer, monkeypatch):
     return fake, pushed, events, operator.execute(context)
 
 
-def test_every_problem_of_literal_arguments_is_named_at_parse_time():
+def test_every_problem_of_literal_arguments_is_named_at_parse_time() -> None:
     """One error names all of them, each with its path."""
     with pytest.raises(ConfigError) as refused:
         build_operator(
@@ -64,13 +65,13 @@ def test_every_problem_of_literal_arguments_is_named_at_parse_time():
 
 
 @pytest.mark.parametrize("name", ["preserve_null_values", "equality_set"])
-def test_an_argument_that_does_not_exist_is_refused(name):
+def test_an_argument_that_does_not_exist_is_refused(name: Any) -> None:
     """An argument without effect would be a promise not kept."""
     with pytest.raises(ConfigError, match=f"{name}: there is no such argument"):
         build_operator(**{name: True})
 
 
-def test_the_constructor_is_deterministic():
+def test_the_constructor_is_deterministic() -> None:
     """Two parses of one DAG file give the same task, so Airflow sees no new version of the DAG."""
     fields = MergeSourceOperator.template_fields
 
@@ -80,7 +81,7 @@ def test_the_constructor_is_deterministic():
     assert (first.outlets, first.inlets) == (second.outlets, second.inlets)
 
 
-def test_literal_datasets_become_inlets_and_the_target_an_outlet():
+def test_literal_datasets_become_inlets_and_the_target_an_outlet() -> None:
     """The asset graph follows from the arguments alone."""
     operator = build_operator(
         datasets=["crm c", "/lake/erp e", (Asset("mine", uri="s3://lake/web"), "w")], equality=[]
@@ -100,12 +101,12 @@ def test_literal_datasets_become_inlets_and_the_target_an_outlet():
     [{"target": "golden_{{ ds }}"}, {"warehouse": "/lake/{{ ds }}"}, {"emit_asset": False}],
     ids=["templated target", "templated warehouse", "switched off"],
 )
-def test_no_outlet_is_declared_where_none_is_known_or_wanted(arguments):
+def test_no_outlet_is_declared_where_none_is_known_or_wanted(arguments: Any) -> None:
     """An asset named by an unrendered template would be another dataset."""
     assert build_operator(**arguments).outlets == []
 
 
-def test_the_request_says_what_where_for_whom_and_how_far(monkeypatch):
+def test_the_request_says_what_where_for_whom_and_how_far(monkeypatch: pytest.MonkeyPatch) -> None:
     """The job gets the arguments as they were given, without those that were not."""
     operator = build_operator(
         warehouse="/lake", full_refresh=True, conf={"spark.x": 1}, spark_conn_id="cluster"
@@ -124,7 +125,7 @@ def test_the_request_says_what_where_for_whom_and_how_far(monkeypatch):
     assert not {"max_merged", "initial_datasets", "entity_column"} & set(request.config)
 
 
-def test_a_run_with_changes_reports_and_emits(monkeypatch):
+def test_a_run_with_changes_reports_and_emits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The report is the return value and an XCom, its essence the payload of the asset event."""
     _, pushed, events, returned = execute_operator(
         build_operator(warehouse="/lake"), JobResult(report=REPORT), monkeypatch
@@ -136,7 +137,7 @@ def test_a_run_with_changes_reports_and_emits(monkeypatch):
     assert event.extra["run"] == "r"
 
 
-def test_a_run_without_changes_takes_its_outlet_back(monkeypatch):
+def test_a_run_without_changes_takes_its_outlet_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an outlet the task's success is no asset event; the DAG's own list stays as it was."""
     operator = build_operator(warehouse="/lake")
     declared = operator.outlets
@@ -148,7 +149,7 @@ def test_a_run_without_changes_takes_its_outlet_back(monkeypatch):
     assert len(events) == 0
 
 
-def test_a_report_that_is_too_long_loses_its_largest_parts(monkeypatch):
+def test_a_report_that_is_too_long_loses_its_largest_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """What goes into Airflow's database stays below four kibibytes and says what is missing."""
     long = {
         **REPORT,
@@ -176,7 +177,9 @@ def test_a_report_that_is_too_long_loses_its_largest_parts(monkeypatch):
     ],
     ids=["config", "data", "setup", "conflict", "gone", "job"],
 )
-def test_only_errors_that_another_try_can_mend_are_retried(answer, kind, monkeypatch):
+def test_only_errors_that_another_try_can_mend_are_retried(
+    answer: Any, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Airflow never retries an AirflowFailException, and retries the other."""
     with pytest.raises(AirflowException) as failed:
         execute_operator(build_operator(warehouse="/lake"), answer, monkeypatch)
@@ -184,7 +187,7 @@ def test_only_errors_that_another_try_can_mend_are_retried(answer, kind, monkeyp
     assert type(failed.value) is kind
 
 
-def test_a_bare_id_without_warehouse_is_refused_before_spark(monkeypatch):
+def test_a_bare_id_without_warehouse_is_refused_before_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every dataset that cannot be found is named, with the ways to say where it is."""
     monkeypatch.setattr(_spark_job, "find_warehouse", lambda: None)
 
@@ -195,7 +198,7 @@ def test_a_bare_id_without_warehouse_is_refused_before_spark(monkeypatch):
     assert all(path in str(failed.value) for path in ("target", "datasets[0]", "datasets[1]"))
 
 
-def test_killing_the_task_ends_the_child(monkeypatch):
+def test_killing_the_task_ends_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     """on_kill reaches the hook that runs the job."""
     operator = build_operator(warehouse="/lake")
     fake, *_ = execute_operator(operator, JobResult(report=REPORT), monkeypatch)
@@ -205,12 +208,12 @@ def test_killing_the_task_ends_the_child(monkeypatch):
     assert fake.killed == 1
 
 
-def test_killing_before_the_start_is_harmless():
+def test_killing_before_the_start_is_harmless() -> None:
     """A task can be stopped while it has no child yet."""
     assert build_operator().on_kill() is None
 
 
-def test_lineage_comes_from_the_report(monkeypatch):
+def test_lineage_comes_from_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the job has answered, its sources and its target are told at their versions."""
     operator = build_operator(warehouse="/lake")
     execute_operator(operator, JobResult(report=REPORT), monkeypatch)
@@ -234,7 +237,7 @@ PIPE = {
 }
 
 
-def test_a_pipe_becomes_an_operator():
+def test_a_pipe_becomes_an_operator() -> None:
     """The pipe's id is the target, its source the arguments."""
     operator = MergeSourceOperator.from_pipe(PIPE, task_id="merge")
 
@@ -242,14 +245,14 @@ def test_a_pipe_becomes_an_operator():
     assert operator.datasets == ["crm c", "erp e"]
 
 
-def test_an_argument_beside_a_pipe_wins():
+def test_an_argument_beside_a_pipe_wins() -> None:
     """What is written in the DAG is over what stands in the pipe."""
     operator = MergeSourceOperator.from_pipe(PIPE, task_id="merge", target="other", identity="first")
 
     assert (operator.target, operator.identity) == ("other", "first")
 
 
-def test_every_problem_of_a_pipe_is_named():
+def test_every_problem_of_a_pipe_is_named() -> None:
     """A property that is unknown or has another value than the only one is refused, not dropped."""
     source = {**PIPE["source"], "type": "embedded", "equality_set": [], "supports_since": False}
 

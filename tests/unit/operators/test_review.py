@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -26,11 +27,11 @@ RULES = {"datasets": ["crm c", "erp e"], "equality": [["eq", "c.email", "e.mail"
 YES = {"chosen_options": ["Apply"], "responded_by_user": {"id": "7", "name": "ada"}, "timedout": False}
 
 
-def build_operator(**kwargs):
+def build_operator(**kwargs: Any) -> Any:
     return MergeSourceOperator(**{"task_id": "merge", "target": "golden", **RULES, **kwargs})
 
 
-def raise_risk(rows=30):
+def raise_risk(rows: Any = 30) -> Any:
     try:
         Risk(rows, 100).check_limit(0.2, {**REPORT, "rows": {**REPORT["rows"], "inserted": rows}})
     except RiskError as error:
@@ -38,10 +39,10 @@ def raise_risk(rows=30):
 
 
 @pytest.fixture
-def answering(monkeypatch):
+def answering(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Put an answer in Spark's place, and give the requests and a context."""
 
-    def install_answer(answer):
+    def install_answer(answer: Any) -> Any:
         fake = FakeSparkJobHook.create_fake(answer)
         monkeypatch.setattr(_spark_job, "SparkJobHook", fake)
         task = SimpleNamespace(
@@ -57,7 +58,7 @@ def answering(monkeypatch):
     return install_answer
 
 
-def test_a_risky_run_fails_by_default(answering, capsys):
+def test_a_risky_run_fails_by_default(answering: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Trying again cannot help; the limit has reached the job, and what failed is a line of the log."""
     fake, context = answering(raise_risk())
 
@@ -71,11 +72,11 @@ def test_a_risky_run_fails_by_default(answering, capsys):
 
 
 @pytest.fixture
-def server(monkeypatch):
+def server(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Answer as the server does: it keeps the first question of a task, and says which it keeps."""
     kept = []
 
-    def answer_message(msg):
+    def answer_message(msg: Any) -> Any:
         kept.append(HITLDetailRequest.model_validate_json(msg.model_dump_json()))
         return kept[0]
 
@@ -84,7 +85,7 @@ def server(monkeypatch):
     return kept
 
 
-def test_a_person_is_asked_with_the_figures(answering, server):
+def test_a_person_is_asked_with_the_figures(answering: Any, server: Any) -> None:
     """The task waits without a process; no answer in time is a no."""
     _, context = answering(raise_risk())
     task = build_operator(max_change_ratio=0.2, on_risk="ask", execution_timeout=timedelta(hours=1))
@@ -102,7 +103,7 @@ def test_a_person_is_asked_with_the_figures(answering, server):
     assert waiting.value.timeout == timedelta(hours=1)
 
 
-def test_a_question_that_shows_other_figures_is_not_asked(answering, server):
+def test_a_question_that_shows_other_figures_is_not_asked(answering: Any, server: Any) -> None:
     """Who would answer it, would approve what nobody has seen; the same figures may be asked about again."""
     task = build_operator(max_change_ratio=0.2, on_risk="ask")
     for _ in range(2):
@@ -113,7 +114,7 @@ def test_a_question_that_shows_other_figures_is_not_asked(answering, server):
         task.execute(answering(raise_risk(40))[1])
 
 
-def test_a_yes_lets_the_run_write_what_was_seen(answering):
+def test_a_yes_lets_the_run_write_what_was_seen(answering: Any) -> None:
     """The new limit is the share that the person saw, and the report says who it was."""
     fake, context = answering(JobResult(report=REPORT))
 
@@ -123,7 +124,7 @@ def test_a_yes_lets_the_run_write_what_was_seen(answering):
     assert report["approved_by"] == "ada"
 
 
-def test_a_run_that_has_grown_meanwhile_fails(answering):
+def test_a_run_that_has_grown_meanwhile_fails(answering: Any) -> None:
     """A yes is no leave for more than was shown, and a question cannot be changed."""
     _, context = answering(raise_risk())
 
@@ -140,7 +141,7 @@ def test_a_run_that_has_grown_meanwhile_fails(answering):
     ],
     ids=["no", "no answer", "no default"],
 )
-def test_a_no_writes_nothing_and_emits_nothing(answering, event):
+def test_a_no_writes_nothing_and_emits_nothing(answering: Any, event: Any) -> None:
     """The task is skipped; Spark is not started."""
     fake, context = answering(JobResult(report=REPORT))
 
@@ -150,7 +151,7 @@ def test_a_no_writes_nothing_and_emits_nothing(answering, event):
     assert fake.requests == []
 
 
-def test_an_operator_that_changes_no_rows_refuses_a_limit():
+def test_an_operator_that_changes_no_rows_refuses_a_limit() -> None:
     """An argument without effect would be a promise not kept."""
     with pytest.raises(ConfigError, match="max_change_ratio: does not apply: this operator changes no rows"):
         Scd2CheckOperator(task_id="check", target="t", warehouse="/lake", max_change_ratio=0.1)

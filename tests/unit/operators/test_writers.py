@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.sdk import DAG
@@ -21,13 +22,13 @@ def build_operator(name: str, target: str = "t", **more: object) -> UpsertOperat
 def check_dag(dag: DAG) -> list[str]:
     """Do what Airflow does with a DAG that it has read; return what was refused."""
     try:
-        dag.resolve_template_files()
+        dag.resolve_template_files()  # type: ignore[no-untyped-call]
     except ConfigError as error:
         return [str(error)]
     return []
 
 
-def test_unordered_writers_of_one_target_are_refused():
+def test_unordered_writers_of_one_target_are_refused() -> None:
     """Also of different operators, and where the place has another spelling."""
     with DAG("d", schedule=None) as dag:
         build_operator("a", "/lake/t")
@@ -40,7 +41,7 @@ def test_unordered_writers_of_one_target_are_refused():
     assert "order them: a >> b, or say allow_concurrent_writes=True" in message
 
 
-def test_writers_in_order_are_right():
+def test_writers_in_order_are_right() -> None:
     """Directly, or over other tasks; what reads is no writer."""
     with DAG("d", schedule=None) as dag:
         a, b, c = build_operator("a"), build_operator("b", "other"), build_operator("c")
@@ -51,7 +52,7 @@ def test_writers_in_order_are_right():
 
 
 @pytest.mark.parametrize("says", ["a", "b"])
-def test_writers_that_say_so_are_right(says):
+def test_writers_that_say_so_are_right(says: Any) -> None:
     """One of the two is enough."""
     with DAG("d", schedule=None) as dag:
         for name in "ab":
@@ -60,7 +61,7 @@ def test_writers_that_say_so_are_right(says):
     assert check_dag(dag) == []
 
 
-def test_what_is_not_known_yet_is_not_refused():
+def test_what_is_not_known_yet_is_not_refused() -> None:
     """A template may be anything; other DAGs are not looked at; folders of merged files take several."""
     folders = {"merged": "m", "failure": "f", "original": "o", "reader": "json"}
     with DAG("d", schedule=None) as dag:
@@ -76,7 +77,7 @@ def test_what_is_not_known_yet_is_not_refused():
     assert check_dag(other) == []
 
 
-def test_the_import_of_a_file_says_it(tmp_path: Path):
+def test_the_import_of_a_file_says_it(tmp_path: Path) -> None:
     """What a user sees in the list of import errors."""
     from airflow.dag_processing.dagbag import DagBag
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -15,14 +16,14 @@ STATIC = Path(web.__file__).with_name("static")
 PAGES = sorted(path.name for path in STATIC.iterdir())
 
 
-def test_the_tab_can_be_switched_off(monkeypatch):
+def test_the_tab_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page over all merges stays."""
     monkeypatch.setenv("AIRFLOW__MERGE__SHOW_TASK_TAB", "False")
 
     assert [view["destination"] for view in MergePlugin().external_views] == ["nav"]
 
 
-def test_every_registered_address_is_served():
+def test_every_registered_address_is_served() -> None:
     """A page or an icon that is registered is there."""
     plugin = MergePlugin()
     (app,) = plugin.fastapi_apps
@@ -35,7 +36,7 @@ def test_every_registered_address_is_served():
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_answer_forbids_what_is_not_ours(name):
+def test_every_answer_forbids_what_is_not_ours(name: Any) -> None:
     """No inline script, no other origin, no frame but Airflow's: a value in a report cannot run."""
     answer = TestClient(web.app).get(f"/{name}")
 
@@ -45,7 +46,7 @@ def test_every_answer_forbids_what_is_not_ours(name):
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_nothing_outside_the_folder_is_served():
+def test_nothing_outside_the_folder_is_served() -> None:
     """The pages are files of one folder and nothing else."""
     client = TestClient(web.app)
 
@@ -55,7 +56,7 @@ def test_nothing_outside_the_folder_is_served():
 
 
 @pytest.mark.parametrize("name", [name for name in PAGES if name.endswith((".js", ".html"))])
-def test_no_page_writes_html_from_text_or_names_an_absolute_address(name):
+def test_no_page_writes_html_from_text_or_names_an_absolute_address(name: Any) -> None:
     """Values only ever become text, and addresses hold behind a prefix."""
     text = (STATIC / name).read_text(encoding="utf-8")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import shutil
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,30 +14,30 @@ from airflow_merge_provider.triggers.dataset_changed import DatasetChangedTrigge
 from tests.tables import create_table
 
 
-class Store(dict):
+class Store(dict[str, Any]):
     """Stands in for the state store that the triggerer injects."""
 
-    async def aget(self, key):
+    async def aget(self, key: Any) -> Any:
         return self.get(key)
 
-    async def aset(self, key, value):
+    async def aset(self, key: Any, value: Any) -> None:
         self[key] = value
 
 
 @pytest.fixture(autouse=True)
-def no_connection(monkeypatch):
-    async def connect(self):
+def no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def connect(self: Any) -> None:
         self.__dict__["_connection"] = None
 
     monkeypatch.setattr("airflow_merge_provider.hooks.warehouse.WarehouseHook.fetch_connection", connect)
 
 
 @pytest.fixture
-def watch(tmp_path):
+def watch(tmp_path: Path) -> Any:
     """Take some events of one watcher; before each, something is done to the table."""
 
-    def take_events(store, *deeds):
-        async def watch_events():
+    def take_events(store: Any, *deeds: Any) -> Any:
+        async def watch_events() -> Any:
             trigger = DatasetChangedTrigger(dataset="crm", warehouse=str(tmp_path), poke_interval=0.01)
             trigger.asset_state_store = store
             events, found = trigger.run(), []
@@ -55,11 +57,11 @@ def watch(tmp_path):
     return take_events
 
 
-def do_nothing():
+def do_nothing() -> None:
     pass
 
 
-def test_it_is_made_again_from_what_it_serialises():
+def test_it_is_made_again_from_what_it_serialises() -> None:
     """Two tables have two triggers, the same table has one."""
     trigger = DatasetChangedTrigger(dataset="crm", poke_interval=5.0)
 
@@ -70,16 +72,16 @@ def test_it_is_made_again_from_what_it_serialises():
     assert arguments["dataset"] == "crm"
 
 
-def test_every_new_version_is_an_event(watch, tmp_path):
+def test_every_new_version_is_an_event(watch: Any, tmp_path: Path) -> None:
     """A table that appears, and one that grows; nothing where nothing happens."""
 
-    def grow_table():
+    def grow_table() -> None:
         create_table(tmp_path / "crm")
 
     assert watch(Store(), grow_table, grow_table, do_nothing) == [0, 1, None]
 
 
-def test_a_restart_goes_on_where_it_was(watch, tmp_path):
+def test_a_restart_goes_on_where_it_was(watch: Any, tmp_path: Path) -> None:
     """What was told is not told again; what changed meanwhile is."""
     create_table(tmp_path / "crm")
     store = Store()
@@ -91,7 +93,7 @@ def test_a_restart_goes_on_where_it_was(watch, tmp_path):
     assert watch(store, do_nothing) == [1]
 
 
-def test_a_table_that_was_made_anew_is_a_change(watch, tmp_path):
+def test_a_table_that_was_made_anew_is_a_change(watch: Any, tmp_path: Path) -> None:
     """Whether it has a lower version than the one before, or the same."""
     create_table(tmp_path / "crm")
     store = Store(watched={"version": 7, "table": "another"})

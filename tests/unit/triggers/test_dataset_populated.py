@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,18 +15,18 @@ from tests.tables import FLAGGED, create_table
 
 
 @pytest.fixture
-def marks(monkeypatch):
+def marks(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Stand in for the state store of assets, which only a triggerer can reach."""
     marked: set[str] = set()
 
-    async def is_marked(asset):
+    async def is_marked(asset: Any) -> Any:
         return asset.uri in marked
 
     monkeypatch.setattr(population, "is_marked_async", is_marked)
     return marked
 
 
-def build_trigger(tmp_path, *datasets, **options):
+def build_trigger(tmp_path: Path, *datasets: Any, **options: Any) -> Any:
     return DatasetPopulatedTrigger(
         datasets=datasets,
         warehouse=str(tmp_path),
@@ -33,7 +35,7 @@ def build_trigger(tmp_path, *datasets, **options):
     )
 
 
-async def read_first_event(trigger, then=None):
+async def read_first_event(trigger: Any, then: Any = None) -> Any:
     """Return the trigger's first event; ``then`` happens once it waits."""
     events = trigger.run()
     answer = asyncio.ensure_future(anext(events))
@@ -45,14 +47,14 @@ async def read_first_event(trigger, then=None):
 
 
 @pytest.fixture(autouse=True)
-def no_connection(monkeypatch):
-    async def connect(self):
+def no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def connect(self: Any) -> None:
         self.__dict__["_connection"] = None
 
     monkeypatch.setattr("airflow_merge_provider.hooks.warehouse.WarehouseHook.fetch_connection", connect)
 
 
-def test_it_is_made_again_from_what_it_serialises():
+def test_it_is_made_again_from_what_it_serialises() -> None:
     """A triggerer that restarts goes on with the same trigger."""
     trigger = DatasetPopulatedTrigger(datasets=["A", {"dataset": "B", "format": "json"}], warehouse="/lake")
 
@@ -63,7 +65,7 @@ def test_it_is_made_again_from_what_it_serialises():
     assert again.serialize() == (path, arguments)
 
 
-def test_it_fires_at_once_when_nothing_is_waited_for(tmp_path, marks):
+def test_it_fires_at_once_when_nothing_is_waited_for(tmp_path: Path, marks: Any) -> None:
     """The event names the version of each dataset, and why it counts."""
     create_table(tmp_path / "flagged", properties=FLAGGED)
 
@@ -72,7 +74,7 @@ def test_it_fires_at_once_when_nothing_is_waited_for(tmp_path, marks):
     assert found == {"datasets": {"flagged": {"version": 1, "origin": "flag"}}}
 
 
-def test_it_fires_when_the_table_comes(tmp_path, marks):
+def test_it_fires_when_the_table_comes(tmp_path: Path, marks: Any) -> None:
     """It waits for a table that does not exist yet."""
     found = asyncio.run(
         read_first_event(build_trigger(tmp_path, "late"), lambda: create_table(tmp_path / "late"))
@@ -81,7 +83,7 @@ def test_it_fires_when_the_table_comes(tmp_path, marks):
     assert found["datasets"]["late"] == {"version": 0, "origin": "rows"}
 
 
-def test_it_fires_when_a_person_marks_the_dataset(tmp_path, marks):
+def test_it_fires_when_a_person_marks_the_dataset(tmp_path: Path, marks: Any) -> None:
     """A mark counts for a dataset that is not there."""
     mark = f"file://{tmp_path}/elsewhere"
 
@@ -90,12 +92,12 @@ def test_it_fires_when_a_person_marks_the_dataset(tmp_path, marks):
     assert found["datasets"]["elsewhere"] == {"version": None, "origin": "mark"}
 
 
-def test_a_store_that_cannot_be_read_is_asked_again(tmp_path, marks):
+def test_a_store_that_cannot_be_read_is_asked_again(tmp_path: Path, marks: Any) -> None:
     """A folder that nobody may look into for a while ends no wait."""
     place = tmp_path / "late"
     place.write_text("no folder")
 
-    def mend_table():
+    def mend_table() -> None:
         place.unlink()
         create_table(place)
 

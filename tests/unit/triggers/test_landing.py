@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +19,10 @@ from airflow_merge_provider.triggers.landing import LandingTrigger
 
 
 @pytest.fixture
-def landing(tmp_path):
+def landing(tmp_path: Path) -> Any:
     """Return a function that makes a trigger over an open bin with one old file."""
 
-    def make_trigger(*, bin_age=0.0, **settings):
+    def make_trigger(*, bin_age: Any = 0.0, **settings: Any) -> Any:
         source = tmp_path / "in"
         source.mkdir(exist_ok=True)
         known = source / "known.json"
@@ -40,7 +42,7 @@ def landing(tmp_path):
     return make_trigger
 
 
-def test_nothing_new_and_nothing_old_is_no_reason(landing, tmp_path):
+def test_nothing_new_and_nothing_old_is_no_reason(landing: Any, tmp_path: Path) -> None:
     """Known files, hidden ones and sidecars; with an age that is not reached."""
     trigger = landing(max_bin_age="1 hour", bin_age=60)
     (tmp_path / "in" / "_half.json").write_text("{}")
@@ -49,7 +51,7 @@ def test_nothing_new_and_nothing_old_is_no_reason(landing, tmp_path):
     assert trigger.find_reason() is None
 
 
-def test_a_new_file_is_a_reason_once_it_has_settled(landing, tmp_path):
+def test_a_new_file_is_a_reason_once_it_has_settled(landing: Any, tmp_path: Path) -> None:
     """Young files wait for settle_time."""
     trigger = landing(settle_time="1 hour")
     (tmp_path / "in" / "new.json").write_text("{}")
@@ -59,31 +61,31 @@ def test_a_new_file_is_a_reason_once_it_has_settled(landing, tmp_path):
     assert trigger.find_reason() == "1 new files"
 
 
-def test_an_expired_bin_is_a_reason(landing):
+def test_an_expired_bin_is_a_reason(landing: Any) -> None:
     """Also without any file."""
     assert landing(max_bin_age="1 hour", bin_age=3601).find_reason() == "1 bins: AGE"
 
 
-def test_lower_thresholds_are_a_reason(landing):
+def test_lower_thresholds_are_a_reason(landing: Any) -> None:
     """They count for open bins at once."""
     assert landing(min_records=1).find_reason() == "1 bins: FULL_ENOUGH"
 
 
-def test_a_file_of_a_bin_that_changed_or_vanished_is_a_reason(landing, tmp_path):
+def test_a_file_of_a_bin_that_changed_or_vanished_is_a_reason(landing: Any, tmp_path: Path) -> None:
     """It has to be taken out."""
     trigger = landing()
     (tmp_path / "in" / "known.json").unlink()
     assert trigger.find_reason() == "1 files of open bins have changed or vanished"
 
 
-def test_a_plan_that_was_left_is_a_reason(landing, tmp_path):
+def test_a_plan_that_was_left_is_a_reason(landing: Any, tmp_path: Path) -> None:
     """It has to be finished, whatever has arrived."""
     trigger = landing()
     (tmp_path / "state" / "plan-5.json").write_text("{}")
     assert trigger.find_reason() == "a run has left a plan"
 
 
-def test_a_try_after_the_work_was_done_has_only_to_tell_it(landing, tmp_path):
+def test_a_try_after_the_work_was_done_has_only_to_tell_it(landing: Any, tmp_path: Path) -> None:
     """Waiting for the next file would keep what it did from everybody."""
     trigger = landing()
     state = json.loads((tmp_path / "state" / "state-000000000004.json").read_text())
@@ -95,26 +97,26 @@ def test_a_try_after_the_work_was_done_has_only_to_tell_it(landing, tmp_path):
     assert trigger.find_reason() == "an earlier try has done the work"
 
 
-def test_what_cannot_be_read_is_told_by_the_run(landing, tmp_path):
+def test_what_cannot_be_read_is_told_by_the_run(landing: Any, tmp_path: Path) -> None:
     """The wait ends, or nobody would ever learn of it."""
     trigger = landing()
     (tmp_path / "state" / "state-000000000004.json").write_text("{")
     assert trigger.find_reason().startswith("it could not be looked")
 
 
-def test_folders_that_are_not_there_yet_hold_nothing(tmp_path):
+def test_folders_that_are_not_there_yet_hold_nothing(tmp_path: Path) -> None:
     """A DAG may be switched on before the first file lands."""
     config = {"source": str(tmp_path / "in"), "state_path": str(tmp_path / "state")}
     config["original_action"] = "keep"
     assert LandingTrigger(config).find_reason() is None
 
 
-def test_the_wait_ends_with_one_event(landing, tmp_path):
+def test_the_wait_ends_with_one_event(landing: Any, tmp_path: Path) -> None:
     """Made anew from what Airflow stores, as the triggerer does."""
     _, arguments = landing().serialize()
     trigger = LandingTrigger(**json.loads(json.dumps(arguments)))
 
-    async def wait_for_event():
+    async def wait_for_event() -> Any:
         waiting = asyncio.ensure_future(anext(trigger.run()))
         await asyncio.sleep(0.2)
         assert not waiting.done()

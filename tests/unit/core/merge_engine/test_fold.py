@@ -100,9 +100,9 @@ def test_values_that_are_combined_give_what_each_in_turn_gives(case: str, group:
             is_last = not group or sequence >= newest or rule.function == "collect"
             newest = max(newest, sequence)
             if not adds:
-                gathered = does.retract(gathered, value, rule)
+                gathered = does.retract(gathered, value, rule)  # type: ignore[misc]
             else:
-                gathered = does.add(*((gathered, value) if is_last else (value, gathered)), rule)
+                gathered = does.add(*((gathered, value) if is_last else (value, gathered)), rule)  # type: ignore[call-arg]
 
         found = fold_records(made, made.folded, records)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
+from typing import Any
 
 import pytest
 
@@ -20,25 +21,25 @@ SCD2 = {**BASE, "strategy": "scd2"}
 HISTORY = {**SCD2, "natural_key": "id"}
 
 
-def list_problems(raw):
+def list_problems(raw: Any) -> Any:
     with pytest.raises(ConfigError) as refused:
         load_config(raw)
     return {problem.path: problem for problem in refused.value.problems}
 
 
-def test_without_a_strategy_rows_are_replaced():
+def test_without_a_strategy_rows_are_replaced() -> None:
     """The default strategy is delete-insert, as in the loads that this one is named after."""
     assert load_config({**BASE, "primary_key": "id"}).strategy == "delete-insert"
 
 
-def test_an_unknown_strategy_is_refused_with_the_nearest_one():
+def test_an_unknown_strategy_is_refused_with_the_nearest_one() -> None:
     """A typing error is found before anything else is looked at."""
     found = list_problems({**BASE, "strategy": "scd3"})
 
     assert found["strategy"].hint == "did you mean 'scd2'?"
 
 
-def test_every_problem_is_named_at_once():
+def test_every_problem_is_named_at_once() -> None:
     """Fields and the rules between them are checked together."""
     raw = {"target": "a b", "strategy": "upsert", "variant": "all", "hard_delete": ["a", "b"], "nope": 1}
 
@@ -46,13 +47,13 @@ def test_every_problem_is_named_at_once():
 
 
 @pytest.mark.parametrize("variant", ["upsert", "insert-only", "cdc"])
-def test_loads_by_key_need_a_key(variant):
+def test_loads_by_key_need_a_key(variant: Any) -> None:
     """Without a primary key no stored row can be found."""
     assert list_problems({**BASE, "strategy": "upsert", "variant": variant})["primary_key"].code == "missing"
 
 
 @pytest.mark.parametrize("name", ["mode", "track", "overwrite", "on_late", "current_column"])
-def test_what_is_about_keys_needs_the_key(name):
+def test_what_is_about_keys_needs_the_key(name: Any) -> None:
     """An argument that could have no effect is refused."""
     values = {"mode": "changes", "on_late": "repair"}
 
@@ -81,7 +82,7 @@ def test_what_is_about_keys_needs_the_key(name):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_arguments_that_contradict_each_other_are_refused(raw, path):
+def test_arguments_that_contradict_each_other_are_refused(raw: Any, path: Any) -> None:
     """The path is that of the argument that has to change."""
     found = list_problems({**HISTORY, **raw})
 
@@ -89,7 +90,7 @@ def test_arguments_that_contradict_each_other_are_refused(raw, path):
     assert found[path].hint
 
 
-def test_a_boundary_is_a_moment_in_utc():
+def test_a_boundary_is_a_moment_in_utc() -> None:
     """Dates, texts with and without offset, and seconds mean one moment each."""
     forms = ["2024-03-01", date(2024, 3, 1), datetime(2024, 3, 1), "2024-03-01T02:00:00+02:00", 1709251200]  # noqa: DTZ001
 
@@ -98,7 +99,7 @@ def test_a_boundary_is_a_moment_in_utc():
     assert found == {datetime(2024, 3, 1, tzinfo=UTC)}
 
 
-def test_the_time_of_rows_is_a_moment_or_a_column():
+def test_the_time_of_rows_is_a_moment_or_a_column() -> None:
     """A text that is a moment is one; any other text names the column with the times."""
     one = load_config({**HISTORY, "effective_from": "2024-03-01"})
     each = load_config({**HISTORY, "mode": "changes", "effective_from": "updated_at"})
@@ -107,7 +108,7 @@ def test_the_time_of_rows_is_a_moment_or_a_column():
     assert (each.time_given, each.time_column) == (None, "updated_at")
 
 
-def test_a_check_needs_no_more_than_the_history():
+def test_a_check_needs_no_more_than_the_history() -> None:
     """What its columns mean stands in the table."""
     check = load_config({"strategy": "scd2-check", "target": "t"})
 
@@ -118,7 +119,7 @@ def test_a_check_needs_no_more_than_the_history():
 
 
 @pytest.mark.parametrize("form", ["", "soon", "12:30", True, [], "P1D", 10**30])
-def test_what_is_no_moment_is_refused(form):
+def test_what_is_no_moment_is_refused(form: Any) -> None:
     """A time of day alone would be another one tomorrow."""
     assert "is no moment" in list_problems({**SCD2, "boundary_timestamp": form})["boundary_timestamp"].message
 
@@ -135,7 +136,7 @@ def test_what_is_no_moment_is_refused(form):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_probably_not_meant_is_said(raw, words):
+def test_what_is_probably_not_meant_is_said(raw: Any, words: Any) -> None:
     """It is allowed, and the run says that it has no effect."""
     (said,) = list_warnings(load_config(raw))
 
@@ -159,12 +160,12 @@ def test_what_is_probably_not_meant_is_said(raw, words):
     ],
     ids=str,
 )
-def test_a_load_without_rows_is_an_error_where_it_would_delete(raw, empty):
+def test_a_load_without_rows_is_an_error_where_it_would_delete(raw: Any, empty: Any) -> None:
     """An extract that failed quietly must not empty a table."""
     assert load_config(raw).empty_load == empty
 
 
-def test_signatures_tell_loads_apart_and_targets_not():
+def test_signatures_tell_loads_apart_and_targets_not() -> None:
     """A retry finds its own commit by it, wherever the warehouse lies."""
     one = load_config({**BASE, "primary_key": "id"})
 
@@ -176,7 +177,7 @@ def test_signatures_tell_loads_apart_and_targets_not():
     )
 
 
-def test_a_shape_holds_what_stored_versions_rest_on():
+def test_a_shape_holds_what_stored_versions_rest_on() -> None:
     """The order of columns and the time of the load are not part of it."""
     one = build_history_shape(
         load_config({**HISTORY, "natural_key": ["a", "b"], "boundary_timestamp": "2024-01-01"})
@@ -186,7 +187,7 @@ def test_a_shape_holds_what_stored_versions_rest_on():
     assert one != build_history_shape(load_config({**HISTORY, "natural_key": ["b", "a"], "track": "c"}))
 
 
-def test_the_schema_describes_every_strategy():
+def test_the_schema_describes_every_strategy() -> None:
     """An editor can check a file of any strategy."""
     schema = MergeLoadConfig.model_json_schema()
 
@@ -195,7 +196,7 @@ def test_the_schema_describes_every_strategy():
     }  # fmt: skip
 
 
-def test_the_argument_that_names_a_column_is_found():
+def test_the_argument_that_names_a_column_is_found() -> None:
     """Other arguments may have the same text."""
     config = load_config({
         "source": "id", "target": "t", "strategy": "upsert", "primary_key": ["id", "upsert"],

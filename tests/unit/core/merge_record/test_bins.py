@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from typing import Any
 
 import pytest
 
@@ -23,12 +24,12 @@ def build_file(name: str, records: int = 1, at: float = 0, **attributes: str) ->
     return FlowFile(name, name, round(at * SECOND), records, 10 * records, "s", "1", attributes=attributes)
 
 
-def run_plan(state: State, *files: FlowFile, at: float = 0, **settings):
+def run_plan(state: State, *files: FlowFile, at: float = 0, **settings: Any) -> Any:
     config = MergeRecordConfig.parse(settings)
     return plan_merges(state, NewFiles(files, SCHEMAS), round(at * SECOND), config)
 
 
-def draw_workload(seed: int):
+def draw_workload(seed: int) -> Any:
     """Make settings for both sides and up to six triggers."""
     dice = random.Random(seed)  # noqa: S311 - a workload, no secret
     least = dice.randint(1, 4)
@@ -63,7 +64,7 @@ def draw_workload(seed: int):
     return settings, triggers
 
 
-def build_flowfile(each, at):
+def build_flowfile(each: Any, at: Any) -> Any:
     attributes = {"k": each["group"], "fragment.identifier": each["group"]}
     if each["count"] is not None:
         attributes["fragment.count"] = str(each["count"])
@@ -74,7 +75,7 @@ def build_flowfile(each, at):
 
 
 @pytest.mark.parametrize("start", range(0, SEEDS, 100))
-def test_random_workloads_end_as_the_definition_says(start):
+def test_random_workloads_end_as_the_definition_says(start: Any) -> None:
     """Who is merged with whom, when, and why, is the same as in the slow and obvious simulation."""
     for seed in range(start, start + 100):
         settings, triggers = draw_workload(seed)
@@ -112,7 +113,7 @@ def test_random_workloads_end_as_the_definition_says(start):
         assert sorted(found) == sorted(without_reasons), seed
 
 
-def test_a_plan_depends_on_nothing_but_its_arguments():
+def test_a_plan_depends_on_nothing_but_its_arguments() -> None:
     """The same state, files, time and configuration give the same ids; the state is not changed."""
     before = run_plan(State(), build_file("a"), build_file("b"), min_records=5).state
     stored = before.as_json()
@@ -123,7 +124,7 @@ def test_a_plan_depends_on_nothing_but_its_arguments():
     assert before.as_json() == stored
 
 
-def test_old_files_that_waited_together_are_merged_together():
+def test_old_files_that_waited_together_are_merged_together() -> None:
     """A bin of this run does not end at its second file only because its first has waited for long."""
     made = run_plan(
         State(), *(build_file(f"f{n}", at=0) for n in range(5)), at=3600, min_records=9, max_bin_age="1 min"
@@ -133,7 +134,7 @@ def test_old_files_that_waited_together_are_merged_together():
     assert (len(merge.sources), merge.reason.code, merge.age_ms) == (5, "AGE", 3_600_000)
 
 
-def test_a_clock_that_steps_back_expires_nothing():
+def test_a_clock_that_steps_back_expires_nothing() -> None:
     """An age is never negative, and a file from the future is as old as now."""
     state = run_plan(State(), build_file("a", at=100), at=100, min_records=5, max_bin_age="30 secs").state
 
@@ -145,7 +146,7 @@ def test_a_clock_that_steps_back_expires_nothing():
     assert (merge.reason.code, merge.age_ms) == ("FULL", 0)
 
 
-def test_thresholds_apply_at_once_to_open_bins():
+def test_thresholds_apply_at_once_to_open_bins() -> None:
     """A bin of a run before ends by what is configured now."""
     state = run_plan(State(), build_file("a"), build_file("b"), min_records=5).state
 
@@ -154,7 +155,7 @@ def test_thresholds_apply_at_once_to_open_bins():
     assert merge.reason.code == "FULL_ENOUGH"
 
 
-def test_a_flush_ends_every_bin():
+def test_a_flush_ends_every_bin() -> None:
     """Merged below the minimums; an incomplete set of fragments fails."""
     state = run_plan(
         State(), build_file("a", k="1"), build_file("b", k="2"), min_records=5, correlation_attribute_name="k"
@@ -171,7 +172,7 @@ def test_a_flush_ends_every_bin():
 @pytest.mark.parametrize(
     ("indexes", "code"), [(("0", None), "FRAGMENT_INDEX_MISSING"), (("1", "1"), "FRAGMENT_INDEX_REPEATED")]
 )
-def test_the_strict_policy_wants_every_index_once(indexes, code):
+def test_the_strict_policy_wants_every_index_once(indexes: Any, code: Any) -> None:
     """The whole set fails when it is there, and the fragment that breaks it is named."""
     files = [
         build_file(
@@ -190,7 +191,7 @@ def test_the_strict_policy_wants_every_index_once(indexes, code):
     assert [source.name for source in failure.sources] == ["f0", "f1"]
 
 
-def test_fragments_stay_as_they_came_where_the_index_is_ignored():
+def test_fragments_stay_as_they_came_where_the_index_is_ignored() -> None:
     """The policy ignore is NiFi's own."""
     files = [
         build_file(
@@ -204,7 +205,7 @@ def test_fragments_stay_as_they_came_where_the_index_is_ignored():
     assert [source.name for source in merge.sources] == ["f1", "f0"]
 
 
-def test_a_malformed_file_fails_alone_where_asked():
+def test_a_malformed_file_fails_alone_where_asked() -> None:
     """With failure_scope flowfile the bin goes on without it."""
     bad = FlowFile("bad", "bad", 0, 1, 1, "s", malformed="no JSON")
 
@@ -214,7 +215,7 @@ def test_a_malformed_file_fails_alone_where_asked():
     assert [[source.name for source in each.sources] for each in made.merges] == [["a", "b"]]
 
 
-def test_a_file_that_changed_leaves_its_bin():
+def test_a_file_that_changed_leaves_its_bin() -> None:
     """Sums and the expected number of fragments are those of the files that stay; an empty bin is gone."""
     state = run_plan(State(), build_file("a", 2), build_file("b", 3), min_records=9).state
 
@@ -223,7 +224,7 @@ def test_a_file_that_changed_leaves_its_bin():
     assert remove_files(state, ["a", "b"]).bins == ()
 
 
-def test_dissolved_bins_leave_their_files_to_the_queue():
+def test_dissolved_bins_leave_their_files_to_the_queue() -> None:
     """Only a bin that holds the rest of a file, part of which is merged, stays."""
     state = run_plan(State(), build_file("a"), min_records=5).state
     split = State.from_json({**state.as_json(), "partial": {"a": ["m"]}})
@@ -232,7 +233,7 @@ def test_dissolved_bins_leave_their_files_to_the_queue():
     assert len(dissolve_bins(split).bins) == 1
 
 
-def test_kept_sources_are_remembered_once_all_their_parts_are_merged():
+def test_kept_sources_are_remembered_once_all_their_parts_are_merged() -> None:
     """A file whose other part still waits is not done."""
     parts = [
         FlowFile("f", f"f#{part}", 0, size, 1, "s", "v1", attributes={"k": part}, part=part)
@@ -246,7 +247,7 @@ def test_kept_sources_are_remembered_once_all_their_parts_are_merged():
     assert (state.done, state.partial) == ({"f": "v1"}, {})
 
 
-def test_the_next_expiry_is_that_of_the_oldest_bin():
+def test_the_next_expiry_is_that_of_the_oldest_bin() -> None:
     """None without an age or without a bin."""
     settings = {"min_records": 5, "max_bin_age": "30 secs", "correlation_attribute_name": "k"}
     config = MergeRecordConfig.parse(settings)
@@ -259,7 +260,7 @@ def test_the_next_expiry_is_that_of_the_oldest_bin():
     assert next_expiry(state, MergeRecordConfig.parse({"min_records": 5})) is None
 
 
-def test_a_full_bin_says_which_maximum_it_reached():
+def test_a_full_bin_says_which_maximum_it_reached() -> None:
     """NiFi's reason does not tell records from bytes."""
     (by_records,) = run_plan(State(), build_file("a", 3), max_records=2).merges
     (by_bytes,) = run_plan(State(), build_file("a", 3), max_bin_size=30).merges
@@ -268,7 +269,7 @@ def test_a_full_bin_says_which_maximum_it_reached():
     assert by_bytes.threshold == {"bytes": 30, "max_bin_size": 30}
 
 
-def test_a_bin_with_a_broken_file_fails_when_it_would_be_merged():
+def test_a_bin_with_a_broken_file_fails_when_it_would_be_merged() -> None:
     """Not sooner: the files that came after it share its fate, as they would have been merged with it."""
     files = [build_file(name) for name in "abc"]
     config = MergeRecordConfig.parse({"min_records": 3, "validate": "on_merge"})
@@ -281,7 +282,7 @@ def test_a_bin_with_a_broken_file_fails_when_it_would_be_merged():
     assert not made.finished
 
 
-def test_a_broken_file_fails_alone_where_that_is_asked_for():
+def test_a_broken_file_fails_alone_where_that_is_asked_for() -> None:
     """Also one of an open bin; the bin goes on without it and keeps its age."""
     settings = {"min_records": 3, "failure_scope": "flowfile", "max_bin_age": "1 hour"}
     before = run_plan(State(), build_file("a"), build_file("b"), **settings).state
@@ -298,7 +299,7 @@ def test_a_broken_file_fails_alone_where_that_is_asked_for():
     assert left.created_at == 0
 
 
-def test_ten_thousand_files_of_three_hundred_groups_evict_each_other():
+def test_ten_thousand_files_of_three_hundred_groups_evict_each_other() -> None:
     """With ten bins every further group ends the oldest; all is counted, and planned in a second."""
     files = [build_file(f"f{number}", k=str(number * 7919 % 300)) for number in range(10_000)]
     started = time.perf_counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -18,13 +19,13 @@ PLACES = {"source": "/in", "merged": "/out", "failure": "/bad", "original": "/ol
     ("text", "size"),
     [("500 B", 500), ("1.5 mb", 1572864), ("0.1 KB", 102), ("1tb", 2**40), (7, 7), ("0 B", 0)],
 )
-def test_sizes(text, size):
+def test_sizes(text: Any, size: Any) -> None:
     """Powers of 1024, truncated to whole bytes, in any case."""
     assert data_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["1024", "5 KiB", "", "-1 B", "B", ".5 KB", -1, True, None, 1.5, "\uff11 B"])
-def test_what_is_no_size(text):
+def test_what_is_no_size(text: Any) -> None:
     """A text needs its unit; numbers are whole and not negative."""
     with pytest.raises(ValueError, match="size with its unit"):
         data_size(text)
@@ -42,26 +43,26 @@ def test_what_is_no_size(text):
         (timedelta(milliseconds=1500), 1500 * 10**6),
     ],
 )
-def test_periods(text, nanoseconds):
+def test_periods(text: Any, nanoseconds: Any) -> None:
     """Short and long units, with and without a space."""
     assert parse_period(text).nanoseconds == nanoseconds
 
 
 @pytest.mark.parametrize("text", ["30", "", "secs", "1 fortnight", "-1 s", "1..5 s", 30, None])
-def test_what_is_no_period(text):
+def test_what_is_no_period(text: Any) -> None:
     """A number needs its unit."""
     with pytest.raises(ValueError, match="unit of time"):
         parse_period(text)
 
 
 @pytest.mark.parametrize("value", [0, -1, "0", "1.0", " 1", "x", 2**31, "2147483648", True, 1.0, "²"])
-def test_what_is_no_positive_integer(value):
+def test_what_is_no_positive_integer(value: Any) -> None:
     """32 bits, at least one."""
     with pytest.raises(ValueError, match="integer from 1"):
         positive_integer(value)
 
 
-def test_every_problem_is_told_at_once():
+def test_every_problem_is_told_at_once() -> None:
     """Each with the path that a user can find."""
     with pytest.raises(ConfigError) as refused:
         MergeRecordConfig.parse(
@@ -109,7 +110,7 @@ def test_every_problem_is_told_at_once():
         ({"source": " "}, "source"),
     ],
 )
-def test_what_is_refused(given, path):
+def test_what_is_refused(given: Any, path: Any) -> None:
     """One mistake, one problem at its path."""
     with pytest.raises(ConfigError) as refused:
         MergeRecordConfig.parse(given)
@@ -117,7 +118,7 @@ def test_what_is_refused(given, path):
     assert {problem.path for problem in refused.value.problems} == {path}
 
 
-def test_texts_and_native_values_mean_the_same():
+def test_texts_and_native_values_mean_the_same() -> None:
     """What NiFi writes and what Python writes."""
     texts = {"min_records": "2", "max_bin_size": "1 KB", "max_bin_age": "90 secs", "max_bins": "unlimited"}
     native = {"min_records": 2, "max_bin_size": 1024, "max_bin_age": timedelta(seconds=90), "max_bins": None}
@@ -125,7 +126,7 @@ def test_texts_and_native_values_mean_the_same():
     assert MergeRecordConfig.parse(texts) == MergeRecordConfig.parse(native)
 
 
-def test_the_reader_may_be_a_word():
+def test_the_reader_may_be_a_word() -> None:
     """A format alone has neither schema nor options."""
     config = MergeRecordConfig.parse({"reader": "CSV", "writer": {"format": "jsonl", "options": {"x": True}}})
 
@@ -142,13 +143,13 @@ def test_the_reader_may_be_a_word():
         ({"merge_strategy": "Defragment", "correlation_attribute_name": "k"}, "no effect"),
     ],
 )
-def test_what_is_probably_not_meant_is_told(given, word):
+def test_what_is_probably_not_meant_is_told(given: Any, word: Any) -> None:
     """A bin that nothing ends waits for ever."""
     assert any(word in warning for warning in list_warnings(MergeRecordConfig.parse(given)))
     assert list_warnings(MergeRecordConfig.parse({})) == []
 
 
-def test_properties_of_old_and_new_releases():
+def test_properties_of_old_and_new_releases() -> None:
     """The names since 2.7.0 and those before mean the same."""
     new = {"Minimum Number of Records": "${least}", "Maximum Number of Bins": "5", "Max Bin Age": None}
     old = {"min-records": "${ least }", "max.bin.count": "5"}
@@ -157,7 +158,7 @@ def test_properties_of_old_and_new_releases():
     assert from_properties(new, {"least": "3"}) == {"min_records": "3", "max_bins": "5"}
 
 
-def test_unknown_properties_and_names_are_refused_together():
+def test_unknown_properties_and_names_are_refused_together() -> None:
     """With the nearest known one."""
     with pytest.raises(ConfigError) as refused:
         from_properties({"Minimum Number of Record": "1", "Maximum Number of Records": "${most}"})

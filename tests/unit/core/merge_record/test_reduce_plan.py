@@ -33,7 +33,7 @@ def list_waiting(state: State) -> list[str]:
     return [f"{source.name}{source.part or ''}" for source in state.sources]
 
 
-def test_open_bins_keep_their_files_and_new_files_are_new_again():
+def test_open_bins_keep_their_files_and_new_files_are_new_again() -> None:
     """What is not published is as it was before, and its numbers are used up."""
     before = make_plan(State(), make_file("a", "1")).state
     made = make_plan(
@@ -53,7 +53,7 @@ def test_open_bins_keep_their_files_and_new_files_are_new_again():
     assert merge.id not in {each.id for each in made.merges}
 
 
-def test_parts_of_a_file_that_is_merged_in_part_are_offered_again():
+def test_parts_of_a_file_that_is_merged_in_part_are_offered_again() -> None:
     """The file is not taken as a whole once more: a part of it is merged."""
     parts = [make_file("a", group, part) for group, part in (("1", "x"), ("2", "y"), ("3", "z"))]
     made = make_plan(State(), *parts, make_file("b", "1"), make_file("c", "2"))
@@ -72,7 +72,7 @@ def test_parts_of_a_file_that_is_merged_in_part_are_offered_again():
     assert again.state.returned == ()
 
 
-def test_a_file_with_a_failed_part_goes_to_failure_and_not_to_original():
+def test_a_file_with_a_failed_part_goes_to_failure_and_not_to_original() -> None:
     """It has one place."""
     made = make_plan(
         State(), make_file("a", "1", "x"), make_file("b", "1"), make_file("a", "2", "y", malformed="bad")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_merge_provider.core.merge_record.plan import project_record
 from airflow_merge_provider.core.merge_record.schema import Schema, unite_schemas
 
 
-def build_schema(*fields, text=None):
+def build_schema(*fields: Any, text: Any = None) -> Any:
     named = [
         field if isinstance(field, dict) else dict(zip(("name", "type"), field, strict=True))
         for field in fields
@@ -26,7 +28,7 @@ def build_schema(*fields, text=None):
         (("a", "int"), {"name": "a", "type": "int", "nullable": True, "aliases": []}),
     ],
 )
-def test_equal_schemas(one, other):
+def test_equal_schemas(one: Any, other: Any) -> None:
     """Different words for one thing."""
     assert build_schema(one).build_key() == build_schema(other).build_key()
 
@@ -43,12 +45,12 @@ def test_equal_schemas(one, other):
         {"name": "a", "type": "int", "aliases": ["b"]},
     ],
 )
-def test_different_schemas(other):
+def test_different_schemas(other: Any) -> None:
     """Case, type, nullability, default and aliases count."""
     assert build_schema(("a", "int")).build_key() != build_schema(other).build_key()
 
 
-def test_identity_by_text_compares_characters():
+def test_identity_by_text_compares_characters() -> None:
     """White space makes another text; without a text the fields decide."""
     one, other = build_schema(("a", "int"), text="{ }"), build_schema(("a", "int"), text="{}")
 
@@ -72,14 +74,14 @@ def test_identity_by_text_compares_characters():
         ({"map": "int"}, {"array": "int"}, [{"map": "int"}, {"array": "int"}]),
     ],
 )
-def test_a_union_of_types_holds_both(one, other, both):
+def test_a_union_of_types_holds_both(one: Any, other: Any, both: Any) -> None:
     """Numbers widen, texts are texts, anything else becomes a choice."""
     (field,) = unite_schemas([build_schema(("a", one)), build_schema(("a", other))]).fields
 
     assert field["type"] == both
 
 
-def test_a_union_keeps_the_first_order_and_matches_by_alias():
+def test_a_union_keeps_the_first_order_and_matches_by_alias() -> None:
     """New fields come last; what only some have is nullable; records in records are united, too."""
     one = build_schema(
         {"name": "a", "type": "int", "nullable": False}, ("o", {"fields": [{"name": "x", "type": "int"}]})
@@ -105,6 +107,6 @@ def test_a_union_keeps_the_first_order_and_matches_by_alias():
     assert project_record({"b": 7}, united) == {"a": 7, "o": None, "n": None}
 
 
-def test_a_union_of_nothing_has_no_fields():
+def test_a_union_of_nothing_has_no_fields() -> None:
     """A bin always has a source, but its schema may be empty."""
     assert unite_schemas([]) == Schema()

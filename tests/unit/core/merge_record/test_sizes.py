@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from airflow_merge_provider.core.merge_record.config import MergeRecordConfig
 from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 from airflow_merge_provider.core.merge_record.plan import NewFiles
@@ -12,12 +14,12 @@ PARQUET = {"reader": "json", "writer": "parquet", "size_basis": "estimated_outpu
 ARRIVALS = NewFiles((FlowFile("a", "a", 0, 10, 1000, "s"),))
 
 
-def estimate_all(state: State, **settings) -> list[int]:
+def estimate_all(state: State, **settings: Any) -> list[int]:
     config = MergeRecordConfig.parse(settings)
     return [each.bytes for each in estimate_sizes(ARRIVALS, state, config).flowfiles]
 
 
-def test_bytes_are_those_of_the_records_written_before():
+def test_bytes_are_those_of_the_records_written_before() -> None:
     """The sums of all merges: 300 bytes of 100 records are 30 of 10."""
     config = MergeRecordConfig.parse(PARQUET)
     state = learn_size(learn_size(State(), config, 60, 100), config, 40, 200)
@@ -26,7 +28,7 @@ def test_bytes_are_those_of_the_records_written_before():
     assert State.from_json(state.as_json()) == state
 
 
-def test_nothing_learned_leaves_the_bytes_of_the_input():
+def test_nothing_learned_leaves_the_bytes_of_the_input() -> None:
     """Before the first merge, with another writer, and where the input is what counts."""
     state = learn_size(State(), MergeRecordConfig.parse(PARQUET), 100, 300)
 
@@ -35,7 +37,7 @@ def test_nothing_learned_leaves_the_bytes_of_the_input():
     assert estimate_all(state, **{**PARQUET, "size_basis": "input"}) == [1000]
 
 
-def test_another_writer_begins_anew_and_nothing_teaches_nothing():
+def test_another_writer_begins_anew_and_nothing_teaches_nothing() -> None:
     """An output without records says nothing of their size."""
     parquet, orc = (MergeRecordConfig.parse({**PARQUET, "writer": kind}) for kind in ("parquet", "orc"))
     state = learn_size(State(), parquet, 100, 300)

@@ -18,7 +18,7 @@ OPEN = {"uuid", "path", "mime.type", "filename"}
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["id"])
-def test_planning_gives_what_the_vector_expects(vector, tmp_path):
+def test_planning_gives_what_the_vector_expects(vector: Any, tmp_path: Path) -> None:
     """Merged files as a set per trigger, the others as sets; where we differ from NiFi, our expectation."""
     expected = vector["expected"]
     expected = vector.get("expected_canonical_schema") or vector.get("expected_persistent_bins") or expected
@@ -35,7 +35,7 @@ def test_planning_gives_what_the_vector_expects(vector, tmp_path):
     assert line["open_bins"] == expected["open_bins"]
 
 
-def test_single_triggers_leave_what_is_full_enough():
+def test_single_triggers_leave_what_is_full_enough() -> None:
     """Where a vector says what one trigger of NiFi does, a run without the empty-queue pass does that."""
     differing = [vector for vector in VECTORS if "expected_single_trigger" in vector]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given, strategies as st
 
 from airflow_merge_provider.core.merge_source.chain import EntityRef, Link, build_chain, find_path
@@ -15,18 +17,18 @@ A1, A2, B1, B2, C1 = (
 )
 
 
-def build_member(entity, *keys):
+def build_member(entity: Any, *keys: Any) -> Any:
     parts = [dict(zip(("rule", "side", "value"), key, strict=True)) for key in keys]
     return {"dataset": entity.dataset, "id": entity.id, "hash": 1, "keys": parts}
 
 
-def test_an_entity_alone_has_no_links():
+def test_an_entity_alone_has_no_links() -> None:
     """One member, whatever its keys, needs no link; no member needs none either."""
     assert build_chain([build_member(A1, ("a.x = a.x", "left", "n:1"), ("a.x = a.x", "right", "n:1"))]) == []
     assert build_chain([]) == []
 
 
-def test_a_chain_goes_through_an_entity_that_shares_with_both():
+def test_a_chain_goes_through_an_entity_that_shares_with_both() -> None:
     """The worked example: a1 and c1 have nothing in common but b1."""
     members = [
         build_member(A1, ("a.f1 = b.f1", "left", "n:1")),
@@ -41,7 +43,7 @@ def test_a_chain_goes_through_an_entity_that_shares_with_both():
     assert find_path(links, A1) == []
 
 
-def test_a_value_on_one_side_only_links_nothing():
+def test_a_value_on_one_side_only_links_nothing() -> None:
     """Two entities of A that share a left value are one only through an entity of B that has it right."""
     left = ("a.x = b.x", "left", "n:1")
     assert build_chain([build_member(A1, left), build_member(A2, left)]) == []
@@ -53,7 +55,7 @@ def test_a_value_on_one_side_only_links_nothing():
     assert links == [Link(A1, B1, "a.x = b.x", "n:1"), Link(B1, A2, "a.x = b.x", "n:1")]
 
 
-def test_the_same_value_under_two_rules_is_two_keys():
+def test_the_same_value_under_two_rules_is_two_keys() -> None:
     """A value links within its own rule."""
     members = [
         build_member(A1, ("a.x = b.x", "left", "n:1")),
@@ -63,7 +65,7 @@ def test_the_same_value_under_two_rules_is_two_keys():
     assert build_chain(members) == []
 
 
-def test_the_way_to_a_member_is_the_shortest():
+def test_the_way_to_a_member_is_the_shortest() -> None:
     """B2 shares a value with A1 itself, so it is not reached through others."""
     members = [
         build_member(A1, ("a.x = b.x", "left", "n:1"), ("a.y = b.y", "left", "s:k")),
@@ -75,7 +77,7 @@ def test_the_way_to_a_member_is_the_shortest():
     assert find_path(build_chain(members), B2) == [Link(A1, B2, "a.y = b.y", "s:k")]
 
 
-def test_a_value_that_thousands_share_is_walked_through_once():
+def test_a_value_that_thousands_share_is_walked_through_once() -> None:
     """Links grow with the members, not with their square."""
     right = ("a.x = b.x", "right", "n:1")
     members = [build_member(A1, ("a.x = b.x", "left", "n:1"))]
@@ -90,12 +92,12 @@ KEYS = st.tuples(
 
 
 @given(st.lists(st.lists(KEYS, max_size=4), min_size=1, max_size=8))
-def test_every_link_is_one_and_all_that_can_be_reached_is(held):
+def test_every_link_is_one_and_all_that_can_be_reached_is(held: Any) -> None:
     """Against the definition: each link joins a left with a right, and all that they can reach is."""
     entities = [EntityRef("A", str(number)) for number in range(len(held))]
     keys = dict(zip(entities, map(set, held), strict=True))
 
-    def is_linked(one, other):
+    def is_linked(one: Any, other: Any) -> Any:
         sides = {"left": "right", "right": "left"}
         return any((rule, sides[side], value) in keys[other] for rule, side, value in keys[one])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,11 @@ NAMES = ("A", "/lake/erp", "/lake/erp/old")
 NOON = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)
 
 
-def build_row(kind="same", left="A/a1", right="/lake/erp/e1", **more):
+def build_row(kind: Any = "same", left: Any = "A/a1", right: Any = "/lake/erp/e1", **more: Any) -> Any:
     return {"kind": kind, "left": left, "right": right, **more}
 
 
-def test_entities_are_named_by_dataset_and_id():
+def test_entities_are_named_by_dataset_and_id() -> None:
     """Both may have slashes: the longest dataset that fits is meant."""
     found = parse_overrides([build_row(), build_row("different", "A/a/1", "/lake/erp/old/x")], NAMES, NOON)
 
@@ -38,12 +39,12 @@ def test_entities_are_named_by_dataset_and_id():
         (dt.date(2026, 1, 3), True),
     ],
 )
-def test_a_decision_counts_until_it_ends(until, counts):
+def test_a_decision_counts_until_it_ends(until: Any, counts: Any) -> None:
     """Times without a zone are UTC; a date means its beginning."""
     assert bool(parse_overrides([build_row(until=until)], NAMES, NOON).same) is counts
 
 
-def test_the_mark_changes_with_what_counts_and_with_nothing_else():
+def test_the_mark_changes_with_what_counts_and_with_nothing_else() -> None:
     """Reasons, order and repetition are no decisions."""
     one, other = build_row(reason="phone call"), build_row(left="A/a2")
 
@@ -55,7 +56,7 @@ def test_the_mark_changes_with_what_counts_and_with_nothing_else():
     assert parse_overrides([build_row(until=NOON)], NAMES, NOON).mark == Overrides().mark == ""
 
 
-def test_pairs_that_are_the_same_share_a_key():
+def test_pairs_that_are_the_same_share_a_key() -> None:
     """Each has it on its own side, under a rule of their two datasets."""
     found = parse_overrides([build_row(), build_row(left="/lake/erp/e1", right="A/a2")], NAMES, NOON)
 
@@ -70,7 +71,7 @@ def test_pairs_that_are_the_same_share_a_key():
     assert found.build_keys(1, NAMES) == [("e1", ["/lake/erp/e1 = A/a2"], ["A/a1 = /lake/erp/e1"])]
 
 
-def test_all_that_is_wrong_is_said_at_once():
+def test_all_that_is_wrong_is_said_at_once() -> None:
     """Each row with its problem; an ended one may be anything."""
     rows = [
         build_row("maybe"),
@@ -94,7 +95,7 @@ def test_all_that_is_wrong_is_said_at_once():
     ]
 
 
-def test_a_pair_that_is_decided_both_ways_is_refused():
+def test_a_pair_that_is_decided_both_ways_is_refused() -> None:
     """In whichever order the two are named."""
     rows = [build_row(), build_row("different", "/lake/erp/e1", "A/a1")]
 

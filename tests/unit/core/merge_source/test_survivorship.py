@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_merge_provider.core.merge_source.survivorship import (
@@ -14,7 +16,7 @@ from airflow_merge_provider.core.merge_source.survivorship import (
 DATASETS = ["crm", "erp"]
 
 
-def test_every_form_of_a_rule_is_read():
+def test_every_form_of_a_rule_is_read() -> None:
     """A word, a preference, a list of both, and a group whose properties go together."""
     raw = {
         "email": ["most_common", {"prefer": ["erp"]}],
@@ -52,7 +54,7 @@ def test_every_form_of_a_rule_is_read():
         ({"$ids": "first"}, "survivorship.$ids: '$ids' is no property that is merged"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(raw, said):
+def test_what_is_wrong_is_said_with_its_place(raw: Any, said: Any) -> None:
     """One mistake gives one problem."""
     (found,) = map(str, find_problems(raw, DATASETS))
 
