@@ -1,6 +1,7 @@
 """How does a pipe become a DAG: a sensor that waits for its inputs, the merge, and a schedule.
 
-A pipe is read and checked in ``core.pipe``; here it is only translated. Source: merge_source spec §6 and §7.
+A pipe is read and checked in ``core.pipe``; here it is only translated.
+Source: docs/semantics/merge_source.md, Population; Signalling; Pipes.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Dataset:
 
 
 def resolve_dataset(ref: str | Mapping[str, Any], warehouse: str | None, *, at: str = "") -> Dataset:
-    """Find what a reference means (design §3); ``at`` is the path that errors name.
+    """Find what a reference means; ``at`` is the path that errors name.
 
     >>> resolve_dataset("customers", "/lake").uri
     '/lake/customers'

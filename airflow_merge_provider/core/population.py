@@ -1,7 +1,7 @@
 """When is a dataset populated, what waits for it, and when does the output of a run become so.
 
 A dataset is populated when it holds everything that its producer had to put there first. Source:
-merge_source spec §6.
+docs/semantics/merge_source.md, Population.
 """
 
 from __future__ import annotations

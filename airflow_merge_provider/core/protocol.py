@@ -1,6 +1,6 @@
 """What the Airflow side and the Spark side say to each other: one request file, one result file.
 
-Both are JSON. The version goes up when an old reader would misread a new writer. Source: design §4.
+Both are JSON. The version goes up when an old reader would misread a new writer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How a schema of a CDAP pipeline is read: an Avro record as JSON, in which a union with null is nullable.
 
-Source: joiner spec §3.2, §6.
+Source: docs/semantics/joiner.md, Types.
 """
 
 from __future__ import annotations

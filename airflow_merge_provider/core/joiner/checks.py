@@ -1,6 +1,6 @@
 """What is wrong with a join that single properties do not show: inputs, required ones, output, additions.
 
-Source: joiner spec §3.3, §3.4, §5.5, §7.2.
+Source: docs/semantics/joiner.md, Properties; Input names; Output schema; Problems.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def list_warnings(asked: ParsedOptions) -> list[str]:
 def build_output_schema(asked: ParsedOptions) -> Schema | None:
     """Return the fields that come out; None where columns or schemas are not known.
 
-    A field may be null when its input need not be there, or when it may be null there (joiner spec §5.4).
+    A field may be null when its input need not be there, or when it may be null there.
+    Source: docs/semantics/joiner.md, Nullability.
     """
     chosen, _ = select_columns(asked)
     if chosen is None or any(asked.find_schema(stage) is None for stage in asked.stages):
@@ -189,7 +190,7 @@ def find_driving_input(asked: ParsedOptions) -> str | None:
 
 
 def _output_problems(asked: ParsedOptions, chosen: Columns | None) -> Iterator[Problem]:
-    """Compare the declared schema with what comes out (joiner spec §5.5)."""
+    """Compare the declared schema with what comes out. Source: docs/semantics/joiner.md, Output schema."""
     if asked["output_schema"] is None:
         return
     wanted: dict[str, Field] = {}

@@ -1,6 +1,6 @@
-"""Which columns come out, in which order, under which names: selectedFields, or the design's three lists.
+"""Which columns come out, in which order, under which names: selectedFields, or the three lists.
 
-Source: joiner spec §5.1 to §5.3.
+Source: docs/semantics/joiner.md, Output columns; Duplicate names.
 """
 
 from __future__ import annotations
@@ -92,7 +92,10 @@ def _read_selected(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]
 
 
 def _by_lists(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
-    """Drop or select first, rename last, all at once; without any list everything comes out (spec §5.2)."""
+    """Drop or select first, rename last, all at once; without any list everything comes out.
+
+    Source: docs/semantics/joiner.md, Output columns.
+    """
     chosen, problems = _check_elements(asked, SELECT)
     dropped, drop_problems = _check_elements(asked, DROP)
     renames, rename_problems = _check_elements(asked, RENAME)
@@ -177,7 +180,10 @@ def _read_object(field: str, element: Mapping[str, Any]) -> Column | None:
 
 
 def _check_duplicates(asked: ParsedOptions, found: Sequence[Column], field: str) -> list[Problem]:
-    """Refuse names that come out twice, and those that a target cannot tell apart (spec §5.3)."""
+    """Refuse names that come out twice, and those that a target cannot tell apart.
+
+    Source: docs/semantics/joiner.md, Duplicate names.
+    """
     advice = "give one of them another name" if field == SELECTED else "drop or rename all but one"
     problems = [
         asked.build_problem(

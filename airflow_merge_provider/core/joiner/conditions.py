@@ -1,6 +1,6 @@
 """When do two rows match by an expression, and under which names it sees the inputs.
 
-Source: joiner spec §3.2, §9.
+Source: docs/semantics/joiner.md, Conditions.
 """
 
 from __future__ import annotations

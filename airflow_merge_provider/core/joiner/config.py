@@ -34,7 +34,8 @@ Elements = Annotated[tuple[Any, ...] | None, _build_validator(option_parsing.par
 Flag = Annotated[bool, _build_validator(option_parsing.parse_boolean, bool | str)]
 Positive = Annotated[int | None, _build_validator(option_parsing.parse_positive, int | str | None)]
 Number = Annotated[int | None, _build_validator(option_parsing.parse_integer, int | str | None)]
-# What a fault of one property alone is called; everything else is "config" (joiner spec §7.2).
+# What a fault of one property alone is called; everything else is "config".
+# Source: docs/semantics/joiner.md, Problems.
 _CATEGORIES = {
     "inputs": "input",
     "num_of_inputs": "input",

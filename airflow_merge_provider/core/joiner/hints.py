@@ -1,6 +1,6 @@
 """How may a join be made faster without another row: inputs in memory, and salt for a skewed input.
 
-Source: joiner spec §8, §9.
+Source: docs/semantics/joiner.md, Hints; Conditions.
 """
 
 from __future__ import annotations

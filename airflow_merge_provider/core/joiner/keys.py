@@ -1,6 +1,6 @@
 """Which fields of the inputs are compared with each other: both grammars of joinKeys, and their faults.
 
-Source: joiner spec §4, §6.
+Source: docs/semantics/joiner.md, Join keys; Types.
 """
 
 from __future__ import annotations

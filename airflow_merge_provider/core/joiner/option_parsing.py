@@ -1,6 +1,6 @@
 """What do the ways to write a property mean: texts as in pipeline files, or lists, objects, numbers.
 
-Source: joiner spec §3.2.
+Source: docs/semantics/joiner.md, Properties.
 """
 
 from __future__ import annotations

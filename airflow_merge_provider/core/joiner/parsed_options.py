@@ -1,7 +1,7 @@
 """What is asked of a join as far as it is right: the ground on which every check stands.
 
 A configuration may be wrong in one part and right in the others; each check reads what it needs from here
-and tells its own faults, so that all of them come in one report. Source: joiner spec §7.
+and tells its own faults, so that all of them come in one report. Source: docs/semantics/joiner.md, Problems.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ class ParsedOptions:
 
     @property
     def required(self) -> frozenset[str]:
-        """The inputs that must have a row in every group (joiner spec §2.1, §3.1)."""
+        """The inputs that must have a row in every group.
+
+        Source: docs/semantics/joiner.md, Groups and rows; Required inputs.
+        """
         by_type = {
             "innerjoin": self.stages,
             "crossjoin": self.stages,

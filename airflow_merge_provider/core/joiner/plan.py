@@ -1,6 +1,6 @@
 """How is a join carried out: which inputs in which order, by which keys, and what comes out.
 
-Source: joiner spec §2.2 (b), §5, §8.
+Source: docs/semantics/joiner.md, Join plan; Output columns; Hints.
 """
 
 from __future__ import annotations

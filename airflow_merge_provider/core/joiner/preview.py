@@ -1,6 +1,6 @@
 """What would come out of a join, told from the schemas of its inputs alone: no row is read.
 
-Source: joiner spec §5.5.
+Source: docs/semantics/joiner.md, Output schema.
 """
 
 from __future__ import annotations

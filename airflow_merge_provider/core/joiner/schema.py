@@ -1,7 +1,7 @@
 """What does a table look like to a join: ordered fields, and types that have one spelling each.
 
-Types are written as the joiner's documents write them: ``long`` and ``bytes`` where Spark says bigint and
-binary; both are understood. Source: joiner spec §6.
+Types are written as CDAP writes them: ``long`` and ``bytes`` where Spark says bigint and
+binary; both are understood. Source: docs/semantics/joiner.md, Types.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What can the target not hold: names and types that its format refuses, found before a row is read.
 
-Source: joiner spec §5.3, §7.1, §15.
+Source: docs/semantics/joiner.md, Duplicate names; Targets.
 """
 
 from __future__ import annotations

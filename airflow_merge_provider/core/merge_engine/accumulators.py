@@ -2,7 +2,8 @@
 
 ``add(gathered, value, rule)`` and ``retract(gathered, value, rule)`` give what is gathered next. A record
 that is older than what was gathered swaps the first two of ``add``. Rows of nested tables are dicts, maps are
-lists of pairs, as Arrow gives them. Source: merge_engine spec §5.4, §6.2 to §6.4.
+lists of pairs, as Arrow gives them.
+Source: docs/semantics/merge_engine.md, Functions in sequence groups; Aggregate functions.
 """
 
 # ruff: noqa: ARG001 - all functions have one signature

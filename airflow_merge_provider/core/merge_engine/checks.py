@@ -1,6 +1,7 @@
 """Does a configuration suit the table's columns: names are found, types fit, and every problem is named.
 
-Source: merge_engine spec §3.1 and §3.2. Names are compared as Spark compares them, whatever their case.
+Source: docs/semantics/merge_engine.md, Column checks.
+Names are compared as Spark compares them, whatever their case.
 """
 
 from __future__ import annotations

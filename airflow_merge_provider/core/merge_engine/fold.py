@@ -1,6 +1,7 @@
 """What is left of the records of one key: the walk through them in order, column by column.
 
-Source: merge_engine spec §9.1. Plain aggregates of Spark give the same for most columns; this is the form
+Source: docs/semantics/merge_engine.md, Fold of a key; Sequence groups.
+Plain aggregates of Spark give the same for most columns; this is the form
 that can do all of them but sketches.
 """
 

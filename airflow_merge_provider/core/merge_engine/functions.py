@@ -1,6 +1,6 @@
 """Which aggregate functions there are: for which types, with which options, and which take a retract back.
 
-Source: merge_engine spec §6.2.
+Source: docs/semantics/merge_engine.md, Aggregate functions.
 """
 
 from __future__ import annotations

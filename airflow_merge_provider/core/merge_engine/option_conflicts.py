@@ -1,6 +1,6 @@
 """Which options cannot stand together, whatever the table looks like.
 
-Source: merge_engine spec §3.1, §3.2 and §9.2.
+Source: docs/semantics/merge_engine.md, Option conflicts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What do the table options say: Paimon's names and texts, read into values with every problem found.
 
-Source: merge_engine spec §2. Values may be texts, as Paimon has them, or native booleans, numbers and lists.
+Source: docs/semantics/merge_engine.md, Table options.
+Values may be texts, as Paimon has them, or native booleans, numbers and lists.
 """
 
 from __future__ import annotations

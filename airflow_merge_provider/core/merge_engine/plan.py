@@ -1,6 +1,6 @@
 """How is a table folded: the role of every column, and whether plain aggregates of Spark give its value.
 
-Source: merge_engine spec §9.1 (what is computed) and §9.3 (how).
+Source: docs/semantics/merge_engine.md, Fold of a key; Execution in Spark.
 """
 
 from __future__ import annotations

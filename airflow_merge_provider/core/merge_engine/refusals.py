@@ -1,7 +1,7 @@
 """What do the records of a batch fail with, and in which words.
 
 A text says what is wrong with a record or with the result of its key; the job adds the keys. Source:
-merge_engine spec §3.3.
+docs/semantics/merge_engine.md, Refused records.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """May this configuration go on with a table that another one has written: what is fixed and what may change.
 
-Source: merge_engine spec §2, column "change".
+Source: docs/semantics/merge_engine.md, Fixed options.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which record gave a row each of its values, and why not another: a fold that takes notes.
 
-Source: merge_engine spec §12.
+Source: docs/semantics/merge_engine.md, Counts and traces.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ INVARIANTS = {
 
 
 class Scd2CheckConfig(Config):
-    """A checked check of a history. Source: merge_load spec §9.5."""
+    """A checked check of a history. Source: docs/semantics/merge_load.md, History invariants."""
 
     strategy: Literal["scd2-check"] = "scd2-check"
     target: Annotated[str, Field(min_length=1)] = Field(description="The history to check.")

@@ -9,7 +9,7 @@ PLACEHOLDERS = ("table", "staging_table")
 
 
 def check_condition(value: Any) -> str:
-    """Check the braces of a condition. Source: merge_load spec §2.4.
+    """Check the braces of a condition. Source: docs/semantics/merge_load.md, Conditions.
 
     :raises ValueError: when it is empty, its braces do not pair, or a placeholder is unknown.
     """

@@ -19,7 +19,7 @@ from airflow_merge_provider.core.merge_load.load import (
 
 
 class DeleteInsertConfig(LoadConfig):
-    """A checked delete-insert load. Source: merge_load spec §4."""
+    """A checked delete-insert load. Source: docs/semantics/merge_load.md, Delete-insert."""
 
     strategy: Literal["delete-insert"] = "delete-insert"
     primary_key: Columns = Field(None, description="The columns that identify a record.")
@@ -60,7 +60,10 @@ class DeleteInsertConfig(LoadConfig):
 
 
 class UpsertConfig(LoadConfig):
-    """A checked upsert, insert-only or cdc load. Source: merge_load spec §5."""
+    """A checked upsert, insert-only or cdc load.
+
+    Source: docs/semantics/merge_load.md, Upsert, insert-only and cdc.
+    """
 
     strategy: Literal["upsert"] = "upsert"
     primary_key: Columns = Field(None, description="The columns that identify a record; required.")

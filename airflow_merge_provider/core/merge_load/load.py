@@ -103,7 +103,10 @@ Condition = Annotated[str | None, BeforeValidator(_read_condition)]
 
 
 class LoadConfig(Config):
-    """The part of a merge load that all strategies share. Source: merge_load spec §2."""
+    """The part of a merge load that all strategies share.
+
+    Source: docs/semantics/merge_load.md, Load options.
+    """
 
     source: Annotated[str | dict[str, Any], BeforeValidator(dataset_ref)] = Field(
         description="The dataset that holds the rows to load."

@@ -91,7 +91,10 @@ Moment = Annotated[datetime | None, BeforeValidator(_read_timestamp)]
 
 
 class Scd2Config(LoadConfig):
-    """A checked SCD2 load; what stands below ``natural_key`` needs it. Source: merge_load spec §6, §9.2."""
+    """A checked SCD2 load; what stands below ``natural_key`` needs it.
+
+    Source: docs/semantics/merge_load.md, SCD2 without natural key; SCD2 with natural key.
+    """
 
     strategy: Literal["scd2"] = "scd2"
     boundary_timestamp: Moment = Field(

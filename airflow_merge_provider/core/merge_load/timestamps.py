@@ -12,7 +12,7 @@ _FORMS = "write a date, a time with or without an offset (UTC when there is none
 
 
 def parse_timestamp(value: Any) -> datetime:
-    """Read a moment; what has no offset is UTC. Source: merge_load spec §6.4.
+    """Read a moment; what has no offset is UTC. Source: docs/semantics/merge_load.md, Timestamps.
 
     >>> parse_timestamp("2024-03-03T10:00:00+02:00").isoformat(), parse_timestamp(0).isoformat()
     ('2024-03-03T08:00:00+00:00', '1970-01-01T00:00:00+00:00')

@@ -1,6 +1,6 @@
 """Which attributes does a FlowFile have, and which does a merged one inherit.
 
-Source: merge_record spec §4 and §11.1.
+Source: docs/semantics/merge_record.md, Attributes.
 """
 
 from __future__ import annotations

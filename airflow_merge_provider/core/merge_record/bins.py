@@ -1,6 +1,6 @@
 """Which bin does a FlowFile go into, and when does a bin end: the whole bin algorithm, without Spark.
 
-Source: merge_record spec §5 to §8.
+Source: docs/semantics/merge_record.md, Bins; Completion reasons; Defragment; Failures.
 """
 
 from __future__ import annotations

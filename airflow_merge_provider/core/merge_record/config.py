@@ -1,6 +1,6 @@
 """What is MergeRecord asked to do: NiFi's properties, and where files come from and go to.
 
-Source: merge_record spec §2 and §15.
+Source: docs/semantics/merge_record.md, Properties.
 """
 
 from __future__ import annotations

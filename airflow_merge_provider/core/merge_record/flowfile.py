@@ -1,6 +1,6 @@
 """What is known about one file that waits to be merged, before any of its records is moved.
 
-Source: merge_record spec §1, §11.1 and §11.4.
+Source: docs/semantics/merge_record.md, FlowFiles.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which files of a landing folder wait to be merged, and has a run anything to do.
 
-Source: merge_record spec §11.2 and §11.3.
+Source: docs/semantics/merge_record.md, Landing folder; Age and expiry.
 """
 
 from __future__ import annotations

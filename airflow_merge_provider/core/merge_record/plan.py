@@ -1,6 +1,6 @@
 """What does a run do: a pure function of the state, the new files, the time and the configuration.
 
-Source: merge_record spec §4, §5 and §11.5.
+Source: docs/semantics/merge_record.md, Bins; Attributes; Steps of a run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What do NiFi's own property names and expressions mean: a pasted MergeRecord becomes arguments.
 
-Source: merge_record spec §2.
+Source: docs/semantics/merge_record.md, Properties.
 """
 
 from __future__ import annotations

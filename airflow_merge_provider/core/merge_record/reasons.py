@@ -1,6 +1,6 @@
 """Why did a bin end: NiFi's texts, and a short code for each to route on.
 
-Source: merge_record spec §6, §7 and §8.
+Source: docs/semantics/merge_record.md, Completion reasons; Defragment; Failures.
 """
 
 from __future__ import annotations

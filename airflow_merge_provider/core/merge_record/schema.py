@@ -2,7 +2,7 @@
 
 A schema is a list of fields ``{"name", "type", "nullable", "default", "aliases"}``. A type is a word
 (``int``, ``decimal(10,2)``), ``{"fields": […]}`` for a record, ``{"array": type}``, ``{"map": type}``, or a
-list of types for a choice. Source: merge_record spec §10.
+list of types for a choice. Source: docs/semantics/merge_record.md, Schema identity; Schema union.
 """
 
 from __future__ import annotations

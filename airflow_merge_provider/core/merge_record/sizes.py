@@ -1,6 +1,6 @@
 """How many bytes will a file have in the output: what earlier merges of the same writer teach.
 
-Source: merge_record spec §11.6.
+Source: docs/semantics/merge_record.md, Record counts and sizes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is remembered between runs: open bins, their files, and which configuration grouped them.
 
-Source: merge_record spec §11.4.
+Source: docs/semantics/merge_record.md, State and lease.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How much is a text such as ``1.5 MB`` or ``30 secs``: the sizes, periods and numbers of MergeRecord.
 
-Source: merge_record spec §2.1.
+Source: docs/semantics/merge_record.md, Units.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def list_links(output_id: str, members: Sequence[Mapping[str, Any]]) -> list[dic
     """Return the links of an output as rows: n - 1 of them for n members, each with its rule and key.
 
     ``left`` holds the key on the left side of the rule, ``right`` on its right side.
-    Source: merge source spec §10.2.
+    Source: docs/semantics/merge_source.md, Links of an output.
     """
     lefts = {
         (member["dataset"], member["id"], key["rule"], key["value"])

@@ -1,4 +1,7 @@
-"""What does a pipe say: its source, its sink, and when it runs. Source: merge_source spec §1 and §7."""
+"""What does a pipe say: its source, its sink, and when it runs.
+
+Source: docs/semantics/merge_source.md, Pipes; Signalling.
+"""
 
 from __future__ import annotations
 

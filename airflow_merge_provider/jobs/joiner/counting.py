@@ -1,7 +1,8 @@
 """How many rows went in, and whether a key repeats where it must not.
 
 Inputs are counted by themselves: Spark drops an observed input whose partner is empty, and reads an input
-of a nested loop more than once. A Delta table answers from its log. Source: joiner spec §10.
+of a nested loop more than once. A Delta table answers from its log.
+Source: docs/semantics/joiner.md, Row counts.
 """
 
 from __future__ import annotations

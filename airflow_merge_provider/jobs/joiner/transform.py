@@ -1,7 +1,7 @@
 """The join as one DataFrame expression, as its plan says; nothing is read here.
 
 Every field gets an internal name by the places of its input and of itself, so that names that are equal, or
-that differ in case only, never meet. Source: joiner spec §2.2 (b), §8, §9.
+that differ in case only, never meet. Source: docs/semantics/joiner.md, Join plan; Hints; Conditions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Which aggregate of Spark gives a column's value: one expression a column, or one a sequence group.
 
-Source: merge_engine spec §9.3. A condition stands inside the ordering of ``max_by`` and ``min_by``, which
-skip records whose ordering is null.
+Source: docs/semantics/merge_engine.md, Execution in Spark.
+A condition stands inside the ordering of ``max_by`` and ``min_by``, which skip
+records whose ordering is null.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What happened to records and keys, in numbers, and what was wrong with them.
 
-Source: merge_engine spec §12.
+Source: docs/semantics/merge_engine.md, Counts and traces.
 """
 
 from __future__ import annotations

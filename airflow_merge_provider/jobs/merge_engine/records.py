@@ -1,6 +1,7 @@
 """Which records meet in a key, in which order, and what is wrong with each: the batch and what is stored.
 
-A frame of records has the columns of the table and those named here. Source: merge_engine spec §1.2, §1.3.
+A frame of records has the columns of the table and those named here.
+Source: docs/semantics/merge_engine.md, Records; Order of records.
 """
 
 from __future__ import annotations

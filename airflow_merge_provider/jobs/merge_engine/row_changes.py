@@ -1,6 +1,6 @@
 """What becomes of every touched key: its row before and after, and which change that is.
 
-Source: merge_engine spec §8 and §9.1.
+Source: docs/semantics/merge_engine.md, Net changes; Fold of a key.
 """
 
 from __future__ import annotations

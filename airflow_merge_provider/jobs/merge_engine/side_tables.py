@@ -1,6 +1,6 @@
 """The tables beside a target of a merge engine: the log of changes, and the keys that were removed.
 
-Source: merge_engine spec §8, §9.2.
+Source: docs/semantics/merge_engine.md, Net changes; Removed keys.
 """
 
 from __future__ import annotations

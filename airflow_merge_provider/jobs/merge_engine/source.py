@@ -1,7 +1,8 @@
 """What has the source gained since the last run: its rows with the order in which they arrived.
 
 Rows that were appended are read from the files that their commits added. Commits that changed rows are read
-from the change data feed, whose rows have kinds. Maintenance adds nothing. Source: merge_engine spec §1.3.
+from the change data feed, whose rows have kinds. Maintenance adds nothing.
+Source: docs/semantics/merge_engine.md, Order of records.
 """
 
 from __future__ import annotations

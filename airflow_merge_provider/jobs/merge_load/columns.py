@@ -57,7 +57,7 @@ def find_layout(
     target: str,
     optional: Sequence[str] = (),
 ) -> TargetColumns:
-    """Find which columns a load writes, and as what. Source: merge_load spec §3.6.
+    """Find which columns a load writes, and as what. Source: docs/semantics/merge_load.md, Target columns.
 
     ``optional`` are columns that a source may always leave out.
 

@@ -51,7 +51,9 @@ def find_changes(
 
 
 def compare_rows(taken: StagedLoad, stored: DataFrame, config: DeleteInsertConfig) -> Changes:
-    """Compare what is to be replaced with what replaces it. Source: merge_load spec §4.
+    """Compare what is to be replaced with what replaces it.
+
+    Source: docs/semantics/merge_load.md, Delete-insert.
 
     Rows that are on both sides, equally often, are left alone.
     """

@@ -78,7 +78,9 @@ def find_changes(
 
 
 def compare_rows(taken: StagedLoad, stored: DataFrame, config: UpsertConfig, counting: StagedLoad) -> Changes:
-    """Compare the load with what is stored. Source: merge_load spec §5, §9.6.
+    """Compare the load with what is stored.
+
+    Source: docs/semantics/merge_load.md, Upsert, insert-only and cdc.
 
     A flagged row without a match is never inserted; insert-only never touches what is stored.
 

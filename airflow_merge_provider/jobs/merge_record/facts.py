@@ -1,7 +1,7 @@
 """How many records do files have, of which schema, and can every one of them be read.
 
 All files are looked into in one Spark job; what cannot be read is known before anything is planned.
-Source: merge_record spec §11.6.
+Source: docs/semantics/merge_record.md, Record counts and sizes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """MergeRecord's run: resume what was left, list, count, plan, write, publish, move, remember.
 
-Source: merge_record spec §11.5.
+Source: docs/semantics/merge_record.md, Steps of a run.
 """
 
 from __future__ import annotations

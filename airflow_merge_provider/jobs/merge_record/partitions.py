@@ -1,6 +1,6 @@
 """How is a file split by the values of fields before it is binned, as PartitionRecord does.
 
-Source: merge_record spec §12.
+Source: docs/semantics/merge_record.md, Partitions.
 """
 
 from __future__ import annotations

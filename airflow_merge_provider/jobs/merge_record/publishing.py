@@ -1,6 +1,6 @@
 """How do the merges of a plan become files: written, held against their sources, published or withdrawn.
 
-Source: merge_record spec §11.5.
+Source: docs/semantics/merge_record.md, Steps of a run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where do files go once a plan is decided: published outputs, originals, failures, lines of the ledger.
 
 Every step may be done again after a crash and then finds itself done.
-Source: merge_record spec §11.5, steps 6 to 8.
+Source: docs/semantics/merge_record.md, Steps of a run.
 """
 
 from __future__ import annotations

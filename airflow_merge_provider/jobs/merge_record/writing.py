@@ -1,6 +1,6 @@
 """How do the records of many bins become one file each, in few Spark jobs and in their order.
 
-Source: merge_record spec §11.7.
+Source: docs/semantics/merge_record.md, Writing.
 """
 
 from __future__ import annotations

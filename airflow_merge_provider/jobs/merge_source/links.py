@@ -21,7 +21,7 @@ def build_links(rows: DataFrame) -> DataFrame:
     """Return the links of a target's outputs, n - 1 rows for an output of n members.
 
     ``links(spark.table("golden")).createOrReplaceTempView("golden__links")`` makes the view that SQL asks.
-    Source: merge source spec §10.2.
+    Source: docs/semantics/merge_source.md, Links of an output.
     """
     found = F.udf(_of_output(), _TYPE, useArrow=True)
     several = rows.where(F.size(MEMBERS) > 1)

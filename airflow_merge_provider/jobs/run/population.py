@@ -2,7 +2,7 @@
 
 A table that a run makes is born with it; one that exists gets it after the run's commit, by a commit of its
 own. The property is level-triggered: a run that was killed before it could set it leaves that to the next
-one, which sets it although nothing else has changed. Source: merge_source spec §6.
+one, which sets it although nothing else has changed. Source: docs/semantics/merge_source.md, Population.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The joiner by its definition alone, slow and obvious: groups of matching keys, then every combination.
 
-Source: joiner spec §2.1. Nothing of the package is used here.
+Source: docs/semantics/joiner.md, Groups and rows. Nothing of the package is used here.
 """
 
 from __future__ import annotations

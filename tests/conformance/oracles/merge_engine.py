@@ -1,7 +1,7 @@
 """What the merge engines give, by the definition: a slow walk over plain rows, apart from the package.
 
 A table is described as a vector is: schema, key, engine and options, all as texts. Values are what JSON has,
-with decimals as ``Decimal``, rows and maps as dicts. Source: merge_engine spec §9.1.
+with decimals as ``Decimal``, rows and maps as dicts. Source: docs/semantics/merge_engine.md, Fold of a key.
 """
 
 from __future__ import annotations

@@ -138,7 +138,10 @@ class History:
         return moment_column(self.config.active_record_timestamp)
 
     def find_changes(self) -> Changes:
-        """Chain the loaded events with the stored versions of their keys. Source: merge_load spec §9.4."""
+        """Chain the loaded events with the stored versions of their keys.
+
+        Source: docs/semantics/merge_load.md, Changes.
+        """
         naming, config = self.naming, self.config
         rows = self.add_times(self.taken.rows)
         met, stored = None, []

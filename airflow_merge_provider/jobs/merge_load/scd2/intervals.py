@@ -3,7 +3,7 @@
 A history is a step function of time. Every known time of a key counts: where its stored versions begin and
 end, where the load says something, and where an earlier load said what left no trace (a pin). At a time of
 the load its state is the load's, at every other one the state that was stored there; so what is loaded late
-holds until the next known time, and no longer. Source: merge_load spec §9.3, §9.4.
+holds until the next known time, and no longer. Source: docs/semantics/merge_load.md, Changes; Late loads.
 """
 
 from __future__ import annotations

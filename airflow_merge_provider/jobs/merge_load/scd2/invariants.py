@@ -36,7 +36,7 @@ _CURRENT, _SURROGATE, _LAST_END, _LAST_HASH = (
 def run_check(
     spark: SparkSession, request: JobRequest, config: Scd2CheckConfig, target: Dataset, progress: Progress
 ) -> dict[str, Any]:
-    """Check a history. Source: merge_load spec §9.5.
+    """Check a history. Source: docs/semantics/merge_load.md, History invariants.
 
     :raises DataError: with everything that does not hold, or when the target is no history.
     """

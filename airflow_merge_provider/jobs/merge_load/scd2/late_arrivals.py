@@ -1,6 +1,6 @@
 """What follows from a snapshot not being the newest one: when its areas were seen, and until when it holds.
 
-Source: merge_load spec §9.3.
+Source: docs/semantics/merge_load.md, Late loads.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class ComparedSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One snapshot into a history. Source: merge_load spec §9.3."""
+    """One snapshot into a history. Source: docs/semantics/merge_load.md, Snapshots."""
 
     history: History
 

@@ -58,7 +58,9 @@ def build_requirements(config: Scd2Config) -> StagingRequirements:
 def find_changes(
     taken: StagedLoad, stored: DataFrame | None, config: Scd2Config, boundary: datetime, held: ExitStack
 ) -> CountedChanges:
-    """Close what the load does not have any more, and open what it has anew. Source: merge_load spec §6.
+    """Close what the load does not have any more, and open what it has anew.
+
+    Source: docs/semantics/merge_load.md, SCD2 without natural key.
 
     What the same boundary had opened is removed instead of closed, and what it had closed is opened again:
     so a repeated load replaces what it did before, and no version is empty.

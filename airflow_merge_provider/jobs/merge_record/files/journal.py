@@ -1,6 +1,6 @@
 """What is written down so that a run that dies is carried on: state, plan, manifests, ledger.
 
-Source: merge_record spec §11.4 and §11.5.
+Source: docs/semantics/merge_record.md, State and lease; Steps of a run.
 """
 
 from __future__ import annotations

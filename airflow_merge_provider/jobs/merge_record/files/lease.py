@@ -1,6 +1,6 @@
 """Which run may work on a journal: one at a time, and which of them is gone.
 
-Source: merge_record spec §11.4.
+Source: docs/semantics/merge_record.md, State and lease.
 """
 
 from __future__ import annotations

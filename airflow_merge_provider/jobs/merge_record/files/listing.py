@@ -1,6 +1,6 @@
 """Which files are new in the source folder, in which order, and with which attributes.
 
-Source: merge_record spec §11.1 and §11.3.
+Source: docs/semantics/merge_record.md, Landing folder; Attributes.
 """
 
 from __future__ import annotations

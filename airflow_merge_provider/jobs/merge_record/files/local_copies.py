@@ -1,6 +1,6 @@
 """How do files of a store that Spark has no jars for get to Spark and back: by copies on this machine.
 
-Source: merge_record spec §11.5.
+Source: docs/semantics/merge_record.md, Steps of a run.
 """
 
 from __future__ import annotations

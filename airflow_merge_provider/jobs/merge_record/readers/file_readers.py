@@ -1,6 +1,6 @@
 """What has to be seen of files of one kind to know their schema, their records, and what is wrong with them.
 
-Source: merge_record spec §10, §11.1 and §11.6.
+Source: docs/semantics/merge_record.md, Schema identity; Record counts and sizes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How are files of each format read and written by Spark: options, order of records, names of files.
 
-Source: merge_record spec §11.1 and §11.7.
+Source: docs/semantics/merge_record.md, Formats; Writing.
 """
 
 from __future__ import annotations

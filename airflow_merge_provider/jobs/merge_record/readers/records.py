@@ -1,6 +1,6 @@
 """Where do the records of files come from: parsed once and kept for the run, or read again.
 
-Source: merge_record spec §11.7.
+Source: docs/semantics/merge_record.md, Writing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every round lets each node take the name of its smallest neighbour and keeps the edges between names, until
 what is left fits into memory. Entities are named by hashes, so chains fall to a third in a round.
-Source: design §6, performance spec §D.
+Source: docs/semantics/merge_source.md, Distributed clustering.
 """
 
 from __future__ import annotations

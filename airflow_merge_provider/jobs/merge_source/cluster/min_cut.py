@@ -36,7 +36,7 @@ def cut_clusters(
     """Cut clusters so that pairs that are decided to be different are not one.
 
     A link between two entities is as strong as the values they share are many; of all ways to cut a pair
-    apart the one through the fewest values is taken. Source: merge source spec §10.3.
+    apart the one through the fewest values is taken. Source: docs/semantics/merge_source.md, Overrides.
 
     :raises DataError: when all decisions together leave more than one such way, or contradict each other.
     """

@@ -128,7 +128,7 @@ def list_unlinked(
 
 
 def build_quarantine_rows(hubs: Sequence[HighFanoutKey]) -> pa.Table:
-    """Return the rows of ``<target>__quarantine``. Source: merge source spec §10.1."""
+    """Return the rows of ``<target>__quarantine``. Source: docs/semantics/merge_source.md, Merge limits."""
     told = [hub._replace(key=hub.key and format_key(hub.key)) for hub in hubs]
     columns = [list(column) for column in zip(*told, strict=True)] or [[], [], [], []]
     return pa.table(

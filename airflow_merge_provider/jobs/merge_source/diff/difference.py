@@ -30,7 +30,7 @@ def find_difference(
 ) -> Difference:
     """Compare clusters with the outputs of the past by their members and what those say.
 
-    Source: merge source spec §5.3, §5.4.
+    Source: docs/semantics/merge_source.md, Emitted rows; Replaced and deleted IDs.
     """
     unchanged = _find_unchanged(found, part, past) if same_rules else np.zeros(found.graph.count, np.bool_)
     wanted = found.kept & ~unchanged

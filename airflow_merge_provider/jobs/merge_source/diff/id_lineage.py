@@ -90,7 +90,7 @@ def assign_stable_ids(
 
     An output of the past hands its id on to one cluster: to a live one rather than to a deleted one, to that
     with most of its members, to the first. A cluster that inherits several keeps the oldest, and one that
-    inherits none gets the next. Source: merge source spec §10.4.
+    inherits none gets the next. Source: docs/semantics/merge_source.md, Stable IDs.
     """
     graph = found.graph
     deleted = graph.deleted[graph.firsts]
@@ -114,7 +114,7 @@ def list_events(
     """Return what became of the ``touched`` live outputs that are not simply what they were under their id.
 
     Those that share members with the same outputs of today are told together.
-    Source: merge source spec §10.5.
+    Source: docs/semantics/merge_source.md, Lineage events.
     """
     live = found.live
     count = found.graph.count

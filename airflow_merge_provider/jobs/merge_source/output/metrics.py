@@ -53,7 +53,7 @@ def build_metrics_row(
 
     ``same_dataset`` counts clusters with several members of one dataset, ``bridges`` entities without which
     their cluster would fall apart, ``one_sided`` keys that only one side of a rule has.
-    Source: merge source spec §10.8.
+    Source: docs/semantics/merge_source.md, Cluster metrics.
     """
     found = solved.assignment
     graph = found.graph

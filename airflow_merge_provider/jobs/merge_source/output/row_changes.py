@@ -72,7 +72,7 @@ def compare_rows(
 
     Ids that are no more come first, in their order, then the outputs in theirs. An output that says what it
     said before keeps its number; only what is remembered of its members is written.
-    Source: merge source spec §5.3.
+    Source: docs/semantics/merge_source.md, Emitted rows.
 
     :raises FullScanRequired: if a member of an output is no longer in its source, or if an ID is that of an
         output that was not evaluated.

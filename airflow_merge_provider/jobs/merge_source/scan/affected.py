@@ -1,7 +1,8 @@
 """Which part of the result can a change reach: the changed entities, and the outputs they leave or come to.
 
 Clusters are closed under their own keys, so an output can change only when a member of it did, or when a
-changed entity has one of its keys now: one step, no fixpoint. Source: merge source spec §5.2.
+changed entity has one of its keys now: one step, no fixpoint.
+Source: docs/semantics/merge_source.md, Affected entities.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def list_problems(**settings: Any) -> list[str]:
     ],
 )
 def test_a_wrong_setting_is_refused(settings: dict[str, Any], message: str) -> None:
-    """One wrong setting gives one problem, at its place and in the words of the specification."""
+    """One wrong setting gives one problem, at its place and in documented words."""
     assert list_problems(**settings) == [message]
 
 
@@ -148,7 +148,7 @@ def test_the_version_is_2_unless_somebody_says_1() -> None:
 
 
 def test_adjacent_is_another_word_for_neighbours() -> None:
-    """Both words for the seed's own rule are taken."""
+    """Both words for Sesam's own rule are taken."""
     assert (
         MergeSourceConfig.parse(TWO | {"equality_sets_mode": "adjacent"}).equality_sets_mode == "neighbours"
     )
