@@ -67,7 +67,7 @@ def test_every_case_that_dlt_leaves_open_has_a_line() -> None:
     told = {
         name.strip("`")
         for page in PAGES.values()
-        for row in read_rows(read_section(page, "Where dlt does something else"))
+        for row in read_rows(read_section(page, "Differences from dlt"))
         for name in row[0].split()
     }
 
