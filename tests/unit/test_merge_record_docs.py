@@ -60,7 +60,7 @@ def test_the_reasons_are_those_of_the_code() -> None:
     known = [reasons.FULL, reasons.FULL_ENOUGH, reasons.AGE, reasons.age_on_arrival("30 secs")]
     known += [reasons.EVICTED, reasons.FLUSH]
 
-    told = read_rows(read_section(PAGE, "How a file becomes part of another"))
+    told = read_rows(read_section(PAGE, "Binning"))
     assert [row[1].strip("`") for row in told] == [reason.code for reason in known]
     assert all(row[0].startswith(f"`{reason.text}`") for row, reason in zip(told, known, strict=True))
 
