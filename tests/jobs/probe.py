@@ -42,7 +42,7 @@ def run(spark: SparkSession, request: Any, progress: Any) -> dict[str, Any]:
     """Merge as every capability does: look, pin, read, commit once."""
     target = Dataset(id="target", path=request.config["target"])
     token = request.run.model_dump()
-    with progress.step("look"):
+    with progress.time_step("look"):
         last = load_previous_run(spark, target, CAPABILITY, request)
     reporter = RunReporter(spark, request, progress, (), target, {}, last)
     if last is not None and last.own_commit is not None:
@@ -54,7 +54,7 @@ def run(spark: SparkSession, request: Any, progress: Any) -> dict[str, Any]:
         # The first row is written at once, so that a file shows that the statement has begun.
         nothing = "length(java_method('java.lang.Thread', 'sleep', 4000L)) - 4"
         rows = rows.selectExpr("id", f"amount + IF(id > 0, {nothing}, 0) AS amount")
-        progress.say("slow from here")
+        progress.log_line("slow from here")
     if request.config.get("fail"):
         raise DataError("the source is not to be trusted")
     if request.config.get("broken"):
@@ -73,7 +73,7 @@ def run(spark: SparkSession, request: Any, progress: Any) -> dict[str, Any]:
                 ADD,
             )
 
-    with progress.step("write"):
+    with progress.time_step("write"):
         committed = commit_run(spark, target, CAPABILITY, last, {"token": token}, write_rows)
     _wait_at(request, progress, "after")
     return reporter.build_report(
@@ -83,7 +83,7 @@ def run(spark: SparkSession, request: Any, progress: Any) -> dict[str, Any]:
 
 def _wait_at(request: Any, progress: Any, moment: str) -> None:
     if request.config.get("wait") == moment:
-        progress.say(f"waiting {moment} the commit")
+        progress.log_line(f"waiting {moment} the commit")
         time.sleep(600)
 
 

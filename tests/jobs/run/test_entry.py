@@ -71,7 +71,7 @@ def test_an_error_of_ours_keeps_its_problems_and_needs_no_trace(answer: Any) -> 
 
     assert code == 1
     assert (told.code, told.retryable, told.trace) == ("config", False, "")
-    assert told.error().problems == (Problem("datasets[0]", "value", "is wrong", "write it right"),)
+    assert told.to_error().problems == (Problem("datasets[0]", "value", "is wrong", "write it right"),)
 
 
 def test_an_unknown_error_may_be_tried_again_and_has_a_trace(answer: Any) -> None:
