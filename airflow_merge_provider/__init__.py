@@ -1,4 +1,4 @@
-"""Airflow operators that run PySpark jobs which merge data over Delta tables."""
+"""Airflow operators that run PySpark jobs to merge data over Delta tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way in for ``python -m airflow_merge_provider``."""
+"""Run the command line: ``python -m airflow_merge_provider``."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""Which Airflow asset stands for a dataset, and which dataset an asset stands for.
+"""Map datasets to Airflow assets and assets back to datasets.
 
-Decided while a DAG is parsed, so without connections, configuration or files:
+The mapping is computed while a DAG is parsed, without connections, configuration or files:
 
 * a bare id is ``merge://warehouse/<id>``, whichever warehouse the deployment configures;
 * a catalog table is ``merge://catalog/<name in lower case>``;
-* a location, or a bare id with a warehouse given beside it, is that location as a URI.
+* a location, or a bare id with an explicit warehouse, is that location as a URI.
 
-Name and URI are always both given: Airflow normalises only the URI, and two spellings would be two assets.
+Every asset gets both a name and a URI: Airflow normalises only the URI, so two spellings of a name would make
+two assets.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ def dataset_asset(
     extra: dict[str, Any] | None = None,
     watchers: Sequence[AssetWatcher] = (),
 ) -> Asset:
-    """Return the asset of a dataset: the same one for the same dataset, in every DAG.
+    """Return the asset of a dataset. The same dataset has the same asset in every DAG.
 
-    ``watchers`` tell of changes that are made outside Airflow.
+    ``watchers`` report changes that are made outside Airflow.
 
     >>> dataset_asset("customers").uri
     'merge://warehouse/customers'
     >>> dataset_asset("/lake/customers") == dataset_asset("customers", warehouse="/lake")
     True
 
-    :raises ConfigError: when ``ref`` names no dataset.
+    :raises ConfigError: when ``ref`` is not a valid dataset reference.
     """
     if isinstance(ref, Asset):
         return ref
@@ -55,7 +56,7 @@ def dataset_asset(
 
 
 def dataset_text(asset: Asset) -> str:
-    """Write the dataset behind an asset as text that operators understand.
+    """Return the dataset of an asset as text that operators accept.
 
     >>> dataset_text(dataset_asset("lake.crm.customers"))
     'lake.crm.customers'
@@ -67,12 +68,12 @@ def dataset_text(asset: Asset) -> str:
 
 
 def is_catalog(asset: Asset) -> bool:
-    """Return whether a catalog table stands behind an asset: only Spark can read it."""
+    """Return whether an asset represents a catalog table, which only Spark can read."""
     return asset.uri.startswith(f"{CATALOG}/")
 
 
 def sanitize_uri(uri: SplitResult) -> SplitResult:
-    """Normalise a ``merge`` URI; Airflow calls this for every asset of the scheme.
+    """Normalise a ``merge`` URI. Airflow calls this function for every asset of the scheme.
 
     :raises ValueError: when the URI is neither ``merge://warehouse/<id>`` nor ``merge://catalog/<table>``.
     """
@@ -80,7 +81,7 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
     if root == "warehouse" and _BARE.match(name) and not uri.query:
         return uri._replace(netloc=root)
     if root == "catalog" and _TABLE.match(name) and not uri.query:
-        # Spark finds a table whatever the case of its name, so one spelling stands for all.
+        # Spark resolves table names case-insensitively, so the URI uses lower case only.
         return uri._replace(netloc=root, path=uri.path.lower())
     raise ValueError(
         f"{uri.geturl()!r} is no dataset: write merge://warehouse/<id> or merge://catalog/<catalog.schema.table>"
@@ -88,11 +89,11 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
 
 
 def create_asset(*, dataset: str, extra: dict[str, Any] | None = None) -> Asset:
-    """Make an asset of the ``merge`` scheme for code that knows only the scheme (hook lineage)."""
+    """Create an asset of the ``merge`` scheme for callers that have only the scheme (hook lineage)."""
     return dataset_asset(dataset, extra=extra)
 
 
-def lineage_dataset(asset: Asset, lineage_context: Any) -> LineageDataset | None:  # noqa: ARG001 - the caller gives it
+def lineage_dataset(asset: Asset, lineage_context: Any) -> LineageDataset | None:  # noqa: ARG001 - Airflow passes it
     """Convert an asset of the ``merge`` scheme to an OpenLineage dataset."""
     from airflow.providers.common.compat.openlineage.facet import (  # noqa: PLC0415 - lineage is optional
         Dataset as LineageDataset,
@@ -110,6 +111,6 @@ def _asset_uri(dataset: Dataset) -> str:
 
 
 def _build_name(uri: str) -> str:
-    """Name by what people read: ``warehouse.customers``; a location is its own name."""
+    """Return a readable asset name such as ``warehouse.customers``; the name of a location is its URI."""
     parts = urlsplit(uri)
     return f"{parts.netloc}.{parts.path.removeprefix('/')}" if parts.scheme == "merge" else uri

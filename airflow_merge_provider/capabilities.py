@@ -1,4 +1,4 @@
-"""What has to be known about each kind of job where jobs are taken by their names: on the command line."""
+"""Describe each kind of job for the command line, which selects jobs by name."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from airflow_merge_provider.core.report import Measure
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """One kind of job: its configuration, how it is found in what users paste, and what that names.
+    """One kind of job: its configuration class, how to extract it from pasted text, and its datasets.
 
-    ``references`` gives every dataset by the path that errors name, ``warnings`` what is probably not meant.
-    ``counts`` are those of its reports, ``check_counts`` those of reports of its checks.
+    ``references`` returns every dataset by the path used in errors. ``warnings`` returns settings that are
+    valid but probably not intended. ``counts`` are the counts in the job's reports, ``check_counts`` those
+    in the reports of its checks.
     """
 
     config: type[Config]
@@ -42,7 +43,7 @@ def _merge_source_references(config: merge_source.MergeSourceConfig) -> dict[str
 
 
 def _merge_record_references(config: merge_record.MergeRecordConfig) -> dict[str, str]:
-    """Name the folders; what is written is the merged files."""
+    """Return the folders of a MergeRecord configuration; the merged files are the output."""
     places = {name: getattr(config, name) for name in merge_record.PLACES}
     named = {"target" if name == "merged" else name: place for name, place in places.items()}
     return {name: place for name, place in named.items() if place is not None}
@@ -89,7 +90,7 @@ CAPABILITIES = {
 
 
 def list_counts() -> Iterator[tuple[str, Sequence[Measure]]]:
-    """Yield every kind of report: its job, and its counts."""
+    """Yield each kind of report as its job and its counts."""
     for job, capability in CAPABILITIES.items():
         yield job, capability.counts
         if capability.check_counts:

@@ -1,8 +1,8 @@
-"""How a JVM that lives for one job starts fast: light compiler and collector, classes from an archive.
+"""Choose JVM options that make a JVM for a single job start fast: C1 compiler, collector, class archive.
 
-A short run spends most of its time on loading, checking and compiling classes. The archive of loaded
-classes is made once per machine, Java and class path (``launch.make_archive``); without it runs are slower
-and nothing else.
+A short run spends most of its time loading, verifying and compiling classes. The archive of loaded classes
+(class data sharing) is created once per machine, Java and class path (``launch.make_archive``). Without it
+runs are slower, with the same results.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 from airflow_merge_provider.jars import cache_folder
 
 _OPTIONS = "spark.driver.extraJavaOptions"
-# An archive that does not fit is not used; the JVM need not say so.
+# A JVM ignores an archive that does not match; these options suppress its warning.
 _SILENT = "-Xlog:disable -Xlog:all=error:stderr"
 
 
 def one_shot(conf: Mapping[str, str], archive: Path) -> dict[str, str]:
     """Return the settings with the JVM options for one job on this machine; options in ``conf`` win."""
-    # With one compiler Java reserves a fifth of its usual room for code, which long plans fill.
+    # With only one compiler, Java reserves a fifth of its usual code cache, which long plans fill.
     options = ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
     if archive.is_file():
         options += [f"-XX:SharedArchiveFile={archive}", _SILENT]
@@ -30,17 +30,17 @@ def one_shot(conf: Mapping[str, str], archive: Path) -> dict[str, str]:
 
 
 def long_lived(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings with the JVM options for a server."""
+    """Return the settings with the JVM options for a long-lived server."""
     return _prepend_options(conf, _choose_collector(conf))
 
 
 def add_recording_settings(conf: Mapping[str, str], archive: Path) -> dict[str, str]:
-    """Return the settings under which a JVM writes down at its end which classes it had loaded."""
+    """Return the settings with which a JVM writes its loaded classes to ``archive`` when it exits."""
     return _prepend_options(conf, [*_choose_collector(conf), f"-XX:ArchiveClassesAtExit={archive}", _SILENT])
 
 
 def archive_file(java: Path, spark: Path, jars: Sequence[str]) -> Path:
-    """Name the archive that belongs to a Java, a Spark and the jars on its class path."""
+    """Return the path of the archive for a Java, a Spark and the jars on its class path."""
     release = java.parent.parent / "release"
     said = release.read_text(errors="replace") if release.is_file() else ""
     key = hashlib.sha256("\n".join([str(java), said, str(spark.resolve()), *jars]).encode()).hexdigest()[:16]
@@ -49,7 +49,7 @@ def archive_file(java: Path, spark: Path, jars: Sequence[str]) -> Path:
 
 @contextmanager
 def replace_when_made(archive: Path) -> Iterator[Path]:
-    """Lend another name to write to, and move what is there to the archive's own at the end."""
+    """Yield a temporary path to write to, and move the file there to ``archive`` at the end."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     part = archive.with_suffix(".part")
     part.unlink(missing_ok=True)
@@ -62,7 +62,7 @@ def replace_when_made(archive: Path) -> Iterator[Path]:
 
 
 def _choose_collector(conf: Mapping[str, str]) -> list[str]:
-    """Choose the collector, unless the user did: a JVM with two does not start."""
+    """Return the collector option, unless the user chose one: a JVM does not start with two collectors."""
     chosen = re.search(r"-XX:\+Use\w+GC", conf.get(_OPTIONS, ""))
     return [] if chosen else ["-XX:+UseParallelGC"]
 

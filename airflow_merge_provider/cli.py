@@ -1,4 +1,4 @@
-"""The command line: run, check and look at merges without Airflow."""
+"""Provide the command line: run, check and explain merges without Airflow."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _EXITS = """exit codes:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit code."""
+    """Run one command and return its exit code."""
     options = _build_parser().parse_args(argv)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("error: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # Whoever read the output has had enough of it. Python would say so once more at its end.
+        # The reader of the output closed the pipe. Without this, Python reports it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
@@ -101,7 +101,7 @@ def _run_file(options: argparse.Namespace) -> int:
 
 
 def _truncate_report(report: dict[str, Any], request: JobRequest) -> dict[str, Any]:
-    """Return the report as Airflow would store it; one of a plan is there to be read, and stays whole."""
+    """Return the report as Airflow would store it; a report of a plan is not truncated."""
     if request.until == "plan":
         return report
     short = truncate_report(report)
@@ -191,7 +191,7 @@ def _print_explanation(options: argparse.Namespace) -> int:
 
 
 def _build_request(options: argparse.Namespace, file: RunFile) -> JobRequest:
-    """Make the request of a file; options win over it."""
+    """Build the request of a run file; command-line options override the file."""
     given = file.request
     name = "stdin" if options.file == STDIN else Path(options.file).stem
     now = time.time_ns() // 1000

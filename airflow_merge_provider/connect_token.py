@@ -1,4 +1,4 @@
-"""The token that a Spark Connect server asks for, and where its clients on this machine find it."""
+"""Manage the token of a Spark Connect server and the file in which local clients find it."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from urllib.parse import urlsplit, urlunsplit
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.jars import cache_folder
 
-# PySpark's own name for it.
-TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - no token
-TOKEN_SETTING = "spark.connect.authenticate.token"  # noqa: S105 - no token
+# The name of PySpark's own environment variable.
+TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable, not a token
+TOKEN_SETTING = "spark.connect.authenticate.token"  # noqa: S105 - the name of a setting, not a token
 CONNECT_PORT = 15002
-# PySpark sends a token without TLS to a host of this name only.
+# PySpark sends a token without TLS only to a host with this name.
 LOCALHOST = "localhost"
 _LOOPBACK = (LOCALHOST, "127.0.0.1", "::1")
 
 
 def is_loopback(host: str | None) -> bool:
-    """Return whether a host is this machine, whose processes alone can reach it."""
+    """Return whether a host is the loopback address of this machine, which only local processes can reach."""
     return host in _LOOPBACK
 
 
 def get_token_file(port: int) -> Path:
-    """Return where a server on a port of this machine leaves its token for the clients of the same user."""
+    """Return the file in which a server on a local port stores its token for clients of the same user."""
     return cache_folder() / "connect" / f"{port}.token"
 
 
 @contextmanager
 def offer_token(port: int, token_file: Path | None = None) -> Iterator[tuple[str, Path]]:
-    """Return the token of a server that starts, and the file that it is in.
+    """Yield the token of a server that starts, and the file that contains it.
 
-    A token of its own is removed with the server. One in a file that the user names is read if it is there
-    already, and stays.
+    Without ``token_file``, a new token is generated and its file is removed when the server ends. With
+    ``token_file``, an existing token is read, or a new one is written; the file is kept.
 
     :raises SetupError: if other users may read the file, or if it cannot be written.
     """
@@ -74,11 +74,11 @@ def read_token(file: Path) -> str:
 
 
 def add_token(url: str) -> tuple[str, dict[str, str]]:
-    """Return the address of a server as a client needs it, and what its environment has to hold.
+    """Return the server address for a client, and the environment variables that the client needs.
 
-    The token is that of the address, of a server of this user on this machine, or of the environment.
+    The token comes from the address, from a server of this user on this machine, or from the environment.
 
-    :raises SetupError: if there is a file for the token that cannot be read, or that other users may read.
+    :raises SetupError: if the token file exists but cannot be read, or if other users may read it.
     """
     where = urlsplit(url)
     if not is_loopback(where.hostname) or "use_ssl=true" in where.path.lower():
@@ -90,7 +90,7 @@ def add_token(url: str) -> tuple[str, dict[str, str]]:
     try:
         return local, {TOKEN_VARIABLE: read_token(file)}
     except FileNotFoundError:
-        # There is no server of this user, or it has just ended.
+        # No server of this user is running, or it has just ended.
         return local, {}
     except OSError as error:
         raise SetupError(f"The token file {file} cannot be read: {error}") from None

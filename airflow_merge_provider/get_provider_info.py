@@ -1,4 +1,4 @@
-"""What Airflow is told about this provider: the dictionary its loader reads."""
+"""Return the provider metadata that Airflow's provider loader reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OPERATORS = ("delete_insert", "joiner", "merge_engine", "merge_record", "merge_
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Describe the provider; imports nothing of Airflow, because Airflow calls it while it starts."""
+    """Return the provider metadata. Imports nothing from Airflow, because Airflow calls it during startup."""
     return {
         "package-name": "airflow-merge-provider",
         "name": "Merge",

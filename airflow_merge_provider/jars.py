@@ -1,4 +1,4 @@
-"""What a Spark process needs on this machine, and where it is: Java, spark-submit, the Delta jars."""
+"""Find what a Spark process needs on this machine: Java, spark-submit and the Delta jars."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow_merge_provider.core.errors import MergeError, SetupError
 SPARK_VERSION = "4.2"
 _DELTA = "4.4.0"
 _ARTIFACTS = (f"delta-spark_{SPARK_VERSION}_2.13", "delta-storage")
-# Everything else that Delta names is in Spark's own jars folder already, or serves other catalogs.
+# Delta's other dependencies are already in Spark's jars folder, or are needed only for other catalogs.
 _NOT_NEEDED = (
     "com.*:*,org.*:*,io.airlift:*,io.unitycatalog:*,javax.*:*,jakarta.*:*,commons-*:*,io.delta:delta-kernel*"
 )
@@ -25,7 +25,7 @@ _JAVA_FLOOR = 17
 
 
 def cache_folder() -> Path:
-    """Name the folder for what is made once per machine: jars and class archives."""
+    """Return the folder for files that are created once per machine: jars and class archives."""
     chosen = os.environ.get("AIRFLOW_MERGE_PROVIDER_CACHE")
     if chosen:
         return Path(chosen).expanduser()
@@ -34,9 +34,9 @@ def cache_folder() -> Path:
 
 
 def delta_jars() -> tuple[str, ...]:
-    """Return the two Delta jars as files; fetch them with Spark's own resolver the first time.
+    """Return the paths of the two Delta jars; Spark's own resolver downloads them on first use.
 
-    :raises SetupError: when they are not there and cannot be fetched.
+    :raises SetupError: when they are missing and cannot be downloaded.
     """
     jars = [cache_folder() / "jars" / f"{artifact}-{_DELTA}.jar" for artifact in _ARTIFACTS]
     if not all(jar.is_file() for jar in jars):
@@ -45,9 +45,9 @@ def delta_jars() -> tuple[str, ...]:
 
 
 def spark_home() -> Path:
-    """Find Spark: the folder ``SPARK_HOME`` names, else the installed pyspark package.
+    """Return the Spark folder: ``SPARK_HOME`` if it is set, else the installed pyspark package.
 
-    :raises SetupError: when there is none, or one of another version.
+    :raises SetupError: when Spark is not found, or has an unsupported version.
     """
     named = os.environ.get("SPARK_HOME")
     if named:
@@ -69,9 +69,9 @@ def spark_home() -> Path:
 
 
 def find_java() -> Path:
-    """Find the Java program that Spark would start.
+    """Return the path of the Java program that Spark would start.
 
-    :raises SetupError: when there is none, or one that is too old.
+    :raises SetupError: when Java is not found, or is too old.
     """
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -91,7 +91,7 @@ def find_java() -> Path:
 
 
 def java_version(program: Path) -> int | None:
-    """Read the major version from the release file beside a Java program, without starting it."""
+    """Return the major version from the release file of a Java installation, without starting Java."""
     release = program.parent.parent / "release"
     if not release.is_file():
         return None
@@ -100,7 +100,7 @@ def java_version(program: Path) -> int | None:
 
 
 def _fetch_jars(jars: list[Path]) -> None:
-    """Resolve into a folder of our own and move the files in one by one: safe beside other first uses."""
+    """Resolve the jars into a private folder and move them in one by one, so that parallel calls are safe."""
     find_java()
     submit = spark_home() / "bin" / "spark-submit"
     folder = jars[0].parent
@@ -153,7 +153,7 @@ def _not_to_be_had(jars: list[Path], said: str) -> str:
 
 
 def main() -> int:
-    """Fetch the jars and print where they are."""
+    """Download the jars if necessary and print their paths."""
     try:
         found = delta_jars()
     except MergeError as error:

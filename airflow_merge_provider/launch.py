@@ -1,4 +1,4 @@
-"""How does a job run: a child process with Spark in it, a request file in, a result file out."""
+"""Run a job in a child process with Spark: a request file as input, a result file as output."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ LOCAL = "local[*]"
 
 _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _GRACE = 10.0
-# Spark's exit code where a thread of it found no memory, and how a process ends that the kernel kills: Spark
-# adds 128 for its Python half.
+# Spark exits with 52 when one of its threads runs out of memory. The kernel kills a process with SIGKILL; for
+# the Python process, Spark returns 128 plus the signal number.
 _OUT_OF_MEMORY, _KILLED = (52,), (-signal.SIGKILL, 128 + signal.SIGKILL)
 _NO_MEMORY = "java.lang.OutOfMemoryError"
 _NOISE = ("WARNING: Using incubator modules",)
@@ -63,19 +63,19 @@ def run_job(
     submit: Path | None = None,
     on_line: Callable[[str], object] = print,
 ) -> JobResult | JobFailure:
-    """Run one request in a child process and give its answer.
+    """Run one request in a child process and return its result.
 
-    ``remote`` names a Spark Connect server; without it spark-submit starts Spark on ``master``.
+    ``remote`` is the URL of a Spark Connect server; without it spark-submit starts Spark on ``master``.
 
-    :raises SetupError: when Java, Spark or a jar is missing; nothing has been started then.
-    :raises JobError: when the process ended without an answer.
+    :raises SetupError: when Java, Spark or a jar is missing; nothing has been started in this case.
+    :raises JobError: when the process ended without writing a result.
     """
     job = JobProcess(request, master=master, remote=remote, conf=conf, submit=submit, on_line=on_line)
     return job.run()
 
 
 class JobProcess:
-    """One request in a child process; ``kill`` ends it from a signal handler or another thread."""
+    """One request in a child process; ``kill_process`` ends it from a signal handler or another thread."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class JobProcess:
         self._killed = False
 
     def run(self) -> JobResult | JobFailure:
-        """Start the child, hand its lines on, wait for its end and read its answer."""
+        """Start the child, forward its output lines, wait until it ends and read its result."""
         began = time.monotonic()
         with make_work_folder() as work:
             command, env = self._build_command(work)
@@ -110,7 +110,7 @@ class JobProcess:
             raise JobError(self._no_answer(last))
 
     def kill_process(self) -> None:
-        """End the child and everything below it: first asked, after ten seconds forced."""
+        """End the child and its descendants: SIGTERM first, SIGKILL after ten seconds."""
         self._killed = True
         child = self._child
         if child is None or child.poll() is not None:
@@ -165,12 +165,12 @@ def run_connect_server(
     on_ready: Callable[[str, Path], object],
     on_line: Callable[[str], object] = print,
 ) -> int:
-    """Run a Spark Connect server until it ends, and give its exit code.
+    """Run a Spark Connect server until it ends, and return its exit code.
 
-    Clients need its token, which is in ``token_file``, or in one of this port that ends with the server.
-    ``on_ready`` gets the address and that file.
+    Clients need the server's token. It is in ``token_file``, or by default in a file for this port that is
+    removed when the server ends. ``on_ready`` is called with the address and the token file.
 
-    :raises SetupError: when Java, Spark or a jar is missing, the port is taken, or the file is no secret.
+    :raises SetupError: when Java, Spark or a jar is missing, the port is taken, or others can read the file.
     """
     _require_free(host, port)
     settings = long_lived(session_conf(local=_is_local(master), jars=jars_for(conf or {}), user=conf or {}))
@@ -193,7 +193,7 @@ def run_connect_server(
 
 
 def make_archive(on_line: Callable[[str], object] = print) -> Path | None:
-    """Write down the classes of a small run, for the JVMs of later ones; None when this Java cannot.
+    """Create the class archive from a small run, for the JVMs of later runs; return None if Java cannot.
 
     :raises SetupError: when Java, Spark or a jar is missing.
     """
@@ -221,7 +221,7 @@ def submit_conf(user: Mapping[str, str], *, local: bool) -> dict[str, str]:
 
 
 def jars_for(conf: Mapping[str, str]) -> tuple[str, ...]:
-    """Leave the jars out where the user's settings or Spark's own folder bring them."""
+    """Return the Delta jars to add; none if the user's settings or Spark's jars folder provide them."""
     named = (conf.get("spark.jars", ""), conf.get("spark.jars.packages", ""))
     if any("delta-spark" in each for each in named) or list(spark_home().glob("jars/delta-spark_*.jar")):
         return ()
@@ -229,7 +229,7 @@ def jars_for(conf: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def describe_exit(code: int | None, last: Sequence[str] = ()) -> str:
-    """Return why a Spark process has ended without an answer, given its exit code and its last lines."""
+    """Return why a Spark process ended without a result, given its exit code and its last output lines."""
     lines = "".join(f"\n{line}" for line in last)
     if code in _OUT_OF_MEMORY or any(_NO_MEMORY in line for line in last):
         return f"Spark ran out of memory: raise spark.driver.memory (exit code {code}){lines}"
@@ -264,7 +264,7 @@ def _build_submit_command(
     """Return the command line and the environment of a spark-submit process."""
     find_java()
     program = submit or spark_home() / "bin" / "spark-submit"
-    # In a file of mode 0600, not as --conf: settings may hold keys, and command lines are public.
+    # In a file of mode 0600 instead of --conf: settings may contain keys, and command lines are public.
     write_private(work / "spark.properties", properties_text(conf))
     command = [str(program), "--master", master]
     command += ["--load-spark-defaults", "--properties-file", str(work / "spark.properties"), *application]
@@ -287,20 +287,20 @@ def _start_child(command: list[str], env: dict[str, str]) -> subprocess.Popen[st
         text=True,
         errors="replace",
         start_new_session=True,
-        preexec_fn=die_with_parent,  # noqa: PLW1509 - nothing but one system call
+        preexec_fn=die_with_parent,  # noqa: PLW1509 - runs only one system call
     )
 
 
 def _read_lines(child: subprocess.Popen[str]) -> Iterator[str]:
-    """Return what the child says, without what every JVM says."""
+    """Yield the output lines of the child, without the lines that every JVM prints."""
     for line in child.stdout or ():
         if not line.startswith(_NOISE):
             yield line.rstrip()
 
 
 def _require_server(url: str) -> None:
-    """Look whether the server listens: its client would try for ten minutes in silence."""
-    # Never the URL itself in a message: its path may hold a token.
+    """Check that the server listens: its client would otherwise retry for ten minutes without output."""
+    # Error messages must not contain the URL: its path may contain a token.
     where = urlsplit(url)
     if where.scheme != "sc" or not where.hostname:
         raise SetupError(

@@ -1,4 +1,4 @@
-"""What a run read and wrote, in the words of OpenLineage; nothing when that is not installed."""
+"""Build the OpenLineage facets of what a run read and wrote; none if OpenLineage is not installed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def lineage_name(uri: str) -> tuple[str, str]:
 
 
 def build_lineage(report: Mapping[str, Any]) -> OperatorLineage[Any, Any] | None:
-    """Return the lineage of a run from its report: sources and target with versions, columns if known."""
+    """Return the lineage of a run from its report: sources and target with versions, and known columns."""
     try:
         from airflow.providers.openlineage.extractors.base import (  # noqa: PLC0415 - lineage is optional
             OperatorLineage,
@@ -74,10 +74,10 @@ def build_lineage(report: Mapping[str, Any]) -> OperatorLineage[Any, Any] | None
 
 
 def _with_columns(described: dict[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
-    """Add which fields of which sources each column shows, and which decide on the rows.
+    """Add column lineage: the source fields of each column, and the source fields that determine the rows.
 
-    The details of a join say the first as ``columns``, each ``from`` one field or several, and the second as
-    ``keys``.
+    In the details of a join, ``columns`` lists the columns, each ``from`` one or several fields, and ``keys``
+    lists the fields that determine the rows.
     """
     from openlineage.client.facet_v2 import column_lineage_dataset as facet_v2  # noqa: PLC0415 - optional
 

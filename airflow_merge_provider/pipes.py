@@ -1,6 +1,6 @@
-"""How does a pipe become a DAG: a sensor that waits for its inputs, the merge, and a schedule.
+"""Build a DAG from a pipe: a sensor that waits for the inputs, the merge, and a schedule.
 
-A pipe is read and checked in ``core.pipe``; here it is only translated.
+``core.pipe`` reads and checks a pipe; this module only translates it to Airflow.
 Source: docs/semantics/merge_source.md, Population; Signalling; Pipes.
 """
 
@@ -52,15 +52,15 @@ def pipe_dag(
     signalling_min_interval: float | None = None,
     **dag_args: Any,
 ) -> DAG:
-    """Make the DAG of one pipe; its id is the pipe's ``_id``.
+    """Build the DAG of one pipe; the DAG id is the pipe's ``_id``.
 
-    ``operator_args`` (``warehouse``, ``spark_conn_id``, ``conf``, …) go to the operator of the merge,
-    ``dag_args`` to the DAG. The two settings of signalling are by default those of section ``[merge]`` of
-    Airflow's configuration.
+    ``operator_args`` (``warehouse``, ``spark_conn_id``, ``conf``, …) are passed to the merge operator,
+    ``dag_args`` to the DAG. The two signalling settings default to those of section ``[merge]`` of
+    Airflow's configuration. ``signalling_min_interval`` is in seconds.
 
     :raises ConfigError: with every problem of the pipe.
     """
-    # Not attached to a DAG before it is known to be right, and to know its inputs.
+    # The operator is attached to the DAG after it is validated and its inputs are known.
     config, merge = _check_pipe(pipe, operator_args or {})
     planned = _plan_schedule(config, merge, use_signalling_internally, signalling_min_interval)
     inputs = [asset for asset in merge.inlets if isinstance(asset, Asset)]
@@ -88,12 +88,13 @@ def pipe_dag(
 
 
 def load_pipes(folder: str | Path, *, strict: bool = False, **pipe_args: Any) -> dict[str, DAG]:
-    """Make the DAGs of every pipe in a folder, by their ids; ``pipe_args`` are those of ``pipe_dag``.
+    """Build the DAGs of all pipes in a folder, by DAG id; ``pipe_args`` are the arguments of ``pipe_dag``.
 
-    A pipe that is wrong does not stop the others: it becomes a DAG without a schedule, tagged ``broken``,
-    which says what is wrong and fails when it is started. Its id is that of the pipe, or the file's name.
+    An invalid pipe does not stop the others: it becomes a DAG without a schedule, tagged ``broken``, that
+    shows the errors and fails when it is started. Its id is that of the pipe, or the file's name.
 
-    :param strict: raise instead; Airflow shows the error at the DAG file that calls this, and no pipe runs.
+    :param strict: raise instead; Airflow then shows the error for the DAG file that calls this function, and
+        no pipe runs.
     :raises ConfigError: if the folder does not exist; if ``strict``, with every problem of every file.
     """
     place = Path(folder)
@@ -117,14 +118,14 @@ def load_pipes(folder: str | Path, *, strict: bool = False, **pipe_args: Any) ->
 
 @dataclass(frozen=True)
 class _BuiltPipes:
-    """The DAGs of the pipes so far, the files that they come from, and what was wrong."""
+    """The DAGs of the pipes built so far, the files that they come from, and the problems found."""
 
     dags: dict[str, DAG]
     origin: dict[str, str]
     problems: list[Problem]
 
     def add_pipe(self, file: Path, path: str, pipe: Mapping[str, Any], pipe_args: Mapping[str, Any]) -> None:
-        """Make the DAG of a pipe."""
+        """Build the DAG of a pipe and add it."""
         name = str(pipe.get("_id"))
         if name in self.origin:
             twice = Problem(
@@ -139,7 +140,7 @@ class _BuiltPipes:
             self.add_broken(file, path, name, error.problems)
 
     def add_broken(self, file: Path, path: str, name: str | None, problems: Iterable[Problem]) -> None:
-        """Make the DAG that says what is wrong with a pipe or a file."""
+        """Add the DAG that shows the problems of an invalid pipe or file."""
         found = _in_file(file, path, problems)
         self.problems.extend(found)
         error = ConfigError.from_problems(found)
@@ -151,14 +152,14 @@ class _BuiltPipes:
 
 
 class InvalidPipeOperator(BaseOperator):
-    """The only task of a pipe that is wrong: it fails, and says why."""
+    """The only task of an invalid pipe: it fails with the problems of the pipe."""
 
     def __init__(self, *, reason: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.reason = reason
 
     def execute(self, context: Context) -> None:
-        """Fail.
+        """Fail the task.
 
         :raises AirflowFailException: always.
         """
@@ -166,7 +167,7 @@ class InvalidPipeOperator(BaseOperator):
 
 
 def _make_broken_dag(name: str, reason: str) -> DAG:
-    # Indented, so that nothing in it is taken for Markdown.
+    # Indented lines are a code block, so that the UI does not interpret the text as Markdown.
     lines = "\n".join(f"    {line}" for line in reason.splitlines())
     with DAG(
         name,
@@ -181,12 +182,12 @@ def _make_broken_dag(name: str, reason: str) -> DAG:
 
 
 def _name_dag(file: Path, path: str) -> str:
-    """Return an id for the DAG of a file that does not tell one."""
+    """Return a DAG id derived from the file, for a pipe without an id."""
     return re.sub(r"[^A-Za-z0-9_.\-]", "_", f"{file.stem}{path}")[:200] or "pipe"
 
 
 def airflow_schedule(planned: Schedule, inputs: Iterable[Asset]) -> Any:
-    """Write a plan as Airflow's: any change of an input is enough, so the assets are alternatives."""
+    """Convert a schedule to Airflow's: a change of any input starts a run, so the assets are alternatives."""
     timetable: Any = None
     if planned.cron is not None:
         _check_cron(planned.cron)
@@ -201,14 +202,14 @@ def airflow_schedule(planned: Schedule, inputs: Iterable[Asset]) -> Any:
 
 
 def _check_cron(expression: str) -> None:
-    """Refuse what the scheduler would refuse only when it looks for the next run.
+    """Check a cron expression as the scheduler does when it computes the next run.
 
-    :raises ConfigError: if it is no cron expression.
+    :raises ConfigError: if the cron expression is invalid.
     """
     try:
         from airflow.timetables.trigger import CronTriggerTimetable as Timetable  # noqa: PLC0415 - cost
     except ImportError:
-        # A worker that has the task SDK alone: what parses DAGs for the scheduler has looked.
+        # A worker may have only the task SDK; the DAG processor has already checked the expression.
         return
     try:
         Timetable(expression, timezone="UTC").validate()
@@ -219,7 +220,7 @@ def _check_cron(expression: str) -> None:
 
 
 def _check_pipe(pipe: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[PipeConfig, SparkJobOperator]:
-    """Check a pipe and what its source says to the operator, both before anything is refused.
+    """Check a pipe and the operator arguments of its source, and collect the problems of both.
 
     :raises ConfigError: with every problem of the two.
     """
@@ -229,7 +230,7 @@ def _check_pipe(pipe: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Pipe
         config = PipeConfig.parse(pipe)
     except ConfigError as error:
         problems += error.problems
-        # What is wrong around the source does not keep the source from being looked at.
+        # Errors elsewhere in the pipe must not prevent checking the source.
         config = _wrap_source(pipe.get("source"))
     try:
         merge = _build_operator(config, given)
@@ -241,7 +242,7 @@ def _check_pipe(pipe: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Pipe
 
 
 def _wrap_source(source: Any) -> PipeConfig:
-    """Put a source into a pipe that is right, or an empty one where the source itself cannot be read."""
+    """Put a source into an otherwise valid pipe; use an empty source if this one cannot be read."""
     try:
         return PipeConfig.parse({"_id": "pipe", "source": source})
     except ConfigError:
@@ -249,7 +250,7 @@ def _wrap_source(source: Any) -> PipeConfig:
 
 
 def _build_operator(config: PipeConfig, given: Mapping[str, Any]) -> SparkJobOperator:
-    """Make the operator of the source; what it refuses is said at the source's paths."""
+    """Build the operator of the source; its errors use the paths of the source."""
     kind = _operator_class(config.kind)
     output = "merged" if config.kind == "merge_record" else "target"
     written = {output: config.target}
@@ -266,7 +267,7 @@ def _build_operator(config: PipeConfig, given: Mapping[str, Any]) -> SparkJobOpe
 
 
 def _check_names(arguments: Mapping[str, Any], kind: type[SparkJobOperator], output: str) -> None:
-    """Refuse arguments that the operator does not have, and the lack of those that it needs.
+    """Check for arguments that the operator does not accept, and for required ones that are missing.
 
     :raises ConfigError: with every one of them.
     """
@@ -293,7 +294,7 @@ def _format_known(names: Iterable[str]) -> str:
 
 
 def _operator_class(module: str) -> type[SparkJobOperator]:
-    """Import the operator of one kind of source; pipes of other kinds do not pay for it."""
+    """Import the operator of one kind of source, so that other pipes do not load it."""
     name = "".join(word.capitalize() for word in module.split("_")) + "Operator"
     found: type[SparkJobOperator] = getattr(
         importlib.import_module(f"airflow_merge_provider.operators.{module}"), name
@@ -304,7 +305,7 @@ def _operator_class(module: str) -> type[SparkJobOperator]:
 def _plan_schedule(
     config: PipeConfig,
     merge: SparkJobOperator,
-    use_signalling_internally: bool | None,  # noqa: FBT001 - three values: yes, no, as configured
+    use_signalling_internally: bool | None,  # noqa: FBT001 - None uses the setting
     signalling_min_interval: float | None,
 ) -> Schedule:
     everywhere, shortest = use_signalling_internally, signalling_min_interval
@@ -321,13 +322,13 @@ def _plan_schedule(
 
 
 def _at_source(problem: Problem, output: str) -> Problem:
-    """Return the path in the pipe of an argument of the operator."""
+    """Return the problem with the path inside the pipe instead of the operator argument."""
     of_sink = {output: "sink.dataset", "set_initial_offset": "sink.set_initial_offset"}
     return replace(problem, path=of_sink.get(problem.path) or f"source.{problem.path}".rstrip("."))
 
 
 def _in_file(file: Path, path: str, problems: Iterable[Problem]) -> list[Problem]:
-    """Put the file, and the place of the pipe in it, in front of each problem."""
+    """Prefix each problem's path with the file and the location of the pipe in it."""
     where = f"{file}{path}"
     return [
         Problem(f"{where}: {each.path}" if each.path else where, each.code, each.message, each.hint)

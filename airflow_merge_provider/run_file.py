@@ -1,4 +1,4 @@
-"""Read what a file on the command line asks for: a pipe, a configuration or a whole request."""
+"""Read a file given on the command line: a pipe, a configuration or a whole request."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from airflow_merge_provider.core.population import DEFAULT_OFFSET, Population, b
 from airflow_merge_provider.yaml_text import parse_yaml
 
 STDIN = "-"
-# As Airflow names its own setting.
+# The environment variable of Airflow's setting [merge] warehouse.
 WAREHOUSE = "AIRFLOW__MERGE__WAREHOUSE"
 _RELATIVE = ("./", "../")
 
 
 @dataclass(frozen=True)
 class RunFile:
-    """One job and its configuration; ``request`` is the rest of a whole request, empty for another file."""
+    """One job and its configuration; ``request`` has the remaining fields of a whole request, or is empty."""
 
     job: str
     config: dict[str, Any]
@@ -35,13 +35,13 @@ class RunFile:
 
     @property
     def capability(self) -> Capability:
-        """What runs the job."""
+        """The capability that runs the job."""
         return CAPABILITIES[self.job]
 
     def check_config(self, *, needs_target: bool) -> list[str]:
         """Check the configuration and the datasets that it names; return the warnings.
 
-        :param needs_target: for a run, which needs places too; without it only names are checked.
+        :param needs_target: whether to check locations, which a run needs; if false, only names are checked.
         :raises ConfigError: with every problem.
         """
         config = self.capability.config.parse(self.config)
@@ -59,7 +59,7 @@ class RunFile:
         return self.capability.warnings(config)
 
     def find_population(self) -> Population | None:
-        """Return what the flag of the target depends on."""
+        """Return the inputs for setting the target's population flag."""
         if self.request:
             given = self.request.get("population")
             return None if given is None else Population.model_validate(given)
@@ -69,9 +69,9 @@ class RunFile:
 
 
 def read_run_file(file: str, warehouse: str | None = None) -> RunFile:
-    """Read a JSON or YAML file, or standard input; ``warehouse`` is over the one of the file.
+    """Read a JSON or YAML file, or standard input; ``warehouse`` overrides the one in the file.
 
-    :raises ConfigError: if it cannot be read, or holds something else.
+    :raises ConfigError: if it cannot be read, or is not a pipe, a configuration or a request.
     """
     raw = _read_object(file)
     found = _find_pipe(raw) or raw
@@ -83,7 +83,7 @@ def read_run_file(file: str, warehouse: str | None = None) -> RunFile:
 
 
 def choose_warehouse(given: Any = None) -> Any:
-    """Return where bare ids lie: as given, else by the environment; a relative path starts here."""
+    """Return the warehouse of bare ids: the argument, else the environment variable, as an absolute path."""
     place = given or os.environ.get(WAREHOUSE)
     if not isinstance(place, str) or place.startswith("/") or ":/" in place:
         return place
@@ -91,7 +91,7 @@ def choose_warehouse(given: Any = None) -> Any:
 
 
 def resolve_relative_path(ref: Any) -> Any:
-    """Return a dataset; a path that begins with a dot starts from the folder of the command."""
+    """Return a dataset reference; a path that starts with a dot is resolved against the current folder."""
     is_relative = isinstance(ref, str) and ref.startswith(_RELATIVE)
     return os.path.normpath(Path(ref).absolute()) if is_relative else ref
 
@@ -115,7 +115,7 @@ def _read_object(file: str) -> Mapping[str, Any]:
 
 
 def _find_pipe(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Take a pipe apart: its job, its configuration and what its sink says; None for another file."""
+    """Split a pipe into its job, its configuration and its sink's settings; None for other files."""
     if "_id" not in raw or not isinstance(raw.get("source"), Mapping):
         return None
     beside = {name: raw[name] for name in ("warehouse",) if name in raw}
@@ -125,9 +125,9 @@ def _find_pipe(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _find_job(raw: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the job, by its own name or as pipes call it, and its configuration.
+    """Return the job, by its own name or its name in pipes, and its configuration.
 
-    :raises ConfigError: if there is no such job, or the configuration is no object.
+    :raises ConfigError: if there is no such job, or the configuration is not an object.
     """
     word = raw.get("job", "merge_source")
     known = {**{name: name for name in CAPABILITIES}, **SOURCES}

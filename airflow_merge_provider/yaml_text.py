@@ -1,4 +1,4 @@
-"""Read YAML as what JSON could say: dates are their ISO texts, keys are texts and come once."""
+"""Parse YAML into JSON values: dates become ISO 8601 text, and keys are unique strings."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from airflow_merge_provider.core.model import DEPTH_MAX, require_plain
 from airflow_merge_provider.core.pipe.files import build_object
 
 _ALIASES_MAX = 100
-# Objects that JSON does not have.
+# YAML types without a JSON equivalent.
 _FOREIGN = ("binary", "set", "omap", "pairs")
 _PREFIX = "tag:yaml.org,2002:"
 
 
 def parse_yaml(text: str) -> Any:
-    """Return what a YAML text says.
+    """Return the value of a YAML text.
 
-    :raises ValueError: if it is not YAML, says what JSON cannot, or names a key twice.
-    :raises ConfigError: if it is not bounded.
+    :raises ValueError: if it is not YAML, cannot be expressed in JSON, or has a duplicate key.
+    :raises ConfigError: if it is nested too deeply or has too many aliases.
     """
     try:
         _require_shallow(text)
@@ -31,7 +31,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def _require_shallow(text: str) -> None:
-    """Count levels and aliases before objects are built, which takes a level of the stack for each."""
+    """Count levels and aliases before objects are built, because building uses a stack frame per level."""
     depth = aliases = 0
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -54,7 +54,7 @@ def _build_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
     )
     if len(given) == len(node.value):
         return built
-    # What a merge key brings is only for keys that are not given.
+    # Explicit keys override those from a merge key.
     loader.flatten_mapping(node)
     merged: dict[str, Any] = loader.construct_mapping(node, deep=True)
     return {**merged, **built}

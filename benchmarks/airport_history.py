@@ -1,6 +1,7 @@
-"""Five releases of real airports as snapshots, in order and shuffled with one of them twice: equal histories.
+"""Load five releases of real airport lists in order, and shuffled with a duplicate; compare the histories.
 
-``python -m benchmarks.airport_history [--seed N]`` fetches the releases with pip into ``benchmarks/out``.
+``python -m benchmarks.airport_history [--seed N]`` downloads the releases with pip into ``benchmarks/out``.
+Both histories must be equal.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from airflow_merge_provider.jobs.merge_load.job import run
 from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks.measure import OUT, warm_session
 
-# The version of a release is its day.
+# The version of a release is its date.
 RELEASES = ("20240415", "20241001", "20250523", "20250909", "20260905")
 _HISTORY = {"strategy": "scd2", "natural_key": "icao", "current_column": "is_current"}
 
@@ -43,7 +44,7 @@ def main() -> int:
         pq.write_table(_read_airports(release), folder / f"{release}.parquet")
     spark = warm_session()
     shuffled = list(RELEASES)
-    random = Random(chosen.seed)  # noqa: S311 - an order, not a secret
+    random = Random(chosen.seed)  # noqa: S311 - shuffles the order, no security use
     random.shuffle(shuffled)
     shuffled.insert(random.randrange(len(shuffled)), random.choice(shuffled))
     orders = {"ordered": list(RELEASES), "shuffled": shuffled}
@@ -61,7 +62,7 @@ def main() -> int:
 
 
 def _read_airports(release: str) -> pa.Table:
-    """Return the airports of a release: its wheel holds them as text."""
+    """Return the airports of a release; its wheel contains them as text."""
     place = OUT / "wheels"
     wheel = next(place.glob(f"airportsdata-{release}-*.whl"), None)
     if wheel is None:
@@ -79,7 +80,7 @@ def _build_source(folder: Path, release: str) -> dict[str, str]:
 
 
 def _load_release(spark: SparkSession, folder: Path, target: str, release: str) -> dict[str, Any]:
-    at = datetime.strptime(release, "%Y%m%d").date().isoformat()  # noqa: DTZ007 - a day
+    at = datetime.strptime(release, "%Y%m%d").date().isoformat()  # noqa: DTZ007 - a date without a time
     return _run_job(
         spark,
         folder,

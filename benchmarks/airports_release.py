@@ -1,6 +1,6 @@
-"""A later release of a list of airports arrives as a change: the result is that of a merge of everything.
+"""Merge a later release of an airport list incrementally and compare the result with that of a full merge.
 
-``python -m benchmarks.airports_release [--before RELEASE]``; the earlier release is fetched with pip.
+``python -m benchmarks.airports_release [--before RELEASE]`` downloads the earlier release with pip.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def _fetch_release(version: str, place: Path) -> list[dict[str, Any]]:
-    """Fetch a release of the package, and read its list as the package does."""
+    """Download a release of the package and read its list as the package does."""
     wheel = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(place / "wheel")]
     subprocess.run([*wheel, f"airportsdata=={version}"], check=True)
     (file,) = (place / "wheel").glob("*.whl")
@@ -84,7 +84,7 @@ def _write_table(place: Path, records: list[dict[str, Any]], id_column: str) -> 
 
 
 def _to_null(value: Any) -> Any:
-    return None if value == "" or value != value else value  # noqa: PLR0124 - NaN is nothing
+    return None if value == "" or value != value else value  # noqa: PLR0124 - NaN is treated as NULL
 
 
 def _run_job(

@@ -1,4 +1,4 @@
-"""A table of states and batches of changes to it: keys spread over the whole table, some more than once."""
+"""Build a table of states and batches of changes to it: keys across the whole table, some repeated."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def build_states(size: int) -> pa.Table:
 
 
 def build_batch(size: int, changes: int, number: int) -> pa.Table:
-    """Return the raw changes of a batch: 1.2 a key, half of the values null, sequences that only grow.
+    """Return the raw changes of a batch: 1.2 per key, half of the values NULL, increasing sequences.
 
-    A tenth of the keys is new to the table, less what earlier batches brought.
+    A tenth of the keys is new to the table, except those added by earlier batches.
     """
     draw = np.random.default_rng([_SEED, number])
     keys = draw.integers(0, int(size * _WITH_NEW_KEYS), int(changes / _PER_KEY))
@@ -47,7 +47,7 @@ def _build_rows(keys: np.ndarray, sequence: np.ndarray, draw: np.random.Generato
 
 
 def write_table(place: Path, rows: pa.Table) -> None:
-    """Write a table of several files with deletion vectors switched on."""
+    """Write a table of several files with deletion vectors enabled."""
     per_file = -(-len(rows) // _FILES)
     for start in range(0, len(rows), per_file):
         write_deltalake(str(place), rows.slice(start, per_file), mode="append")

@@ -1,8 +1,8 @@
-"""Clusters alone: the merge source's two ways against GraphX, Splink and Spark's floor, in turns.
+"""Measure clustering: both algorithms of the merge source, GraphX, Splink, and Spark's minimum, in turns.
 
-``python -m benchmarks.clusters [--size N] [--rounds N] [--alone] [--splink PYTHON]``; the figures go to
-``benchmarks/out``. All must find as many clusters as were made. ``--splink`` names a Python that has Splink;
-without it Splink is left out. ``--alone`` leaves the peers out: GraphX takes minutes at 5 million entities.
+``python -m benchmarks.clusters [--size N] [--rounds N] [--alone] [--splink PYTHON]`` writes the figures to
+``benchmarks/out``. All must find the number of generated clusters. ``--splink`` is the path of a Python with
+Splink; without it Splink is skipped. ``--alone`` skips the peers: GraphX takes minutes at 5 million entities.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from benchmarks import entities
 from benchmarks.measure import OUT, Way, in_turns, warm_session, write_results
 
 SUITE = "clusters"
-# Edges that come to the driver where keys stay in Spark: few, so that they are contracted several times.
+# The maximum number of edges collected on the driver; low, so that the graph is contracted several times.
 EDGES = 100_000
 GOALS = {"ours / Spark floor": 1.5, "ours / GraphX": 0.125, "ours / Splink": 1.0, "in Spark / ours": 6.0}
 _SPLINK = Path(__file__).parent / "peers" / "splink_clusters.py"
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def _run_ours(spark: SparkSession, folder: Path, keys: int | None = None) -> Mapping[str, Any]:
-    """Run without writing: what is left are the clusters and what is said of them."""
+    """Run the job without writing; return the clusters and their statistics."""
     config = {
         "version": 2, "target": "nothing", "equality": entities.RULES,
         "datasets": [f"{name} {name.lower()}" for name in entities.DATASETS],
@@ -86,7 +86,7 @@ def _run_ours(spark: SparkSession, folder: Path, keys: int | None = None) -> Map
 
 
 def _run_graphx(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
-    """Connect every entity with its keys in GraphX; its ids have to be numbers, so both are hashed."""
+    """Connect every entity with its keys in GraphX, which requires numeric ids, so both are hashed."""
     ends = []
     for name in entities.DATASETS:
         rows = spark.read.format("delta").load(str(folder / name))
@@ -95,7 +95,7 @@ def _run_graphx(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
             rows.where(F.col(key).isNotNull()).select(node.alias("a"), F.xxhash64(F.lit(key), key).alias("b"))
             for key in ("email", "phone")
         ]
-    jvm = spark.sparkContext._jvm  # noqa: SLF001 - Python has no other way to GraphX
+    jvm = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public API for GraphX
     tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("java.lang.Object"))
     pair = jvm.org.apache.spark.sql.Encoders.tuple(
         jvm.org.apache.spark.sql.Encoders.LONG(), jvm.org.apache.spark.sql.Encoders.LONG()

@@ -1,7 +1,7 @@
-"""Made entities with known truth: three datasets of people who share e-mail addresses and phone numbers.
+"""Generate entities with known clusters: three datasets of people who share e-mail addresses and phones.
 
-Of all entities 60 % stand alone, 25 % are in groups of 2 to 4, 10 % in chains of 10 to 50, and 5 % in hubs of
-up to 5 000. The same arguments give the same bytes.
+Of all entities 60 % are singletons, 25 % are in groups of 2 to 4, 10 % in chains of 10 to 50, and 5 % in
+clusters of up to 5 000 entities with one shared key. The same arguments produce the same bytes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _CITIES = np.array(["Oslo", "Bergen", "Roma", "Paris", "Wien", "Praha", "Berlin"
 
 
 def write_datasets(folder: Path, size: int, seed: int = 7, *, versions: bool = False) -> int:
-    """Write the datasets as Delta tables below ``folder``, once; gives the number of clusters.
+    """Write the datasets as Delta tables below ``folder``, once; return the number of clusters.
 
-    :param size: entities in all datasets together.
-    :param versions: number the rows in ``_updated`` and mark them in ``_deleted``, so that there can be later
-        ones.
+    :param size: the number of entities in all datasets together.
+    :param versions: number the rows in ``_updated`` and flag deletions in ``_deleted``, so that later
+        versions can be added.
     """
     truth = folder / "clusters.txt"
     if truth.exists():
@@ -39,7 +39,7 @@ def write_datasets(folder: Path, size: int, seed: int = 7, *, versions: bool = F
     cluster = np.repeat(np.arange(len(sizes)), sizes)
     place = np.arange(len(cluster)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     chained = kinds[cluster] == 1
-    # Neighbours in a chain share an address and a number in turns; everybody else shares the address.
+    # Neighbours in a chain share alternately an address and a number; all others share the address.
     email = np.where(chained, cluster * 100 + place // 2, cluster * 100)
     phone = np.where(chained, cluster * 100 + (place + 1) // 2, -1)
     dataset = (cluster + place) % len(DATASETS)
@@ -55,7 +55,7 @@ def write_datasets(folder: Path, size: int, seed: int = 7, *, versions: bool = F
 
 
 def change_rows(rows: pa.Table, count: int, prefix: str, seed: int = 11) -> pa.Table:
-    """Return later versions of some rows: of ten one is deleted, one is new, and two move elsewhere."""
+    """Return later versions of some rows: of ten, one is deleted, one is new, and two change clusters."""
     rng = np.random.default_rng(seed)
     some = rows.take(rng.choice(len(rows), count, replace=False))
     ids, emails = some.column("_id").to_pylist(), some.column("email").to_pylist()

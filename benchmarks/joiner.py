@@ -1,8 +1,8 @@
-"""The joiner against DuckDB, Spark SQL by hand, and reading plus shuffling the inputs; results are equal.
+"""Measure the joiner against DuckDB, hand-written Spark SQL, and reading plus shuffling; compare the results.
 
-``python -m benchmarks.joiner [--task inner|full|two|skewed] [--size N] [--rounds N]``, all of them without
-``--task``; the figures go to ``benchmarks/out``. "Ours, joined" is the same join without its run around it
-and without writing, which is what reading and shuffling is compared with.
+``python -m benchmarks.joiner [--task inner|full|two|skewed] [--size N] [--rounds N]`` runs one task, or
+all without ``--task``, and writes the figures to ``benchmarks/out``. "Ours, joined" is the join without the
+job around it and without writing; it is compared with reading and shuffling.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from benchmarks.measure import OUT, Way, in_turns, size_of, warm_session, write_
 from benchmarks.relations import NAMES, SKEWED, SMALL
 
 TASKS = ("inner", "full", "two", "skewed")
-# Of these the four inputs are held to the first two, the pairs to the third.
+# The first two limits apply to the tasks with four inputs, the third to the tasks with two.
 GOALS = {"joined / read and shuffle": 1.5, "joined / DuckDB": 2.5, "run / Spark SQL": 1.1, "counting": 0.1}
 
 
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def _measure_task(spark: SparkSession, folder: Path, task: str, size: int, rounds: int) -> int:
-    """Measure one join in all ways, and count the rows that differ between their results."""
+    """Measure one join with every method, and count the rows that differ between the results."""
     target, by_hand, file = folder / "target", folder / "by_hand", folder / "duckdb.parquet"
     ways = [
         Way("ours", lambda: _run_ours(spark, folder, task, target)),
@@ -97,7 +97,7 @@ def _build_config(task: str) -> dict[str, Any]:
 
 
 def _run_unwritten(spark: SparkSession, folder: Path, task: str) -> Mapping[str, Any]:
-    """Join as a run does and throw the rows away."""
+    """Join as a run does and discard the rows."""
     pinned = {name: pin_dataset(spark, Dataset(name, path=str(folder / name))) for name in _list_stages(task)}
     rows = prepare_join(spark, _build_config(task), pinned).rows
     rows.write.format("noop").mode("overwrite").save()
@@ -120,12 +120,12 @@ def _run_ours(spark: SparkSession, folder: Path, task: str, target: Path) -> Map
 
 
 def _count_jobs(spark: SparkSession) -> int:
-    """Count the Spark jobs so far; threads of a run are in no group, so nothing here is."""
+    """Return the number of Spark jobs so far; a run's threads set no job group, so all jobs are counted."""
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
 
 
 def _by_hand(spark: SparkSession, folder: Path, task: str, place: Path) -> Mapping[str, Any]:
-    """Join as one would write it in SQL, into a Delta table."""
+    """Join with hand-written SQL and write a Delta table."""
     shutil.rmtree(place, ignore_errors=True)
     first, *others = _list_stages(task)
     how = {"full": "FULL JOIN", "skewed": "LEFT JOIN"}.get(task, "JOIN")
@@ -141,14 +141,14 @@ def _by_hand(spark: SparkSession, folder: Path, task: str, place: Path) -> Mappi
 
 
 def _run_duckdb(folder: Path, task: str, file: Path) -> Mapping[str, Any]:
-    """Run the peer in a process of its own; its imports do not count."""
+    """Run the peer in a separate process; its imports are not measured."""
     words = [sys.executable, "-m", "benchmarks.peers.duckdb_join", str(folder), task, str(file)]
     said = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
     return {"seconds": said["seconds"], "bytes_written": file.stat().st_size}
 
 
 def _run_floor(spark: SparkSession, folder: Path, task: str) -> Mapping[str, Any]:
-    """Read every input and shuffle it by its key, and no more: nothing is joined and nothing written."""
+    """Read every input and shuffle it by its key, without a join and without writing."""
     for name in _list_stages(task):
         table = spark.read.format("delta").load(str(folder / name))
         table.repartition("k").write.format("noop").mode("overwrite").save()
@@ -156,7 +156,7 @@ def _run_floor(spark: SparkSession, folder: Path, task: str) -> Mapping[str, Any
 
 
 def _count_differences(target: Path, by_hand: Path, file: Path) -> int:
-    """Count the rows that one of the three results has more often than another."""
+    """Count the rows that occur more often in one of the three results than in another."""
     base = duckdb.connect()
     mine, hand = (
         f"SELECT * FROM read_parquet({DeltaTable(str(place)).file_uris()!r})" for place in (target, by_hand)

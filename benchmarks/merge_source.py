@@ -1,6 +1,6 @@
-"""Later runs of the merge source against its own full run: what a change costs, results equal.
+"""Measure incremental runs of the merge source against its own full run; compare the results.
 
-``python -m benchmarks.merge_source [--size N] [--changes N …] [--rounds N]``; the figures go to
+``python -m benchmarks.merge_source [--size N] [--changes N …] [--rounds N]`` writes the figures to
 ``benchmarks/out``.
 """
 
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def _prepare_warehouse(spark: SparkSession, size: int, count: int) -> Path:
-    """Make a warehouse that was merged once, and whose datasets have changed since."""
+    """Create a warehouse that was merged once and whose datasets have changed since."""
     base = OUT / "data" / f"{size}-versions"
     entities.write_datasets(base, size, versions=True)
     place = OUT / "data" / f"{size}-{count}-changed"
@@ -81,11 +81,11 @@ def _run_full(spark: SparkSession, place: Path) -> Mapping[str, Any]:
 
 
 def _run_incremental(spark: SparkSession, place: Path) -> Mapping[str, Any]:
-    """Run on a copy of the target as it was before the change; copying is not measured."""
+    """Run on a copy of the target from before the change; copying is not measured."""
     shutil.rmtree(place / "later", ignore_errors=True)
     shutil.copytree(place / "merged", place / "later")
-    # The same path holds another table now; what is known of the sources stays, as it does for a full run.
-    jvm = spark.sparkContext._jvm  # noqa: SLF001 - Python has no other way to Delta's cache
+    # The path now contains another table. Only its cached log is removed, not those of the sources.
+    jvm = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public API for Delta's cache
     target = jvm.org.apache.hadoop.fs.Path(str(place / "later"))
     jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(spark._jsparkSession, target)  # noqa: SLF001
     before, start = size_of(place / "later"), time.perf_counter()
@@ -112,7 +112,7 @@ def _run_job(spark: SparkSession, place: Path, target: str, run_id: str) -> Mapp
 
 
 def _count_differences(spark: SparkSession, place: Path) -> int:
-    """Count the live outputs that a later run and a full run do not have in common."""
+    """Count the live outputs that differ between an incremental and a full run."""
     shutil.rmtree(place / "full", ignore_errors=True)
     _run_job(spark, place, "full", "0")
     full, later = (_read_live(spark, place / name) for name in ("full", "later"))

@@ -1,7 +1,7 @@
-"""The merge source's first run against DuckDB with scipy and against Spark's floor, in turns, results equal.
+"""Measure the merge source's first run against DuckDB with scipy and Spark's minimum; compare the results.
 
-``python -m benchmarks.merge_source_first_run [--size N] [--values columns] [--rounds N]``; the figures go to
-``benchmarks/out``.
+``python -m benchmarks.merge_source_first_run [--size N] [--values columns] [--rounds N]`` runs the methods in
+turns and writes the figures to ``benchmarks/out``.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _run_ours(spark: SparkSession, folder: Path, target: Path, values: str) -> M
 
 
 def _run_duckdb(folder: Path, file: Path) -> Mapping[str, Any]:
-    """Run the peer in a process of its own; its imports do not count."""
+    """Run the peer in a separate process; its imports are not measured."""
     words = [sys.executable, "-m", "benchmarks.peers.duckdb_merge", str(folder), str(file)]
     said = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
     return {"seconds": said["seconds"], "bytes_written": file.stat().st_size}
@@ -102,9 +102,9 @@ def _run_floor(spark: SparkSession, folder: Path, floor: Path) -> Mapping[str, A
 
 
 def _count_differences(spark: SparkSession, target: Path, file: Path, values: str) -> int:
-    """Compare all rows with the peer's: id, place, ids, and every property."""
+    """Compare all rows with the peer's: id, position, ids, and every property."""
     table = spark.read.format("delta").load(str(target))
-    # The peer has columns of lists; one value of an entity is no list.
+    # The peer's columns are lists; a single value of an entity is not a list.
     whole = F.to_json("entity" if values == "entity" else F.struct(*PROPERTIES)).alias("entity")
     mine = table.select("_id", "_updated", "$ids", whole).toArrow()
     theirs = {row["_id"]: row for row in pq.read_table(file).to_pylist()}

@@ -1,9 +1,9 @@
-"""What the Airflow side costs: beside the Spark process that it starts, and where there is nothing to do.
+"""Measure the cost of the Airflow side: in addition to its Spark process, and when there is nothing to do.
 
-``python -m benchmarks.operators [--rounds N]`` runs DAGs as a worker does, with a database and a Spark
-Connect server of their own; figures: ``benchmarks/out``. Each operator runs once to write its table, then
-again with nothing new: on this machine, where what counts is what the operator adds to its child process,
-and on the server, where the whole run counts. The sensor looks at a table of a thousand commits.
+``python -m benchmarks.operators [--rounds N]`` runs DAGs as a worker does, with a separate database and Spark
+Connect server, and writes the figures to ``benchmarks/out``. Each operator runs once to write its table, then
+again without new data: on this machine, where the operator's time without its child process is measured, and
+on the server, where the whole run is measured. The sensor checks a table with a thousand commits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="runs without changes of each operator (5)")
     rounds = parser.parse_args().rounds
     place = Path(tempfile.mkdtemp(prefix="merge-benchmark-"))
-    # Before anything imports Airflow.
+    # Must be set before Airflow is imported.
     os.environ.update(AIRFLOW_HOME=str(place / "airflow"), AIRFLOW__CORE__LOAD_EXAMPLES="False")
     try:
         lake = _create_lake(place)
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def _create_lake(place: Path) -> Path:
-    """Make a small source, and a table of many commits, written by others."""
+    """Create a small source, and a table with many commits from other writers."""
     lake = place / "lake"
     rows = pa.table({"_id": [f"e{number}" for number in range(ROWS)], "mail": ["m"] * ROWS})
     write_deltalake(str(lake / "source"), rows)
@@ -70,7 +70,7 @@ def _create_lake(place: Path) -> Path:
 
 @contextmanager
 def _start_server(place: Path) -> Iterator[int]:
-    """Start a Spark Connect server, as its users do, and give its port once it listens."""
+    """Start a Spark Connect server with the command line, and yield its port once it listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
@@ -90,7 +90,7 @@ def _start_server(place: Path) -> Iterator[int]:
 
 
 def _measure_operators(lake: Path, rounds: int) -> Iterator[dict[str, Any]]:
-    from airflow.sdk import DAG  # noqa: PLC0415 - after its home is set, here and below
+    from airflow.sdk import DAG  # noqa: PLC0415 - after AIRFLOW_HOME is set, here and below
 
     from airflow_merge_provider.operators.merge_engine import MergeEngineOperator  # noqa: PLC0415
     from airflow_merge_provider.operators.merge_source import MergeSourceOperator  # noqa: PLC0415
@@ -137,7 +137,7 @@ def _build_figure(figure: str, of: str, seconds: list[float]) -> dict[str, Any]:
 
 
 def _time_dag(dag: Any) -> tuple[float, float]:
-    """Run a DAG of one operator; give the seconds of the operator and those of its child process."""
+    """Run a DAG of one operator; return the seconds of the operator and those of its child process."""
     from airflow_merge_provider.launch import JobProcess  # noqa: PLC0415
     from airflow_merge_provider.operators._spark_job import SparkJobOperator  # noqa: PLC0415
 
@@ -167,7 +167,7 @@ def _time_calls(owner: type, name: str, seconds: dict[str, float]) -> Iterator[N
 
 
 def _run_dag(dag: Any) -> Any:
-    """Run a DAG as a worker would, one task after the other in this process."""
+    """Run a DAG as a worker does, one task after the other in this process."""
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db  # noqa: PLC0415
     from airflow.models.dagbundle import DagBundleModel  # noqa: PLC0415, TID251 - the server side
     from airflow.utils import db  # noqa: PLC0415, TID251 - the server side

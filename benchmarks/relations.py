@@ -1,4 +1,4 @@
-"""The inputs of the joiner's benchmarks: tables that share four fifths of their keys, and one skewed pair."""
+"""Generate the inputs of the joiner's benchmarks: tables that share 80 % of their keys, and a skewed pair."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _draw_payload(draw: np.random.Generator, size: int, name: str) -> dict[str, 
 
 def _write_table(place: Path, columns: dict[str, object]) -> None:
     content = pa.table(columns)
-    # Four files, as several writers would leave them.
+    # Four files, as from several writers.
     step = -(-len(content) // 4)
     for start in range(0, len(content), step):
         write_deltalake(str(place), content.slice(start, step), mode="append")

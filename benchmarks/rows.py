@@ -1,4 +1,4 @@
-"""The rows of the load benchmarks: a table of thirteen columns, and what changes in it, from seeds."""
+"""Generate the rows of the load benchmarks from seeds: a table of thirteen columns, and its changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WORDS = np.array([f"word{number:04d}" for number in range(2000)])
 
 
 def build_rows(ids: np.ndarray, seed: int) -> pa.Table:
-    """Return one row per id: a key, five numbers, four texts, two dates and a flag; a twentieth is NULL."""
+    """Return one row per id: a key, five numbers, four texts, two dates and a flag; 5 % are NULL."""
     random = np.random.default_rng(seed)
     count = len(ids)
     columns: dict[str, pa.Array] = {"id": pa.array(ids, pa.int64())}
@@ -35,18 +35,18 @@ def change_rows(rows: pa.Table, share: float, seed: int) -> pa.Table:
 
 
 def drop_rows(rows: pa.Table, share: float, seed: int) -> pa.Table:
-    """Leave a share of the rows out."""
+    """Return the rows without a share of them."""
     return rows.filter(pa.array(np.random.default_rng(seed).random(len(rows)) >= share))
 
 
 def build_batch(stored: int, count: int, seed: int) -> pa.Table:
-    """Return rows to load: nine tenths have ids that are stored, spread over all, a tenth are new."""
+    """Return rows to load: 90 % have stored ids, spread over all of them, and 10 % are new."""
     random = np.random.default_rng(seed)
     old = random.choice(stored, count - count // 10, replace=False)
     return build_rows(np.concatenate([old, np.arange(stored, stored + count // 10)]), seed)
 
 
 def write_rows(place: Path, rows: pa.Table, files: int = 8) -> None:
-    """Write rows as a Delta table of some files."""
+    """Write rows as a Delta table with the given number of files."""
     for start in range(0, len(rows), -(-len(rows) // files)):
         write_deltalake(str(place), rows.slice(start, -(-len(rows) // files)), mode="append")

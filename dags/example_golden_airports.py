@@ -1,4 +1,4 @@
-"""Golden airports: three published lists of airports become one, joined by the codes they share."""
+"""Golden airports: three published lists of airports are merged by the codes they share."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ with DAG(
     doc_md=__doc__,
 ) as dag:
     # w: the world's airports with up to three codes each, n: airports of a flight data set by FAA code,
-    # u: airports of the United States by what their publisher calls the IATA code.
-    # Codes are not names: an FAA code here is an IATA code there, so some of these merges are wrong on
-    # purpose. `make demo` shows the worst ones and the chain of codes that made them.
+    # u: airports of the United States by the code that their publisher labels as IATA code.
+    # Codes are not unique across code systems: an FAA code may equal the IATA code of another airport, so
+    # some of these merges are intentionally wrong. `make demo` shows the worst ones and the chain of codes
+    # that linked them.
     MergeSourceOperator(
         task_id="merge",
         target="airports_golden",

@@ -1,6 +1,6 @@
-"""Two joins in a row: customers with their purchases, and these with their transactions.
+"""Two joins in a row: customers with their purchases, and the result with their transactions.
 
-A join compares the same keys in all its inputs; other keys between some of them are the next join's.
+A join compares the same keys in all its inputs. Other keys between some of the inputs need another join.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from airflow_merge_provider.operators.joiner import JoinerOperator
 
 @task(outlets=[dataset_asset(name) for name in ("customers", "purchases", "transactions")])
 def tables() -> None:
-    """Write the three tables of the example where they are not there yet."""
-    from pathlib import Path  # noqa: PLC0415 - a task imports what it needs
+    """Write the three tables of the example if they do not exist."""
+    from pathlib import Path  # noqa: PLC0415 - import inside the task
 
     import pyarrow as pa
     from deltalake import DeltaTable, write_deltalake

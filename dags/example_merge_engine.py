@@ -1,7 +1,7 @@
-"""Orders from two systems in one row: each system's columns have their own order, and totals add up.
+"""Orders from two systems in one row: each system's columns have their own order, and totals are summed.
 
 The shop writes ``shop_order_changes`` (status and address, with the time of the change), the payment system
-writes ``payments`` (what was paid or paid back). Both arrive late, out of order and more than once.
+writes ``payments`` (payments and refunds). Both arrive late, out of order and more than once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ with DAG(
         primary_key=["order_id"],
         merge_engine="partial-update",
         options={
-            # An older status never replaces a newer one; the address is a stream of its own.
+            # An older status never replaces a newer one; the address has a separate sequence.
             "fields.status_at.sequence-group": "status",
             "fields.address_at.sequence-group": "street,city",
         },

@@ -1,4 +1,4 @@
-"""Ways to load tables: the history of airports, the flights of a day, changes of planes, events by type."""
+"""Load tables: the history of airports, the flights of a day, plane changes, events by type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ with DAG(
     tags=["example", "merge"],
     doc_md=__doc__,
 ) as dag:
-    # Each snapshot of all airports may come late or twice: the history is that of the ordered run.
+    # Snapshots of all airports may arrive late or twice: the history is the same as from loads in order.
     history = Scd2Operator(
         task_id="airport_history",
         source="airports_snapshot",
@@ -27,7 +27,7 @@ with DAG(
     )
     history >> Scd2CheckOperator(task_id="is_a_history", target="airports_history")
 
-    # A day that is loaded again leaves one copy of its flights.
+    # Loading a day again replaces its flights.
     DeleteInsertOperator(
         task_id="flights_of_the_day",
         source="flights_extract",
@@ -35,7 +35,7 @@ with DAG(
         merge_key=["year", "month", "day"],
     )
 
-    # Of several changes of one plane the last one counts; a flagged one deletes it.
+    # Of several changes of one plane the last one is used; a flagged change deletes the plane.
     UpsertOperator(
         task_id="changed_planes",
         source="planes_changes",
@@ -45,7 +45,7 @@ with DAG(
         hard_delete="is_deleted",
     )
 
-    # Each type of event has a table of its own, events/departed and so on, its list of notes one beside it.
+    # Each event type is written to its own table, events/departed and so on, its list of notes to another.
     UpsertOperator(
         task_id="events_by_type",
         source="flight_events",

@@ -1,4 +1,4 @@
-"""Merged readings: the small files that stations leave become one file per station, in good time."""
+"""Merge readings: the small files that stations write become one file per station."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ with DAG(
     tags=["example", "merge"],
     doc_md=__doc__,
 ) as dag:
-    # Stations write station=<name>/<time>.json. A merged file has 500 to 5000 readings of one station; what
-    # is still too few after an hour is merged as it is. Schedule it at least twice as often as that.
+    # Stations write station=<name>/<time>.json. A merged file has 500 to 5000 readings of one station;
+    # smaller groups are merged after an hour. Schedule the DAG at least twice as often as that.
     MergeRecordOperator(
         task_id="merge",
         source="readings_landing",

@@ -1,4 +1,4 @@
-"""The worked example of the merge source: three small datasets become one."""
+"""The worked example of the merge source: three small datasets are merged into one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ with DAG(
     tags=["example", "merge"],
     doc_md=__doc__,
 ) as dag:
-    # a1 and b1 share f1 = 1, b1 and c1 share "x" when case does not count: the three are one entity.
+    # a1 and b1 share f1 = 1, b1 and c1 share "x" if case is ignored: the three are one entity.
     # Deleted entities (c2, c3) never merge, and a2 and b2 match nothing.
     MergeSourceOperator(
         task_id="merge",

@@ -1,10 +1,10 @@
-"""A pipeline of six DAGs that start each other: whoever writes a dataset starts whoever reads it.
+"""A pipeline of six DAGs: a DAG that writes a dataset starts the DAGs that read it.
 
 Three lists of airports become golden airports. Changes of flights become flights. Files of weather readings
-become one file per station, and these a table. Flights meet their weather and the airport they go to. What
-comes out is kept with its history.
+become one file per station, and these become a table. Flights are joined with their weather and their
+destination airport. The result is stored with its history.
 
-Only the first DAG is started by a person. Start it again with another name for an airport,
+Start only the first DAG manually. Start it again with another name for an airport,
 ``{"rename": {"BOS": "Boston Logan"}}``: the golden airport changes, then its flights, then their history.
 """
 
@@ -30,7 +30,7 @@ AIRPORTS, FLIGHTS, WEATHER = (
     dataset_asset(name) for name in ("pipeline_airports", "pipeline_flights", "pipeline_weather")
 )
 DEPARTURES = dataset_asset("pipeline_departures")
-# One run at a time, and one after every burst of events: each run takes all that is new.
+# One run at a time: events during a run start one more run, and each run reads all new data.
 COMMON: dict[str, Any] = {"catchup": False, "max_active_runs": 1, "tags": ["example", "pipeline"]}
 
 with DAG(
@@ -43,8 +43,8 @@ with DAG(
 
     @task(outlets=[WORLD, NYC, US, CHANGES, LANDING])
     def publish(params: dict[str, Any] | None = None) -> list[str]:
-        """Write what the pipeline starts from."""
-        from demo.pipeline import publish_tables as write  # noqa: PLC0415 - a task imports what it needs
+        """Write the inputs of the pipeline."""
+        from demo.pipeline import publish_tables as write  # noqa: PLC0415 - import inside the task
 
         from airflow_merge_provider.hooks.warehouse import find_warehouse  # noqa: PLC0415
 
@@ -53,7 +53,7 @@ with DAG(
     publish()
 
 with DAG("example_pipeline_airports", schedule=(WORLD | NYC | US), **COMMON) as airports:
-    # Here an airport is who has the same code in all lists, so that no two places share a row.
+    # Airports are merged only if they have the same code in all lists, so that each row is one airport.
     MergeSourceOperator(
         task_id="merge",
         target=AIRPORTS,
@@ -102,14 +102,14 @@ with DAG("example_pipeline_weather", schedule=LANDING, **COMMON) as weather:
     )
     merged >> UpsertOperator(
         task_id="load",
-        # Beside each merged file lie its attributes.
+        # The folder also contains a file with the attributes of each merged file.
         source={"dataset": "weather_merged", "format": "parquet", "options": {"pathGlobFilter": "*.parquet"}},
         target=WEATHER,
         primary_key=["origin", "time_hour"],
     )
 
 with DAG("example_pipeline_departures", schedule=(AIRPORTS | FLIGHTS | WEATHER), **COMMON) as departures:
-    # The first event comes before all tables are there: the run waits for them, without a worker.
+    # The first event arrives before all tables exist: the run waits for them, without a worker.
     wait = DatasetPopulatedSensor(
         task_id="wait", datasets=[AIRPORTS, FLIGHTS, WEATHER], ignore_non_existent_datasets=False
     )

@@ -1,4 +1,4 @@
-"""Pipes as DAGs: every file in pipes/ is one, started by its inputs."""
+"""Pipes as DAGs: every file in pipes/ becomes a DAG that is started by changes of its inputs."""
 
 from __future__ import annotations
 

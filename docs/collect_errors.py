@@ -1,4 +1,4 @@
-"""Collect the texts of errors from the code: of problems with a path, and of errors that are raised alone."""
+"""Collect the texts of errors from the code: of problems with a path, and of errors raised without a path."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VARIES = "…"
-# The codes of errors that are raised without a path. A ValueError is what a check says of one argument.
+# The codes of errors raised without a path. Checks of one argument raise ValueError.
 _CODES = {
     "ConfigError": "config", "DataError": "data", "SetupError": "setup", "ConflictError": "conflict",
     "RiskError": "risk", "JobError": "job", "ValueError": "value",
 }  # fmt: skip
-# A pattern of Spark's error, the kind of ours, its text.
+# The fields of a known Spark error: its pattern, the kind of this package's error, and its text.
 _KNOWN = ("pattern", "kind", "text")
 _AREAS = {
     "merge_source": "MergeSourceOperator",
@@ -26,13 +26,13 @@ _AREAS = {
 }
 _OTHERS = "Every operator, the command line"
 _WORDS_MIN = 2
-# Path, code and message of a problem; its way out may be missing.
+# The path, code and message of a problem; its hint is optional.
 _PROBLEM_MIN = 3
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class ErrorText:
-    """A message with its code and the way out, where these stand beside it; ``…`` is what varies."""
+    """A message with its code and its hint, if the code contains them; ``…`` replaces variable parts."""
 
     area: str
     code: str
@@ -61,7 +61,7 @@ def _find_area(path: Path) -> str:
 
 
 def _collect_calls(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
-    """Yield code, message and way out of what functions build or raise."""
+    """Yield code, message and hint of the problems and errors that functions build or raise."""
     for function in (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)):
         names = _list_assigned(function)
         for call in (each for each in ast.walk(function) if isinstance(each, ast.Call) and each.args):
@@ -75,7 +75,7 @@ def _collect_calls(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
 
 
 def _collect_known(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
-    """Yield those of tables that say which error of ours an error of Spark's is."""
+    """Yield code, message and hint from tables that map Spark's errors to those of this package."""
     for each in ast.walk(tree):
         if isinstance(each, ast.Tuple) and len(each.elts) == len(_KNOWN):
             kind = ast.unparse(each.elts[1])
@@ -84,7 +84,7 @@ def _collect_known(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
 
 
 def _list_assigned(function: ast.AST) -> dict[str, list[ast.expr]]:
-    """Return what is assigned to names inside a function: one text, or one of several."""
+    """Return the values assigned to each name inside a function: one text, or several alternatives."""
     found: dict[str, list[ast.expr]] = {}
     for each in ast.walk(function):
         if not isinstance(each, ast.Assign):
@@ -100,7 +100,7 @@ def _list_assigned(function: ast.AST) -> dict[str, list[ast.expr]]:
 
 
 def _render_text(text: ast.expr, names: Mapping[str, list[ast.expr]]) -> list[str]:
-    """Return the texts that an expression can give, as far as the code tells."""
+    """Return the possible texts of an expression, as far as they can be derived from the code."""
     if isinstance(text, ast.Constant):
         return [str(text.value)]
     if isinstance(text, ast.JoinedStr):
@@ -119,7 +119,7 @@ def _render_part(part: ast.expr) -> str:
 
 
 def _split_hint(text: str) -> tuple[str, str]:
-    """Part a message from its way out, which stands behind a colon or a semicolon."""
+    """Split a message from its hint, which follows a colon or a semicolon."""
     for mark in (": ", "; "):
         head, _, tail = text.partition(mark)
         if _is_sentence(head) and tail:

@@ -1,6 +1,6 @@
-"""Write what the code knows better than a page: the report's schema, its tables, and the texts of its counts.
+"""Generate documentation from the code: the report's schema, its tables, the texts of its counts, the errors.
 
-``make docs`` runs it; a test fails as long as a file differs from what it would write.
+``make docs`` runs this module; a test fails if a file differs from the generated content.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from airflow_merge_provider.core.report import RowCounts
 from airflow_merge_provider.core.report_schema import render_counts, render_keys
 
 ROOT = Path(__file__).parents[1]
-# Also where this is imported.
+# Also needed when this module is imported.
 sys.path.insert(0, str(ROOT / "docs"))
 from collect_errors import collect_errors  # noqa: E402
 
@@ -52,7 +52,7 @@ def _render_block(block: re.Match[str]) -> str:
 
 
 def _render_errors() -> str:
-    """Write a table for each operator: what is said, and what to do about it."""
+    """Return a table of errors for each operator: the messages, and how to fix them."""
     lines = []
     for area, texts in groupby(collect_errors(ROOT / "airflow_merge_provider"), key=lambda each: each.area):
         lines += [f"### {area}", "", "| code | message | what to do |", "| --- | --- | --- |"]

@@ -1,4 +1,4 @@
-"""What a Spark process gets of the one that starts it: an environment, a folder, and word of its end."""
+"""The environment, the work folder and the parent-death signal of a Spark child process."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
-# What a worker of Airflow knows and Spark does not need: connections, variables, the keys of its servers.
+# What only an Airflow worker needs and Spark does not: connections, variables and the keys of its servers.
 _OF_AIRFLOW = ("AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW__", "_AIRFLOW_")
-# Which server a session is on is said anew for each child: a process that has a session of Spark Connect says
-# so to its children, and a child with a Spark of its own would look for a server.
+# Each child sets its Spark Connect server itself. A process with a Spark Connect session passes these
+# variables on to its children, and a child with its own Spark would look for a server.
 _OF_THE_SESSION = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 _PREFIX = "merge-"
 _LOCK = "lock"
-# A folder is locked as soon as it is made, but not in one step.
+# A new folder is locked in a second step, so a folder younger than this may not be locked yet.
 _SETTLED_SECONDS = 60.0
 
 
 def build_child_environment(**more: str) -> dict[str, str]:
-    """Return the environment of a Spark process: this one's, without what only Airflow needs."""
+    """Return the environment of a Spark process: the current environment without what only Airflow needs."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -40,10 +40,10 @@ def build_child_environment(**more: str) -> dict[str, str]:
 
 
 def die_with_parent() -> None:
-    """Ask Linux to end this process when its parent ends; elsewhere do nothing.
+    """Make Linux end this process when its parent ends; do nothing on other systems.
 
-    Given to ``Popen`` as ``preexec_fn`` for the Spark JVM, and called first thing by the Python driver below
-    it: each has a parent of its own, and one without the other would go on alone.
+    Passed to ``Popen`` as ``preexec_fn`` for the Spark JVM, and called first by the Python driver below it:
+    each of the two has its own parent, and would otherwise keep running when the other ends.
     """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -51,10 +51,10 @@ def die_with_parent() -> None:
 
 @contextmanager
 def make_work_folder() -> Iterator[Path]:
-    """Make a folder that only this user can enter, and remove it at the end.
+    """Create a folder that only this user can enter, and remove it at the end.
 
-    A process that is killed removes nothing, and what it leaves may hold keys. So those that nobody holds any
-    more are removed here: the kernel knows who holds a lock, whichever process id or container that has.
+    A killed process does not remove its folder, which may hold keys. So this function also removes folders
+    whose lock is not held. The kernel tracks who holds a lock, whatever the process ID or container.
     """
     _remove_left_folders(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
@@ -68,18 +68,18 @@ def make_work_folder() -> Iterator[Path]:
 
 def _remove_left_folders(base: Path) -> None:
     for folder in base.glob(f"{_PREFIX}*"):
-        # Another process may remove the same one.
+        # Another process may remove the same folder.
         with suppress(OSError):
             found = folder.lstat()
             is_settled = time.time() - found.st_mtime > _SETTLED_SECONDS
-            # Not even an administrator's run touches what other users have made, or what links point to.
+            # Even a run as root does not touch files of other users or the targets of links.
             is_own = found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode)
             if is_own and is_settled and not _is_held(folder / _LOCK):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_held(lock: Path) -> bool:
-    """Return whether the process that made a lock still runs.
+    """Return whether the process that created a lock is still running.
 
     :raises OSError: if there is no such lock of this user.
     """

@@ -1,4 +1,4 @@
-"""How a dataset is named, in one place: a bare id, a catalog table, a location, an object with a format."""
+"""Dataset references: a bare ID, a catalog table, a location, or an object with a format."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class Dataset:
 
     @property
     def uri(self) -> str:
-        """One text that names the dataset everywhere: in assets, reports and offsets."""
+        """The text that names the dataset in assets, reports and offsets."""
         return self.path if self.path is not None else f"table:{self.table}"
 
     def with_suffix(self, suffix: str) -> Dataset:
-        """Return the dataset beside this one, whose name has a suffix."""
+        """Return the dataset next to this one whose name has the suffix appended."""
         path = None if self.path is None else f"{self.path}{suffix}"
         table = None if self.table is None else f"{self.table}{suffix}"
         return replace(self, id=f"{self.id}{suffix}", path=path, table=table)
 
 
 def resolve_dataset(ref: str | Mapping[str, Any], warehouse: str | None, *, at: str = "") -> Dataset:
-    """Find what a reference means; ``at`` is the path that errors name.
+    """Resolve a dataset reference; ``at`` is the path that errors name.
 
     >>> resolve_dataset("customers", "/lake").uri
     '/lake/customers'
@@ -76,7 +76,7 @@ def resolve_dataset(ref: str | Mapping[str, Any], warehouse: str | None, *, at: 
 
 
 def _read_name(ref: Any, at: str) -> str:
-    """Take the text of a reference; what users write is not always one."""
+    """Return the text of a reference, after checking that it is a text."""
     if not isinstance(ref, str) or not ref.strip():
         raise _refuse_dataset(at, f"a dataset must be named by a text, not {ref!r}")
     return ref.strip()
@@ -87,7 +87,7 @@ def _is_location(text: str) -> bool:
 
 
 def _normalize_location(text: str) -> str:
-    """Drop ``file:`` and closing slashes, so that one place has one name."""
+    """Remove ``file:`` and trailing slashes, so that each location has one spelling."""
     path = "/" + text.removeprefix("file:").lstrip("/") if text.startswith("file:") else text
     return path.rstrip("/") or "/"
 

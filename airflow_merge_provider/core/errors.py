@@ -1,4 +1,4 @@
-"""What can go wrong, as values: problems with a path and a remedy, and the errors that carry them."""
+"""Problems (a path, a message and a remedy) and the exceptions that carry them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Self
 
 _PROBLEMS_MAX = 20
 _TEXT_MAX = 2000
-# A remedy stands at the end of a text.
+# The number of characters kept at the end of a long text, where the remedy stands.
 _END = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: where it stands, a stable code, what it is, and what to do about it."""
+    """One problem: its path, a stable code, a message, and what to do about it."""
 
     path: str
     code: str
@@ -29,7 +29,7 @@ class Problem:
 
 
 class MergeError(Exception):
-    """The base of every error of this package; ``retryable`` says whether trying again can help."""
+    """The base class of all errors of this package; ``retryable`` states whether a retry can succeed."""
 
     code: ClassVar[str] = "merge-error"
     retryable: ClassVar[bool] = False
@@ -41,9 +41,9 @@ class MergeError(Exception):
 
     @classmethod
     def from_problems(cls, problems: Sequence[Problem], found: int | None = None) -> Self:
-        """Make one error of all problems; its first line says the first of them, the others are bounded.
+        """Build one error from all problems; its first line shows the first one, and the others are limited.
 
-        ``found`` is how many there are, where these are only the first of them.
+        ``found`` is the total number of problems if ``problems`` holds only the first of them.
         """
         lines = [_shorten_text(str(problem)) for problem in problems[:_PROBLEMS_MAX]]
         found = found or len(problems)
@@ -54,19 +54,19 @@ class MergeError(Exception):
 
 
 class ConfigError(MergeError):
-    """Raised when what the user asks for is wrong, whatever the data; nothing has been read."""
+    """Raised when the configuration is wrong, whatever the data; nothing has been read."""
 
     code = "config"
 
 
 class DataError(MergeError):
-    """Raised when the data cannot be merged as asked; nothing has been written."""
+    """Raised when the data cannot be merged as configured; nothing has been written."""
 
     code = "data"
 
 
 class RiskError(DataError):
-    """Raised when a run would change more than it may; ``report`` says what, and nothing has been written."""
+    """Raised when a run exceeds the change limit; ``report`` has the details, nothing has been written."""
 
     code = "risk"
 
@@ -78,25 +78,25 @@ class RiskError(DataError):
 
     @classmethod
     def from_problem(cls, problem: Problem, report: Mapping[str, Any]) -> RiskError:
-        """Make the error of one problem, with what a person needs to judge it."""
+        """Build the error of one problem, with the report that a person needs to assess it."""
         return cls(str(problem), [problem], report)
 
 
 class SetupError(MergeError):
-    """Raised when something the run needs is not there: Java, a jar, a warehouse, a connection."""
+    """Raised when a prerequisite of the run is missing: Java, a jar, a warehouse, a connection."""
 
     code = "setup"
 
 
 class ConflictError(MergeError):
-    """Raised when another run committed first; nothing of this one has been written."""
+    """Raised when another run committed first; nothing of this run has been written."""
 
     code = "conflict"
     retryable = True
 
 
 class JobError(MergeError):
-    """Raised when the Spark process failed for a reason of its own; trying again may help."""
+    """Raised when the Spark process failed for a reason of its own; a retry may succeed."""
 
     code = "job"
     retryable = True
@@ -107,7 +107,7 @@ def _shorten_text(text: str) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint that names the known word nearest to ``word``, or nothing.
+    """Return a hint with the known word that is most similar to ``word``, or an empty text.
 
     >>> did_you_mean("equality_set", ["equality", "equality_sets", "identity"])
     "did you mean 'equality_sets'?"

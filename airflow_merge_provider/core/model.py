@@ -1,4 +1,4 @@
-"""The base of every configuration: frozen, strict, and parsed with all problems reported at once."""
+"""The base class of all configurations: frozen, strict, and parsed with all problems reported at once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pydantic_core import ErrorDetails
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
 
 _STRICT = ConfigDict(strict=True)
-# Programs write configurations too: what they hold is bounded before anything walks through it.
+# Programs also write configurations, so their depth and size are checked before they are traversed.
 DEPTH_MAX = 100
 VALUES_MAX = 100_000
 _PLAIN = (bool, int, float, str, Decimal, dt.date, dt.time, dt.timedelta)
 
-# pydantic's voice, in our words; every other type of error keeps pydantic's message.
+# Replacements for pydantic's messages; all other error types keep the message of pydantic.
 _WORDS = {
     "missing": "is required",
     "string_type": "must be a text",
@@ -36,10 +36,10 @@ _WORDS = {
 
 
 class Config(BaseModel):
-    """A frozen configuration; ``parse`` is the way in for what users write.
+    """A frozen configuration; ``parse`` creates it from user input.
 
-    Fields carry their own checks as ``Annotated[..., BeforeValidator(check)]`` where ``check`` raises
-    ``ValueError`` with the text users read; checks between fields go into ``rules``.
+    Fields declare their checks as ``Annotated[..., BeforeValidator(check)]``, where ``check`` raises
+    ``ValueError`` with the message for the user. Checks between fields are in ``check_rules``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -48,7 +48,7 @@ class Config(BaseModel):
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Self:
-        """Check ``raw`` and freeze it.
+        """Validate ``raw`` and return the frozen configuration.
 
         :raises ConfigError: with every problem of the fields and of the rules between them.
         """
@@ -58,7 +58,7 @@ class Config(BaseModel):
         except ValidationError as error:
             details = error.errors(include_url=False)
             wrong = {str(detail["loc"][0]) for detail in details if detail["loc"]}
-            # pydantic drops the rules between fields as soon as one field is wrong; users want both.
+            # pydantic skips the checks between fields as soon as one field is wrong; users need both.
             known = cls._known(raw, wrong)
             problems = [cls._build_problem(detail) for detail in details]
             raise ConfigError.from_problems([*problems, *cls.check_rules(known)]) from None
@@ -68,7 +68,7 @@ class Config(BaseModel):
 
     @classmethod
     def check_rules(cls, known: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield the problems between fields; ``known`` holds only the fields that are right alone."""
+        """Yield the problems between fields; ``known`` holds only the fields that are valid by themselves."""
         yield from ()
 
     @classmethod
@@ -97,7 +97,7 @@ class Config(BaseModel):
 
 
 def require_plain(content: Any) -> None:
-    """Refuse what is no text, number, boolean, date, list or object, and what is not bounded.
+    """Check that content has only texts, numbers, booleans, dates, lists and objects, within the size limits.
 
     :raises ConfigError: if there is such a value, at its path.
     """
@@ -134,7 +134,7 @@ def _require_scalar(value: Any, loc: tuple[int | str, ...]) -> None:
 
 
 def _is_cut(text: str) -> bool:
-    """Return whether a text has half of a character of two halves, which cannot be written down."""
+    """Return whether a text has an unpaired surrogate, which cannot be encoded."""
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -143,7 +143,7 @@ def _build_value_error(loc: tuple[int | str, ...], message: str, hint: str = "")
 
 
 def path_of(loc: tuple[int | str, ...]) -> str:
-    """Write a location as users do: names with dots, positions in brackets.
+    """Format a location as users write it: names with dots, positions in brackets.
 
     >>> path_of(("equality_sets", 0, 2))
     'equality_sets[0][2]'
@@ -158,7 +158,7 @@ def _validate_field(field: FieldInfo, value: Any) -> Any:
     """Validate one field by itself."""
     annotation: Any = field.annotation
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation.model_validate(value)  # it has a strictness of its own
+        return annotation.model_validate(value)  # the model has its own strictness
     for check in field.metadata:
         annotation = Annotated[annotation, check]
     return TypeAdapter(annotation, config=_STRICT).validate_python(value)

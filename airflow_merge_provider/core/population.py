@@ -1,6 +1,6 @@
-"""When is a dataset populated, what waits for it, and when does the output of a run become so.
+"""The population status of datasets, and when the output of a run becomes populated.
 
-A dataset is populated when it holds everything that its producer had to put there first. Source:
+A dataset is populated when it holds everything that its producer had to write first. Source:
 docs/semantics/merge_source.md, Population.
 """
 
@@ -25,10 +25,10 @@ _SOURCES = ("datasets", "inputs", "source")
 
 
 class Population(BaseModel):
-    """What the flag of a run's output depends on.
+    """What determines the population flag of a run's output.
 
-    ``datasets`` are those that must be populated for the source to be so; ``marked`` those of them that a
-    person has marked as populated in Airflow, which tables do not know.
+    ``datasets`` are the datasets that must be populated before the source counts as populated. ``marked`` are
+    those of them that a person has marked as populated in Airflow; the tables do not record this.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,7 +45,7 @@ class Population(BaseModel):
 def build_population(
     config: Any, references: Mapping[str, Any], *, set_initial_offset: Offset, marked: Iterable[Any] = ()
 ) -> Population | None:
-    """Take from a configuration what its output's flag depends on; None where no table can carry one.
+    """Return what determines the output's flag by the configuration; None if no table can have a flag.
 
     ``references`` are the datasets that the configuration names, by their paths.
     """
@@ -67,7 +67,7 @@ def build_population(
 def list_unpopulated(
     datasets: Iterable[str], state: Mapping[str, State], *, ignore_non_existent: bool = True
 ) -> tuple[str, ...]:
-    """Return the datasets that are not populated yet; one that ``state`` does not name does not exist.
+    """Return the datasets that are not populated; a dataset missing from ``state`` does not exist.
 
     >>> list_unpopulated(["A", "B"], {"A": "unpopulated"})
     ('A',)
@@ -92,7 +92,7 @@ def table_state(properties: Mapping[str, str], holds_rows: Callable[[], bool]) -
 
 
 def output_populated(mode: Offset, *, source_populated: bool, run: Progressed) -> bool:
-    """Return whether an output that was not populated is so after a run has come this far."""
+    """Return whether an output that was not populated is populated after a run with this progress."""
     if mode == "onload":
         return True
     if mode == "initially":

@@ -1,6 +1,6 @@
-"""What the Airflow side and the Spark side say to each other: one request file, one result file.
+"""The protocol between Airflow and the Spark process: one request file and one result file.
 
-Both are JSON. The version goes up when an old reader would misread a new writer.
+Both are JSON. The version is increased when an old reader would misread a new writer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Until = Literal["plan", "transform", "commit"]
 
 
 class Message(BaseModel):
-    """A frozen part of the protocol; unknown fields are refused in both directions."""
+    """A frozen part of the protocol; unknown fields are rejected in both directions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -39,9 +39,9 @@ class Message(BaseModel):
 
 
 class RunToken(BaseModel):
-    """The run of a task: the same for every attempt, so that a retry finds its own commit.
+    """The identity of a task's run: equal for every attempt, so that a retry finds its own commit.
 
-    ``clear_number`` is how often the DAG run was cleared: an attempt after that is no retry.
+    ``clear_number`` counts how often the DAG run was cleared: an attempt after a clear is not a retry.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,17 +53,17 @@ class RunToken(BaseModel):
     clear_number: int = 0
 
     def is_same_run(self, stored: Mapping[str, Any] | None) -> bool:
-        """Return whether a stored token is of this run, before or after it was cleared."""
+        """Return whether a stored token belongs to this run, before or after it was cleared."""
         mine = self.model_dump(exclude={"clear_number"})
         return stored is not None and all(stored.get(name) == value for name, value in mine.items())
 
     def is_same_attempt(self, stored: Mapping[str, Any] | None) -> bool:
-        """Return whether a stored token is of this run, not cleared since: this attempt is a retry."""
+        """Return whether a stored token belongs to this run and it was not cleared since: a retry."""
         return self.is_same_run(stored) and (stored or {}).get("clear_number", 0) == self.clear_number
 
 
 class JobRequest(Message):
-    """One run: which job, with what configuration, for whom, and how far to go."""
+    """The request of a run: the job, its configuration, the run token, and how far the run goes."""
 
     job: Job
     config: dict[str, Any]
@@ -82,14 +82,14 @@ class JobRequest(Message):
 
 
 class JobResult(Message):
-    """A run that went through; ``report`` is what users read (XCom ``merge_report``)."""
+    """The result of a successful run; ``report`` is shown to users (XCom ``merge_report``)."""
 
     ok: Literal[True] = True
     report: dict[str, Any]
 
 
 class JobFailure(Message):
-    """A run that did not; nothing was written."""
+    """The result of a failed run; nothing was written."""
 
     ok: Literal[False] = False
     code: str
@@ -100,7 +100,7 @@ class JobFailure(Message):
     report: dict[str, Any] = Field({}, description="What a run that would change too much would do.")
 
     def to_error(self) -> MergeError:
-        """Return the failure as the error it was on the other side."""
+        """Return the failure as the error that was raised in the Spark process."""
         problems = [Problem(**problem) for problem in self.problems]
         if self.code == RiskError.code:
             return RiskError(self.message, problems, self.report)

@@ -1,7 +1,7 @@
-"""The report of a run: what users read in Airflow and on the command line, and what notifications carry.
+"""The report of a run, as Airflow, the command line and notifications show it.
 
 Every run of every capability returns the same keys. A capability adds a fixed set of counts, each with a unit
-and a description, and ``details`` of its own. A value that a run does not know is null.
+and a description, and its own ``details``. A value that a run cannot determine is null.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from airflow_merge_provider.core.run_mode import RunMode
 Scope = Literal["run", "target"]
 
 REPORT_MAX_BYTES = 4096
-# The time of a run outside its process, and the time inside that no step took.
+# The time of a run outside its process, and the time inside the process that belongs to no step.
 LAUNCH, OTHER = "launch", "other"
-# Of a report that is too long, texts keep so many bytes of JSON, and so many sources and warnings stay.
+# Limits for a report that is too long: the bytes of JSON of a text, and the number of sources and warnings.
 _TEXT_MAX_BYTES = 160
 _SOURCES_MAX = 3
 _WARNINGS_MAX = 3
@@ -27,10 +27,10 @@ _CUT = "…"
 
 
 class Measure(NamedTuple):
-    """One count of a capability: its name, the unit, and what is counted.
+    """One count of a capability: its name, its unit, and what is counted.
 
-    A measure of the ``run`` is what this run did: 0 if it did nothing. One of the ``target`` is what the
-    target holds after the run.
+    A measure of the ``run`` counts what this run did; it is 0 if the run did nothing. A measure of the
+    ``target`` counts what the target holds after the run.
     """
 
     name: str
@@ -55,7 +55,7 @@ class TargetReport(_ReportPart):
 
 
 class SourceReport(_ReportPart):
-    """A source of a run at the version that was read."""
+    """A source of a run and the version that was read."""
 
     uri: str = Field(description="Where it is.")
     version: int | None = Field(description="The version that was read; null if it does not exist.")
@@ -63,7 +63,7 @@ class SourceReport(_ReportPart):
 
 
 class RowCounts(_ReportPart):
-    """What the commit of a run does to the rows of the target."""
+    """How the commit of a run changes the rows of the target."""
 
     inserted: int | None = Field(None, description="Rows that were not there before.")
     updated: int | None = Field(None, description="Rows that were there before with other values.")
@@ -72,7 +72,7 @@ class RowCounts(_ReportPart):
 
     @classmethod
     def for_noop(cls, unchanged: int | None = None) -> Self:
-        """Return the counts of a run that writes nothing to a target of some rows."""
+        """Return the counts of a run that writes nothing; the target has ``unchanged`` rows."""
         return cls(inserted=0, updated=0, deleted=0, unchanged=unchanged)
 
     @classmethod
@@ -82,7 +82,7 @@ class RowCounts(_ReportPart):
 
     @classmethod
     def for_change(cls, *, before: int | None, inserted: int | None, updated: int, deleted: int) -> Self:
-        """Return the counts of a run that changes some rows of ``before``."""
+        """Return the counts of a run that changes some of the ``before`` rows."""
         unchanged = None if before is None else max(before - updated - deleted, 0)
         return cls(inserted=inserted, updated=updated, deleted=deleted, unchanged=unchanged)
 
@@ -123,7 +123,7 @@ class Report(_ReportPart):
 
 
 def fill_counts(measures: Iterable[Measure], counts: Mapping[str, int | None]) -> dict[str, int | None]:
-    """Return every count of a capability, 0 where a run has none.
+    """Return all counts of a capability, with 0 for those that a run does not set.
 
     :raises ValueError: if there is a count that the capability does not declare.
     """
@@ -134,7 +134,7 @@ def fill_counts(measures: Iterable[Measure], counts: Mapping[str, int | None]) -
 
 
 def clear_run_counts(measures: Iterable[Measure], counts: Mapping[str, int | None]) -> dict[str, int | None]:
-    """Return the counts of a run that does nothing after a run with ``counts``."""
+    """Return the counts of a run that does nothing, given the ``counts`` of the run before."""
     return {each.name: counts.get(each.name) if each.scope == "target" else 0 for each in measures}
 
 
@@ -156,7 +156,7 @@ def summarize_report(report: Mapping[str, Any]) -> str:
 
 
 def add_launch_seconds(report: Mapping[str, Any], elapsed: float) -> dict[str, Any]:
-    """Return a report with the time that starting and ending its process took, up to ``elapsed`` in all."""
+    """Return a report that includes the time to start and end its process; ``elapsed`` is the total."""
     seconds = report.get("seconds") or {}
     rest = round(max(elapsed - sum(seconds.values()), 0.0), 3)
     return {**report, "seconds": {LAUNCH: rest, **seconds}}
@@ -165,8 +165,8 @@ def add_launch_seconds(report: Mapping[str, Any], elapsed: float) -> dict[str, A
 def truncate_report(report: Mapping[str, Any], limit: int = REPORT_MAX_BYTES) -> dict[str, Any]:
     """Return a report of at most ``limit`` bytes of JSON, with the same keys.
 
-    The largest parts of ``details`` go first, then warnings and sources are cut, at last long texts.
-    ``truncated`` names what was shortened.
+    The largest parts of ``details`` are removed first, then warnings and sources are shortened, and finally
+    long texts. ``truncated`` lists what was shortened.
 
     >>> short = truncate_report({"details": {"sizes": "x" * 5000}, "truncated": []})
     >>> short["details"], short["truncated"]
@@ -202,7 +202,7 @@ def _count_bytes(value: Any) -> int:
 
 
 def _cut_text(text: str, limit: int) -> str:
-    """Cut a text to some bytes of JSON; the end of a path tells more than its begin, so both stay."""
+    """Shorten a text to ``limit`` bytes of JSON; keep both ends, as a path is most specific at its end."""
     if _count_bytes(text) <= limit:
         return text
     half = len(text) // 2
@@ -233,5 +233,5 @@ def _cut_sources(sources: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cut_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return the total alone: what the steps are called is no concern of a report this long."""
+    """Return only the total; a report this long leaves out the times of the steps."""
     return {OTHER: round(sum(seconds.values()), 3)}

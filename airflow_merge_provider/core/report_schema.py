@@ -1,4 +1,4 @@
-"""The JSON Schema of reports, and the tables that the documentation shows of them."""
+"""The JSON Schema of reports, and the tables of report keys and counts in the documentation."""
 
 from __future__ import annotations
 

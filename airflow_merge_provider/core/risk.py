@@ -1,4 +1,4 @@
-"""How much may a run change: the share of the target's rows above which it stops, or asks a person."""
+"""The change limit: the share of the target's rows above which a run stops or asks a person."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ LIMIT, ON_RISK = "max_change_ratio", "on_risk"
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """What a run is about to do: write ``changed`` rows (new, other, deleted ones) where ``before`` stood.
+    """The changes of a run: ``changed`` rows (inserted, updated, deleted) of a target with ``before`` rows.
 
-    Of a table that is written anew, ``after`` is how many rows it will have, and ``changed`` the difference.
+    If the run overwrites the table, ``after`` is the number of rows it will have, and ``changed`` the
+    difference.
     """
 
     changed: int
@@ -27,18 +28,18 @@ class Risk:
 
     @classmethod
     def for_overwrite(cls, after: int, before: int) -> Self:
-        """Weigh a run that writes all rows anew: it is as large as what it adds or takes away."""
+        """Build the risk of an overwrite: ``changed`` is the number of rows that it adds or removes."""
         return cls(abs(after - before), before, after)
 
     @property
     def ratio(self) -> float:
-        """The share of rows that change; above 1 where more are written than there were."""
-        # Rounded up, in integers: a run that may write this share may write these rows.
+        """The share of rows that change; above 1 if more rows are written than the target had."""
+        # Rounded up, in integers: a run that may change this share may change this number of rows.
         return -(-self.changed * _STEPS // max(self.before, 1)) / _STEPS
 
     def is_above(self, limit: float) -> bool:
-        """Return whether the run would change too much; a target without rows has nothing to lose."""
-        # The limit as it was written: 4722.4112 times 625 is less in binary.
+        """Return whether the run exceeds the limit; a target without rows never exceeds it."""
+        # Decimal arithmetic on the limit as it was written: 4722.4112 times 625 is less in binary.
         return self.before > 0 and self.changed > Decimal(repr(limit)) * self.before
 
     def describe_risk(self, limit: float) -> str:
@@ -50,11 +51,11 @@ class Risk:
         return f"{does} rows where {self.before} stood, {share}; the limit is {limit:g}"
 
     def list_warnings(self, limit: float | None) -> list[str]:
-        """Return the warning of a dry run whose real run would have been stopped."""
+        """Return the warning of a dry run whose real run would be stopped."""
         return [f"{LIMIT}: {self.describe_risk(limit)}"] if limit is not None and self.is_above(limit) else []
 
     def check_limit(self, limit: float | None, report: Mapping[str, Any]) -> None:
-        """Stop a run before its commit; ``report`` is what a person needs to judge it.
+        """Stop a run before its commit if it exceeds the limit; ``report`` lets a person assess it.
 
         :raises RiskError: when the run would change too much.
         """
@@ -65,7 +66,7 @@ class Risk:
 
 
 def find_problems(limit: Any, on_risk: Any) -> list[Problem]:
-    """Refuse a limit that is no share, and a word that is no way to go on."""
+    """Return the problems of a limit that is not a valid share, and of an unknown ``on_risk`` value."""
     found = []
     is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
     if limit is not None and not (is_number and 0 <= limit <= 1):

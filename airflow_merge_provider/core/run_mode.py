@@ -1,4 +1,4 @@
-"""How much a run evaluates, and the reasons for it that reports give."""
+"""The run mode: how much a run evaluates, and the reasons that reports give for it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _NAMES_MAX = 3
 
 
 def describe_changed_sources(state: Mapping[str, Any], sources: Mapping[str, SourceOffset]) -> str:
-    """Return which sources have changed since the run with a state, as a reason of a report."""
+    """Return the reason that names the sources that have changed since the run with the given state."""
     before = read_offsets(state)
     return list_names(name for name, offset in sources.items() if _has_changed(before, offset))
 
 
 def list_names(changed: Iterable[str]) -> str:
-    """Return the reason of a run whose sources have changed; a few are named."""
+    """Return the reason of a run whose sources have changed; only a few are named."""
     names = list(changed)
     if not names:
         return NOTHING_CHANGED

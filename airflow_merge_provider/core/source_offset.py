@@ -1,8 +1,8 @@
-"""How far a run has read its sources, and which of them a later run reads again.
+"""Source offsets: how far a run has read its sources, and which sources a later run continues.
 
-A Delta table is known by its id and by the commit at the offset. So a source that is written with another
-path, or moved to another place, is continued, and another table in the same place is not. Plain files have
-no id: they are known by their normalised location.
+A Delta table is identified by its ID and by the commit at the offset. So reading continues if a source is
+configured with another path or was moved, and starts again if another table is in the same place. Plain files
+have no ID: they are identified by their normalized location.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SourceOffset:
 
 
 def normalize_uri(uri: str) -> str:
-    """Return one spelling for all spellings of a location: no ``..``, no ``file:``, one scheme for one store.
+    """Return one spelling for all spellings of a location: no ``..``, no ``file:``, one scheme per store.
 
     Symbolic links of this machine are resolved.
 
@@ -73,7 +73,7 @@ def write_offsets(offsets: Iterable[SourceOffset]) -> dict[str, Any]:
 
 
 def read_offsets(state: Mapping[str, Any]) -> list[SourceOffset]:
-    """Return the offsets of a run's state; states of earlier releases have no commit ids."""
+    """Return the offsets in a run's state; states of earlier releases have no commit IDs."""
     tables, commits = state.get(_TABLES) or {}, state.get(_COMMITS) or {}
     return [
         SourceOffset(uri, version, tables.get(uri), commits.get(uri))
@@ -82,9 +82,9 @@ def read_offsets(state: Mapping[str, Any]) -> list[SourceOffset]:
 
 
 def find_offset(offsets: Iterable[SourceOffset], current: SourceOffset) -> SourceOffset | None:
-    """Return how far a source has been read before; None if it has not been read.
+    """Return the offset up to which a source has been read; None if it has not been read.
 
-    Of several places with the same table (copies), only its own place counts.
+    If several locations hold the same table (copies), only the source's own location counts.
     """
     place = normalize_uri(current.uri)
     same = [each for each in offsets if _is_same_source(each, current, place)]
@@ -94,7 +94,7 @@ def find_offset(offsets: Iterable[SourceOffset], current: SourceOffset) -> Sourc
 
 
 def find_replaced(offsets: Iterable[SourceOffset], current: SourceOffset) -> SourceOffset | None:
-    """Return the offset of another table that was in the place of a source; None if there was none."""
+    """Return the offset of another table that was at the location of a source; None if there was none."""
     place = normalize_uri(current.uri)
     return next(
         (
@@ -107,7 +107,7 @@ def find_replaced(offsets: Iterable[SourceOffset], current: SourceOffset) -> Sou
 
 
 def is_same_reads(state: Mapping[str, Any], current: Iterable[SourceOffset]) -> bool:
-    """Return whether a run has read just these versions of just these sources, each of them once or more."""
+    """Return whether a run has read exactly these versions of exactly these sources, each at least once."""
     before, now = read_offsets(state), list({each.uri: each for each in current}.values())
     found = [find_offset(before, each) for each in now]
     if len(before) != len(now):

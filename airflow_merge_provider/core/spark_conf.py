@@ -1,4 +1,4 @@
-"""Which Spark settings a run gets: lean ones for small and middling data, and the user's over them."""
+"""The Spark settings of a run: defaults for small and medium data, overridden by the user's settings."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.adaptive.enabled": "true",
-    # Rows that are kept would else have as many parts as a shuffle has, and be written as so many files.
+    # Without this, cached rows keep one partition per shuffle partition and are written as that many files.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Noting the line of each call for Spark's own error texts makes every call eight: errors are told by us.
+    # Recording the line of each call for Spark's error texts makes every call eight calls. This package
+    # writes its own error messages.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # Spark derives filters by putting every alias for every column: twenty columns exhaust the driver.
+    # To infer filters, Spark substitutes every alias for every column: twenty columns exhaust the driver.
     "spark.sql.constraintPropagation.enabled": "false",
-    # One run generates more classes than the default of 100: the session's next run would find none of them.
+    # One run generates more classes than the default of 100, so the next run of the session would find none.
     "spark.sql.codegen.cache.maxEntries": "2000",
-    # Delta's default of 50 tasks per snapshot is for tables of a hundred thousand files.
+    # Delta's default of 50 tasks per snapshot suits tables of a hundred thousand files.
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 
-# Lists: the user's entries come after ours instead of replacing them.
+# List settings: the user's entries are appended to ours instead of replacing them.
 _JOINED = {
     "spark.sql.extensions": ",",
     "spark.jars": ",",
@@ -39,7 +40,7 @@ _JOINED = {
     "spark.driver.extraClassPath": os.pathsep,
 }
 
-# What can be set on a session of a server that somebody else started.
+# The settings that can be changed in a session of a server that another process started.
 _OF_THE_SESSION = (
     "spark.sql.session.timeZone",
     "spark.sql.ansi.enabled",
@@ -49,7 +50,7 @@ _OF_THE_SESSION = (
 )
 
 
-# Settings that spark-submit and a Connect client ignore, because something else says so; and what that is.
+# Settings that spark-submit and a Connect client ignore because they are set elsewhere, and where.
 _MISPLACED = {
     "spark.master": "the connection says where Spark runs, or --master on the command line",
     "spark.remote": "a connection of type spark_connect names the server, or --remote on the command line",
@@ -58,7 +59,7 @@ _MISPLACED = {
 
 
 def find_misplaced(names: Iterable[str], path: str) -> list[Problem]:
-    """Return a problem for every setting that would have no effect; ``path`` is where the settings stand."""
+    """Return a problem for every setting without effect; ``path`` is where the settings are configured."""
     return [
         Problem(f"{path}[{name!r}]", "misplaced", "has no effect among the settings", _MISPLACED[name])
         for name in names
@@ -80,7 +81,7 @@ def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -
             "spark.driver.host": "localhost",
         }
     if jars:
-        # On the class path of the driver a jar needs no copy and no Ivy; executors elsewhere need a copy.
+        # A jar on the class path of the driver needs no copy and no Ivy; remote executors need a copy.
         conf["spark.driver.extraClassPath" if local else "spark.jars"] = (
             os.pathsep.join(jars) if local else ",".join(jars)
         )
@@ -88,12 +89,12 @@ def session_conf(*, local: bool, jars: Sequence[str], user: Mapping[str, str]) -
 
 
 def connect_conf(user: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a session on a Spark Connect server that runs already."""
+    """Return the settings of a session on a running Spark Connect server."""
     return {name: _ALWAYS[name] for name in _OF_THE_SESSION} | dict(user)
 
 
 def merge_settings(conf: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Lay settings over settings: lists grow, everything else is replaced."""
+    """Return settings overridden by others: lists are appended, all other settings are replaced."""
     result = dict(conf)
     for name, value in more.items():
         if name in _JOINED and result.get(name):
@@ -104,7 +105,7 @@ def merge_settings(conf: Mapping[str, str], more: Mapping[str, str]) -> dict[str
 
 
 def properties_text(conf: Mapping[str, str]) -> str:
-    r"""Write settings as a Java properties file, which keeps them off the command line.
+    r"""Format settings as a Java properties file, which keeps them off the command line.
 
     >>> print(properties_text({"spark.hadoop.a b": "x\\y"}), end="")
     spark.hadoop.a\ b=x\\y
@@ -113,7 +114,7 @@ def properties_text(conf: Mapping[str, str]) -> str:
 
 
 def count_cores() -> int:
-    """Count the cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,4 +1,4 @@
-"""Which commits the rows of a table rest on, decided from the table's history alone."""
+"""The lineage of a table: the commits that its rows are based on, determined from its history alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 Effect = Literal["none", "restore", "rows"]
 
 RESTORE = "RESTORE"
-# Operations of Delta and delta-rs that leave every row as it is. Any other operation may change rows.
+# Operations of Delta and delta-rs that change no rows. Any other operation may change rows.
 MAINTENANCE_OPERATIONS = frozenset({
     "ADD COLUMN",
     "ADD COLUMNS",
@@ -42,10 +42,10 @@ MAINTENANCE_OPERATIONS = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """A commit as the history of its table describes it.
+    """A commit as the table's history describes it.
 
-    ``timestamp`` is in milliseconds since 1970 UTC; ``rows`` is the number of rows written, None where the
-    history does not say it.
+    ``timestamp`` is in milliseconds since 1970 UTC; ``rows`` is the number of rows written, None if the
+    history does not record it.
     """
 
     version: int
@@ -57,7 +57,7 @@ class HistoryEntry:
 
     @property
     def effect(self) -> Effect:
-        """What the commit does to the rows of the table."""
+        """The effect of the commit on the rows of the table."""
         if self.operation == RESTORE:
             return "restore"
         return "none" if self.operation in MAINTENANCE_OPERATIONS else "rows"
@@ -71,7 +71,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The commits that the newest version rests on, newest first, without those that a RESTORE undid.
+    """The commits that the newest version is based on, newest first, without those that a RESTORE undid.
 
     ``is_complete`` is False if the history ends before the lineage does.
     """
@@ -83,7 +83,7 @@ class Lineage:
 def trace_lineage(
     history: Sequence[HistoryEntry], resolve_restore: Callable[[HistoryEntry], int | None]
 ) -> Lineage:
-    """Return the commits that the newest version of a table rests on.
+    """Return the commits that the newest version of a table is based on.
 
     :param history: the newest commits of the table, or all; those without a description may be missing.
     :param resolve_restore: returns the version that a RESTORE to a timestamp went back to, None if unknown.

@@ -1,6 +1,7 @@
-"""Why does a row of a merge engine's target look as it does: the records of its key, folded once more.
+"""Explain a row of a merge engine's target: read the records of its key again and repeat the fold.
 
-Neither Spark nor Airflow is needed: the target's commits say which sources were folded, how and how far.
+Neither Spark nor Airflow is needed: the target's commits record which sources were folded, with which
+options and up to which version.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _CAPABILITY = "merge_engine"
-# The run that folded it, the commit that added it, its file, and its row there.
+# The run that folded the record, the source commit that added it, its file, and its row in the file.
 _Place = tuple[int, int, str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """A record as it was read: from which commit of which source, its kind, and what it says."""
+    """A record as it was read: the source and commit that it comes from, its row kind and its content."""
 
     source: str
     version: int
@@ -52,7 +53,7 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class KeyExplanation:
-    """The records of a key, oldest first, with what each did, and where every value comes from."""
+    """The records of a key, oldest first, with the effect of each, and the origin of every column value."""
 
     key: Mapping[str, Any]
     read: tuple[SourceRecord, ...]
@@ -69,7 +70,7 @@ class KeyExplanation:
             yield f"  {name} = {source.value!r}: {source.why}{by}"
 
     def as_object(self) -> dict[str, Any]:
-        """Return the explanation as what JSON has."""
+        """Return the explanation as a JSON-compatible object."""
         columns = {
             name: {"value": source.value, "why": source.why, "records": list(source.records)}
             for name, source in self.trace.values.items()
@@ -89,7 +90,7 @@ class KeyExplanation:
         return dict(json.loads(json.dumps(whole, default=str)))
 
     def _number_records(self) -> Iterator[tuple[SourceRecord, int | None, str]]:
-        """Yield each record with its number and what it did; those that an option drops were never folded."""
+        """Yield each record with its number and its effect; records dropped by an option were not folded."""
         folded = iter(enumerate(self.trace.did))
         for each in self.read:
             number, did = (None, each.dropped) if each.dropped else next(folded)
@@ -99,13 +100,13 @@ class KeyExplanation:
 def explain_key(
     target: str, key: str, *, warehouse: str | None = None, version: int | None = None
 ) -> KeyExplanation:
-    """Return which records made the row of a key, and which of them gave each column its value.
+    """Return the records of a key, and which of them set the value of each column of its row.
 
-    ``key`` is the value of the one key column, or a JSON object with the values of several; ``version`` looks
-    at the target as it was then.
+    ``key`` is the value of the only key column, or a JSON object with the values of several columns.
+    ``version`` is the version of the target to explain.
 
-    :raises ConfigError: when the target or the key cannot be what they are said to be.
-    :raises DataError: when the target is no merge engine's, or does not say how it was made.
+    :raises ConfigError: when the target or the key is not valid.
+    :raises DataError: when the target was not written by a merge engine, or has no run metadata.
     """
     dataset, table = open_target(target, warehouse)
     uri = dataset.uri
@@ -137,7 +138,7 @@ def explain_key(
 
 
 def _list_runs(table: DeltaTable, version: int) -> Iterator[dict[str, Any]]:
-    """Yield the states of the runs that a version rests on, oldest first; a RESTORE undoes runs."""
+    """Yield the states of the runs that a version contains, oldest first; RESTORE removes later runs."""
     entries = [
         HistoryEntry(
             version=each["version"],
@@ -156,7 +157,7 @@ def _list_runs(table: DeltaTable, version: int) -> Iterator[dict[str, Any]]:
 
 
 def _parse_key(plan: Plan, text: str) -> dict[str, str]:
-    """Read the values of the key, as texts."""
+    """Parse the values of the key, as text."""
     if len(plan.key) == 1 and not text.startswith("{"):
         return {plan.key[0]: text}
     try:
@@ -174,7 +175,7 @@ def _parse_key(plan: Plan, text: str) -> dict[str, str]:
 def _read_records(
     uri: str, config: MergeEngineConfig, plan: Plan, key: Mapping[str, str], runs: Sequence[Mapping[str, Any]]
 ) -> Iterator[SourceRecord]:
-    """Yield the records of a key that a source held when it was folded last."""
+    """Yield the records of a key that each source contained at its last fold."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
@@ -198,7 +199,7 @@ def _read_records(
 
 
 def _find_places(rows: Any, key: Mapping[str, str]) -> Iterator[int]:
-    """Yield the places of the rows that have a key, by the texts of its values."""
+    """Yield the positions of the rows with a key; key values are compared as text."""
     true = {name.casefold(): name for name in rows.column_names}
     (first, text), *others = [(rows[true[name.casefold()]].cast("string"), key[name]) for name in key]
     place = first.index(text).as_py()
@@ -243,7 +244,7 @@ def _explain_drop(plan: Plan, kind: str) -> str:
 
 
 def _compare_records(plan: Plan, one: SourceRecord, other: SourceRecord) -> int:
-    """Order records as the fold does: by their sequence, then by their arrival."""
+    """Compare two records in fold order: by sequence, then by arrival."""
     sequences = [[each.record.values[name] for name in plan.sequence] for each in (one, other)]
     for turned, sign in ((sequences, -1), (sequences[::-1], 1)):
         if comes_before(zip(*turned, strict=True), descending=plan.options.descending):
@@ -253,14 +254,14 @@ def _compare_records(plan: Plan, one: SourceRecord, other: SourceRecord) -> int:
 
 
 class _Commits:
-    """The versions of a source that added its files."""
+    """Find the versions of a source that added its files."""
 
     def __init__(self, uri: str, newest: int) -> None:
         self._uri, self._newest = uri, newest
         self._files: dict[int, frozenset[str]] = {}
 
     def find_version(self, path: str) -> int:
-        """Find the version that added a file: all later ones have it, and no earlier one."""
+        """Return the version that added a file: all later versions contain it, no earlier one does."""
         name = PurePosixPath(path).name
         low, high = 0, self._newest
         while low < high:
@@ -276,7 +277,7 @@ class _Commits:
             try:
                 uris = DeltaTable(self._uri, version=version).file_uris()
             except DeltaError:
-                # A version that the log has forgotten: what was there then has no commit any more.
+                # The log no longer contains this version, so no commit can be found for its files.
                 uris = []
             self._files[version] = frozenset(PurePosixPath(each).name for each in uris)
         return self._files[version]

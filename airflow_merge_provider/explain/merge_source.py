@@ -1,4 +1,4 @@
-"""Why were these entities merged: the target table alone answers, without Spark and without Airflow."""
+"""Explain why entities were merged; reads only the target table, without Spark and Airflow."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def explain_output(
 ) -> Explanation:
     """Return the entities of an output of a merge source, and the values that link them.
 
-    ``version`` looks at the target as it was then.
+    ``version`` is the version of the target to read.
 
     :raises ConfigError: when the target has no location.
-    :raises DataError: when it is no merge source's target, or has no such output.
+    :raises DataError: when it is not the target of a merge source, or has no such output.
     """
     return explain_row(_find_row(target, output_id, warehouse, version))
 
@@ -46,9 +46,9 @@ def explain_between(
     warehouse: str | None = None,
     version: int | None = None,
 ) -> list[Link]:
-    """Return the shortest chain of values between two members of an output, each named ``dataset/id``.
+    """Return the shortest chain of values between two members of an output, each given as ``dataset/id``.
 
-    :raises DataError: as ``explain`` does, and when one of the two is no member.
+    :raises DataError: as ``explain_output`` does, and when one of the two is not a member.
     """
     return find_links_between(_find_row(target, output_id, warehouse, version)["_members"] or [], start, end)
 
@@ -75,7 +75,7 @@ def _find_row(target: str, output_id: str, warehouse: str | None, version: int |
 
 
 def _find_near(dataset: Dataset, table: DeltaTable, output_id: str) -> tuple[list[str], list[str]]:
-    """Find outputs that hold an entity of this id, and ids that begin alike."""
+    """Return outputs that contain an entity with this id, and output ids with the same prefix."""
 
     def query_ids(where: str) -> list[str]:
         query = f'SELECT "_id" FROM target WHERE {where} LIMIT {_CANDIDATES}'
@@ -106,7 +106,7 @@ def _list_columns(table: DeltaTable) -> list[str]:
 def _query_rows(
     dataset: Dataset, table: DeltaTable, query: str, names: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a query; the reader respects deletion vectors, which ``to_pyarrow_table`` refuses."""
+    """Yield the rows of a query, which supports deletion vectors; ``to_pyarrow_table`` does not."""
     from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError
 

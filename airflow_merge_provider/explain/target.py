@@ -1,4 +1,4 @@
-"""How a target is opened without Spark: by delta-rs, at a version, with a clear answer where that fails."""
+"""Open a target at a version with delta-rs, without Spark, and raise clear errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def open_target(target: str, warehouse: str | None, version: int | None = None) 
     """Open a target.
 
     :raises ConfigError: when it has no location.
-    :raises DataError: when it is no Delta table.
+    :raises DataError: when it is not a Delta table.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
@@ -31,9 +31,9 @@ def open_target(target: str, warehouse: str | None, version: int | None = None) 
 
 
 def find_owner(target: str, warehouse: str | None) -> str | None:
-    """Name the capability that writes a target; None where it is somebody else's table.
+    """Return the capability that writes a target; None if another program writes the table.
 
-    :raises ConfigError, DataError: as ``opened`` does.
+    :raises ConfigError, DataError: as ``open_target`` does.
     """
     _, table = open_target(target, warehouse)
     return table.metadata().configuration.get("merge.capability")

@@ -1,6 +1,7 @@
-"""Where people and jobs say of a dataset what its table cannot: the state store of its asset.
+"""Read and write population marks in the asset state store of Airflow.
 
-The accessor is a class of Airflow's SDK that is not exported at its top; it is used here and nowhere else.
+Users and jobs mark a dataset as populated there if its table cannot record it. The accessor is a class of
+Airflow's SDK that is not part of its public exports; only this module uses it.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ MARK = "populated"
 
 
 def is_marked(asset: Asset) -> bool:
-    """Return whether an asset is marked as populated; from a task."""
+    """Return whether an asset is marked as populated; for use in a task."""
     return _is_mark(AssetStateStoreAccessor(uri=asset.uri).get(MARK))
 
 
 async def is_marked_async(asset: Asset) -> bool:
-    """Return whether an asset is marked as populated; from a trigger."""
+    """Return whether an asset is marked as populated; for use in a trigger."""
     return _is_mark(await AssetStateStoreAccessor(uri=asset.uri).aget(MARK))
 
 
 def find_marked(assets: Iterable[Any], context: Context) -> list[str]:
-    """Return the datasets behind those of a task's assets that are marked as populated."""
+    """Return the datasets of those of a task's assets that are marked as populated."""
     store = context.get("asset_state_store")
     if store is None:
         return []
@@ -39,7 +40,7 @@ def find_marked(assets: Iterable[Any], context: Context) -> list[str]:
 
 
 def mark_populated(asset: Asset, report: Mapping[str, Any], context: Context) -> None:
-    """Mark a catalog table as populated once it is, for whoever cannot read it; take back only own marks."""
+    """Mark a populated catalog table, for readers without Spark; remove only marks set by this package."""
     store = context.get("asset_state_store")
     if store is None or report.get("populated") is None or not is_catalog(asset):
         return
@@ -50,7 +51,7 @@ def mark_populated(asset: Asset, report: Mapping[str, Any], context: Context) ->
 
 
 def _is_mark(value: Any) -> bool:
-    """Take any mark for a yes but those that say no."""
+    """Return whether a value marks a dataset as populated: any value except None, False and "false"."""
     return value not in (None, False, "false")
 
 

@@ -1,4 +1,4 @@
-"""How a connection of type ``spark`` becomes a running job: the stock hook, with our files around it."""
+"""Run a job on a connection of type ``spark``: the stock hook, with the request and result files added."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from airflow_merge_provider.jars import find_java, spark_home
 from airflow_merge_provider.launch import SCRIPT, describe_exit, submit_conf, write_private
 
 _BINARY = "spark-submit"
-# What the stock hook says of it.
+# The format of the exit code in the stock hook's error.
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)")
 
 
 class QuietSubmitHook(SparkSubmitHook):
-    """The stock hook, whose properties file lies over the cluster's defaults and not instead of them."""
+    """The stock hook with a properties file that adds to the cluster's defaults instead of replacing them."""
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
         command: list[str] = super()._build_spark_submit_command(application)
@@ -38,7 +38,7 @@ class QuietSubmitHook(SparkSubmitHook):
 
 
 class SubmitProcess:
-    """One request through spark-submit in client mode; ``kill`` ends it."""
+    """One request through spark-submit in client mode; ``kill_process`` ends it."""
 
     def __init__(self, request: JobRequest, *, conn_id: str, conf: Mapping[str, str]) -> None:
         self._request = request
@@ -48,10 +48,11 @@ class SubmitProcess:
         self._killed = False
 
     def run(self) -> JobResult | JobFailure:
-        """Write the request, submit, read the answer.
+        """Write the request, submit it and read the result.
 
-        :raises SetupError: when Java, Spark, a jar or the mode is missing; nothing has been started then.
-        :raises JobError: when the process ended without an answer.
+        :raises SetupError: when Java, Spark or a jar is missing, or the deploy mode is not supported; nothing
+            has been started in this case.
+        :raises JobError: when the process ended without writing a result.
         """
         find_java()
         began = time.monotonic()
@@ -62,7 +63,7 @@ class SubmitProcess:
             return read_result(work / "result.json", time.monotonic() - began)
 
     def kill_process(self) -> None:
-        """End the child; its Python half follows by the parent-death signal."""
+        """End the child; its Python process also ends, because it receives the parent-death signal."""
         self._killed = True
         if self._stock is not None:
             self._stock.on_kill()
@@ -77,9 +78,9 @@ class SubmitProcess:
                 spark_binary=None if shutil.which(_BINARY) else str(spark_home() / "bin" / _BINARY),
             )
         except (ValueError, RuntimeError, NameError) as error:
-            # The stock hook names missing Kubernetes parts by a NameError.
+            # The stock hook raises NameError when the Kubernetes packages are missing.
             raise SetupError(f"connection {self._conn_id!r} cannot be used: {error}") from error
-        where: dict[str, Any] = hook._connection  # noqa: SLF001 - the only place that knows the master
+        where: dict[str, Any] = hook._connection  # noqa: SLF001 - the master is only in this attribute
         if where["deploy_mode"] == "cluster":
             raise SetupError(
                 f"connection {self._conn_id!r} asks for deploy mode 'cluster', where the answer of a job "
@@ -87,7 +88,7 @@ class SubmitProcess:
             )
         local = str(where["master"]).startswith("local")
         conf = submit_conf(self._conf, local=local)
-        # In a file of mode 0600, not as --conf: settings may hold keys, and command lines are public.
+        # In a file of mode 0600 instead of --conf: settings may contain keys, and command lines are public.
         write_private(work / "spark.properties", properties_text(conf))
         return hook
 

@@ -1,7 +1,7 @@
-"""Which datasets are populated, and why: seen in their tables without a JVM, and in Airflow's marks.
+"""Return which datasets are populated, and the origin of that status, without a JVM.
 
-The order of truth is the dataset's own commits, then a mark in the state store of its asset. A catalog
-table can only be read by Spark: there the mark is all that is seen.
+The dataset's own commits take precedence over a mark in the state store of its asset. Only Spark can read a
+catalog table, so its status comes from the mark alone.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Origin = Literal["flag", "rows", "files", "mark", "event", "missing", "catalog"]
 
 @dataclass(frozen=True, slots=True)
 class PopulationStatus:
-    """What was seen of one dataset; ``state`` is None when it does not exist.
+    """The population status of one dataset; ``state`` is None when it does not exist.
 
-    ``origin`` says what the state rests on: the table's flag, the rows of a table that others write, files
-    that are there, a mark or an event in Airflow.
+    ``origin`` is the source of the state: the table's flag, the rows of a table that others write, existing
+    files, or a mark or an event in Airflow.
     """
 
     dataset: str
@@ -53,30 +53,30 @@ class PopulationStatus:
         return f"{self.dataset} exists{version}, but is not populated yet"
 
     def with_mark(self) -> PopulationStatus:
-        """Return the same dataset as one that Airflow has a mark of."""
+        """Return the status of the same dataset with the state set by a mark in Airflow."""
         return replace(self, state="populated", origin="mark")
 
 
 def get_status(
     hook: WarehouseHook, refs: Sequence[Ref], *, warehouse: str | None = None
 ) -> list[PopulationStatus]:
-    """See what the datasets tell of themselves; ``warehouse`` as operators are given it, for their assets.
+    """Return the status of each dataset; ``warehouse`` is that of the operator, for the assets.
 
-    :raises ConfigError: when a reference names no dataset.
-    :raises SetupError: when a place cannot be read.
+    :raises ConfigError: when a reference is not a valid dataset reference.
+    :raises SetupError: when a location cannot be read.
     """
     return [_get_dataset_status(hook, ref, dataset_asset(ref, warehouse=warehouse)) for ref in refs]
 
 
 def list_missing(sights: Iterable[PopulationStatus], *, ignore_non_existent: bool) -> list[PopulationStatus]:
-    """Return those that are waited for."""
+    """Return the datasets that are not populated yet and have to be waited for."""
     by_uri = {sight.uri: sight for sight in sights}
     state = {uri: sight.state for uri, sight in by_uri.items() if sight.state is not None}
     return [by_uri[uri] for uri in list_unpopulated(by_uri, state, ignore_non_existent=ignore_non_existent)]
 
 
 def with_marks(sights: Sequence[PopulationStatus], *, ignore_non_existent: bool) -> list[PopulationStatus]:
-    """Let marks count for what is waited for; from a task."""
+    """Apply the marks of datasets that are not populated yet; for use in a task."""
     waited = list_missing(sights, ignore_non_existent=ignore_non_existent)
     return [sight.with_mark() if sight in waited and is_marked(sight.asset) else sight for sight in sights]
 
@@ -84,7 +84,7 @@ def with_marks(sights: Sequence[PopulationStatus], *, ignore_non_existent: bool)
 async def with_marks_async(
     sights: Sequence[PopulationStatus], *, ignore_non_existent: bool
 ) -> list[PopulationStatus]:
-    """Let marks count for what is waited for; from a trigger."""
+    """Apply the marks of datasets that are not populated yet; for use in a trigger."""
     waited = list_missing(sights, ignore_non_existent=ignore_non_existent)
     return [
         sight.with_mark() if sight in waited and await is_marked_async(sight.asset) else sight
@@ -114,17 +114,17 @@ def _table_sight(hook: WarehouseHook, dataset: Dataset, asset: Asset) -> Populat
 
 
 def _holds_rows(table: DeltaTable) -> bool:
-    """Ask the log alone: a file whose rows are not counted there has some."""
+    """Return whether a table has rows, from its log alone; a file without a row count counts as non-empty."""
     counts = table.get_add_actions().column("num_records").to_pylist()
     return any(count is None or count > 0 for count in counts)
 
 
 def _has_files(hook: WarehouseHook, path: str) -> bool:
-    """Return whether there is a file, or a folder with one in it that is not hidden."""
+    """Return whether the path is a file, or a folder that contains a file that is not hidden."""
     if path.startswith("/"):
         place: Any = Path(path)
     else:
-        from airflow.sdk import ObjectStoragePath  # noqa: PLC0415 - most files lie on this machine
+        from airflow.sdk import ObjectStoragePath  # noqa: PLC0415 - needed only for object stores
 
         place = ObjectStoragePath(path, **hook.storage_options)
     try:

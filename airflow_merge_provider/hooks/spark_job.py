@@ -1,4 +1,4 @@
-"""Where does a job run: from an Airflow connection to the child process that holds Spark."""
+"""Resolve an Airflow connection to a place to run Spark, and run jobs there in a child process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Process(Protocol):
-    """What can run one request and be ended meanwhile."""
+    """A process that runs one request and can be ended meanwhile."""
 
     def run(self) -> JobResult | JobFailure: ...
 
@@ -24,11 +24,11 @@ class Process(Protocol):
 
 
 class SparkJobHook(BaseHook):
-    """Run jobs where a connection says: spark-submit, a Spark Connect server, or this machine.
+    """Run jobs where the connection points to: spark-submit, a Spark Connect server, or this machine.
 
-    :param conn_id: a connection of type ``spark`` or ``spark_connect``. The default one may be missing: Spark
-        runs on this machine then (the stock hook would turn to YARN).
-    :param conf: Spark settings, over those of this package.
+    :param conn_id: a connection of type ``spark`` or ``spark_connect``. If the default connection does not
+        exist, Spark runs on this machine (the stock hook would use YARN).
+    :param conf: Spark settings, which override those of this package.
     """
 
     conn_name_attr = "conn_id"
@@ -42,16 +42,16 @@ class SparkJobHook(BaseHook):
         self._process: Process | None = None
 
     def submit(self, request: JobRequest) -> JobResult | JobFailure:
-        """Run one request to its end, its lines in the task log.
+        """Run one request until it ends; its output lines are written to the task log.
 
-        :raises SetupError: when something the run needs is missing; nothing has been started then.
-        :raises JobError: when the process ended without an answer.
+        :raises SetupError: when something the run needs is missing; nothing has been started in this case.
+        :raises JobError: when the process ended without writing a result.
         """
         self._process = self._choose_process(request)
         return self._process.run()
 
     def on_kill(self) -> None:
-        """End the child process, if one runs."""
+        """End the child process if one is running."""
         if self._process is not None:
             self._process.kill_process()
 
@@ -61,7 +61,7 @@ class SparkJobHook(BaseHook):
             self.log.info("No connection %r: Spark runs on this machine", self.conn_id)
             return JobProcess(request, conf=self.conf, on_line=self._log_line)
         if connection.conn_type == "spark_connect":
-            from airflow.providers.apache.spark.hooks.spark_connect import (  # noqa: PLC0415 - cost
+            from airflow.providers.apache.spark.hooks.spark_connect import (  # noqa: PLC0415 - import time
                 SparkConnectHook,
             )
 
@@ -92,5 +92,5 @@ class SparkJobHook(BaseHook):
 
 
 def _format_setting(value: Any) -> str:
-    """Write a setting as Spark reads it: booleans in lower case."""
+    """Return a setting as Spark reads it: booleans in lower case."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""What is in the warehouse: versions and properties of its tables, read without a JVM."""
+"""Read versions and properties of tables in the warehouse without a JVM."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class WarehouseHook(BaseHook):
-    """Read what tables say of themselves; where they lie comes from a ``merge_store`` connection.
+    """Read table metadata; the warehouse location comes from a ``merge_store`` connection.
 
-    :param merge_store_conn_id: the connection; it may be missing, then ``[merge] warehouse`` counts.
-    :param warehouse: the folder or URI below which bare ids lie; over the connection's.
+    :param merge_store_conn_id: the connection; if it does not exist, ``[merge] warehouse`` is used.
+    :param warehouse: the folder or URI that contains the datasets with bare ids; overrides the connection.
     """
 
     conn_name_attr = "merge_store_conn_id"
@@ -37,7 +37,7 @@ class WarehouseHook(BaseHook):
 
     @cached_property
     def warehouse(self) -> str | None:
-        """The folder of datasets that are given by ID: as given, else of the connection, else configured."""
+        """The folder of datasets with bare ids: argument, else connection, else configuration."""
         if self._warehouse:
             return self._warehouse
         if self._connection is not None and self._connection.host:
@@ -46,9 +46,9 @@ class WarehouseHook(BaseHook):
 
     @cached_property
     def storage_options(self) -> dict[str, str]:
-        """Return the options for reading an object store.
+        """The options for reading an object store.
 
-        :raises ConfigError: when the connection's storage options are no JSON object.
+        :raises ConfigError: when the connection's storage options are not a JSON object.
         """
         options: Any = self._connection.extra_dejson.get("storage_options") if self._connection else None
         if isinstance(options, str):
@@ -64,9 +64,9 @@ class WarehouseHook(BaseHook):
         return {str(name): str(value) for name, value in (options or {}).items()}
 
     def resolve_dataset(self, ref: str | Mapping[str, Any]) -> Dataset:
-        """Find what a reference means in this warehouse.
+        """Return the dataset that a reference names in this warehouse.
 
-        :raises ConfigError: when it means nothing.
+        :raises ConfigError: when the reference is not valid.
         """
         return resolve_dataset(ref, self.warehouse, at="dataset")
 
@@ -76,12 +76,12 @@ class WarehouseHook(BaseHook):
         return None if table is None else table.version()
 
     def read_identity(self, ref: str | Mapping[str, Any]) -> tuple[int, str] | None:
-        """Return a table's version and its id, which another table in its place does not have."""
+        """Return a table's version and its id; another table at the same location has another id."""
         table = self.open_table(self.resolve_dataset(ref))
         return None if table is None else (table.version(), str(table.metadata().id))
 
     def read_properties(self, ref: str | Mapping[str, Any]) -> dict[str, str]:
-        """Return a table's properties; none when there is no such table."""
+        """Return a table's properties; an empty dict when there is no such table."""
         table = self.open_table(self.resolve_dataset(ref))
         if table is None:
             return {}
@@ -93,7 +93,7 @@ class WarehouseHook(BaseHook):
         return None if table is None else table.transaction_version(f"airflow-merge/{job}")
 
     async def fetch_connection(self) -> None:
-        """Fetch the connection as code in an event loop has to; afterwards nothing here waits for Airflow."""
+        """Fetch the connection asynchronously, so that later calls do not block the event loop."""
         try:
             found: Connection | None = await self.aget_connection(self.merge_store_conn_id)
         except AirflowNotFoundException:
@@ -101,7 +101,7 @@ class WarehouseHook(BaseHook):
         self.__dict__["_connection"] = found
 
     def test_connection(self) -> tuple[bool, str]:
-        """Look whether the warehouse can be reached, for the button in the UI."""
+        """Check whether the warehouse can be reached; for the Test button in the UI."""
         if self.warehouse is None:
             return False, "no warehouse: fill in its location"
         if self.warehouse.startswith("/") and not Path(self.warehouse).is_dir():
@@ -120,9 +120,9 @@ class WarehouseHook(BaseHook):
             return None
 
     def open_table(self, dataset: Dataset) -> DeltaTable | None:
-        """Open a table's log; ``None`` when there is no such table.
+        """Open a table's log; return ``None`` when there is no such table.
 
-        :raises SetupError: when the place cannot be read.
+        :raises SetupError: when the location cannot be read.
         """
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -133,14 +133,14 @@ class WarehouseHook(BaseHook):
             return DeltaTable(dataset.path, storage_options=self.storage_options)
         except (DeltaError, OSError) as error:
             said = str(error).splitlines()[0]
-            # delta-rs calls a scheme it does not know a missing table.
+            # delta-rs also raises TableNotFoundError for an unknown URI scheme.
             if isinstance(error, TableNotFoundError) and not said.startswith("Unknown scheme"):
                 return None
             raise SetupError(f"{dataset.path} cannot be read: {said.split(' Known schemes')[0]}") from error
 
 
 def _parse_json(text: str) -> Any:
-    """Read JSON; text that is none stays text."""
+    """Parse JSON; return text that is not valid JSON unchanged."""
     try:
         return json.loads(text) if text.strip() else None
     except ValueError:

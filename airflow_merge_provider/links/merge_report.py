@@ -1,4 +1,4 @@
-"""Where a person finds the report of one merge: a button on the task instance."""
+"""Provide the task instance button that opens the merge report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class MergeReportLink(BaseOperatorLink):
     name = "Merge report"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """Point below the page's base address, so that it holds behind a URL prefix too."""
+        """Return a URL relative to the page's base address, so that it also works behind a URL prefix."""
         dag, run, task = (quote(part, safe="") for part in (ti_key.dag_id, ti_key.run_id, ti_key.task_id))
         mapped = f"/mapped/{ti_key.map_index}" if ti_key.map_index >= 0 else ""
         return f"dags/{dag}/runs/{run}/tasks/{task}{mapped}/plugin/merge-report"

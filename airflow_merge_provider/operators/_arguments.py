@@ -1,4 +1,4 @@
-"""What users write as operator arguments: whether it is literal, and what a template became."""
+"""Inspect operator arguments: detect literals and templates, and parse rendered templates."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _WORDS = {"true": True, "false": False, "none": None, "null": None, "": None}
 
 
 class RefusedArgumentsError(ConfigError, AirflowFailException):
-    """Raised by a constructor for literal arguments; a mapped task, made while it runs, is not retried."""
+    """Raised by a constructor for invalid literal arguments; a mapped task that raises it is not retried."""
 
 
 def own_parameters(kind: type, base: type) -> dict[str, inspect.Parameter]:
-    """Return the arguments of an operator and of the classes between it and a base, not those of the base."""
+    """Return the arguments of an operator and its base classes up to, but not including, ``base``."""
     between = kind.__mro__[: kind.__mro__.index(base)]
     found: dict[str, inspect.Parameter] = {}
     for each in reversed(between):
@@ -42,12 +42,12 @@ def is_literal(value: Any) -> bool:
         return all(is_literal(each) for each in value.values())
     if isinstance(value, (list, tuple)):
         return all(is_literal(each) for each in value)
-    # Results of other tasks and arguments of mapped task groups have no public base class in common.
+    # Results of other tasks and arguments of mapped task groups have no common public base class.
     return not hasattr(value, "iter_references")
 
 
 def parse_rendered(text: str) -> Any:
-    """Read what a template was rendered to: a boolean, a number or JSON, else the text itself.
+    """Parse the text of a rendered template: a boolean, a number or JSON, else the text itself.
 
     >>> parse_rendered("True"), parse_rendered("2"), parse_rendered('["A a"]'), parse_rendered("first")
     (True, 2, ['A a'], 'first')
@@ -62,7 +62,7 @@ def parse_rendered(text: str) -> Any:
 
 
 def as_text(ref: Any) -> Any:
-    """Write an asset as the dataset behind it, also in a pair with its alias; leave the rest alone.
+    """Replace an asset by the text of its dataset, also in a pair with its alias; keep other values.
 
     >>> as_text((Asset(uri="s3://lake/customers"), "c"))
     's3://lake/customers c'
@@ -79,7 +79,7 @@ def as_text(ref: Any) -> Any:
 
 
 def assets_in(value: Any) -> list[Asset]:
-    """Find the assets among arguments."""
+    """Return the assets among arguments, including nested ones."""
     if isinstance(value, Asset):
         return [value]
     if isinstance(value, Mapping):

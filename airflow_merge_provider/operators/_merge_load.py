@@ -1,4 +1,4 @@
-"""What the three operators of merge loads have in common: one job, told apart by a strategy."""
+"""Define the base classes of the three merge load operators, which run one job with different strategies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COMMON = (
 
 
 class LoadJobOperator(SparkJobOperator):
-    """Run the job of merge loads; a subclass names the strategy."""
+    """Run the job of merge loads; a subclass sets the strategy."""
 
     job = "merge_load"
     strategy: ClassVar[str]
@@ -49,23 +49,22 @@ class LoadJobOperator(SparkJobOperator):
 
 
 class MergeLoadOperator(LoadJobOperator):
-    """Load a source into a target; a subclass names the strategy and takes its arguments.
+    """Load a source into a target; a subclass sets the strategy and adds its arguments.
 
-    A subclass sets its own arguments after these and ends its constructor with ``self._declare``.
+    A subclass sets its own arguments after these and calls ``self._declare`` at the end of its constructor.
 
     :param source: the dataset to load: a bare id, a catalog table, a location, an ``Asset``, or
         ``{"dataset": …, "format": "parquet"}`` for plain files. (templated)
     :param target: the Delta table to write. (templated)
-    :param source_filter: a SQL condition; only rows that fulfil it are loaded. (templated)
+    :param source_filter: a SQL condition; only matching rows are loaded. (templated)
     :param hard_delete: the column that flags deleted rows. (templated)
-    :param dedup_sort: which of several rows with one key counts, as ``{"column": "desc"}``. (templated)
+    :param dedup_sort: which of several rows with the same key is used, as ``{"column": "desc"}``. (templated)
     :param on_empty: what a load without rows does: ``error``, ``skip`` or ``apply``. (templated)
-    :param nested: ``columns``: lists stay in their columns; ``tables``: each has a table of its own beside
-        the target. (templated)
-    :param schema_evolution: ``add`` new columns, ``error`` or ``ignore``; a column that the source does not
-        have any more is an error, or NULL in the rows that are written with
-        ``["add", "allow_missing"]``. (templated)
-    :param dispatch_by: the column whose value names the table of a row, inside the target. (templated)
+    :param nested: ``columns``: lists stay in their columns; ``tables``: each list is written to a table of
+        its own beside the target. (templated)
+    :param schema_evolution: ``add`` new columns, ``error`` or ``ignore``; a column that is no longer in the
+        source is an error, or NULL in the written rows with ``["add", "allow_missing"]``. (templated)
+    :param dispatch_by: the column whose value is the name of the row's table inside the target. (templated)
     """
 
     def __init__(
@@ -95,5 +94,5 @@ class MergeLoadOperator(LoadJobOperator):
 
 
 def list_fields(*own: str) -> tuple[str, ...]:
-    """Name the arguments that make the configuration: those of every load, and a strategy's own."""
+    """Return the configuration arguments: those of every load, and those of one strategy."""
     return (*_COMMON, *own)

@@ -1,4 +1,4 @@
-"""What a run tells Airflow: the key of its report, and the payload of the asset event."""
+"""Define the XCom key of a run's report and the payload of the asset event."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ REPORT_KEY = "merge_report"
 
 
 def event_extra(report: Mapping[str, Any], run_id: str) -> dict[str, Any]:
-    """Return what consumers of the asset learn: which run, which version, how much."""
+    """Return the extra of the asset event: the run, the table version and the counts."""
     details = report.get("details") or {}
     return {
         "job": report["job"],

@@ -1,4 +1,4 @@
-"""How is a person asked whether a run that would change much may go on, and what was the answer."""
+"""Ask a person in the Airflow UI to approve a run that exceeds the change limit, and read the answer."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _NEXT = "Nothing was written: start a new run of the DAG, which asks with the fi
 def ask_for_approval(
     context: Context, target: str, risk: RiskError, *, within: timedelta | None, method: str
 ) -> NoReturn:
-    """Ask in the Airflow UI and let the task wait without a process; ``method`` goes on with the answer.
+    """Ask in the Airflow UI and defer the task without a process; ``method`` resumes it with the answer.
 
-    Nobody has to answer ``within`` the given time: then the answer is to reject.
+    If nobody answers ``within`` the given time, the run is rejected.
 
-    :raises TaskAwaitingInput: if a person is asked; it is how Airflow is told.
-    :raises AirflowFailException: if the person would see other figures, which an earlier try has asked about.
+    :raises TaskAwaitingInput: if a person is asked; this exception defers the task in Airflow.
+    :raises AirflowFailException: if an earlier try asked with other figures, which Airflow would show again.
     """
-    # None is exported at the top of the SDK: this module is the one place that knows where they are.
-    from airflow.sdk.exceptions import TaskAwaitingInput  # noqa: PLC0415 - only where somebody is asked
+    # The top level of the SDK exports none of these names; only this module imports them.
+    from airflow.sdk.exceptions import TaskAwaitingInput  # noqa: PLC0415 - only if a person is asked
     from airflow.sdk.execution_time import task_runner  # noqa: PLC0415
     from airflow.sdk.execution_time.comms import CreateHITLDetailPayload  # noqa: PLC0415
 
@@ -41,12 +41,12 @@ def ask_for_approval(
         body=build_body(risk.report),
         defaults=[REJECT],
         multiple=False,
-        # The server refuses a question without these two.
+        # The server rejects the question without these two fields.
         params={},
         assigned_users=[],
     )
     shown: Any = task_runner.SUPERVISOR_COMMS.send(question)
-    # A task has one question in each run of its DAG, however often it is tried or cleared.
+    # Airflow keeps one question per task and DAG run, across tries and clears.
     if (shown.subject, shown.body) != (question.subject, question.body):
         raise AirflowFailException(
             f"{question.subject}: an earlier try has asked with other figures. {_NEXT}"
@@ -65,9 +65,9 @@ def refuse_growth(target: str, risk: RiskError, *, approved: float) -> NoReturn:
 
 
 def find_approver(event: Mapping[str, Any]) -> str:
-    """Name who let the run go on.
+    """Return the name of the user who approved the run.
 
-    :raises AirflowSkipException: when nobody did; no asset event is emitted then.
+    :raises AirflowSkipException: when nobody approved it; no asset event is emitted in this case.
     """
     if event.get("chosen_options") != [APPLY]:
         late = " in time" if event.get("timedout") or "error" in event else ""
@@ -77,7 +77,7 @@ def find_approver(event: Mapping[str, Any]) -> str:
 
 
 def build_body(report: Mapping[str, Any]) -> str:
-    """Show a person what the run would do, as Markdown."""
+    """Return the planned changes of the run as Markdown."""
     lines = [
         "| what | how much |",
         "|---|---|",
@@ -99,5 +99,5 @@ def build_body(report: Mapping[str, Any]) -> str:
 
 
 def _escape_markdown(value: object) -> str:
-    """Write a value so that Markdown and a table show it as it is: names may come from data."""
+    """Escape a value for Markdown text and tables, because names may come from data."""
     return _MARKDOWN.sub(r"\\\g<0>", " ".join(str(value).split()))

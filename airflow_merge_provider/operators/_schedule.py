@@ -1,4 +1,4 @@
-"""How long may it take until a DAG runs again, as far as its schedule tells."""
+"""Compute the longest time between two runs of a DAG from its schedule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FIRES = 50
 def longest_pause(timetable: Any) -> timedelta | None:
     """Return the longest time between two runs of a timetable; None when it is not known.
 
-    Of a schedule by assets or time only the time counts: nobody knows when assets come.
+    For a schedule by assets or time only the time is used, because asset events are not predictable.
     """
     timetable = getattr(timetable, "timetable", timetable)
     delta = getattr(timetable, "delta", None)
@@ -29,5 +29,5 @@ def longest_pause(timetable: Any) -> timedelta | None:
 
 
 def is_by_assets_alone(timetable: Any) -> bool:
-    """Return whether nothing but an asset's event starts a DAG."""
+    """Return whether only asset events start the DAG."""
     return type(timetable).__name__ == "AssetTriggeredTimetable"

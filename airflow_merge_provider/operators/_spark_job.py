@@ -1,4 +1,4 @@
-"""What every operator of this package does: check, submit, report."""
+"""Define the base operator: check arguments, submit the Spark job, report the result."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ if TYPE_CHECKING:
 
 
 class SparkJobOperator(BaseOperator):
-    """Run one Spark job and report what it did; a subclass names the job and takes its arguments.
+    """Run one Spark job and report its result; a subclass sets the job and adds its arguments.
 
     Literal arguments are checked when the DAG is parsed, templates and results of other tasks before Spark
-    starts. Errors of the rules, the data or the setup fail the task without a retry, everything else may be
-    tried again: a retry that finds its own commit reports it instead of merging twice.
+    starts. Configuration, data and setup errors and an exceeded change limit fail the task without a retry;
+    other errors can be retried. A retry that finds its own commit reports it instead of merging again.
 
-    :param warehouse: where datasets named by a bare id live; by default the ``merge_store_default``
-        connection says it, then ``[merge] warehouse``. (templated)
-    :param spark_conn_id: a connection of type ``spark`` or ``spark_connect``; left out, Spark runs on this
-        machine if there is no connection ``spark_default``.
-    :param conf: Spark settings, over those of this package. (templated)
-    :param dry_run: do everything but the commit and report what would change. (templated)
-    :param full_refresh: evaluate everything, whatever the last run has seen. (templated)
-    :param max_change_ratio: the share of the target's rows that a run may write before it stops; the first
-        run may write what it likes. (templated)
-    :param on_risk: what a run does that would write more: ``fail``, or ``ask`` a person in the Airflow UI.
+    :param warehouse: the location of datasets with a bare id; by default that of the
+        ``merge_store_default`` connection, then ``[merge] warehouse``. (templated)
+    :param spark_conn_id: a connection of type ``spark`` or ``spark_connect``; by default
+        ``spark_default``, or Spark on this machine if that connection does not exist.
+    :param conf: Spark settings, which override those of this package. (templated)
+    :param dry_run: do everything except the commit and report what would change. (templated)
+    :param full_refresh: process all input, not only the changes since the last run. (templated)
+    :param max_change_ratio: the largest share of the target's rows, 0 to 1, that a run may write; the first
+        run has no limit. (templated)
+    :param on_risk: what a run above this limit does: ``fail``, or ``ask`` a person in the Airflow UI.
     :param emit_asset: update the target's asset when a run changed it.
     :param allow_concurrent_writes: let other tasks of the DAG write the target at the same time: one fails.
     :param set_initial_offset: when the target becomes populated: ``if-source-populated``, ``never``,
@@ -71,8 +71,8 @@ class SparkJobOperator(BaseOperator):
     job: ClassVar[Job]
     config_class: ClassVar[type[Config]]
     config_fields: ClassVar[tuple[str, ...]]
-    guarded: ClassVar[bool] = True  # whether the job changes rows, which it counts before it commits
-    is_only_writer: ClassVar[bool] = True  # whether of two runs at once that write the target one fails
+    guarded: ClassVar[bool] = True  # whether the job checks the change limit before it commits
+    is_only_writer: ClassVar[bool] = True  # whether concurrent runs that write the target conflict
 
     template_fields: Sequence[str] = (
         "warehouse",
@@ -120,19 +120,19 @@ class SparkJobOperator(BaseOperator):
         self._hook: SparkJobHook | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run the job and give its report.
+        """Run the job and return its report.
 
-        :raises AirflowFailException: when trying again cannot help.
-        :raises AirflowException: when it can.
+        :raises AirflowFailException: when a retry cannot help.
+        :raises AirflowException: when a retry can help.
         """
         return self._run_and_report(context)
 
     def after_review(
         self, context: Context, event: Mapping[str, Any], reviewed: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Run after a person has answered: a run may write the share of rows that this person has seen.
+        """Resume after a review: the run may write at most the share of rows that was shown to the person.
 
-        :raises AirflowSkipException: when the answer is no, or none came in time.
+        :raises AirflowSkipException: when the run is rejected, or nobody answered in time.
         """
         by = _review.find_approver(event)
         return self._run_and_report(context, allowed=float(reviewed["ratio"]), approved_by=by)
@@ -149,13 +149,13 @@ class SparkJobOperator(BaseOperator):
                     _review.refuse_growth(place, error, approved=allowed)
                 method = self.after_review.__name__
                 _review.ask_for_approval(context, place, error, within=self.execution_timeout, method=method)
-            # A line of its own: Airflow shows the exception at the end of a traceback.
-            self.log.error("%s", error)  # noqa: TRY400 - the trace follows anyway
+            # Logged separately, because Airflow shows the exception at the end of a traceback.
+            self.log.error("%s", error)  # noqa: TRY400 - Airflow logs the traceback
             kind = AirflowException if error.retryable else AirflowFailException
             raise kind(str(error)) from error
         if approved_by is not None:
             report = {**report, "approved_by": approved_by}
-        # Lineage is told of every column, whatever Airflow's database takes.
+        # Lineage uses the full report with all columns; the report for the XCom may be truncated.
         self._report = report
         short = truncate_report(report)
         if short["truncated"]:
@@ -165,7 +165,7 @@ class SparkJobOperator(BaseOperator):
         return short
 
     def on_kill(self) -> None:
-        """End the Spark process of a task that is stopped."""
+        """End the Spark process when the task is stopped."""
         if self._hook is not None:
             self._hook.on_kill()
 
@@ -175,10 +175,10 @@ class SparkJobOperator(BaseOperator):
 
     @abstractmethod
     def list_references(self, config: Any) -> dict[str, str]:
-        """Return every dataset that a configuration names, by the path that errors name."""
+        """Return every dataset of a configuration, by the path used in errors."""
 
     def list_awaited(self) -> list[Any]:
-        """Return the datasets that must be populated for the source to be so; of literal arguments."""
+        """Return the datasets that must be populated before the source is; from literal arguments only."""
         wish = self._build_population(self._parse_config()[0])
         return list(wish.datasets) if wish else []
 
@@ -187,17 +187,17 @@ class SparkJobOperator(BaseOperator):
         return []
 
     def _await_sources(self, config: Any) -> None:
-        """Wait for what has to be there before Spark starts, where a configuration asks for it."""
+        """Wait for the sources before Spark starts, if the configuration requires it."""
 
     def _build_population(self, config: Any, marked: Sequence[str] = ()) -> Population | None:
-        """Return what the flag of the target depends on; None where the target is no table."""
+        """Return the inputs for the target's population flag; None where the target is not a table."""
         offset: Any = self.set_initial_offset
         return build_population(
             config, self.list_references(config), set_initial_offset=offset, marked=marked
         )
 
     def _refuse_unknown(self, given: Mapping[str, Any]) -> None:
-        """Refuse arguments that no class has; Airflow's own error names them without a remedy.
+        """Check for unknown arguments; Airflow's own error does not suggest a fix.
 
         :raises RefusedArgumentsError: with every one of them.
         """
@@ -213,7 +213,7 @@ class SparkJobOperator(BaseOperator):
             raise RefusedArgumentsError(message, problems)
 
     def _declare_assets(self, target: Any, sources: Sequence[Any]) -> None:
-        """Check what is literal and name the assets: the last line of a subclass's constructor.
+        """Check literal arguments and declare assets; a subclass calls this at the end of its constructor.
 
         :raises RefusedArgumentsError: with every problem of the literal arguments.
         """
@@ -234,7 +234,7 @@ class SparkJobOperator(BaseOperator):
             self.add_outlets([asset])
 
     def resolve_template_files(self) -> None:
-        """Check what only the whole DAG tells: Airflow calls this once it is complete.
+        """Check what requires the complete DAG; Airflow calls this method once the DAG is complete.
 
         :raises RefusedArgumentsError: if another task may write the target at the same time.
         """
@@ -244,7 +244,7 @@ class SparkJobOperator(BaseOperator):
             raise RefusedArgumentsError(message, problems)
 
     def _build_asset(self, ref: Any) -> Asset | None:
-        """Name the asset of a dataset; a template has none, a wrong name is reported elsewhere."""
+        """Return the asset of a dataset; None for a template or an invalid name (reported elsewhere)."""
         if isinstance(ref, Asset):
             return ref
         if not isinstance(ref, str) or not is_literal(ref) or not is_literal(self.warehouse):
@@ -285,7 +285,7 @@ class SparkJobOperator(BaseOperator):
         return outcome.report
 
     def _parse_config(self) -> tuple[Config, dict[str, Any]]:
-        """Parse the arguments, with every problem at once."""
+        """Parse the arguments and report all problems at once."""
         given = {name: getattr(self, name) for name in self.config_fields}
         given = {name: value for name, value in given.items() if value is not None}
         others = self._common_problems()
@@ -329,7 +329,7 @@ class SparkJobOperator(BaseOperator):
         return problems
 
     def _check_datasets(self, config: Config, warehouse: str | None) -> None:
-        """Refuse datasets that cannot be found, before Spark starts."""
+        """Check before Spark starts that every dataset reference can be resolved."""
         problems = [
             problem
             for path, ref in self.list_references(config).items()
@@ -339,7 +339,7 @@ class SparkJobOperator(BaseOperator):
             raise ConfigError.from_problems(problems)
 
     def _render_natively(self) -> None:
-        """Turn rendered text into booleans, numbers and lists, where the argument takes no text."""
+        """Convert rendered text to booleans, numbers and lists, unless the argument is text."""
         for name in self._templated:
             value = getattr(self, name)
             if isinstance(value, str) and not self._takes_text(name):
@@ -355,7 +355,7 @@ class SparkJobOperator(BaseOperator):
         return str in kinds
 
     def _emit_asset(self, report: Mapping[str, Any], context: Context) -> None:
-        """Update the target's asset; a run that changed nothing takes its outlet back and still succeeds."""
+        """Update the target's asset; a run without changes removes the outlet and still succeeds."""
         if self._target_asset is None:
             return
         if not self.dry_run_only:
@@ -364,12 +364,12 @@ class SparkJobOperator(BaseOperator):
             context["outlet_events"][self._target_asset].extra = event_extra(report, context["run_id"])
             return
         task = context["ti"].task
-        # A new list: the old one belongs to the DAG, which may live on in this process.
+        # Assign a new list: the old one belongs to the DAG, which this process may use again.
         task.outlets = [each for each in task.outlets if getattr(each, "uri", None) != self._target_asset.uri]
 
 
 def run_token(context: Context) -> RunToken:
-    """Name the run that a task is part of: the same in every try."""
+    """Return the token of the run that a task is part of; it is the same in every try."""
     task = context["ti"]
     return RunToken(
         dag_id=task.dag_id,
@@ -381,7 +381,7 @@ def run_token(context: Context) -> RunToken:
 
 
 def _find_run_after(context: Context) -> int | None:
-    """Return the time before which no attempt of the run has begun, in microseconds since 1970 UTC."""
+    """Return the earliest possible start of any try of the run, in microseconds since 1970 UTC."""
     run_after = getattr(context.get("dag_run"), "run_after", None)
     return int(run_after.timestamp() * 1_000_000) if isinstance(run_after, datetime) else None
 

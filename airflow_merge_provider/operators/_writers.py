@@ -1,4 +1,4 @@
-"""Which tasks of a DAG write one target, so that one of them would fail whenever both run."""
+"""Find tasks of a DAG that write the same target and would conflict if they ran at the same time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from airflow_merge_provider.core.errors import Problem
 
 
 def list_conflicts(task: Any) -> Iterator[Problem]:
-    """Yield a problem for each task of the DAG that writes the target of a task at the same time.
+    """Yield a problem for each task of the DAG that can write the task's target at the same time.
 
-    Of two tasks the one that comes later in the DAG has the problem. A target that is a template is not
-    known while the DAG is parsed.
+    Of two tasks, the later one in the DAG gets the problem. A target that is a template is not known while
+    the DAG is parsed and is not checked.
     """
     dag, uri = task.get_dag(), task.written_uri
     if dag is None or uri is None or task.allow_concurrent_writes:

@@ -1,4 +1,4 @@
-"""The operator that replaces the rows of the loaded keys, groups or scope."""
+"""Define the operator that replaces the rows of the loaded keys, groups or scope."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from airflow_merge_provider.operators._merge_load import MergeLoadOperator, list
 class DeleteInsertOperator(MergeLoadOperator):
     """Replace stored rows: those with a loaded primary key, those of a loaded group, or those of a scope.
 
-    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated; ``MergeLoadOperator`` has the
-    arguments that all merge loads take.
+    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated; ``MergeLoadOperator`` documents the
+    arguments of all merge loads.
 
     :param primary_key: the column or columns that identify a record; each key is loaded once.
-    :param merge_key: the column or columns that identify a group; loaded groups are replaced whole.
-    :param deduplicated: the promise that no key is in the load twice; duplicates are then kept.
-    :param destination_scope: a SQL condition; exactly the stored rows that fulfil it are replaced.
+    :param merge_key: the column or columns that identify a group; loaded groups are replaced completely.
+    :param deduplicated: the assertion that the load has no duplicate keys; duplicates are then kept.
+    :param destination_scope: a SQL condition; exactly the stored rows that match it are replaced.
     :param on_no_keys: without keys and scope ``append`` the load, or ``error``.
     """
 

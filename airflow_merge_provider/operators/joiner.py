@@ -1,4 +1,4 @@
-"""The operator that joins any number of inputs into one table."""
+"""Define the operator that joins any number of inputs into one table."""
 
 from __future__ import annotations
 
@@ -31,40 +31,41 @@ _JSON = (
 
 
 class JoinerOperator(SparkJobOperator):
-    """Join inputs by their keys: the required ones inner, the others outer, whatever their number.
+    """Join any number of inputs by their keys: required inputs with inner joins, the others with outer joins.
 
-    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated. Lists may be written as CDAP writes
-    them (``"customers.id, purchases.store as shop"``) or as lists.
+    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated. Lists may be written as in CDAP
+    (``"customers.id, purchases.store as shop"``) or as lists.
 
-    :param inputs: what is joined, ``{"customers": <dataset>, …}``, in the order of the output.
+    :param inputs: the datasets to join, ``{"customers": <dataset>, …}``, in the order of the output.
     :param target: the dataset to write: a bare id, a catalog table, a location or an ``Asset``.
-    :param target_format: how the target is stored: ``delta``, ``parquet``, ``csv``, ``json``, ``avro`` or
-        ``orc``.
-    :param target_options: Spark's options of the files, ``{"sep": ";"}``.
+    :param target_format: the storage format of the target: ``delta``, ``parquet``, ``csv``, ``json``,
+        ``avro`` or ``orc``.
+    :param target_options: Spark's options for the files, ``{"sep": ";"}``.
     :param write_mode: ``overwrite`` or ``append``.
     :param join_keys: what is compared, ``"a.x = b.x & a.y = b.y"``, or a list of ``{"a": "x", "b": "x"}``.
     :param join_type: ``innerjoin``, ``outerjoin``, ``leftouterjoin``, ``rightouterjoin``, ``fullouterjoin``
         or ``crossjoin``.
-    :param num_of_inputs: how many inputs there must be.
-    :param required_inputs: the inputs without which nothing comes out; without any it is a full outer join.
-    :param selected_fields: what comes out, ``"a.x, b.y as z"``.
-    :param fields_to_select: what comes out, under its own name.
-    :param fields_to_drop: what does not come out; everything else does.
-    :param fields_to_rename: new names, ``"a.x:z"``.
-    :param join_null_keys: whether a null in a key matches a null.
-    :param in_memory_inputs: the small inputs, of which every worker gets a copy.
+    :param num_of_inputs: the expected number of inputs.
+    :param required_inputs: the inputs in which each output row must have a match; without any, a full outer
+        join.
+    :param selected_fields: the output columns, ``"a.x, b.y as z"``.
+    :param fields_to_select: the output columns, with unchanged names.
+    :param fields_to_drop: the columns to leave out; all others are in the output.
+    :param fields_to_rename: new column names, ``"a.x:z"``.
+    :param join_null_keys: whether a NULL in a key matches a NULL.
+    :param in_memory_inputs: the small inputs, which are broadcast to every executor.
     :param condition_type: ``basic`` (keys) or ``advanced`` (an expression, two inputs).
-    :param condition_expression: the SQL expression that makes two rows match.
+    :param condition_expression: the SQL join condition.
     :param input_aliases: names of the inputs inside the expression, ``"input=alias;other=alias"``.
-    :param distribution_enabled: whether the rows of a skewed input are spread by a salt.
-    :param distribution_factor: over how many parts a key is spread.
+    :param distribution_enabled: whether the rows of a skewed input are distributed with a salt.
+    :param distribution_factor: the number of parts over which a key is distributed.
     :param distribution_stage_name: the skewed input.
-    :param num_partitions: how many partitions a shuffle has.
-    :param output_schema: the fields that must come out, each ``[name, type, nullable]``.
-    :param indicator: a column that lists the inputs that each row comes from.
-    :param key_columns: columns in front that show the key, whichever input has it; a name per clause.
-    :param unmatched: a dataset for the rows that come out nowhere.
-    :param expect: how often a key may repeat, per input: ``one_to_one``, ``one_to_many``, ``many_to_one``.
+    :param num_partitions: the number of shuffle partitions.
+    :param output_schema: the required output fields, each ``[name, type, nullable]``.
+    :param indicator: the name of a column that lists the inputs that each row comes from.
+    :param key_columns: names of leading columns with the key from whichever input has it; one per key clause.
+    :param unmatched: a dataset for the input rows that are in no output row.
+    :param expect: the key cardinality per input: ``one_to_one``, ``one_to_many``, ``many_to_one``.
     """
 
     job = "joiner"
@@ -168,9 +169,10 @@ class JoinerOperator(SparkJobOperator):
 
     @classmethod
     def from_stage(cls, stage: Mapping[str, Any], **kwargs: Any) -> Self:
-        """Make the operator of a Joiner stage of a CDAP pipeline, or of its plugin; ``kwargs`` win over it.
+        """Build the operator from a Joiner stage of a CDAP pipeline, or its plugin; ``kwargs`` override it.
 
-        The inputs' datasets and the target stand in other stages, so ``inputs`` and ``target`` are given.
+        Other stages of the pipeline define the inputs' datasets and the target, so ``inputs`` and ``target``
+        are required arguments.
 
         :raises ConfigError: with every problem of the stage.
         """
@@ -202,7 +204,7 @@ class JoinerOperator(SparkJobOperator):
 
 
 def _list_datasets(inputs: Any) -> list[Any]:
-    """Return the datasets of the inputs as far as they are known while a DAG is parsed."""
+    """Return the datasets of the inputs that are known while a DAG is parsed."""
     if isinstance(inputs, Mapping):
         return list(inputs.values())
     if isinstance(inputs, (list, tuple)):

@@ -1,4 +1,4 @@
-"""The operator that folds a stream of changes into a table."""
+"""Define the operator that folds a stream of changes into a table."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class MergeEngineOperator(SparkJobOperator):
     :param options: table options in Paimon's names, such as ``{"sequence.field": "ts"}``.
     :param row_kind_column: the column of the source with ``+I``, ``-U``, ``+U`` or ``-D``; without it every
         row is ``+I``.
-    :param order_by: the columns that say which record came first; by default the source's commits and files.
+    :param order_by: the columns that define the arrival order; by default the source's commits and files.
     :param partition_by: the columns by which a new target is partitioned.
-    :param clear_column: the column of the source that names the columns which a record empties.
-    :param tombstone_retention: how long removed keys keep their place in the order: days, or ``"12 hours"``.
+    :param clear_column: the column of the source that lists the columns which a record sets to NULL.
+    :param tombstone_retention: how long the sequence of removed keys is kept: days, or ``"12 hours"``.
     :param compact_ratio: compact the target when this share of its stored rows is outdated.
-    :param batch_id: the name of the batch; one that the target has seen is not folded again.
-    :param changelog: the table that takes the net changes of every run.
+    :param batch_id: the id of the batch; a batch that was already folded is not folded again.
+    :param changelog: the table to which every run writes its net changes.
     :param fail_on: what stops a run: ``tie``, ``null-sequence``, ``orphan-retract``, ``lone-update``.
-    :param incremental: whether a run reads only what the source gained since the last one.
+    :param incremental: whether a run reads only what was added to the source since the last run.
     """
 
     job = "merge_engine"

@@ -1,4 +1,4 @@
-"""The operator that merges many small files into good ones."""
+"""Define the operator that merges many small files into larger ones."""
 
 from __future__ import annotations
 
@@ -24,48 +24,48 @@ _JSON = ("reader", "writer", "attributes", "attribute_sources", "partition_by")
 
 
 class MergeRecordOperator(SparkJobOperator):
-    """Merge the files of a landing folder, like with like, as NiFi's MergeRecord does.
+    """Merge the files of a landing folder that have the same schema and group, as NiFi's MergeRecord does.
 
-    Each record comes out exactly once, and every output says why it was merged when it was.
+    Each record is written exactly once, and every output records the reason for its merge.
 
     Every argument but ``emit_asset`` and ``spark_conn_id`` is templated. Sizes and periods are NiFi's texts
     (``"128 MB"``, ``"30 secs"``) or native values (bytes, ``timedelta``). ``full_refresh`` puts the files of
     open bins back into the queue.
 
-    :param source: the folder where files wait.
-    :param merged: the folder where merged files go, each with its attributes beside it.
-    :param failure: the folder where the files of failed bins go.
-    :param state_path: a folder of this operator alone, for its open bins, its plans and its ledger.
-    :param reader: ``{"format": …, "schema": …, "options": {…}}`` of the files that wait, or a format alone.
-    :param original: the folder where merged sources are moved to.
+    :param source: the folder of the incoming files.
+    :param merged: the folder for merged files, each with its attributes in a file beside it.
+    :param failure: the folder for the files of failed bins.
+    :param state_path: a folder for this operator only, with its open bins, plans and ledger.
+    :param reader: ``{"format": …, "schema": …, "options": {…}}`` of the incoming files, or a format alone.
+    :param original: the folder to which merged source files are moved.
     :param original_action: ``move``, ``keep`` or ``delete``.
     :param writer: the same for merged files; by default the reader's format and the schema of the sources.
     :param merge_strategy: ``Bin-Packing Algorithm`` (by thresholds) or ``Defragment`` (by ``fragment.*``).
-    :param correlation_attribute_name: an attribute that files of one bin have in common.
+    :param correlation_attribute_name: an attribute whose value is the same for all files of a bin.
     :param attribute_strategy: ``Keep Only Common Attributes`` or ``Keep All Unique Attributes``.
-    :param min_records: fewest records of a bin that is full.
-    :param max_records: from so many records on a bin is full; a file is never cut. None is no limit.
-    :param min_bin_size: fewest bytes of a bin that is full.
-    :param max_bin_size: from so many bytes on a bin is full; None is no limit.
-    :param max_bin_age: a bin that is older ends, full or not; None is never.
-    :param max_bins: most open bins; one more ends the oldest. None is no limit.
-    :param attributes: attributes computed for each file, as texts with ``${attribute}`` in them.
-    :param attribute_sources: of ``metadata``, ``path``, ``sidecar``, the weakest first.
+    :param min_records: the minimum number of records of a full bin.
+    :param max_records: the number of records from which a bin is full; files are not split. None is no limit.
+    :param min_bin_size: the minimum size of a full bin in bytes.
+    :param max_bin_size: the size in bytes from which a bin is full; None is no limit.
+    :param max_bin_age: the age at which a bin is merged even if it is not full; None is no limit.
+    :param max_bins: the maximum number of open bins; the oldest one above it is merged. None is no limit.
+    :param attributes: attributes to compute for each file, as texts with ``${attribute}`` placeholders.
+    :param attribute_sources: of ``metadata``, ``path``, ``sidecar``, lowest precedence first.
     :param partition_by: attributes by the fields they come from: files are split by these fields first.
     :param arrival_order: ``modified``, ``path`` or ``attribute:<name>``.
-    :param settle_time: files younger than this wait for the next run.
+    :param settle_time: the minimum age of a file; younger files wait for the next run.
     :param bin_age_from: ``arrival`` of a bin's first file, or ``first_seen`` by a run.
-    :param complete_full_enough: end the bins that have their minimums, as NiFi does on an empty queue.
-    :param flush: end every open bin.
+    :param complete_full_enough: merge bins that reach their minimums, as NiFi does when its queue is empty.
+    :param flush: merge every open bin.
     :param schema_identity: compare schemas by their fields (``canonical``) or by their ``text``.
-    :param schema_merge: ``none``, or ``union``: files of different schemas share bins.
+    :param schema_merge: ``none``, or ``union``: files with different schemas share bins.
     :param fragment_index_policy: ``order``, ``ignore`` or ``strict``.
-    :param failure_scope: whether a malformed record fails the whole ``bin`` or its ``flowfile`` alone.
-    :param validate: look for malformed records ``on_arrival`` of a file or ``on_merge`` of its bin.
-    :param size_basis: what bytes are: of the ``input``, the ``estimated_output`` or ``uncompressed``.
-    :param trust_record_count: believe the ``record.count`` of a sidecar.
-    :param deferrable: wait, without a worker, until there are new files or a bin expires.
-    :param poll_interval: seconds between two looks while waiting.
+    :param failure_scope: whether a malformed record fails the whole ``bin`` or only its ``flowfile``.
+    :param validate: check for malformed records ``on_arrival`` of a file or ``on_merge`` of its bin.
+    :param size_basis: how sizes are measured: as ``input``, ``estimated_output`` or ``uncompressed``.
+    :param trust_record_count: use the ``record.count`` of a sidecar without counting.
+    :param deferrable: wait in the triggerer until there are new files or a bin expires.
+    :param poll_interval: seconds between two checks while waiting.
     """
 
     job = "merge_record"
@@ -157,7 +157,7 @@ class MergeRecordOperator(SparkJobOperator):
             setattr(self, name, given[name])
         self.max_bin_age = period_text(max_bin_age)
         self.settle_time = period_text(settle_time)
-        # What is None is not handed on, and would come back as the default.
+        # A None argument is not passed on, and the job would use the default limit.
         self.max_records = UNLIMITED if max_records is None else max_records
         self.max_bins = UNLIMITED if max_bins is None else max_bins
         self.deferrable = deferrable
@@ -168,9 +168,9 @@ class MergeRecordOperator(SparkJobOperator):
     def from_properties(
         cls, properties: Mapping[str, Any], environment: Mapping[str, str] | None = None, **kwargs: Any
     ) -> Self:
-        """Make the operator of NiFi's own properties, old names or new; ``kwargs`` win over them.
+        """Build the operator from NiFi's properties, with old or new names; ``kwargs`` override them.
 
-        ``environment`` holds what ``${name}`` stands for in the two properties that NiFi evaluates.
+        ``environment`` has the values of ``${name}`` in the two properties that NiFi evaluates.
 
         :raises ConfigError: with every problem of the properties.
         """
@@ -181,7 +181,7 @@ class MergeRecordOperator(SparkJobOperator):
         return cls(**{**arguments, **kwargs})
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run the job, or wait first until it has something to do."""
+        """Run the job; with ``deferrable``, wait first until there is something to do."""
         if self.deferrable and not self.dry_run_only and not self.full_refresh:
             trigger = self._build_trigger(context)
             if trigger is not None and trigger.find_reason() is None:
@@ -196,13 +196,13 @@ class MergeRecordOperator(SparkJobOperator):
 
     def _merge_files(self, context: Context) -> dict[str, Any]:
         report = super().execute(context)
-        # Of the whole report: what is returned may have been truncated.
+        # Read the full report: the returned one may have been truncated.
         details = (self._report or report)["details"]
         context["ti"].xcom_push(key=NEXT_EXPIRY, value=details.get(NEXT_EXPIRY))
         return report
 
     def _build_trigger(self, context: Context) -> LandingTrigger | None:
-        """Make what waits; None when the arguments are wrong, which the run tells better."""
+        """Return the trigger to wait with; None if the arguments are invalid, which the run reports."""
         self._render_natively()
         try:
             _, given = self._parse_config()
@@ -222,7 +222,7 @@ class MergeRecordOperator(SparkJobOperator):
         return [*list_warnings(config), *self._schedule_warnings(config)]
 
     def _schedule_warnings(self, config: MergeRecordConfig) -> list[str]:
-        """Return where the DAG runs too seldom for the age that bins may have."""
+        """Return warnings if the DAG runs too rarely for the maximum age of bins."""
         if config.max_bin_age is None or self.deferrable or not self.has_dag():  # type: ignore[no-untyped-call]
             return []
         timetable = self.dag.timetable

@@ -1,4 +1,4 @@
-"""The operator that merges entities of several datasets into one."""
+"""Define the operator that merges entities of several datasets into one."""
 
 from __future__ import annotations
 
@@ -22,43 +22,44 @@ _JSON = ("datasets", "equality", "equality_sets", "initial_datasets", "survivors
 
 
 class MergeSourceOperator(SparkJobOperator):
-    """Merge the entities of several datasets: those that share a value by a rule become one.
+    """Merge the entities of several datasets: entities that share a value by a rule become one entity.
 
     Every argument but ``emit_asset`` and ``spark_conn_id`` is templated.
 
     :param target: the dataset to write: a bare id, a catalog table, a location or an ``Asset``.
-    :param datasets: what is merged, in order, each as ``"<dataset> <alias>"`` or ``(Asset(…), "<alias>")``.
+    :param datasets: the datasets to merge, in order, as ``"<dataset> <alias>"`` or ``(Asset(…), "<alias>")``.
     :param equality: rules ``["eq", left, right]`` over ``<alias>.<property>``.
-    :param equality_sets: lists of expressions; neighbours in a list make a rule each.
+    :param equality_sets: lists of expressions; each pair of neighbours in a list is a rule.
     :param identity: ``composite`` (offsets and ids of all members) or ``first`` (the id of the first).
     :param strategy: how properties are merged: ``default``, ``compact`` or ``list``.
     :param version: 2, or 1, which is deprecated.
     :param initial_datasets: the datasets that must be populated first; by default all.
     :param ignore_non_existent_datasets: whether a dataset that does not exist counts as populated.
-    :param max_merged: most entities that may become one (version 2); by default 50 000.
+    :param max_merged: the maximum number of entities merged into one (version 2); by default 50 000.
     :param supports_signalling: whether a change of a dataset starts a run.
     :param require_populated_input: whether a run waits until its input is populated.
-    :param if_source_empty: ``accept`` or ``fail`` when a full run finds no entity at all.
+    :param if_source_empty: ``accept`` or ``fail`` when a full run finds no entities.
     :param include_internal_properties: whether strategy ``list`` keeps properties that start with ``_``.
     :param equality_sets_mode: ``neighbours`` or ``all_pairs``.
-    :param on_config_change: ``refresh`` or ``fail`` when the rules are not those of the last run.
-    :param reset: write the target as if there were none; its readers have to start over.
-    :param max_key_fanout: most entities that one value of a rule may link, or such limits by the texts of
-        rules, such as ``{"a.mail = b.mail": 10, "*": 1000}``.
-    :param on_over_merge: ``fail``, or ``quarantine``: such values link nothing and are listed; by rules, too.
-    :param overrides: the dataset of people's decisions about which entities are the same, or are not.
-    :param stable_id: give outputs an id, ``$stable_id``, that joins and splits survive.
-    :param replaced_by: let ids that are no more say what took their place, and list each such event.
-    :param metrics: the dataset that gets a row on the quality of the clusters for each run.
+    :param on_config_change: ``refresh`` or ``fail`` when the rules differ from those of the last run.
+    :param reset: write the target as on a first run; its readers have to start over.
+    :param max_key_fanout: the maximum number of entities that one value of a rule may link, or limits by
+        rule, such as ``{"a.mail = b.mail": 10, "*": 1000}``.
+    :param on_over_merge: ``fail``, or ``quarantine``: values above the limit link nothing and are listed;
+        also by rule.
+    :param overrides: the dataset of manual decisions about which entities are the same, or are not.
+    :param stable_id: add an id, ``$stable_id``, that is stable across cluster merges and splits.
+    :param replaced_by: record the successors of ids that no longer exist, and list each such event.
+    :param metrics: the dataset to which each run adds a row with cluster quality metrics.
     :param values: ``entity`` (one VARIANT) or ``columns`` (lists of all members' values, by property).
-    :param survivorship: which one value survives, by property or group of properties.
-    :param change_detection: ``auto``, ``sequence``, ``change_feed`` or ``hash``: how a run finds what has
-        changed.
-    :param id_column: the column of the datasets that holds the id.
-    :param deleted_column: the column that says that an entity is deleted.
-    :param sequence_column: the column that grows with every version of an entity.
-    :param entity_column: the VARIANT or JSON column that holds whole entities, if there is one.
-    :param schema_evolution: ``add``: a column that a dataset has no more is an error; or ``allow_missing``.
+    :param survivorship: rules that choose one surviving value, by property or group of properties.
+    :param change_detection: ``auto``, ``sequence``, ``change_feed`` or ``hash``: how a run detects changes.
+    :param id_column: the column of the datasets that contains the id.
+    :param deleted_column: the column that flags deleted entities.
+    :param sequence_column: the column that increases with every version of an entity.
+    :param entity_column: the VARIANT or JSON column with whole entities, if there is one.
+    :param schema_evolution: ``add``: a column that is no longer in a dataset is an error; or
+        ``allow_missing``.
     """
 
     job = "merge_source"
@@ -161,7 +162,7 @@ class MergeSourceOperator(SparkJobOperator):
 
     @classmethod
     def from_pipe(cls, pipe: Mapping[str, Any], **kwargs: Any) -> Self:
-        """Make the operator of a Sesam pipe, or of its merge source alone; ``kwargs`` win over the pipe.
+        """Build the operator from a Sesam pipe, or from its merge source alone; ``kwargs`` override the pipe.
 
         :raises ConfigError: with every problem of the pipe.
         """
@@ -175,16 +176,16 @@ class MergeSourceOperator(SparkJobOperator):
         return cls(**{**known, **kwargs})
 
     def execute_when_populated(self, context: Context, event: Any = None) -> dict[str, Any]:
-        """Run after the sources have been waited for."""
+        """Run the job after the wait for the sources."""
         return self._run_and_report(context)
 
     def _await_sources(self, config: MergeSourceConfig) -> None:
-        """Wait in the triggerer, where that takes no slot, until the source is populated."""
+        """Wait in the triggerer, without a worker slot, until the source is populated."""
         refs = list_awaited(config) if config.require_populated_input else ()
         ignore = config.ignore_non_existent_datasets
         sights = get_status(WarehouseHook(warehouse=self.warehouse), refs, warehouse=self.warehouse)
         waited = list_missing(with_marks(sights, ignore_non_existent=ignore), ignore_non_existent=ignore)
-        # What only Spark can read is left to the job, which refuses to run when it is not populated.
+        # The job checks catalog tables, which only Spark can read, and fails if they are not populated.
         if all(sight.origin == "catalog" for sight in waited):
             return
         for sight in waited:
@@ -207,7 +208,7 @@ class MergeSourceOperator(SparkJobOperator):
         return [*list_warnings(config), *self._schedule_warnings(config)]
 
     def _schedule_warnings(self, config: MergeSourceConfig) -> list[str]:
-        """Return where the schedule of a DAG written by hand is not what ``supports_signalling`` says."""
+        """Return warnings if the schedule of a hand-written DAG does not match ``supports_signalling``."""
         timetable = self.dag.timetable if self.has_dag() else None  # type: ignore[no-untyped-call]
         signalled = getattr(timetable, "asset_condition", None) is not None
         if config.supports_signalling and not signalled:

@@ -1,4 +1,4 @@
-"""The operators that keep the history of rows, with the time for which each version is valid, or check it."""
+"""Define the operators that maintain and check an SCD2 history: row versions with validity intervals."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from airflow_merge_provider.operators._merge_load import LoadJobOperator, MergeL
 
 
 class Scd2Operator(MergeLoadOperator):
-    """Keep every version of rows: what changed or is gone is closed, what is new is opened.
+    """Keep every version of rows: close the versions of changed or absent rows, and insert new versions.
 
-    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated; ``MergeLoadOperator`` has the
-    arguments that all merge loads take.
+    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated; ``MergeLoadOperator`` documents the
+    arguments of all merge loads.
 
-    :param boundary_timestamp: when the loaded rows begin and absent ones end; by default the
-        partition date of the run, else the end of its data interval, else the time at which it was due; the
-        same in every attempt.
-    :param active_record_timestamp: the end of versions that are valid now; NULL by default.
+    :param boundary_timestamp: the start of the loaded versions and the end of absent ones; by default the
+        partition date of the run, else the end of its data interval, else its scheduled time. It is the same
+        in every try.
+    :param active_record_timestamp: the end of the current versions; NULL by default.
     :param validity_column_names: the two columns that are added.
-    :param row_version_column_name: the column that alone says whether a row has changed.
-    :param merge_key: rows end only where the load has other rows with their values here.
-    :param destination_scope: a SQL condition; absent rows end only inside it.
-    :param natural_key: the column or columns that identify a thing, whose states are then one history; the
-        arguments below need it.
-    :param mode: ``snapshot``: absent keys are deleted; ``changes``: absent keys stay as they are.
+    :param row_version_column_name: the column that alone determines whether a row has changed.
+    :param merge_key: versions are closed only if the load has other rows with their values in these columns.
+    :param destination_scope: a SQL condition; only absent rows that match it are closed.
+    :param natural_key: the column or columns that identify a record, whose versions form one history; the
+        arguments below require it.
+    :param mode: ``snapshot``: absent keys are deleted; ``changes``: absent keys stay unchanged.
     :param scope: where a snapshot deletes absent keys: a list of columns, or a SQL condition.
-    :param effective_from: since when rows hold: a time, or for changes the column that says it.
-    :param track: the columns whose change begins a version; by default all.
-    :param track_except: the columns whose change begins no version.
-    :param overwrite: the columns that are overwritten in the valid version.
-    :param sequence_by: the column or columns whose highest values decide between rows of one key and time.
-    :param on_delete: ``close`` the version of a deleted key, ``ignore`` the deletion, ``mark`` it by one more
-        version, or ``purge`` all versions of the key.
-    :param current_column: the name of a boolean column to add for valid versions.
+    :param effective_from: the start of validity of the rows: a time, or for changes the column with it.
+    :param track: the columns whose change starts a new version; by default all.
+    :param track_except: the columns whose change does not start a new version.
+    :param overwrite: the columns that are overwritten in the current version.
+    :param sequence_by: the column or columns whose highest values win among rows of one key and time.
+    :param on_delete: ``close`` the version of a deleted key, ``ignore`` the deletion, ``mark`` it with an
+        additional version, or ``purge`` all versions of the key.
+    :param current_column: the name of a boolean column to add that flags current versions.
     :param deleted_column: the name of the boolean column that ``mark`` adds.
     :param surrogate_key_column: the name of a column to add that identifies a version.
-    :param on_late: a load older than what is stored: ``error``, or ``repair`` the history.
-    :param max_close_ratio: the largest part of the valid versions that may end without a successor.
+    :param on_late: a load older than the stored versions: ``error``, or ``repair`` the history.
+    :param max_close_ratio: the largest share of the current versions that may be closed without a successor.
     """
 
     strategy = "scd2"
@@ -120,20 +120,20 @@ class Scd2Operator(MergeLoadOperator):
         self._declare_assets(self.target, [self.source])
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run the job; the time for which it counts is the run's when none is given."""
+        """Run the job; without ``boundary_timestamp``, use the time of the run."""
         if self.boundary_timestamp is None and not is_time(self.effective_from):
             self.boundary_timestamp = time_of(context)
         return super().execute(context)
 
 
 class Scd2CheckOperator(LoadJobOperator):
-    """Fail when a history is none: versions that overlap, are empty, repeat each other or contradict a flag.
+    """Fail if a table is not a valid SCD2 history: overlapping, empty, repeated or wrongly flagged versions.
 
-    It reads the table that ``Scd2Operator`` has written and knows its columns from there; it writes nothing.
+    It reads the table that ``Scd2Operator`` has written, including its column names, and writes nothing.
 
     :param target: the history to check. (templated)
-    :param source: the newest snapshot, whose keys have to be those of the valid versions. (templated)
-    :param source_filter: a SQL condition; only rows of the source that fulfil it were loaded. (templated)
+    :param source: the newest snapshot, whose keys must be those of the current versions. (templated)
+    :param source_filter: a SQL condition; only the source rows that match it were loaded. (templated)
     """
 
     strategy = "scd2-check"
@@ -158,13 +158,13 @@ class Scd2CheckOperator(LoadJobOperator):
         self._declare_assets(None, [target, source])
 
     def _build_population(self, config: Any, marked: Sequence[str] = ()) -> None:
-        """Leave the flag of the history to those who write it."""
+        """Return None: only the operators that write the history set its population flag."""
 
 
 def time_of(context: Mapping[str, Any]) -> str | None:
     """Return the time that a run loads: its partition date, else its data interval's end, else its due time.
 
-    It is the same in every attempt, and never the time at which the task happens to run.
+    It is the same in every try, and never the time at which the task happens to run.
     """
     run = context.get("dag_run")
     times = ((run, "partition_date"), (context, "data_interval_end"), (run, "run_after"))

@@ -1,4 +1,4 @@
-"""The operator that updates and inserts rows by key."""
+"""Define the operator that updates and inserts rows by key."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from airflow_merge_provider.operators._merge_load import MergeLoadOperator, list
 
 
 class UpsertOperator(MergeLoadOperator):
-    """Update stored rows by primary key and insert new ones; delete what is flagged or, with cdc, absent.
+    """Update stored rows by primary key and insert new ones; delete flagged rows and, with cdc, absent ones.
 
-    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated; ``MergeLoadOperator`` has the
-    arguments that all merge loads take.
+    Every argument but ``emit_asset`` and ``spark_conn_id`` is templated; ``MergeLoadOperator`` documents the
+    arguments of all merge loads.
 
     :param primary_key: the column or columns that identify a record.
-    :param variant: ``upsert``, ``insert-only`` (stored rows are never touched) or ``cdc`` (the load is all
-        there is: stored rows that it does not have are deleted).
-    :param skip_unchanged_rows: whether stored rows that are equal already are left alone.
-    :param row_version_column_name: the column that alone says whether a row has changed.
-    :param merge_key: cdc: absent rows are deleted only in the groups that the load has.
-    :param destination_scope: cdc: a SQL condition; absent rows are deleted only inside it.
-    :param sequence_by: the column or columns that order the states of a record: the highest counts, and a row
-        that is lower than the stored one does nothing.
+    :param variant: ``upsert``, ``insert-only`` (stored rows are never changed) or ``cdc`` (the load is
+        complete: stored rows that it does not contain are deleted).
+    :param skip_unchanged_rows: whether stored rows with equal values are not rewritten.
+    :param row_version_column_name: the column that alone determines whether a row has changed.
+    :param merge_key: cdc: absent rows are deleted only in the groups that the load contains.
+    :param destination_scope: cdc: a SQL condition; only absent rows that match it are deleted.
+    :param sequence_by: the column or columns that order the versions of a record: the highest wins, and a row
+        that is lower than the stored one has no effect.
     """
 
     strategy = "upsert"

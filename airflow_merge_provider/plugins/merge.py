@@ -1,4 +1,4 @@
-"""What this provider adds to the Airflow UI: a merge report tab on tasks and a page over all merges."""
+"""Add pages to the Airflow UI: a merge report tab on task instances and a page with all merges."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _TASK = "dag_id={DAG_ID}&run_id={RUN_ID}&task_id={TASK_ID}&map_index={MAP_INDEX}
 
 
 class MergePlugin(AirflowPlugin):
-    """Registers the merge pages; every process imports this, so it imports no web framework."""
+    """Registers the merge pages; every Airflow process imports this class, so it imports no web framework."""
 
     name = "merge"
 
     @property
     def external_views(self) -> list[dict[str, Any]]:  # type: ignore[override] # plugins are instantiated
-        """Return the pages: one in the Browse menu, one tab on task instances unless switched off."""
+        """The pages: one in the Browse menu, and one tab on task instances unless it is switched off."""
         views = [
             {
                 "name": "Merged datasets",
@@ -42,8 +42,8 @@ class MergePlugin(AirflowPlugin):
         return views
 
     @property
-    def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override] # read by the api-server alone
-        """Return the app that serves the pages."""
-        from airflow_merge_provider.plugins.web import app  # noqa: PLC0415 - 0.6 CPU s in every process
+    def fastapi_apps(self) -> list[dict[str, Any]]:  # read only by the api-server
+        """The app that serves the pages."""
+        from airflow_merge_provider.plugins.web import app  # noqa: PLC0415 - 0.6 s CPU time in every process
 
         return [{"app": app, "url_prefix": "/merge", "name": "Merge"}]

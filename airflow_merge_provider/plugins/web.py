@@ -1,4 +1,4 @@
-"""The static pages of the UI: they hold no data and read what the user may see from Airflow's public API."""
+"""Serve the static pages of the UI, which read the data the user may see from Airflow's public API."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.staticfiles import StaticFiles
 
 _HEADERS = {
-    # Nothing but our own files, shown in nothing but Airflow itself: a value in a report cannot run.
+    # Allow only the package's own files, and embedding only in Airflow: scripts in report values cannot run.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
@@ -23,7 +23,7 @@ app = FastAPI(title="Merge", openapi_url=None)
 async def add_security_headers(
     request: Request, call_next: Callable[[Request], Awaitable[Response]]
 ) -> Response:
-    """Send the pages' security headers with every answer."""
+    """Add the security headers to every response."""
     response = await call_next(request)
     response.headers.update(_HEADERS)
     return response

@@ -1,4 +1,4 @@
-"""The sensor that waits until datasets are populated."""
+"""Define the sensor that waits until datasets are populated."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ _ANY = "/"
 
 
 class DatasetPopulatedSensor(BaseSensorOperator):
-    """Wait until every dataset is populated: its producer has put everything there that belongs there first.
+    """Wait until every dataset is populated: its producer has completed the initial load.
 
-    The first look is taken on the worker, all others by the triggerer, where waiting costs no slot. Tables
-    are read without a JVM. Returns the version of each dataset, and what makes it populated.
+    The first check runs on the worker, all others in the triggerer, where waiting uses no slot. Tables are
+    read without a JVM. Returns the version of each dataset, and the origin of its population status.
 
-    :param datasets: what is waited for: bare ids, locations, objects with a format, or assets. (templated)
+    :param datasets: the datasets to wait for: bare ids, locations, objects with a format, or assets.
+        (templated)
     :param ignore_non_existent_datasets: whether a dataset that does not exist counts as populated.
         (templated)
-    :param warehouse: where datasets named by a bare id live; by default the connection says it, then
+    :param warehouse: the location of datasets with a bare id; by default that of the connection, then
         ``[merge] warehouse``. (templated)
-    :param merge_store_conn_id: the connection of the warehouse; it may be missing.
+    :param merge_store_conn_id: the connection of the warehouse; it may not exist.
     :param deferrable: wait in the triggerer; False waits on the worker.
     """
 
@@ -72,7 +73,7 @@ class DatasetPopulatedSensor(BaseSensorOperator):
         self.add_inlets([asset for asset in map(self._build_asset, _list_datasets(datasets)) if asset])
 
     def execute(self, context: Context) -> Any:
-        """Look once, then wait in the triggerer; without ``deferrable`` wait here.
+        """Check once, then wait in the triggerer; without ``deferrable`` wait on the worker.
 
         :raises AirflowFailException: when waiting cannot help.
         """
@@ -94,12 +95,12 @@ class DatasetPopulatedSensor(BaseSensorOperator):
         )
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """Return what the trigger has seen."""
+        """Return the result of the trigger."""
         self.log.info("populated: %s", ", ".join(event["datasets"]) or "nothing to wait for")
         return event["datasets"]
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look once, and log what is waited for."""
+        """Check once, and log the datasets that are not populated yet."""
         ignore = bool(self.ignore_non_existent_datasets)
         hook = WarehouseHook(self.merge_store_conn_id, warehouse=self.warehouse)
         try:
@@ -116,7 +117,7 @@ class DatasetPopulatedSensor(BaseSensorOperator):
         return PokeReturnValue(is_done=not waited, xcom_value=describe_found(sights))
 
     def _by_events(self, sight: PopulationStatus, context: Context) -> PopulationStatus:
-        """Believe the last event of a table that only Spark can read."""
+        """Use the last asset event as the status of a table that only Spark can read."""
         events = context.get("inlet_events")
         inlet = next((each for each in self.inlets if getattr(each, "uri", "") == sight.asset.uri), None)
         if sight.origin != "catalog" or events is None or inlet is None:
@@ -128,9 +129,9 @@ class DatasetPopulatedSensor(BaseSensorOperator):
         return replace(sight, state="populated", origin="event", version=told.get("version"))
 
     def _render_natively(self) -> None:
-        """Turn rendered text into lists and booleans.
+        """Convert rendered text to lists and booleans.
 
-        :raises AirflowFailException: when it names no datasets.
+        :raises AirflowFailException: when the text is not a list of datasets.
         """
         for name in ("datasets", "ignore_non_existent_datasets"):
             value = getattr(self, name)

@@ -1,4 +1,4 @@
-"""Watches a table that others change outside Airflow, so that its changes start DAGs."""
+"""Define the trigger that starts DAGs when a table is changed outside Airflow."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _SEEN = "watched"
 
 
 class DatasetChangedTrigger(BaseEventTrigger):
-    """Fire whenever a Delta table has another version than the last time; for an ``AssetWatcher``.
+    """Fire whenever the version of a Delta table differs from the last one seen; for an ``AssetWatcher``.
 
-    A table that was dropped and made anew counts, too, whatever its version is. What was seen is kept in the
-    state store of the watched asset, after its event has gone out: a triggerer that is restarted may repeat
-    an event, and loses none. Versions that follow each other within one interval are one event; a run takes
-    everything since its last one anyway.
+    A table that was dropped and created again also counts as changed, whatever its version is. The last seen
+    version is stored in the state store of the watched asset after the event was sent: a restarted triggerer
+    may repeat an event, but does not lose one. Several versions within one interval cause one event, because
+    a run reads all changes since the last run.
 
-    :param dataset: a bare id or a location; a catalog table can only be read by Spark.
-    :param warehouse: where bare ids lie; by default the connection says it, then ``[merge] warehouse``.
-    :param merge_store_conn_id: the connection of the warehouse; it may be missing.
-    :param poke_interval: the seconds between two looks.
+    :param dataset: a bare id or a location; catalog tables are not supported, because only Spark reads them.
+    :param warehouse: the location of bare ids; by default that of the connection, then ``[merge] warehouse``.
+    :param merge_store_conn_id: the connection of the warehouse; it may not exist.
+    :param poke_interval: the seconds between two checks.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class DatasetChangedTrigger(BaseEventTrigger):
         self.poke_interval = poke_interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what makes this trigger again in the triggerer; the dataset keeps it apart from others."""
+        """Return the class path and arguments to recreate this trigger; the dataset makes it distinct."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
             {
@@ -55,7 +55,7 @@ class DatasetChangedTrigger(BaseEventTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look for ever, and tell of every version that was not seen before."""
+        """Check the table repeatedly, and yield an event for every new version."""
         store = self.asset_state_store
         seen: Any = None if store is None else await store.aget(_SEEN)
         told = ""
@@ -79,6 +79,6 @@ class DatasetChangedTrigger(BaseEventTrigger):
     async def _read_newest(self) -> dict[str, Any] | None:
         hook = WarehouseHook(self.merge_store_conn_id, warehouse=self.warehouse)
         await hook.fetch_connection()
-        # Files and object stores are read in a thread: other triggers live in this event loop.
+        # Files and object stores are read in a thread, so that other triggers in this event loop can run.
         found = await asyncio.to_thread(hook.read_identity, self.dataset)
         return None if found is None else {"version": found[0], "table": found[1]}

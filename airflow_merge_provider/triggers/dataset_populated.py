@@ -1,4 +1,4 @@
-"""Waits in the triggerer until datasets are populated."""
+"""Define the trigger that waits until datasets are populated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from airflow_merge_provider.hooks.warehouse import WarehouseHook
 class DatasetPopulatedTrigger(BaseTrigger):
     """Fire once every dataset is populated; the arguments are the sensor's.
 
-    A store that cannot be read for a while is no reason to give up: the sensor's timeout is.
+    If a store cannot be read temporarily, the trigger continues to wait until the sensor's timeout.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class DatasetPopulatedTrigger(BaseTrigger):
         self.poke_interval = poke_interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what makes this trigger again in the triggerer."""
+        """Return the class path and arguments to recreate this trigger in the triggerer."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
             {
@@ -54,7 +54,7 @@ class DatasetPopulatedTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look at the datasets until none is waited for, and say what is."""
+        """Check the datasets until all are populated, and yield their status."""
         told = ""
         while True:
             try:
@@ -74,11 +74,11 @@ class DatasetPopulatedTrigger(BaseTrigger):
     async def _get_status(self) -> list[PopulationStatus]:
         hook = WarehouseHook(self.merge_store_conn_id, warehouse=self.warehouse)
         await hook.fetch_connection()
-        # Files and object stores are read in a thread: other triggers live in this event loop.
+        # Files and object stores are read in a thread, so that other triggers in this event loop can run.
         sights = await asyncio.to_thread(get_status, hook, self.datasets, warehouse=self.warehouse)
         return await with_marks_async(sights, ignore_non_existent=self.ignore_non_existent_datasets)
 
 
 def describe_found(sights: Sequence[PopulationStatus]) -> dict[str, dict[str, Any]]:
-    """Return for each dataset which version was seen, and what makes it populated."""
+    """Return the version and the origin of the population status of each dataset."""
     return {sight.dataset: {"version": sight.version, "origin": sight.origin} for sight in sights}

@@ -1,4 +1,4 @@
-"""Has a MergeRecord anything to do: new files in its landing folder, or a bin that has expired."""
+"""Define the trigger that waits until MergeRecord has work: new files, or a bin that has expired."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from airflow_merge_provider.core.merge_record.state import State, find_state_fil
 
 
 class LandingTrigger(BaseTrigger):
-    """Wait until a run would do something: for files, for the earliest expiry, or for a plan that was left.
+    """Wait until a run has something to do: new files, an expired bin, or an unfinished plan.
 
-    Folders are read with fsspec, without Spark; an object store's credentials are those of the environment.
+    Folders are read with fsspec, without Spark; an object store's credentials come from the environment.
 
-    :param config: the arguments of the operator, its places written out as locations.
-    :param poll_interval: seconds between two looks.
-    :param token: the run that waits; when an earlier try of it has done its work, it has only to tell so.
+    :param config: the arguments of the operator, with its folders as absolute locations.
+    :param poll_interval: seconds between two checks.
+    :param token: the run that waits; if an earlier try of it has completed, the trigger fires at once.
     """
 
     def __init__(
         self, config: Mapping[str, Any], poll_interval: float = 60.0, token: Mapping[str, Any] | None = None
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # Airflow's
+        super().__init__()  # type: ignore[no-untyped-call] # untyped in Airflow
         self.config = dict(config)
         self.poll_interval = poll_interval
         self.token = token
@@ -45,16 +45,16 @@ class LandingTrigger(BaseTrigger):
         return name, {"config": self.config, "poll_interval": self.poll_interval, "token": self.token}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look now and then; the event says why there is something to do."""
-        while (why := await asyncio.to_thread(self.find_reason)) is None:  # noqa: ASYNC110 - files tell nobody
+        """Check at every interval; the event contains the reason to run."""
+        while (why := await asyncio.to_thread(self.find_reason)) is None:  # noqa: ASYNC110 - polls files
             await asyncio.sleep(self.poll_interval)
-        yield TriggerEvent(why)  # type: ignore[no-untyped-call] # Airflow's
+        yield TriggerEvent(why)  # type: ignore[no-untyped-call] # untyped in Airflow
 
     def find_reason(self) -> str | None:
-        """Return why a run would do something, or None; what cannot be read is for the run to tell."""
+        """Return the reason to run, or None; a read error is a reason to run, so that the run reports it."""
         try:
             return self._find_reason_to_run(MergeRecordConfig.parse(self.config), time.time_ns() // 1000)
-        except Exception as error:  # noqa: BLE001 - a trigger that dies tells nobody why
+        except Exception as error:  # noqa: BLE001 - the run reports the error
             return f"it could not be looked: {error}"
 
     def _find_reason_to_run(self, config: MergeRecordConfig, now: int) -> str | None:

@@ -1,6 +1,6 @@
-"""The same join in DuckDB, result as Parquet: ``python -m benchmarks.peers.duckdb_join FOLDER TASK OUT``.
+"""Run the same join in DuckDB, result as Parquet: ``python -m benchmarks.peers.duckdb_join FOLDER TASK OUT``.
 
-Prints seconds, without imports, as JSON.
+Prints the seconds, without imports, as JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHAIN = {"inner": "JOIN", "full": "FULL JOIN", "two": "JOIN"}
 
 
 def build_query(folder: Path, task: str) -> str:
-    """Write the join over the files of the tables."""
+    """Return the SQL of the join over the files of the tables."""
     stages = {"skewed": (SKEWED, SMALL), "two": NAMES[:2]}.get(task, NAMES)
     tables = {name: f"read_parquet({DeltaTable(str(folder / name)).file_uris()!r}) {name}" for name in stages}
     first, *others = stages
@@ -35,7 +35,7 @@ def build_query(folder: Path, task: str) -> str:
 
 
 def join_tables(folder: Path, task: str, out: Path) -> float:
-    """Join into the file ``out``; gives seconds."""
+    """Write the joined rows to the file ``out``; return the seconds."""
     start = time.perf_counter()
     duckdb.connect().execute(f"COPY ({build_query(folder, task)}) TO '{out}' (FORMAT parquet)")
     return time.perf_counter() - start

@@ -1,7 +1,7 @@
-"""The same merge in DuckDB and scipy: clusters, merged properties in order, result written as Parquet.
+"""Run the same merge in DuckDB and scipy: clusters, merged properties in order, result as Parquet.
 
-``python -m benchmarks.peers.duckdb_merge FOLDER OUT`` prints seconds, without imports, as JSON. It is given
-the easier form of the result: a list per property instead of an entity, and no state for the next run.
+``python -m benchmarks.peers.duckdb_merge FOLDER OUT`` prints the seconds, without imports, as JSON. Its
+result is simpler: a list per property instead of an entity, and no state for the next run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.entities import DATASETS
 
 PROPERTIES = ("email", "phone", "name", "city", "age")
 
-# A key links when entities of two datasets have it: the six rules of the benchmark are all pairs.
+# A key links if entities of two datasets have it: the benchmark's six rules cover all pairs of datasets.
 _EDGES = """
 SELECT e.entity, k.key FROM (SELECT entity, {key} AS value FROM entities WHERE {key} IS NOT NULL) e
 JOIN (SELECT {key} AS value, row_number() OVER () - 1 AS key FROM entities WHERE {key} IS NOT NULL
@@ -40,7 +40,7 @@ COPY (
 
 
 def merge_datasets(folder: Path, out: Path) -> float:
-    """Merge the datasets of ``benchmarks.entities`` below ``folder`` into the file ``out``; gives seconds."""
+    """Merge the datasets of ``benchmarks.entities`` below ``folder`` into ``out``; return the seconds."""
     start = time.perf_counter()
     base = duckdb.connect()
     tables = [

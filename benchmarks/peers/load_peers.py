@@ -1,4 +1,4 @@
-"""How others do the loads: DuckDB with the statements of dlt, delta-rs, and the MERGE of the textbooks."""
+"""Run the loads with other tools: DuckDB with the statements of dlt, delta-rs, and a standard MERGE."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _HASH = "md5(concat_ws('|', {}))"
 
 
 def duckdb_history(place: Path, snapshots: list[tuple[str, Path]]) -> None:
-    """Make the stored history of a peer: each snapshot as dlt does it, into a database file."""
+    """Create the stored history of a peer: load each snapshot as dlt does, into a database file."""
     for at, file in snapshots:
         duckdb_scd2(place, at, file)
 
 
 def duckdb_scd2(place: Path, at: str, snapshot: Path) -> None:
-    """Retire what the snapshot does not have and insert what is new, by row hash, in one transaction."""
+    """Retire rows that are not in the snapshot and insert new ones, by row hash, in one transaction."""
     with duckdb.connect(str(place)) as db:
         names = [row[0] for row in db.execute(f"DESCRIBE SELECT * FROM '{snapshot}'").fetchall()]
         hashed = _HASH.format(", ".join(f"coalesce(CAST({name} AS VARCHAR), '')" for name in names))
@@ -47,13 +47,13 @@ def duckdb_rows(place: Path, file: Path) -> None:
 
 
 def deltars_upsert(place: Path, rows: pa.Table) -> None:
-    """Upsert with delta-rs, which is what dlt uses for Delta tables."""
+    """Upsert with delta-rs, which dlt uses for Delta tables."""
     merger = DeltaTable(str(place)).merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
     merger.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
 def textbook_scd2(spark: SparkSession, place: Path, at: str, snapshot: Path) -> None:
-    """Close and open with one MERGE whose source is the whole snapshot, changed rows twice."""
+    """Close and insert with one MERGE whose source is the whole snapshot, with changed rows twice."""
     target = f"delta.`{place}`"
     names = [name for name in spark.read.parquet(str(snapshot)).columns if name != "id"]
     differ = " OR ".join(f"NOT (t.{name} <=> s.{name})" for name in names)

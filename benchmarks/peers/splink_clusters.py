@@ -1,7 +1,7 @@
-"""Clusters of ``benchmarks.entities`` by Splink on DuckDB, in a Python that has it; prints JSON.
+"""Cluster ``benchmarks.entities`` with Splink on DuckDB, in a Python that has Splink; print JSON.
 
-``python splink_clusters.py FILES``, where FILES is JSON: for each dataset its Parquet files. Splink is given
-the easier edges: each entity with the first one that has its key, not with all of them.
+``python splink_clusters.py FILES``, where FILES is JSON: for each dataset its Parquet files. Splink gets
+fewer edges: each entity is linked to the first one with its key, not to all of them.
 """
 
 from __future__ import annotations

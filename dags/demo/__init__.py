@@ -1,1 +1,1 @@
-"""What ``make demo`` and ``make ui`` do: real data, a real Airflow, and the results for reading."""
+"""Run ``make demo`` and ``make ui``: real data, a complete Airflow, and readable results."""

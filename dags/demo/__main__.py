@@ -1,4 +1,4 @@
-"""Runs the example DAGs in an Airflow of their own and tells what they did: ``python -m demo run | ui``."""
+"""Run the example DAGs in a separate Airflow and print their results: ``python -m demo run | ui``."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _began = time.monotonic()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line asks for; errors are one line, with what to do about them."""
+    """Run the command; print an error on one line with how to fix it."""
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
     parser.add_argument("what", choices=["run", "ui"])
     parser.add_argument("--home", type=Path, default=HOME, help="where everything is kept")
     asked = parser.parse_args(arguments)
     home = asked.home.resolve()
-    # Also where this was started in the background, with interrupts switched off.
+    # Set the handlers explicitly: a background process may have been started with SIGINT ignored.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _raise_interrupt)
     try:
@@ -63,7 +63,7 @@ def print_timed(text: str) -> None:
 
 
 def print_line(text: str = "") -> None:
-    """Print a line at once."""
+    """Print a line and flush it."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -87,7 +87,7 @@ def _run_demo(home: Path) -> None:
 
 
 def _merge_airports(airflow: LocalAirflow, dag_id: str) -> dict[str, Any]:
-    """Run a DAG and give the report of its merge.
+    """Run a DAG and return the report of its merge.
 
     :raises JobError: when it fails.
     """
@@ -107,7 +107,7 @@ def _merge_airports(airflow: LocalAirflow, dag_id: str) -> dict[str, Any]:
 def _tell_worked_example(warehouse: Path, report: Mapping[str, Any]) -> None:
     """Print the outputs of the worked example.
 
-    :raises DataError: when they are not what they have to be.
+    :raises DataError: when they differ from the expected outputs.
     """
     version = report["target"]["version"]
     outputs = entity_lines(read_entities(warehouse / worked_example.TARGET, version))
@@ -166,9 +166,9 @@ def _has_run(home: Path) -> bool:
 
 @contextmanager
 def _lock_home(home: Path) -> Iterator[None]:
-    """Keep a second demo away from the same database.
+    """Lock the home folder, so that a second demo cannot use the same database.
 
-    :raises SetupError: when there is another.
+    :raises SetupError: when another demo is running.
     """
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("w") as lock:

@@ -1,4 +1,4 @@
-"""What does the merge of the airports say: how many, how large, and which ones should not be one."""
+"""Summarize the merge of the airports: how many, how large, and which clusters are probably wrong."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LISTS = {
 
 
 class Airport(NamedTuple):
-    """An airport as one of the lists has it; ``region`` is the country, or where that is missing the zone."""
+    """An airport of one of the lists; ``region`` is the country, or the time zone where it is missing."""
 
     name: str
     region: str | None
@@ -35,7 +35,7 @@ class Airport(NamedTuple):
 
 
 class Golden(NamedTuple):
-    """A golden airport that stands for several, and how far the two farthest of them lie apart."""
+    """A golden airport with several members, and the distance between the two farthest of them."""
 
     members: Members
     apart_km: float
@@ -54,7 +54,7 @@ def read_airports(warehouse: Path) -> dict[EntityRef, Airport]:
 def list_golden(
     warehouse: Path, known: Mapping[EntityRef, Airport], version: int | None = None
 ) -> list[Golden]:
-    """Return the golden airports that stand for several, the farthest apart first."""
+    """Return the golden airports with several members, the largest distance first."""
     clusters = [row["_members"] for row in read_rows(warehouse / TARGET, '"_members"', version)]
     found = [Golden(members, _measure_distance(members, known)) for members in clusters if len(members) > 1]
     return sorted(found, key=lambda golden: (-golden.apart_km, str(golden.members)))
@@ -121,7 +121,7 @@ def _measure_distance(members: Members, known: Mapping[EntityRef, Airport]) -> f
 
 
 def distance_km(one: Airport, other: Airport) -> float:
-    """Return the kilometres between two places on the globe."""
+    """Return the distance between two airports on the globe, in kilometres."""
     here, there = math.radians(one.latitude), math.radians(other.latitude)
     east = math.radians(other.longitude - one.longitude)
     half = math.sin((there - here) / 2) ** 2 + math.cos(here) * math.cos(there) * math.sin(east / 2) ** 2

@@ -1,4 +1,4 @@
-"""Which tables do the example DAGs read: the worked example, and three lists of airports as published."""
+"""Write the tables that the example DAGs read: the worked example, and three published airport lists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from demo.tables import Row, write_rows
 
 
 def prepare_tables(warehouse: Path) -> dict[str, int]:
-    """Write the tables whose content is not there yet, and give the number of rows of each."""
+    """Write the tables that do not have the expected content, and return the number of rows of each."""
     counts = {}
     for name, make in TABLES.items():
         rows = make()
@@ -39,7 +39,7 @@ def _airports_us() -> list[Row]:
 
 
 def _build_entities(records: Iterable[Mapping[str, Any]], id_column: str) -> list[Row]:
-    """Take records as they are published, with an id; empty text says nothing, so it is NULL."""
+    """Return published records as rows with an id; empty text becomes NULL, because it is a missing value."""
     return [
         {"_id": record[id_column], **{name: _to_null(value) for name, value in record.items()}}
         for record in records

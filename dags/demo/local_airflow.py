@@ -1,4 +1,4 @@
-"""How does a whole Airflow run below one folder: its processes, its REST API, and their end."""
+"""Run a complete Airflow below one folder: start its processes, call its REST API, and stop it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Say = Callable[[str], object]
 
 HOST = "127.0.0.1"
 DAGS = Path(__file__).resolve().parents[1]
-# What a DAG run without deferred tasks needs, and what a whole Airflow has.
+# The first are needed for a DAG run without deferred tasks, all of them for a complete Airflow.
 NEEDED = ("api-server", "scheduler", "dag-processor")
 ALL = (*NEEDED, "triggerer")
 
@@ -39,19 +39,19 @@ _STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.5
 _PAUSES = (0.5, 1.0, 2.0, 0.0)
 _OVER = ("success", "failed")
-# Their servers of logs listen on every address; here the logs are files of the same machine.
+# The log servers listen on every address; here the logs are local files, so they are not needed.
 _OPTIONS = {"scheduler": ("--skip-serve-logs",), "triggerer": ("--skip-serve-logs",)}
 
 
 class LocalAirflow:
-    """An Airflow with SQLite in ``home``, for this machine only, as long as the block lasts.
+    """An Airflow with SQLite in ``home``, reachable only from this machine, running inside a ``with`` block.
 
-    :param home: its database, its logs and what its processes say.
-    :param warehouse: where the datasets of its DAGs lie.
+    :param home: the folder of its database, its logs and the output of its processes.
+    :param warehouse: the folder of the datasets of its DAGs.
     :param parts: the processes to start.
-    :param port: where its pages are; any free port by default.
+    :param port: the port of its UI; any free port by default.
     :param dags: the folder of its DAGs.
-    :param settings: more variables of its environment, over those that are set here.
+    :param settings: additional environment variables, which override those set here.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class LocalAirflow:
         self._settings = settings or {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._started = 0.0
-        # The machine's proxies are for the world outside, not for this machine.
+        # Ignore proxy settings: all requests stay on this machine.
         self._client = httpx.Client(base_url=f"{self.url}/api/v2", trust_env=False, timeout=30)
 
     def make_database(self) -> None:
-        """Make the database in ``home``, once for each version of Airflow.
+        """Create the database in ``home``, once for each version of Airflow.
 
-        :raises JobError: when Airflow cannot make it.
+        :raises JobError: when Airflow cannot create it.
         """
         self.home.mkdir(parents=True, exist_ok=True)
         self._migrate_database(self._build_environment())
@@ -114,7 +114,7 @@ class LocalAirflow:
             time.sleep(_POLL_SECONDS)
 
     def trigger_run(self, dag_id: str, params: Mapping[str, Any] | None = None) -> str:
-        """Start a run of a DAG, with values for its params, and give its id.
+        """Start a run of a DAG with values for its params, and return its id.
 
         :raises JobError: when Airflow refuses.
         """
@@ -122,7 +122,7 @@ class LocalAirflow:
         return str(self.send_request("POST", f"/dags/{dag_id}/dagRuns", asked)["dag_run_id"])
 
     def send_request(self, method: str, path: str, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask the REST API to change something, and give its answer.
+        """Send a modifying request to the REST API and return its response.
 
         :raises JobError: when Airflow refuses.
         """
@@ -133,7 +133,7 @@ class LocalAirflow:
         return told
 
     def follow_run(self, dag_id: str, run_id: str, say: Say) -> str:
-        """Hand on the progress of a run's tasks until it is over, and give the state it ended in."""
+        """Report the progress of a run's tasks until it ends, and return its final state."""
         told = 0
         while True:
             self._check_children()
@@ -147,7 +147,7 @@ class LocalAirflow:
             time.sleep(_POLL_SECONDS)
 
     def watch_processes(self) -> None:
-        """Do nothing until a process ends, or this one is interrupted.
+        """Block until a process ends, or this one is interrupted.
 
         :raises JobError: when a process ends.
         """
@@ -156,7 +156,7 @@ class LocalAirflow:
             time.sleep(_POLL_SECONDS)
 
     def log_lines(self, dag_id: str, run_id: str) -> Iterator[str]:
-        """Yield what the tasks of a run have logged so far."""
+        """Yield the lines that the tasks of a run have logged so far."""
         for entry in self._read_log(dag_id, run_id):
             yield str(entry.get("event", ""))
 
@@ -172,7 +172,7 @@ class LocalAirflow:
         return sorted((self.home / "logs" / f"dag_id={dag_id}" / f"run_id={run_id}").rglob("attempt=*.log"))
 
     def read_xcom(self, dag_id: str, run_id: str, task_id: str, key: str) -> Any:
-        """Return what a task has left under a key."""
+        """Return the XCom value of a task under a key."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
         return self.get_json(path)["value"]
 
@@ -183,7 +183,7 @@ class LocalAirflow:
         return {each.laddr.ip for each in listening if each.pid in pids}
 
     def stop_processes(self) -> None:
-        """End every process of this Airflow: first asked, after ten seconds forced."""
+        """End every process of this Airflow: SIGTERM first, SIGKILL after ten seconds."""
         self._client.close()
         sessions = {child.pid for child in self._children.values()}
         for child in self._children.values():
@@ -192,7 +192,7 @@ class LocalAirflow:
         end = time.monotonic() + _STOP_SECONDS
         while (left := _processes_of(sessions)) and time.monotonic() < end:
             for child in self._children.values():
-                child.poll()  # a child that has ended is there until it is asked for
+                child.poll()  # an ended child is listed until it is polled
             time.sleep(0.1)
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
@@ -203,11 +203,11 @@ class LocalAirflow:
 
     def _read_log(self, dag_id: str, run_id: str) -> Iterator[dict[str, Any]]:
         for file in self.log_files(dag_id, run_id):
-            # The last line may still be in the writing.
+            # The last line may be incomplete because it is still being written.
             yield from map(json.loads, file.read_text(encoding="utf-8").split("\n")[:-1])
 
     def _build_environment(self) -> dict[str, str]:
-        """Return the settings of this Airflow; those of another one on this machine are left out."""
+        """Return the environment of this Airflow, without the settings of another Airflow on this machine."""
         env = {name: value for name, value in os.environ.items() if not _is_of_another(name)}
         settings = {
             "CORE__DAGS_FOLDER": self._dags,
@@ -223,7 +223,7 @@ class LocalAirflow:
             "API_AUTH__JWT_SECRET": secrets.token_hex(32),
             "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db",
             "DATABASE__LOAD_DEFAULT_CONNECTIONS": False,
-            # Airflow writes these into airflow.cfg as they are at first, wherever the folder moves.
+            # Airflow writes these paths into airflow.cfg only once; they would be wrong if the folder moved.
             "CORE__PLUGINS_FOLDER": self.home / "plugins",
             "LOGGING__BASE_LOG_FOLDER": self.home / "logs",
             "LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": self.home / "logs" / "dag_processor",
@@ -238,7 +238,7 @@ class LocalAirflow:
         return env
 
     def _migrate_database(self, env: Mapping[str, str]) -> None:
-        """Make the database once for each version of Airflow."""
+        """Create the database once for each version of Airflow."""
         stamp, version = self.home / "migrated", importlib.metadata.version("apache-airflow-core")
         if stamp.is_file() and stamp.read_text() == version:
             return
@@ -257,7 +257,7 @@ class LocalAirflow:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - nothing but one system call
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - runs only one system call
             )
 
     def _is_healthy(self) -> bool:
@@ -279,9 +279,9 @@ class LocalAirflow:
         return False
 
     def get_json(self, path: str) -> dict[str, Any]:
-        """Ask the REST API; a busy machine may need to be asked again.
+        """Return the response of a GET request to the REST API; retry, because a busy machine may fail.
 
-        :raises JobError: when it gives no answer.
+        :raises JobError: when there is no response.
         """
         said = ""
         for pause in _PAUSES:
@@ -307,10 +307,10 @@ class LocalAirflow:
 
 
 def free_port(wanted: int | None = None) -> int:
-    """Return a port of this machine that nobody listens on: the wanted one where it is free.
+    """Return a free port of this machine: the wanted one if it is free.
 
-    Others are below those that the system hands out by itself: before the caller listens on one of these, any
-    connection of another process may have it.
+    Other ports are chosen below the ephemeral range of the system: a port in this range may be taken by a
+    connection of another process before the caller listens on it.
     """
     candidates = [] if wanted is None else [wanted]
     for port in (*candidates, *random.sample(_PORTS, len(_PORTS))):
@@ -327,7 +327,7 @@ def _is_of_another(name: str) -> bool:
 
 
 def _processes_of(sessions: set[int]) -> list[int]:
-    """Find what is left of sessions: a task has a process group of its own, but stays in its session."""
+    """Return the remaining processes of sessions: a task has its own process group, but the same session."""
     found = []
     for pid in psutil.pids():
         with contextlib.suppress(ProcessLookupError, PermissionError):

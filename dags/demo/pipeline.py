@@ -1,4 +1,4 @@
-"""What the example pipeline starts from: lists of airports, flights as they happen, weather readings."""
+"""Write the inputs of the example pipeline: airport lists, flight changes, weather readings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHANGES, LANDING = "flight_changes", "weather_landing"
 _LIST_OF_CODES = "airports_nyc"
 _MONTH, _DAYS = 1, 7
 _FLIGHT = ["flight_id", "time_hour", "carrier", "flight", "tailnum", "origin", "dest", "sched_dep_time"]
-# What is known of a flight when it is planned, when it has left, and when it has arrived.
+# The columns that are known when a flight is planned, has departed, and has arrived.
 _STAGES: Mapping[str, list[str]] = {
     "planned_at": _FLIGHT,
     "departed_at": ["flight_id", "dep_time", "dep_delay"],
@@ -25,9 +25,9 @@ _STAGES: Mapping[str, list[str]] = {
 
 
 def publish_tables(warehouse: Path, rename: Mapping[str, str] | None = None) -> list[str]:
-    """Write what is not there yet, and airports under new names; tell what was written.
+    """Write the missing inputs, and airports under new names; return what was written.
 
-    ``rename`` gives names of airports by their FAA codes; they stay until other ones are given.
+    ``rename`` maps FAA codes of airports to new names, which are kept until others are given.
     """
     written = [name for name in AIRPORTS if write_rows(warehouse / name, _read_airports(name, rename or {}))]
     if not (warehouse / CHANGES / "_delta_log").is_dir():
@@ -47,7 +47,7 @@ def _read_airports(name: str, rename: Mapping[str, str]) -> list[dict[str, Any]]
 
 
 def _write_changes(place: Path) -> None:
-    """Write three changes for each flight, as three systems would: each knows its own columns."""
+    """Write three changes for each flight, as from three systems that each have their own columns."""
     import pyarrow as pa
     from deltalake import write_deltalake
 
@@ -63,7 +63,7 @@ def _write_changes(place: Path) -> None:
 
 
 def _write_readings(place: Path) -> None:
-    """Write each reading of the weather as a file of its own, in a folder for each station."""
+    """Write each weather reading as a separate file, in one folder per station."""
     for row in _of_the_days("weather").to_dict("records"):
         folder = place / f"station={row['origin']}"
         folder.mkdir(parents=True, exist_ok=True)

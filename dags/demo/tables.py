@@ -1,4 +1,4 @@
-"""What is in a Delta table, read and written without a JVM."""
+"""Read and write Delta tables without a JVM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def read_rows(place: Path, columns: str = "*", version: int | None = None) -> li
     import pyarrow as pa
     from deltalake import DeltaTable, QueryBuilder
 
-    # Not to_pyarrow_table(): it refuses tables with deletion vectors, which a query respects.
+    # A query supports deletion vectors; to_pyarrow_table() does not.
     table = DeltaTable(str(place), version=version)
     query = f"SELECT {columns} FROM source"
     rows = pa.table(QueryBuilder().register("source", table).execute(query).read_all())
@@ -23,9 +23,9 @@ def read_rows(place: Path, columns: str = "*", version: int | None = None) -> li
 
 
 def write_rows(place: Path, rows: Iterable[Row]) -> bool:
-    """Make a table hold these rows and no others; say whether that took a new version.
+    """Replace the content of a table with these rows; return whether a new version was written.
 
-    A table that is as it should be is left alone: a new version would be a change to whoever reads it.
+    A table that already has these rows is not written: readers would treat a new version as a change.
     """
     import pyarrow as pa
     from deltalake import DeltaTable, write_deltalake
@@ -40,7 +40,7 @@ def write_rows(place: Path, rows: Iterable[Row]) -> bool:
 
 
 def read_entities(place: Path, version: int | None = None) -> list[Row]:
-    """Return a merge source's outputs as entities, in the order in which they were made."""
+    """Return a merge source's outputs as entities, in the order in which they were created."""
     from pyspark.sql.types import VariantVal
 
     def entity(row: Row) -> Row:
@@ -55,7 +55,7 @@ def read_entities(place: Path, version: int | None = None) -> list[Row]:
 
 
 def entity_lines(outputs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Write each entity on a line, its properties in the order of their names."""
+    """Return each entity as a line of text, with its properties in alphabetical order."""
     return [json.dumps(output, sort_keys=True, ensure_ascii=False) for output in outputs]
 
 

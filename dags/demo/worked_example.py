@@ -1,4 +1,4 @@
-"""The worked example of the merge source: what is merged and what has to come out, to the letter."""
+"""Define the worked example of the merge source: the inputs and the exact expected outputs."""
 
 from __future__ import annotations
 

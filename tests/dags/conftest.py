@@ -1,4 +1,4 @@
-"""A metadata database in a temporary folder, and a way to run one DAG in it."""
+"""Fixtures: an Airflow metadata database in a temporary folder and functions that run one DAG in it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def airflow_db() -> None:
 
 @pytest.fixture
 def run_dag(airflow_db: None) -> RunDag:
-    """Run a DAG as a worker would, one task after the other in this process."""
+    """Run a DAG as a worker does: one task after the other, in this process."""
 
     def run_once(dag: Any, **kwargs: Any) -> Any:
         from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
@@ -42,7 +42,7 @@ def run_dag(airflow_db: None) -> RunDag:
 
 @pytest.fixture
 def fake_hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], type[FakeSparkJobHook]]:
-    """Put a fake with one answer at the only place where operators reach Spark."""
+    """Replace the hook through which operators start Spark by a fake that returns one fixed answer."""
 
     def install_fake(answer: Any) -> type[FakeSparkJobHook]:
         fake = FakeSparkJobHook.create_fake(answer)

@@ -1,4 +1,4 @@
-"""What the sensor does inside a DAG run: with tables, marks and events of a real metadata database."""
+"""Test the populated-dataset sensor in a DAG run with real tables, marks, events and metadata database."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def build_sensor(datasets: Any, **arguments: Any) -> Any:
 
 
 def test_populated_datasets_are_not_waited_for(run_dag: Any, tmp_path: Path) -> None:
-    """The first look on the worker is enough; the result names versions and reasons."""
+    """The sensor succeeds on the worker if the datasets are populated.
+
+    Its result has versions and reasons.
+    """
     create_table(tmp_path / "flagged", properties=FLAGGED)
     create_table(tmp_path / "theirs")
     with DAG("wait_not", schedule=None) as dag:
@@ -45,7 +48,7 @@ def test_populated_datasets_are_not_waited_for(run_dag: Any, tmp_path: Path) -> 
 def test_a_deferred_sensor_ends_when_the_dataset_is_populated(
     run_dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the worker does not see, the triggerer waits for."""
+    """If the dataset is not populated, the sensor defers to the triggerer until it is."""
     from airflow_merge_provider.triggers import dataset_populated as trigger
 
     create_table(tmp_path / "late", properties=OURS)
@@ -67,7 +70,7 @@ def test_a_deferred_sensor_ends_when_the_dataset_is_populated(
 
 @pytest.mark.parametrize(("mark", "state"), [({"by": "hand"}, "success"), (False, "failed")])
 def test_a_mark_in_the_asset_counts(run_dag: Any, tmp_path: Path, mark: Any, state: Any) -> None:
-    """A person or another system says that a dataset is populated, or that it is not."""
+    """A mark in the asset, set by a person or another system, decides whether a dataset is populated."""
     name = f"marked_{state}"
     asset = dataset_asset(name, warehouse=str(tmp_path))
     with DAG(f"wait_{name}", schedule=None) as dag:
@@ -87,7 +90,10 @@ def test_a_mark_in_the_asset_counts(run_dag: Any, tmp_path: Path, mark: Any, sta
 
 @pytest.mark.parametrize(("told", "state"), [(True, "success"), (False, "failed"), (None, "success")])
 def test_the_last_event_speaks_for_a_catalog_table(run_dag: Any, told: Any, state: Any) -> None:
-    """Only Spark could read the table; its writer says whether it is populated, others only that it is."""
+    """The last event decides for a catalog table, which only Spark can read.
+
+    The writer of the table can mark it as populated or as not populated, others only as populated.
+    """
     ref = f"lake.events.told_{told}".lower()
     with DAG(f"wait_event_{told}", schedule=None) as dag:
 
@@ -105,7 +111,7 @@ def test_the_last_event_speaks_for_a_catalog_table(run_dag: Any, told: Any, stat
 
 
 def test_a_wrong_warehouse_is_not_waited_for(run_dag: Any) -> None:
-    """Waiting cannot mend what is missing in the configuration."""
+    """The sensor fails at once if the warehouse is wrong: waiting does not correct a configuration."""
     with DAG("wait_nowhere", schedule=None) as dag:
         build_sensor(["customers"], deferrable=True, timeout=60, retries=2)
 
@@ -116,7 +122,10 @@ def test_a_wrong_warehouse_is_not_waited_for(run_dag: Any) -> None:
 
 
 def test_templates_are_rendered_before_the_look(run_dag: Any, tmp_path: Path) -> None:
-    """A whole list may come from a template."""
+    """Templates are rendered before the first check.
+
+    One template may render to the whole list of datasets.
+    """
     create_table(tmp_path / "theirs")
     with DAG("wait_templated", schedule=None, params={"names": ["theirs"], "strict": True}) as dag:
         build_sensor(
@@ -129,7 +138,7 @@ def test_templates_are_rendered_before_the_look(run_dag: Any, tmp_path: Path) ->
 
 
 def test_a_dataset_that_no_dag_names_has_no_mark(run_dag: Any, tmp_path: Path) -> None:
-    """A template names it while the DAG runs: Airflow has no asset of it, which is no error."""
+    """A dataset whose name comes from a template has no asset and no mark; this is not an error."""
     with DAG("wait_unnamed", schedule=None, params={"names": ["late"]}) as dag:
         build_sensor(
             "{{ params.names | tojson }}",

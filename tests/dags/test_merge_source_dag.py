@@ -1,4 +1,4 @@
-"""What a MergeSourceOperator does inside a DAG run, with Spark replaced at its one seam."""
+"""Test MergeSourceOperator in a DAG run in which a fake hook replaces Spark."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pull_xcom(run: Any, key: Any) -> Any:
 def test_a_run_that_changed_something_reports_it_everywhere(
     run_dag: Any, fake_hook: Any, asset_events: Any
 ) -> None:
-    """Return value, merge_report, asset event and link tell of the same run."""
+    """The return value, merge_report, the asset event and the link all describe the same run."""
     fake_hook(JobResult(report=REPORT))
     with DAG("changed", schedule=None) as dag:
         build_operator("changed_target")
@@ -58,7 +58,7 @@ def test_a_run_that_changed_something_reports_it_everywhere(
 def test_a_run_that_changed_nothing_emits_no_event_and_goes_on(
     run_dag: Any, fake_hook: Any, asset_events: Any
 ) -> None:
-    """The task succeeds without an asset event, and downstream tasks run."""
+    """Without changes the task succeeds and emits no asset event, and downstream tasks run."""
     fake_hook(build_unchanged())
     with DAG("unchanged", schedule=None) as dag:
 
@@ -75,7 +75,7 @@ def test_a_run_that_changed_nothing_emits_no_event_and_goes_on(
 
 
 def test_the_outlet_is_taken_back_for_one_run_only(run_dag: Any, fake_hook: Any, asset_events: Any) -> None:
-    """A run with changes emits its event although the run before, in the same process, did not."""
+    """A run with changes emits its event even if the previous run in the same process emitted none."""
     with DAG("twice", schedule=None) as dag:
         build_operator("twice_target")
     fake_hook(build_unchanged())
@@ -88,7 +88,7 @@ def test_the_outlet_is_taken_back_for_one_run_only(run_dag: Any, fake_hook: Any,
 
 
 def test_a_dry_run_emits_no_event(run_dag: Any, fake_hook: Any, asset_events: Any) -> None:
-    """A dry run stops before the commit, so nobody is told of a change."""
+    """A dry run stops before the commit and emits no event."""
     fake = fake_hook(JobResult(report={**REPORT, "dry_run": True}))
     with DAG("dry", schedule=None) as dag:
         build_operator("dry_target", dry_run=True)
@@ -101,7 +101,7 @@ def test_a_dry_run_emits_no_event(run_dag: Any, fake_hook: Any, asset_events: An
 
 
 def test_other_outlets_of_the_task_keep_their_events(run_dag: Any, fake_hook: Any, asset_events: Any) -> None:
-    """Only the target's asset is held back by a run that changed nothing."""
+    """A run without changes withholds the event of the target's asset only; other outlets emit theirs."""
     fake_hook(build_unchanged())
     with DAG("others", schedule=None) as dag:
         build_operator("others_target", outlets=[Asset(uri="x-other://seen")])
@@ -113,7 +113,7 @@ def test_other_outlets_of_the_task_keep_their_events(run_dag: Any, fake_hook: An
 
 
 def test_an_asset_given_as_target_gets_the_event(run_dag: Any, fake_hook: Any, asset_events: Any) -> None:
-    """The user's own asset is the outlet, with its own name, and the job gets the dataset behind it."""
+    """An asset given as target becomes the outlet under its own name; the job gets its dataset."""
     fake = fake_hook(JobResult(report=REPORT))
     mine = Asset("my golden records", uri="file:///lake/mine")
     with DAG("mine", schedule=None) as dag:
@@ -126,7 +126,7 @@ def test_an_asset_given_as_target_gets_the_event(run_dag: Any, fake_hook: Any, a
 
 
 def test_templates_are_rendered_before_the_check(run_dag: Any, fake_hook: Any) -> None:
-    """Rendered text becomes the boolean, the number or the list that the argument takes."""
+    """Rendered text is converted to the boolean, number or list that the argument takes."""
     fake = fake_hook(JobResult(report=REPORT))
     with DAG("templated", schedule=None, params={"all": True, "most": 7}) as dag:
         build_operator(
@@ -148,7 +148,10 @@ def test_templates_are_rendered_before_the_check(run_dag: Any, fake_hook: Any) -
 
 
 def test_a_wrong_template_fails_before_spark_and_without_retry(run_dag: Any, fake_hook: Any) -> None:
-    """What could not be checked at parse time is checked before Spark, and is not tried again."""
+    """Values that cannot be checked at parse time are checked before Spark starts.
+
+    An error is not retried.
+    """
     fake = fake_hook(JobResult(report=REPORT))
     with DAG("wrong_template", schedule=None) as dag:
         build_operator("t", identity="{{ 'second' }}", retries=3, retry_delay=timedelta(0))
@@ -160,7 +163,7 @@ def test_a_wrong_template_fails_before_spark_and_without_retry(run_dag: Any, fak
 
 
 def test_a_data_error_is_not_tried_again(run_dag: Any, fake_hook: Any) -> None:
-    """An error of the data fails the task although it has retries left."""
+    """A data error fails the task even if it has retries left."""
     fake = fake_hook(JobFailure(code="data", message="duplicate output id 'a1'", retryable=False))
     with DAG("data_error", schedule=None) as dag:
         build_operator("t", retries=3, retry_delay=timedelta(0))
@@ -172,7 +175,7 @@ def test_a_data_error_is_not_tried_again(run_dag: Any, fake_hook: Any) -> None:
 
 
 def test_a_lost_race_is_tried_again_by_the_same_token(run_dag: Any, fake_hook: Any) -> None:
-    """An error that another try can mend is retried, and the retry can find its own commit."""
+    """A lost race is retried with the same token, so that the retry can find its own commit."""
     fake = fake_hook(ConflictError("another run committed first"))
     with DAG("lost_race", schedule=None) as dag:
         build_operator("t", retries=1, retry_delay=timedelta(0))
@@ -185,7 +188,7 @@ def test_a_lost_race_is_tried_again_by_the_same_token(run_dag: Any, fake_hook: A
 
 
 def test_mapped_tasks_have_tokens_of_their_own(run_dag: Any, fake_hook: Any) -> None:
-    """Each mapped instance merges into its own target under its own token."""
+    """Each mapped task instance merges into its own target under its own token."""
     fake = fake_hook(build_unchanged())
     with DAG("mapped", schedule=None) as dag:
         MergeSourceOperator.partial(task_id="merge", **RULES).expand(target=["one", "two"])
@@ -198,7 +201,7 @@ def test_mapped_tasks_have_tokens_of_their_own(run_dag: Any, fake_hook: Any) -> 
 
 
 def test_a_mapped_task_with_wrong_arguments_is_not_tried_again(run_dag: Any, fake_hook: Any) -> None:
-    """The constructor of a mapped task runs on the worker; what it refuses stays refused."""
+    """Wrong arguments of a mapped task, which are checked on the worker, are not retried."""
     fake = fake_hook(build_unchanged())
     with DAG("mapped_wrong", schedule=None) as dag:
         MergeSourceOperator.partial(
@@ -213,7 +216,7 @@ def test_a_mapped_task_with_wrong_arguments_is_not_tried_again(run_dag: Any, fak
 
 
 def test_the_result_of_another_task_can_be_an_argument(run_dag: Any, fake_hook: Any) -> None:
-    """An XCom argument makes the dependency and is checked when its value is there."""
+    """An XCom argument adds the dependency and is checked when its value is available."""
     fake = fake_hook(JobResult(report=REPORT))
     with DAG("xcom", schedule=None) as dag:
 
@@ -230,7 +233,7 @@ def test_the_result_of_another_task_can_be_an_argument(run_dag: Any, fake_hook: 
 
 
 def test_a_bare_id_without_warehouse_says_where_to_set_one(run_dag: Any, fake_hook: Any) -> None:
-    """Every dataset that cannot be found is named before Spark starts."""
+    """The error lists every dataset without a location before Spark starts, and where to set a warehouse."""
     fake = fake_hook(JobResult(report=REPORT))
     with DAG("no_warehouse", schedule=None) as dag:
         build_operator("t", warehouse=None)
@@ -244,7 +247,7 @@ def test_a_bare_id_without_warehouse_says_where_to_set_one(run_dag: Any, fake_ho
 def test_the_warehouse_comes_from_the_connection_then_from_the_configuration(
     run_dag: Any, fake_hook: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The operator's own warehouse is first, the connection second, the configuration last."""
+    """The operator's warehouse precedes that of the connection, which precedes that of the configuration."""
     fake = fake_hook(JobResult(report=REPORT))
     with DAG("warehouse", schedule=None) as dag:
         build_operator("t", warehouse=None)

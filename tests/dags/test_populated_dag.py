@@ -1,4 +1,4 @@
-"""What operators tell Spark and Airflow about populated datasets, with Spark replaced at its one seam."""
+"""Test what operators pass to Spark and Airflow about populated datasets; a fake hook replaces Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_state(run: Any) -> Any:
 
 
 def test_the_job_is_told_what_the_flag_depends_on(run_dag: Any, fake_hook: Any) -> None:
-    """The sources, the mode, and which of them a person has marked."""
+    """The job gets the sources, the mode, and which of the sources a person has marked."""
     fake = fake_hook(build_unchanged())
     erp = dataset_asset("erp", warehouse="/lake")
     with DAG("told", schedule=None) as dag:
@@ -50,7 +50,7 @@ def test_the_job_is_told_what_the_flag_depends_on(run_dag: Any, fake_hook: Any) 
 
 
 def test_becoming_populated_is_an_event(run_dag: Any, fake_hook: Any, asset_events: Any) -> None:
-    """Although no row has changed: whoever waits may look now."""
+    """A target that becomes populated emits an event even without changed rows: sensors may wait for it."""
     fake_hook(JobResult(report={**REPORT, "changed": False, "populated": True, "became_populated": True}))
     with DAG("becoming", schedule=None) as dag:
         build_operator("becoming_target", warehouse="/lake")
@@ -62,7 +62,10 @@ def test_becoming_populated_is_an_event(run_dag: Any, fake_hook: Any, asset_even
 
 
 def test_a_catalog_table_is_marked(run_dag: Any, fake_hook: Any) -> None:
-    """Sensors cannot read it: its mark says what its property says, and is taken back with it."""
+    """A catalog table is marked in its asset, because sensors cannot read it.
+
+    The mark follows the table property, and is removed with it.
+    """
     target = "lake.gold.orders"
     found = []
 
@@ -84,7 +87,7 @@ def test_a_catalog_table_is_marked(run_dag: Any, fake_hook: Any) -> None:
 def test_a_run_that_requires_it_waits_in_the_triggerer(
     run_dag: Any, fake_hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark starts once the source is populated, and not before."""
+    """A run that requires populated sources waits in the triggerer; Spark starts once they are populated."""
     from airflow_merge_provider.triggers import dataset_populated as trigger
 
     fake = fake_hook(build_unchanged())
@@ -109,7 +112,7 @@ def test_a_run_that_requires_it_waits_in_the_triggerer(
 
 
 def test_a_target_without_a_flag_takes_no_mode() -> None:
-    """Files count as soon as they are there: another mode would have no effect."""
+    """A target without a flag rejects a mode: files count as populated once they exist, whatever the mode."""
     from airflow_merge_provider.core.errors import ConfigError
     from airflow_merge_provider.operators.merge_record import MergeRecordOperator
 
@@ -123,7 +126,7 @@ def test_a_target_without_a_flag_takes_no_mode() -> None:
     ("signals", "scheduled", "warned"), [(True, False, 1), (True, True, 0), (False, True, 1), (None, True, 0)]
 )
 def test_a_schedule_that_contradicts_is_warned_of(signals: Any, scheduled: Any, warned: Any) -> None:
-    """A DAG written by hand has the schedule that it names."""
+    """A schedule that contradicts the sources logs a warning; the DAG keeps the schedule that it declares."""
     schedule = dataset_asset("crm") if scheduled else None
     with DAG(f"contradicts_{signals}_{scheduled}", schedule=schedule):
         operator = build_operator("signalled", supports_signalling=signals)

@@ -1,4 +1,4 @@
-"""Homes for whole Airflows, whose database is made once in a process and copied; DAG runs in this process."""
+"""Fixtures: Airflow homes, copied from one database per process, and DAG runs in this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MakeHome = Callable[[Path], Path]
 
 @pytest.fixture(scope="session")
 def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> MakeHome:
-    """Return a function that makes a home with an empty database below a folder."""
+    """Return a function that creates an Airflow home with an empty database below a folder."""
     template = tmp_path_factory.mktemp("template") / "airflow"
     LocalAirflow(template, template / "warehouse").make_database()
 

@@ -1,6 +1,7 @@
-"""A person approves or rejects a run through the API of Airflow's pages; server, scheduler, Spark are real.
+"""Test approval and rejection of a run through Airflow's API, with real server, scheduler and Spark.
 
-Each test takes more than 20 seconds: it starts Spark for the run that asks and for the one that was approved.
+Each test takes more than 20 seconds: it starts Spark for the run that requests approval and for the
+approved run.
 """
 
 from __future__ import annotations
@@ -24,29 +25,29 @@ _OVER = ("success", "failed", "skipped", "upstream_failed")
 
 
 class Orders:
-    """A source, the target of its loads, and the questions that they ask."""
+    """A source, the target of its loads, and the approval requests of these loads."""
 
     def __init__(self, airflow: LocalAirflow, warehouse: Path) -> None:
         self.airflow, self._warehouse = airflow, warehouse
         self.values: list[str] = []
 
     def change_values(self, count: int, value: str) -> None:
-        """Return some of the orders that are loaded another value."""
+        """Write another value for some of the loaded orders."""
         self.values = [value] * count + self.read_values()[count:]
         rows = pa.table({"id": range(ROWS), "value": self.values})
         write_deltalake(self._warehouse / "orders", rows, mode="overwrite")
 
     def read_values(self) -> list[str]:
-        """Return the values that the target holds; those that are loaded first, where it does not exist."""
+        """Return the values in the target, or those of the first load if there is no target yet."""
         if not DeltaTable.is_deltatable(str(self._warehouse / "loaded")):
             return ["a"] * ROWS
-        # This reader respects deletion vectors.
+        # This reader supports deletion vectors.
         found = QueryBuilder().register("loaded", DeltaTable(self._warehouse / "loaded"))
         rows = found.execute("SELECT value FROM loaded ORDER BY id")
         return list(pa.RecordBatchReader.from_stream(rows).read_all()["value"].to_pylist())
 
     def start_run(self) -> str:
-        """Start a run, and return its id."""
+        """Start a run and return its id."""
         return self.airflow.trigger_run("approval")
 
     def wait_for_state(self, run: str, state: str) -> None:
@@ -61,17 +62,17 @@ class Orders:
             time.sleep(0.5)
 
     def read_question(self, run: str) -> dict[str, Any]:
-        """Return what a person is asked."""
+        """Return the text of the approval request."""
         return self.airflow.get_json(f"/dags/approval/dagRuns/{run}/taskInstances/load/-1/hitlDetails")
 
     def _scheduler_log(self) -> str:
         return (self.airflow.home / "scheduler.log").read_text(encoding="utf-8", errors="replace")
 
     def answer_question(self, run: str, option: str) -> None:
-        """Answer as the page of the task does, once the scheduler has learned that the task's process ended.
+        """Answer the request as the task's page does, after the scheduler has registered the process's end.
 
-        An answer that comes earlier makes Airflow repeat the try, which asks again; only the scheduler's log
-        tells when it has learned it.
+        If the answer comes earlier, Airflow repeats the try, which requests approval again. Only the
+        scheduler's log shows when the end has been registered.
         """
         end = time.monotonic() + PATIENCE
         while (
@@ -85,7 +86,7 @@ class Orders:
 
 @pytest.fixture(scope="module")
 def orders(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -> Iterator[Orders]:
-    """Return orders that have been loaded once, in an Airflow for all tests of this file."""
+    """Return orders that have been loaded once, in one Airflow for all tests of this module."""
     home = tmp_path_factory.mktemp("approval")
     warehouse = home / "warehouse"
     warehouse.mkdir()
@@ -98,7 +99,7 @@ def orders(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -> 
 
 
 def test_an_approved_run_writes(orders: Any) -> None:
-    """The task waits without a process; the report names who approved."""
+    """The task waits without a process; the report of the approved run names the person who approved."""
     orders.change_values(5, "approved")
     run = orders.start()
     orders.wait(run, "awaiting_input")
@@ -118,7 +119,7 @@ def test_an_approved_run_writes(orders: Any) -> None:
 
 
 def test_a_rejected_run_writes_nothing(orders: Any) -> None:
-    """The task is skipped."""
+    """A rejected run writes nothing, and its task is skipped."""
     orders.change_values(4, "rejected")
     run = orders.start()
     orders.wait(run, "awaiting_input")
@@ -130,7 +131,10 @@ def test_a_rejected_run_writes_nothing(orders: Any) -> None:
 
 
 def test_a_run_that_has_grown_meanwhile_fails(orders: Any) -> None:
-    """What was approved is not what would be written; a new run asks with the figures of then."""
+    """A run fails if its changes differ from the approved ones.
+
+    A new run requests approval of the new figures.
+    """
     orders.change_values(3, "grown")
     run = orders.start()
     orders.wait(run, "awaiting_input")

@@ -1,4 +1,4 @@
-"""Every capability with Spark inside the process, without Spark Connect: first and later runs on tables."""
+"""Test every capability, first and later runs, in a classic Spark session without Spark Connect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# More than 20 seconds each: a Spark and some dozens of runs.
+# More than 20 seconds each: they start Spark and run dozens of jobs.
 SUITES = {
     "merge_source": ("test_recovery.py", "-k", "caught_up or retry or changed_are"),
     "merge_engine": ("test_recovery.py", "-k", "caught_up or retry or removed or deleted"),
@@ -23,7 +23,7 @@ SUITES = {
 
 @pytest.mark.parametrize("folder", SUITES)
 def test_a_capability_runs_in_a_classic_session(folder: str) -> None:
-    """The tests of its runs pass with ``TESTS_SPARK=classic``, in a process of its own."""
+    """The run tests of a capability pass in a process of their own with ``TESTS_SPARK=classic``."""
     file, *chosen = SUITES[folder]
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "SPARK_"))

@@ -1,7 +1,7 @@
-"""The set-up of the compose file without containers: its very commands, on this machine.
+"""Test the setup of the compose file without containers: its own commands run on this machine.
 
-PostgreSQL, a Spark master and a worker, and Airflow's four processes; only names of hosts, ports and folders
-differ.
+They start PostgreSQL, a Spark master, a worker and the four processes of Airflow. Only names of hosts, ports
+and folders differ.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def postgres_binary(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[int]:
-    """Start a PostgreSQL with the user, password and database of the compose file; give its port."""
+    """Start PostgreSQL with the user, password and database of the compose file; return its port."""
     asked = SERVICES["postgres"]["environment"]
-    # Not below pytest's folder, which only its own user may enter; and PostgreSQL refuses to run as root.
+    # Not below pytest's folder, which only its owner may enter; PostgreSQL refuses to run as root.
     place, port = Path(tempfile.mkdtemp(prefix="merge-postgres-")), free_port()
     owner = "postgres" if os.getuid() == 0 else None
     if owner:
@@ -81,10 +81,13 @@ def postgres() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
-    """Start Spark's master and worker by the commands of the compose file; give the master's two ports."""
+    """Start Spark's master and worker with the commands of the compose file.
+
+    Return the master's two ports.
+    """
     place = tmp_path_factory.mktemp("spark")
     ports = {"7077": free_port(), "8081": free_port(), "8082": free_port()}
-    # A process that has a session of Spark Connect would have executors start without Spark's SQL.
+    # A process that has a Spark Connect session would start executors without Spark's SQL classes.
     env = build_child_environment(SPARK_LOCAL_IP=HOST, SPARK_WORKER_DIR=str(place / "work"))
     children = []
     try:
@@ -92,7 +95,7 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str
             words = [replace_ports(word, ports) for word in SERVICES[name]["command"]]
             with (place / f"{name}.log").open("wb") as log:
                 words[0] = str(spark_home() / "bin" / words[0])
-                # Also where the tests themselves are killed.
+                # Also ends the processes if the tests themselves are killed.
                 settings = {"env": env, "preexec_fn": die_with_parent}
                 children.append(subprocess.Popen(words, stdout=log, stderr=log, **settings))
             wait_until(lambda: count_workers(ports["8081"]) >= len(children) - 1, name)
@@ -106,7 +109,7 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str
 
 
 def replace_ports(word: str, ports: dict[str, int]) -> str:
-    """Put this machine's name and free ports where the compose file has its own."""
+    """Replace the host names and ports of the compose file by this machine's name and free ports."""
     word = word.replace("spark-master", HOST)
     for written, free in ports.items():
         word = word.replace(written, str(free))
@@ -127,7 +130,7 @@ def count_workers(port: int) -> int:
 def test_an_example_runs_in_the_set_up_of_the_compose_file(
     postgres: Any, spark_cluster: Any, tmp_path: Path
 ) -> None:
-    """The worked example comes out as printed, and it was the master's application that made it."""
+    """The worked example has the documented result, and an application of the Spark master computed it."""
     asked = SERVICES["airflow-scheduler"]["environment"]
     spark = asked["AIRFLOW_CONN_SPARK_DEFAULT"].replace("spark-master", HOST)
     settings = {

@@ -1,4 +1,4 @@
-"""The same job through a Spark Connect server, which the command line starts and ends."""
+"""Test a job through a Spark Connect server that the command line starts and stops."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """Start the server that users start, and end it as they do."""
+    """Start the server with the command that users run, and stop it likewise."""
     with socket.socket() as probe_socket:
         probe_socket.bind(("127.0.0.1", 0))
         port = probe_socket.getsockname()[1]
@@ -48,7 +48,7 @@ def server() -> Iterator[str]:
 
 # More than 20 seconds: a server and five jobs start.
 def test_the_same_job_commits_through_a_server(spark: SparkSession, server: Any, tmp_path: Path) -> None:
-    """A light child process, a session on the server, the same commits and the same conflicts."""
+    """Through a server, a child process without a JVM makes the same commits and meets the same conflicts."""
     source, target = str(tmp_path / "source"), str(tmp_path / "target")
     spark.range(3).selectExpr("id", "id + 1 AS amount").write.format("delta").save(source)
 
@@ -69,7 +69,10 @@ def test_the_same_job_commits_through_a_server(spark: SparkSession, server: Any,
 
 
 def test_who_has_not_the_token_is_refused(server: Any) -> None:
-    """Before anything is executed; a client of the same user finds it by the port."""
+    """A client without the token is rejected before anything runs.
+
+    A client of the same user finds the token by the port.
+    """
     code = (
         "import sys; from pyspark.sql import SparkSession\n"
         "print(SparkSession.builder.remote(sys.argv[1]).getOrCreate().range(3).count())"
@@ -90,11 +93,11 @@ def test_who_has_not_the_token_is_refused(server: Any) -> None:
     assert right.stdout == "3\n"
 
 
-# May take more than 20 seconds: a statement has to run, and must be seen not to commit.
+# May take more than 20 seconds: a statement has to run, and the test checks that it does not commit.
 def test_a_job_that_is_ended_is_ended_on_the_server_too(
     spark: SparkSession, server: Any, tmp_path: Path
 ) -> None:
-    """The statement does not go on and commit after the task was stopped."""
+    """Stopping the task cancels its statement on the server, which does not commit afterwards."""
     source, target = str(tmp_path / "source"), str(tmp_path / "target")
     spark.range(0, 2, 1, 1).selectExpr("id", "id + 1 AS amount").write.format("delta").save(source)
     asked = probe.build_request(source, target, slow=True)
@@ -117,7 +120,7 @@ def test_a_job_that_is_ended_is_ended_on_the_server_too(
     job.kill_process()
     thread.join(30)
 
-    # Nothing shows that a statement will never commit: this is longer than it would have taken.
+    # No event shows that a statement will never commit: this wait is longer than the statement takes.
     time.sleep(7)
     assert ended == ["The Spark process was ended on request"]
     assert not list(Path(target).glob("_delta_log/*.json"))

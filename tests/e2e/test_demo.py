@@ -1,6 +1,6 @@
-"""What a newcomer sees of ``make demo`` and ``make ui``: a real Airflow, and nothing left of it.
+"""Test ``make demo`` and ``make ui`` with a real Airflow that leaves no process behind.
 
-A test may take more than 20 seconds: a whole Airflow starts, and its tasks start a Spark each.
+A test may take more than 20 seconds: a whole Airflow starts, and each of its tasks starts Spark.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run_demo(what: str, home: Path, **env: str) -> subprocess.CompletedProcess[s
 
 
 def list_orphans(home: Path) -> list[str]:
-    """Name the processes whose Airflow is in this folder."""
+    """Return the processes whose Airflow home is in this folder."""
 
     def is_ours(process: psutil.Process) -> bool:
         try:
@@ -63,7 +63,7 @@ def read_versions(home: Path) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """Run the demo once in an empty folder, beside settings of another Airflow that it must not touch."""
+    """Run the demo once in an empty folder, with settings of another Airflow that it must not change."""
     home = tmp_path_factory.mktemp("demo")
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     return home, run_demo(
@@ -92,7 +92,7 @@ def test_no_process_is_left_behind(first: Any) -> None:
 
 
 def test_a_second_run_changes_nothing(first: Any) -> None:
-    """The same results are shown, it is said that nothing has changed, and no table has a new version."""
+    """A second run shows the same results, reports that nothing changed, and commits no table version."""
     home, done = first
 
     again = run_demo("run", home)
@@ -106,7 +106,7 @@ def test_a_second_run_changes_nothing(first: Any) -> None:
 
 
 def test_a_run_that_fails_says_why(first: Any, tmp_path: Path) -> None:
-    """The first line is the task's own error with its remedy, the second says where its log is."""
+    """The first line is the task's error with its remedy, the second one has the location of its log."""
     home = shutil.copytree(first[0], tmp_path / "demo")
     target = home / "warehouse" / "seed_merged"
     shutil.rmtree(target)
@@ -125,7 +125,7 @@ def test_a_run_that_fails_says_why(first: Any, tmp_path: Path) -> None:
 
 @pytest.fixture
 def running() -> Iterator[Callable[[str, Path], subprocess.Popen[str]]]:
-    """Start the demo and leave it running; whatever happens, it ends with the test."""
+    """Start the demo and keep it running; stop it at the end of the test, also after a failure."""
     started: list[subprocess.Popen[str]] = []
 
     def start_demo(what: str, home: Path) -> subprocess.Popen[str]:
@@ -150,7 +150,7 @@ def line_with(child: subprocess.Popen[str], text: str) -> str:
 
 
 def test_the_ui_shows_the_runs_until_it_is_interrupted(first: Any, running: Any) -> None:
-    """The address answers without a login, has the run and its report, and goes away with Ctrl-C."""
+    """The page opens without a login, shows the run and its report, and stops on Ctrl-C."""
     home, _ = first
     ui = running("ui", home)
     url = re.search(r"http://\S+", line_with(ui, "Airflow: "))[0]
@@ -175,7 +175,7 @@ def test_the_ui_shows_the_runs_until_it_is_interrupted(first: Any, running: Any)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_takes_its_airflow_with_it(tmp_path: Path, running: Any, number: Any) -> None:
-    """Nothing that was started is left, and the exit code says that it did not finish."""
+    """An interrupt ends every process of the demo, and the exit code shows that it did not finish."""
     child = running("run", tmp_path)
     line_with(child, "Airflow starts")
 
@@ -186,7 +186,7 @@ def test_an_interrupted_demo_takes_its_airflow_with_it(tmp_path: Path, running: 
 
 
 def test_without_java_the_first_line_says_so(tmp_path: Path) -> None:
-    """Before any work, in one line, with the remedy."""
+    """Without Java the demo fails before any work, with one line that has the remedy."""
     done = run_demo("run", tmp_path / "demo", JAVA_HOME=str(tmp_path))
 
     assert done.returncode == 1
@@ -196,7 +196,7 @@ def test_without_java_the_first_line_says_so(tmp_path: Path) -> None:
 
 
 def test_a_free_port_is_one_that_nobody_listens_on() -> None:
-    """The wanted port is given where it is free, another one where it is taken."""
+    """The preferred port is returned if it is free, another one if it is in use."""
     import socket
 
     with socket.socket() as taken:

@@ -1,4 +1,4 @@
-"""The example of two joins in a row, as a DAG run with real Spark and real tables."""
+"""Test the example of two consecutive joins in a DAG run with real Spark and real tables."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ EXPECTED = [
 ]
 
 
-# More than 20 seconds: four tasks start a Spark each.
+# More than 20 seconds: each of four tasks starts Spark.
 def test_the_example_gives_the_table_that_its_source_prints(
     run_dag: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both joins commit once; a second run finds nothing to do."""
+    """Both joins commit once, with the table of the example; a second run has nothing to do."""
     monkeypatch.setenv("AIRFLOW__MERGE__WAREHOUSE", str(tmp_path))
     import example_joiner
 

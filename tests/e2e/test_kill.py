@@ -1,6 +1,6 @@
-"""A Spark process ended at any moment: nothing stays running, the next run gives what one run gives.
+"""Test that after Spark is killed at any moment no process remains and the next run has the expected result.
 
-A test may take more than 20 seconds: it starts a Spark of its own and merges 400,000 rows.
+A test may take more than 20 seconds: it starts its own Spark and merges 400,000 rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROWS = 400_000
 
 
 class Running:
-    """A job in a thread, and the processes below it."""
+    """A job in a thread, and its child processes."""
 
     def __init__(self, request: Any) -> None:
         self.lines: list[str] = []
@@ -74,14 +74,14 @@ def _is_gone(processes: list[psutil.Process]) -> bool:
 
 @pytest.fixture
 def places(spark: SparkSession, tmp_path: Path) -> tuple[str, str]:
-    """Make a source, and name a place for the target."""
+    """Create a source, and return its location and that of the target."""
     rows = spark.range(ROWS).selectExpr("id", "id % 7 AS amount", "sha2(CAST(id AS STRING), 256) AS note")
     rows.write.format("delta").save(str(tmp_path / "source"))
     return str(tmp_path / "source"), str(tmp_path / "target")
 
 
 def _sum_target(spark: SparkSession, target: str) -> tuple[int, int, int]:
-    """Return rows, total and number of commits."""
+    """Return the number of rows, the total and the number of commits."""
     row = spark.sql(f"SELECT count(*) AS n, sum(amount) AS total FROM delta.`{target}`").collect()[0]
     return row.n, row.total, len(list((Path(target) / "_delta_log").glob("*.json")))
 
@@ -130,7 +130,7 @@ def test_the_next_run_gives_what_one_clean_run_gives(
 
 
 def test_a_killed_launcher_takes_spark_and_its_driver_with_it(places: Any) -> None:
-    """The worker may be killed without a word; no orphan goes on writing."""
+    """If the launcher is killed with SIGKILL, Spark and its driver end too and stop writing."""
     source, target = places
     asked = probe.build_request(source, target, wait="before")
     code = (
@@ -155,7 +155,7 @@ def test_a_killed_launcher_takes_spark_and_its_driver_with_it(places: Any) -> No
 
 
 def test_a_job_that_is_ended_on_request_ends_whole(places: Any) -> None:
-    """What a stopped task calls: both processes are gone and the error says why."""
+    """Ending a job, as a stopped task does, ends both processes, and the error has the reason."""
     source, target = places
     running = Running(probe.build_request(source, target, wait="before"))
     running.wait_until(running.has_printed("waiting before the commit"))
@@ -171,7 +171,7 @@ def test_a_job_that_is_ended_on_request_ends_whole(places: Any) -> None:
 
 
 def test_a_run_says_little_and_answers(places: Any) -> None:
-    """A whole run prints its steps and nothing of Spark's, and leaves no file behind."""
+    """A run prints its steps and no output of Spark, and leaves no file behind."""
     source, target = places
     running = Running(probe.build_request(source, target))
 
@@ -184,7 +184,7 @@ def test_a_run_says_little_and_answers(places: Any) -> None:
 
 
 def test_a_run_that_fails_says_little_and_why(places: Any) -> None:
-    """One line for the user in the answer; no stack of the JVM's in the log."""
+    """The answer of a failed run has one line for the user; the log has no stack trace of the JVM."""
     source, target = places
     running = Running(probe.build_request(source, target, broken=True))
 

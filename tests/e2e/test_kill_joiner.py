@@ -1,4 +1,4 @@
-"""A join that is killed at any moment: readers see all of a run or nothing, its retry ends it."""
+"""Test joins that are killed: readers see a run completely or not at all, and its retry completes it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ SETTINGS = {
 def test_a_killed_run_is_made_good_by_its_retry(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Into a table while it is written; into files with all staged, and with none of them moved yet."""
+    """The retry completes a run that was killed while it wrote a table or after it staged all its files.
+
+    Staged means that no file has been moved to its final place.
+    """
     rows = spark.range(ROWS).selectExpr("id", "sha2(CAST(id AS STRING), 256) AS note")
     for name in ("a", "b"):
         rows.write.format("delta").save(str(tmp_path / name))
@@ -57,7 +60,7 @@ def test_a_killed_run_is_made_good_by_its_retry(
 
 
 def kill_join(join: Lake, seen: Callable[[list[str]], bool]) -> None:
-    """Run in a process of its own and kill its Java as soon as something is seen."""
+    """Run a join in a process of its own and kill its JVM as soon as a condition holds."""
     lines: list[str] = []
     process = JobProcess(join.build_request("r"), script=Path(probe.__file__), on_line=lines.append)
     ended: list[Any] = []

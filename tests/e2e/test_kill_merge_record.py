@@ -1,4 +1,4 @@
-"""Runs whose process is killed: a child dies by SIGKILL at a step, and the next one brings all to its end."""
+"""Test that the next run completes a MergeRecord run whose process was killed with SIGKILL at some step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.jobs.merge_record.landing import Landing
 from tests.jobs.merge_record.test_crash import build_landing
 
 ROOT = Path(__file__).parents[2]
-# Runs in a process of its own, and ends it at the change that is asked for; -1 is never.
+# Runs in a process of its own and ends it at the given change of the storage; -1 means never.
 CHILD = """
 import os, signal, sys
 from pathlib import Path
@@ -52,7 +52,10 @@ def run_child(root: Path, change: int) -> int:
 
 
 def test_a_process_that_is_killed_is_finished_by_the_next(tmp_path: Path) -> None:
-    """Plan, staging, output, manifest, moves, ledger, state: the same files with the same bytes."""
+    """Wherever the process dies, the next run leaves the same files with the same bytes.
+
+    It dies at plan, staging, output, manifest, moves, ledger and state.
+    """
     whole = build_landing(tmp_path / "whole")
     assert run_child(whole.root, -1) == 0
     (tmp_path / "whole").rename(tmp_path / "kept")

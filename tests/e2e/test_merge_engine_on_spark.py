@@ -1,4 +1,4 @@
-"""A MergeEngineOperator in a DAG run with real Spark and real tables: late and repeated changes of orders."""
+"""Test MergeEngineOperator in a DAG run with real Spark and tables: late and repeated changes of orders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def build_changes(**columns: Any) -> Any:
 
 
 def build_dag(dag_id: Any, lake: Any) -> Any:
-    """Make a DAG that adds amounts up."""
+    """Build a DAG that sums amounts."""
     with DAG(dag_id, schedule=None) as dag:
         MergeEngineOperator(
             task_id="fold",
@@ -41,7 +41,7 @@ def read_report(run: Any) -> Any:
 
 
 def test_a_run_folds_what_is_new_and_tells_of_it(run_dag: Any, asset_events: Any, tmp_path: Path) -> None:
-    """Two batches add up in one commit, which the report and the asset's event name."""
+    """Two batches are summed in one commit, which the report and the asset event name."""
     dag, uri = (
         build_dag("engine_on_spark", str(tmp_path)),
         dataset_asset("totals", warehouse=str(tmp_path)).uri,

@@ -1,4 +1,4 @@
-"""The example of MergeRecord in a DAG run with real Spark: small files in, one per station out, one event."""
+"""Test the MergeRecord example in a DAG run with real Spark: small files in, one file per station out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 def test_the_example_merges_what_has_landed_and_tells_it(
     run_dag: Any, asset_events: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Readings of two stations: one station has enough for an output, the other's wait in an open bin."""
+    """The station with enough readings gets an output and one event.
+
+    Those of the other stay in an open bin.
+    """
     monkeypatch.setenv("AIRFLOW__MERGE__WAREHOUSE", str(tmp_path))
     for station, count in (("ewr", 6), ("jfk", 1)):
         folder = tmp_path / "readings_landing" / f"station={station}"

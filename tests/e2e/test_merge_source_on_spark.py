@@ -1,4 +1,4 @@
-"""A MergeSourceOperator in a DAG run with real Spark and real tables: the example of three datasets."""
+"""Test MergeSourceOperator in a DAG run with real Spark and tables: the example of three datasets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lake(tmp_path: Path) -> Any:
 
 
 def build_dag(dag_id: Any, lake: Any, **kwargs: Any) -> Any:
-    """Make a DAG that merges the three, and one task after it."""
+    """Build a DAG that merges the three datasets, with one task after it."""
     with DAG(dag_id, schedule=None) as dag:
 
         @task
@@ -58,9 +58,12 @@ def read_report(run: Any) -> Any:
     return run.get_task_instance("merge").xcom_pull(task_ids="merge", key="merge_report")
 
 
-# More than 20 seconds: two tasks start a Spark each.
+# More than 20 seconds: two tasks start Spark.
 def test_two_runs_merge_once_and_tell_once(run_dag: Any, asset_events: Any, lake: Any) -> None:
-    """The first run writes five entities and emits an event; the second finds nothing new and is silent."""
+    """The first run writes five entities and emits an event.
+
+    The second one changes nothing and emits none.
+    """
     dag = build_dag("on_spark", lake)
     uri = dataset_asset("golden", warehouse=lake).uri
 
@@ -79,7 +82,7 @@ def test_two_runs_merge_once_and_tell_once(run_dag: Any, asset_events: Any, lake
 
 
 def test_a_missing_dataset_fails_for_good_without_writing(run_dag: Any, lake: Any) -> None:
-    """An error of the data that only Spark can see is not tried again, and there is no target."""
+    """A data error that only Spark can detect is not retried, and no target is created."""
     dag = build_dag("missing", f"{lake}/elsewhere", retries=2, retry_delay=timedelta(0))
 
     run = run_dag(dag)

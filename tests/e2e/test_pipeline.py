@@ -1,4 +1,4 @@
-"""The example pipeline in a real scheduler: a run at its head reaches the last table, so does a change."""
+"""Test the example pipeline in a real scheduler: runs and changes of the first DAG reach the last table."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ PATIENCE = 420.0
 
 
 class Pipeline:
-    """The pipeline in one Airflow: its runs, and the tables that it makes."""
+    """The pipeline in one Airflow: its runs and the tables that it writes."""
 
     def __init__(self, airflow: LocalAirflow, warehouse: Path) -> None:
         self.airflow, self.warehouse = airflow, warehouse
 
     def start_head(self, **params: object) -> None:
-        """Start the head, and wait until nothing moves any more."""
+        """Start the first DAG, and wait until no DAG runs any more."""
         self.airflow.trigger_run(HEAD, params)
         before, still, end = None, time.monotonic(), time.monotonic() + PATIENCE
         while time.monotonic() - still < 15:
@@ -63,9 +63,12 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -
         yield made
 
 
-# Minutes: thirty tasks that start a Spark each, one after the other where they depend on each other.
+# Minutes: each of thirty tasks starts Spark, one after the other where they depend on each other.
 def test_what_changes_at_the_head_reaches_the_last_table(pipeline: Any) -> None:
-    """Nobody starts the other DAGs: first everything, then one airport's new name, then nothing at all."""
+    """Only the first DAG is started by hand; changes reach the last table.
+
+    The first run writes everything, the second one the new name of one airport, the third one nothing.
+    """
     _has_every_flight(pipeline)
     quiet = {table: pipeline.version(table) for table in ("pipeline_flights", "pipeline_weather")}
 
@@ -85,7 +88,7 @@ def test_what_changes_at_the_head_reaches_the_last_table(pipeline: Any) -> None:
 
 
 def _has_every_flight(pipeline: Pipeline) -> None:
-    """See that every flight is in the history once, with its weather and where it goes."""
+    """Check that the history has every flight once, with its weather and destination."""
     flights = pipeline.read_rows("pipeline_flights", "flight_id, tailnum, dep_delay, arr_delay")
     history = pipeline.read_rows("pipeline_history", "flight_id, temp, dest_name, is_current, valid_to")
     assert len(flights) == len({row["flight_id"] for row in flights}) == FLIGHTS

@@ -1,6 +1,6 @@
-"""Datasets that start DAGs, in a real scheduler and triggerer: what is lost, what is repeated, what rests.
+"""Test datasets that start DAGs in a real scheduler and triggerer: no lost, repeated or endless runs.
 
-A test may take more than 20 seconds: to see that nothing more happens it waits until nothing has for long.
+A test may take more than 20 seconds: to prove that no more runs start, it waits until none has for a while.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATIENCE = 180.0
 
 
 class Lake:
-    """The warehouse of one Airflow, what others write there, and what its DAGs did."""
+    """The warehouse of one Airflow, the writes of others to it, and the runs of its DAGs."""
 
     def __init__(self, airflow: LocalAirflow, warehouse: Path) -> None:
         self.airflow = airflow
@@ -34,7 +34,7 @@ class Lake:
         write_deltalake(self.warehouse / dataset, rows, mode="append")
 
     def send_event(self, dataset: str) -> None:
-        """Send an event, as a loader outside Airflow may."""
+        """Send an asset event as a loader outside Airflow does."""
         self.airflow.send_request("POST", "/assets/events", {"asset_id": self.find_asset(dataset)["id"]})
 
     def find_asset(self, dataset: str) -> dict[str, object]:
@@ -65,7 +65,7 @@ class Lake:
             time.sleep(0.5)
 
     def wait_for_rest(self, *dag_ids: str, seconds: float = 8.0) -> None:
-        """Wait until none of these DAGs has run for a while, and all of their runs went well."""
+        """Wait until none of these DAGs has run for a while; check that all their runs succeeded."""
         still, before = time.monotonic(), None
         end = still + PATIENCE
         while time.monotonic() - still < seconds:
@@ -79,7 +79,7 @@ class Lake:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -> Iterator[Lake]:
-    """Return one Airflow for all tests of this file, with scheduler and triggerer."""
+    """Return one Airflow with scheduler and triggerer for all tests of this module."""
     home = tmp_path_factory.mktemp("signalling")
     warehouse = home / "warehouse"
     warehouse.mkdir()
@@ -89,12 +89,12 @@ def lake(tmp_path_factory: pytest.TempPathFactory, airflow_home: MakeHome) -> It
 
 
 def test_nothing_listens_for_other_machines(lake: Any) -> None:
-    """There is no login, so no process may be reached from elsewhere."""
+    """No process listens on addresses that other machines can reach, because there is no login."""
     assert lake.airflow.list_addresses() == {HOST}
 
 
 def test_a_burst_of_events_loses_nothing(lake: Any) -> None:
-    """Five events at once may make one run, but what is written last is in the output."""
+    """Five events at once may start a single run, but the output has the last written value."""
     lake.rest("burst_out")
     runs = len(lake.runs("burst_out"))
 
@@ -108,7 +108,7 @@ def test_a_burst_of_events_loses_nothing(lake: Any) -> None:
 
 
 def test_any_input_is_enough_and_a_run_without_changes_tells_nobody(lake: Any) -> None:
-    """An event of the other input starts a run too; it finds nothing new, and what follows it runs."""
+    """An event of the other input starts a run too; it changes nothing, and its downstream task runs."""
     if lake.value("burst_out") is None:
         lake.write("burst_a", 1)
         lake.tell("burst_a")
@@ -130,12 +130,15 @@ def test_any_input_is_enough_and_a_run_without_changes_tells_nobody(lake: Any) -
 
 
 def test_a_paused_consumer_catches_up(lake: Any) -> None:
-    """Events during a pause start nothing; the first one after it brings everything."""
+    """Events during a pause start no run.
+
+    The first event after it starts a run that processes all changes.
+    """
     lake.airflow.send("PATCH", "/dags/paused_out", {"is_paused": True})
     for value in (1, 2, 3):
         lake.write("paused_in", value)
         lake.tell("paused_in")
-    # Longer than the scheduler takes to start a run of an event.
+    # Longer than the scheduler takes to start a run for an event.
     time.sleep(5)
     assert not any(run["state"] in {"running", "success"} for run in lake.runs("paused_out"))
     lake.airflow.send("PATCH", "/dags/paused_out", {"is_paused": False})
@@ -148,7 +151,7 @@ def test_a_paused_consumer_catches_up(lake: Any) -> None:
 
 
 def test_an_event_during_a_run_makes_one_more(lake: Any) -> None:
-    """The running run is not disturbed, and what came too late for it is in the next one."""
+    """An event during a run does not affect that run; one further run processes the later changes."""
     lake.write("slow_in", 1)
     lake.tell("slow_in")
     lake.until(lambda: any(run["state"] == "running" for run in lake.runs("slow_out")))
@@ -163,7 +166,7 @@ def test_an_event_during_a_run_makes_one_more(lake: Any) -> None:
 
 
 def test_a_loop_comes_to_rest(lake: Any) -> None:
-    """Two pipes that feed each other run until nothing changes any more, and then no more."""
+    """Two DAGs that are inputs of each other run until nothing changes, and then stop."""
     lake.write("loop_start", 1)
     lake.tell("loop_start")
 
@@ -173,7 +176,7 @@ def test_a_loop_comes_to_rest(lake: Any) -> None:
 
 
 def test_a_change_from_outside_starts_a_run(lake: Any) -> None:
-    """A watcher sees the new version of a table that nobody told Airflow of."""
+    """A watcher detects a new table version that was written outside Airflow, and starts a run."""
     lake.write("watched_in", 1)
     lake.until(lambda: lake.value("watched_out") == 2)
 
@@ -184,7 +187,7 @@ def test_a_change_from_outside_starts_a_run(lake: Any) -> None:
 
 
 def test_a_mark_by_hand_ends_a_wait(lake: Any) -> None:
-    """The sensor waits in the triggerer until a person says by REST that the dataset is there."""
+    """The sensor waits in the triggerer until a person marks the dataset as populated by REST."""
     run = lake.airflow.trigger("waiting_out")
     path = f"/dags/waiting_out/dagRuns/{run}/taskInstances/wait"
     lake.until(lambda: lake.airflow.get(path)["state"] == "deferred")

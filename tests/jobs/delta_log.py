@@ -1,4 +1,4 @@
-"""What a Delta table's own log files say, read by hand so that no code under test is believed."""
+"""Read the log files of a Delta table without the code under test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def list_commits(table: Path) -> list[dict[str, Any]]:
-    """One entry per commit, in order: operation, userMetadata, transaction and table properties."""
+    """Return one entry per commit, in order: operation, userMetadata, transaction and table properties."""
     found = []
     for file in sorted((table / "_delta_log").glob("*.json")):
         actions = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]

@@ -1,7 +1,7 @@
-"""A job that stands in for a capability: it adds values to a target, so that twice is not once.
+"""A job in place of a capability: it adds values to a target, so that a repeated run changes the result.
 
-Started as a script it is that job in a real Spark process; ``wait`` in its configuration names the moment at
-which it stops and waits to be killed.
+As a script it is that job in a real Spark process; ``wait`` in its configuration names the moment at which
+it stops and waits to be killed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ADD = (
 
 
 def build_request(source: str, target: str, run_id: str = "r1", **config: Any) -> JobRequest:
-    """Ask for one run of the probe, under the name of a job that the protocol knows."""
+    """Build the request for one run of the probe, under a job name that the protocol allows."""
     return JobRequest(
         job="merge_source",
         config={"source": source, "target": target, **config},
@@ -39,7 +39,7 @@ def build_request(source: str, target: str, run_id: str = "r1", **config: Any) -
 
 
 def run(spark: SparkSession, request: Any, progress: Any) -> dict[str, Any]:
-    """Merge as every capability does: look, pin, read, commit once."""
+    """Merge in the order of every capability: resolve inputs, pin versions, read, commit once."""
     target = Dataset(id="target", path=request.config["target"])
     token = request.run.model_dump()
     with progress.time_step("look"):
@@ -51,7 +51,7 @@ def run(spark: SparkSession, request: Any, progress: Any) -> dict[str, Any]:
     pinned = pin_dataset(spark, Dataset(id="source", path=request.config["source"]))
     rows = read_dataset(spark, pinned)
     if request.config.get("slow"):
-        # The first row is written at once, so that a file shows that the statement has begun.
+        # The first row is written at once, so that a file shows that the statement has started.
         nothing = "length(java_method('java.lang.Thread', 'sleep', 4000L)) - 4"
         rows = rows.selectExpr("id", f"amount + IF(id > 0, {nothing}, 0) AS amount")
         progress.log_line("slow from here")

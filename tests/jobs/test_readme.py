@@ -1,4 +1,4 @@
-"""What the README's DAG does when its operator's job runs, over two small tables of customers."""
+"""Test the DAG of the README: its operator's job runs over two small tables of customers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def operator() -> Any:
 
 
 def test_customers_with_one_address_become_one(spark: SparkSession, tmp_path: Path, operator: Any) -> None:
-    """Case does not count, a missing address matches nothing, and the next day's changes come in."""
+    """Customers with one address become one: case-insensitive, a missing address matches none.
+
+    The changes of the next day are merged.
+    """
     write_rows(
         tmp_path / "crm_customers", [{"_id": "1", "email": "Ada@example.org"}, {"_id": "2", "city": "Oslo"}]
     )

@@ -1,4 +1,4 @@
-"""How a schema of a CDAP pipeline is read: an Avro record as JSON, in which a union with null is nullable.
+"""Parsing of the schemas of CDAP pipelines: Avro records as JSON, where a union with null is nullable.
 
 Source: docs/semantics/joiner.md, Types.
 """
@@ -21,14 +21,14 @@ _LOGICAL = {
 
 
 def is_record(written: Any) -> bool:
-    """Return whether a schema is written as an Avro record, as a text or as an object."""
+    """Return whether a schema is written as an Avro record, either as a text or as an object."""
     if isinstance(written, str):
         return written.lstrip().startswith("{")
     return isinstance(written, Mapping) and written.get("type") == "record" and "fields" in written
 
 
 def from_record(written: str | Mapping[str, Any]) -> Schema:
-    """Read the fields of an Avro record.
+    """Parse the fields of an Avro record.
 
     >>> from_record('{"type": "record", "name": "r", "fields": [{"name": "id", "type": ["int", "null"]}]}')
     (Field(name='id', type='int', nullable=True),)
@@ -56,7 +56,7 @@ def _list_fields(record: Mapping[str, Any]) -> list[tuple[Any, Any]]:
 
 
 def _read_type(written: Any) -> tuple[str, bool]:
-    """Return a type and whether it takes nulls."""
+    """Return a type and whether it is nullable."""
     if isinstance(written, list):
         others = [each for each in written if each != "null"]
         if len(others) != 1:

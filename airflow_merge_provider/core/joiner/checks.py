@@ -1,4 +1,4 @@
-"""What is wrong with a join that single properties do not show: inputs, required ones, output, additions.
+"""Checks of a join across properties: inputs, required inputs, output schema, added columns.
 
 Source: docs/semantics/joiner.md, Properties; Input names; Output schema; Problems.
 """
@@ -24,7 +24,7 @@ _SIDED = ("leftouterjoin", "rightouterjoin", "fullouterjoin")
 
 
 def list_problems(asked: ParsedOptions) -> list[Problem]:
-    """Return every fault that can be known, in the order in which the properties are read."""
+    """Return all problems that can be detected, in the order in which the properties are read."""
     found = [*_input_problems(asked), *_required_problems(asked)]
     key_fields, key_problems = read_keys(asked)
     chosen, chosen_problems = select_columns(asked)
@@ -32,7 +32,7 @@ def list_problems(asked: ParsedOptions) -> list[Problem]:
     found += [*_addition_problems(asked, chosen, key_fields), *place_problems(asked)]
     if found:
         return found
-    # As in CDAP a declared schema is compared with an output that is right.
+    # As in CDAP, a declared schema is only compared with a valid output.
     return [*_output_problems(asked, chosen), *column_problems(asked, build_output_schema(asked) or ())]
 
 
@@ -54,16 +54,16 @@ def list_warnings(asked: ParsedOptions) -> list[str]:
 
 
 def build_output_schema(asked: ParsedOptions) -> Schema | None:
-    """Return the fields that come out; None where columns or schemas are not known.
+    """Return the output fields; None if columns or schemas are unknown.
 
-    A field may be null when its input need not be there, or when it may be null there.
-    Source: docs/semantics/joiner.md, Nullability.
+    A field is nullable if its input is optional, or if it is nullable in the input. Source:
+    docs/semantics/joiner.md, Nullability.
     """
     chosen, _ = select_columns(asked)
     if chosen is None or any(asked.find_schema(stage) is None for stage in asked.stages):
         return None
     if any(column.stage not in asked.stages for column in chosen):
-        # The inputs themselves are wrong, which is said elsewhere.
+        # The inputs themselves are wrong, which another check reports.
         return None
     inputs = {
         (stage, field.name): field for stage in asked.stages for field in asked.find_schema(stage) or ()
@@ -138,7 +138,7 @@ def _addition_problems(
 
 
 def _name_problems(asked: ParsedOptions, chosen: Columns | None) -> Iterator[Problem]:
-    """Refuse added columns whose names are taken."""
+    """Yield problems for added columns whose names are already taken."""
     taken = {column.name.lower() for column in chosen or ()}
     added = [("key_columns", name) for name in asked["key_columns"] or ()]
     added += [("indicator", asked["indicator"])] if asked["indicator"] else []
@@ -149,7 +149,10 @@ def _name_problems(asked: ParsedOptions, chosen: Columns | None) -> Iterator[Pro
 
 
 def _key_column_problems(asked: ParsedOptions, fields: Keys | None) -> Iterator[Problem]:
-    """Refuse names that are not one per clause, and keys of several types (decimals of several sizes)."""
+    """Yield problems for key column names that do not match the clauses, and for keys of different types.
+
+    Decimals of different sizes count as different types here.
+    """
     names = asked["key_columns"]
     if names is None or fields is None:
         return
@@ -184,13 +187,13 @@ def _expect_problems(asked: ParsedOptions) -> Iterator[Problem]:
 
 
 def find_driving_input(asked: ParsedOptions) -> str | None:
-    """Return the input with which ``expect`` compares: the first required one, else the first."""
+    """Return the input that ``expect`` compares with: the first required input, else the first input."""
     required = [stage for stage in asked.stages if stage in asked.required]
     return next(iter([*required, *asked.stages]), None)
 
 
 def _output_problems(asked: ParsedOptions, chosen: Columns | None) -> Iterator[Problem]:
-    """Compare the declared schema with what comes out. Source: docs/semantics/joiner.md, Output schema."""
+    """Compare the declared schema with the output. Source: docs/semantics/joiner.md, Output schema."""
     if asked["output_schema"] is None:
         return
     wanted: dict[str, Field] = {}

@@ -1,4 +1,4 @@
-"""Which columns come out, in which order, under which names: selectedFields, or the three lists.
+"""The output columns, their order and their names, from selectedFields or from the three lists.
 
 Source: docs/semantics/joiner.md, Output columns; Duplicate names.
 """
@@ -25,7 +25,7 @@ _FORMS = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A field of an input and the name under which it comes out."""
+    """A field of an input and its name in the output."""
 
     stage: str
     field: str
@@ -41,7 +41,7 @@ Columns = tuple[Column, ...]
 
 
 def select_columns(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
-    """Return the columns that come out; None where they are wrong or depend on schemas nobody knows."""
+    """Return the output columns; None if they are wrong or depend on unknown schemas."""
     lists = [field for field in _LISTS if asked[field]]
     if asked[SELECTED] and lists:
         return None, [_refuse_both_lists(asked, lists)]
@@ -55,16 +55,16 @@ def select_columns(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]
 
 
 def list_unused_renames(asked: ParsedOptions) -> list[str]:
-    """Return the renamed fields that are not among the selected: renaming them has no effect."""
+    """Return the renamed fields that are not selected: renaming them has no effect."""
     chosen = {(pick.stage, pick.field) for pick in _read_elements(asked, SELECT) if isinstance(pick, Column)}
     renamed = [pick for pick in _read_elements(asked, RENAME) if isinstance(pick, Column)]
     return [pick.source for pick in renamed if chosen and (pick.stage, pick.field) not in chosen]
 
 
 def find_repeated_names(found: Sequence[Column], *, any_case: bool = False) -> dict[str, list[str]]:
-    """Return every name that comes out more than once with all the fields behind it.
+    """Return every output name that occurs more than once, with all the fields that have it.
 
-    ``any_case`` gives the names that differ in case only instead.
+    ``any_case`` returns the names that differ only in case instead.
     """
     by_name: dict[str, list[Column]] = {}
     for column in found:
@@ -92,7 +92,7 @@ def _read_selected(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]
 
 
 def _by_lists(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
-    """Drop or select first, rename last, all at once; without any list everything comes out.
+    """Apply drop or select first and rename last, all at once; without any list select every field.
 
     Source: docs/semantics/joiner.md, Output columns.
     """
@@ -123,7 +123,7 @@ def _by_lists(asked: ParsedOptions) -> tuple[Columns | None, list[Problem]]:
 
 
 def _all_fields(asked: ParsedOptions) -> list[Column] | None:
-    """Return every field of every input in declared order; None while a schema is missing."""
+    """Return every field of every input in declared order; None if a schema is missing."""
     found = []
     for stage in asked.stages:
         schema = asked.find_schema(stage)
@@ -134,7 +134,7 @@ def _all_fields(asked: ParsedOptions) -> list[Column] | None:
 
 
 def _check_elements(asked: ParsedOptions, field: str) -> tuple[list[Column], list[Problem]]:
-    """Return the elements of a list that name a field, and the faults of the others."""
+    """Return the elements of a list that name a field, and the problems of the other elements."""
     found, problems = [], []
     for pick in _read_elements(asked, field):
         if isinstance(pick, str):
@@ -150,7 +150,7 @@ def _check_elements(asked: ParsedOptions, field: str) -> tuple[list[Column], lis
 
 
 def _read_elements(asked: ParsedOptions, field: str) -> Iterator[Column | str]:
-    """Read the elements of a list; one that cannot be read is given as it is written."""
+    """Yield the parsed elements of a list; yield an element that cannot be parsed as it is written."""
     for element in asked[field] or ():
         yield _read_element(field, element) or str(element)
 
@@ -158,7 +158,7 @@ def _read_elements(asked: ParsedOptions, field: str) -> Iterator[Column | str]:
 def _read_element(field: str, element: Any) -> Column | None:
     if isinstance(element, Mapping):
         return _read_object(field, element)
-    # What follows a second " as " is ignored, as in CDAP.
+    # As in CDAP, text after a second " as " is ignored.
     source, *names = element.split(":" if field == RENAME else " as ")
     stage, _, name = (word.strip() for word in source.partition("."))
     new = [word.strip() for word in names]
@@ -168,7 +168,7 @@ def _read_element(field: str, element: Any) -> Column | None:
 
 
 def _read_object(field: str, element: Mapping[str, Any]) -> Column | None:
-    """Read ``{"input": …, "field": …, "as": …}``: for names that hold a separator."""
+    """Parse ``{"input": …, "field": …, "as": …}``, the form for names that contain a separator."""
     named = field in {RENAME, SELECTED}
     known = {"input", "field", "as"} if named else {"input", "field"}
     words = [element.get("input"), element.get("field"), element.get("as", element.get("field"))]
@@ -180,7 +180,7 @@ def _read_object(field: str, element: Mapping[str, Any]) -> Column | None:
 
 
 def _check_duplicates(asked: ParsedOptions, found: Sequence[Column], field: str) -> list[Problem]:
-    """Refuse names that come out twice, and those that a target cannot tell apart.
+    """Return problems for names that occur twice, and for names that a target cannot distinguish.
 
     Source: docs/semantics/joiner.md, Duplicate names.
     """

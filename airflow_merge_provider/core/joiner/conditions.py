@@ -1,4 +1,4 @@
-"""When do two rows match by an expression, and under which names it sees the inputs.
+"""Join conditions written as expressions, and the aliases under which an expression refers to the inputs.
 
 Source: docs/semantics/joiner.md, Conditions.
 """
@@ -17,13 +17,13 @@ _TWO = 2
 
 
 def find_aliases(asked: ParsedOptions) -> dict[str, str]:
-    """Return the name of every input inside the expression."""
+    """Return the alias of every input in the expression."""
     given = dict(asked[ALIASES] or ())
     return {stage: given.get(stage, stage) for stage in asked.stages}
 
 
 def condition_problems(asked: ParsedOptions) -> Iterator[Problem]:
-    """Return what is wrong with an expression, as far as that shows without Spark."""
+    """Yield the problems of an expression that can be detected without Spark."""
     yield from _alias_problems(asked)
     if not asked.advanced:
         return
@@ -43,7 +43,7 @@ def condition_problems(asked: ParsedOptions) -> Iterator[Problem]:
 
 
 def condition_warnings(asked: ParsedOptions) -> Iterator[str]:
-    """Return which properties an expression leaves unread, or which are unread without one."""
+    """Yield warnings about properties that have no effect with an expression, or only with one."""
     if asked.advanced:
         unread = [name for name in ("join_keys", "num_partitions") if asked[name]]
         unread += ["join_null_keys"] if asked["join_null_keys"] is False else []

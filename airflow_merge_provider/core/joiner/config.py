@@ -1,4 +1,4 @@
-"""Is this the join of the run before: equal signatures mean that equal inputs give equal rows."""
+"""The configuration of a join, and its signature: equal signatures and inputs give equal rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from airflow_merge_provider.core.model import Config, require_plain
 
 
 def _build_validator(reader: Callable[[Any], Any], written_as: Any) -> BeforeValidator:
-    """Read a property by ``reader``; its JSON Schema tells the forms in which it may be written."""
+    """Return a validator that parses with ``reader``; its JSON Schema describes the accepted forms."""
     return BeforeValidator(reader, json_schema_input_type=written_as)
 
 
@@ -34,7 +34,7 @@ Elements = Annotated[tuple[Any, ...] | None, _build_validator(option_parsing.par
 Flag = Annotated[bool, _build_validator(option_parsing.parse_boolean, bool | str)]
 Positive = Annotated[int | None, _build_validator(option_parsing.parse_positive, int | str | None)]
 Number = Annotated[int | None, _build_validator(option_parsing.parse_integer, int | str | None)]
-# What a fault of one property alone is called; everything else is "config".
+# The problem category of each property checked by itself; all other properties have "config".
 # Source: docs/semantics/joiner.md, Problems.
 _CATEGORIES = {
     "inputs": "input",
@@ -60,7 +60,7 @@ def _read_declared_schema(value: Any) -> tuple[schema.Field, ...] | None:
 
 
 class JoinerConfig(Config):
-    """A checked join. Names of properties may be the arguments' or CDAP's (``joinKeys``)."""
+    """A validated join; property names may be those of the arguments or CDAP's (``joinKeys``)."""
 
     unknown_word: ClassVar[str] = "unknown property"
 
@@ -136,7 +136,7 @@ class JoinerConfig(Config):
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any], schemas: Schemas | None = None) -> Self:
-        """Check ``raw``, against the inputs' schemas where they are known, and freeze it.
+        """Validate ``raw``, against the inputs' schemas if known, and return the frozen configuration.
 
         :raises ConfigError: with every problem that can be known.
         """
@@ -148,11 +148,11 @@ class JoinerConfig(Config):
 
     @classmethod
     def rename_properties(cls, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a configuration under the names of the arguments, whichever names it has."""
+        """Return a configuration with the argument names, whichever names it uses."""
         return Spelling(raw, cls.model_fields).rename_fields(raw)
 
     def parse_options(self, schemas: Schemas | None = None) -> ParsedOptions:
-        """Return the configuration as the functions of this folder read it."""
+        """Return the configuration in the form that the functions of this package use."""
         return ParsedOptions(vars(self), Spelling({}, type(self).model_fields), schemas)
 
     @classmethod
@@ -190,7 +190,7 @@ class JoinerConfig(Config):
 
 
 def from_stage(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a stage or plugin of a CDAP pipeline; anything else is returned unchanged.
+    """Return the configuration of a stage or plugin of a CDAP pipeline; return anything else unchanged.
 
     :raises ConfigError: when the stage has no properties.
     """
@@ -217,7 +217,7 @@ def list_references(config: JoinerConfig) -> dict[str, Any]:
     return {name: ref for name, ref in {**written, **inputs}.items() if ref is not None}
 
 
-# Hints, guards and the inputs' places (which the run compares by version) do not change the rows.
+# Hints, guards and the locations of the inputs (which the run compares by version) do not change the rows.
 _WITHOUT_EFFECT = frozenset({
     "distribution_enabled",
     "distribution_factor",
@@ -231,9 +231,9 @@ _WITHOUT_EFFECT = frozenset({
 
 
 def compute_signature(config: JoinerConfig) -> str:
-    """Return a text that differs when the rows, the columns or the way they are written can."""
+    """Return a text that differs if the rows, the columns or the way they are written may differ."""
     content = config.model_dump(mode="json", exclude=set(_WITHOUT_EFFECT))
-    # The order of the inputs is the order of the columns, which sorted keys would lose.
+    # The order of the inputs determines the order of the columns, which sorted keys would lose.
     content["inputs"] = list(config.inputs.items())
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()

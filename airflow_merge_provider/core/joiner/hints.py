@@ -1,4 +1,4 @@
-"""How may a join be made faster without another row: inputs in memory, and salt for a skewed input.
+"""Hints that make a join faster without changing its rows: broadcast inputs, and salt for a skewed input.
 
 Source: docs/semantics/joiner.md, Hints; Conditions.
 """
@@ -16,7 +16,7 @@ _TWO = 2
 
 
 def hint_problems(asked: ParsedOptions) -> Iterator[Problem]:
-    """Return what is wrong with the hints."""
+    """Yield the problems of the hints."""
     for stage in dict.fromkeys(asked[IN_MEMORY] or ()):
         if asked.stages and stage not in asked.stages:
             yield asked.unknown_stage(IN_MEMORY, "broadcast", stage)
@@ -28,12 +28,12 @@ def hint_problems(asked: ParsedOptions) -> Iterator[Problem]:
 
 
 def is_salted(asked: ParsedOptions) -> bool:
-    """Return whether the rows of one input get a salt: only where keys are compared."""
+    """Return whether the rows of one input are salted: only if keys are compared."""
     return bool(asked[ENABLED]) and not asked.advanced and not asked.cross
 
 
 def hint_warnings(asked: ParsedOptions) -> Iterator[str]:
-    """Return which hints have no effect."""
+    """Yield warnings about hints that have no effect."""
     if asked[ENABLED] and not is_salted(asked):
         yield f"{asked.spelling(ENABLED)}: only joins by keys are salted"
     in_memory = tuple(dict.fromkeys(asked[IN_MEMORY] or ()))

@@ -1,4 +1,4 @@
-"""Which fields of the inputs are compared with each other: both grammars of joinKeys, and their faults.
+"""The join keys: both grammars of joinKeys, and the problems of keys.
 
 Source: docs/semantics/joiner.md, Join keys; Types.
 """
@@ -30,7 +30,7 @@ class _KeyProblem:
 
 
 def read_keys(asked: ParsedOptions) -> tuple[Keys | None, list[Problem]]:
-    """Return the key fields of every input, compared position by position; None if they are wrong."""
+    """Return the key fields of every input, compared by position; None if they are wrong."""
     if asked.cross or asked.advanced:
         return {}, _refuse_needless_keys(asked)
     if asked[PROPERTY] is None:
@@ -48,7 +48,7 @@ def read_keys(asked: ParsedOptions) -> tuple[Keys | None, list[Problem]]:
         message = f"{asked.spelling(PROPERTY)} names no fields"
         problems.append(asked.build_problem(PROPERTY, _CATEGORY, message, _EXAMPLE))
     problems += _clause_problems(asked, list(clauses))
-    # What a clause says of an input that is missing elsewhere can be checked all the same.
+    # The types of a clause can be checked even if another clause lacks an input.
     known = [_by_stage(clause, asked) for clause in clauses]
     problems += [problem for clause in known for problem in _type_problems(asked, clause)]
     if problems or not asked.stages:
@@ -57,7 +57,7 @@ def read_keys(asked: ParsedOptions) -> tuple[Keys | None, list[Problem]]:
 
 
 def _refuse_needless_keys(asked: ParsedOptions) -> list[Problem]:
-    """Refuse keys where there is nothing to compare; an expression only leaves them unread."""
+    """Return problems for keys where nothing is compared; an expression only ignores them."""
     if not asked.cross or not asked[PROPERTY]:
         return []
     message = f"a cross join has no {asked.spelling(PROPERTY)}: {asked.spelling('join_type')} is crossjoin"
@@ -76,7 +76,7 @@ def _parse_clauses(written: Any) -> Iterator[Clause | _KeyProblem]:
 
 
 def _from_text(text: str) -> Iterator[Clause | _KeyProblem]:
-    """Parse the text in the grammar that its separators belong to: ``=`` and ``&``, or ``,`` and ``:``."""
+    """Parse the text in the grammar of its separators: ``=`` and ``&``, or ``,`` and ``:``."""
     used = [grammar for grammar in _GRAMMARS if any(mark in text for mark in grammar)]
     if len(used) > 1:
         yield _KeyProblem(f"{text!r} mixes two ways to write keys: = and & with , and :")
@@ -103,7 +103,7 @@ def _parse_clause(parts: Iterable[str]) -> Iterator[Clause | _KeyProblem]:
 
 
 def _clause_problems(asked: ParsedOptions, clauses: list[Clause]) -> Iterator[Problem]:
-    """Return what makes clauses unusable: every input has to stand in every clause exactly once."""
+    """Yield the problems of the clauses: every clause must have every input exactly once."""
     if len({len(clause) for clause in clauses}) > 1:
         sizes = ", ".join(f"{len(clause)} in {_format_clause(clause)}" for clause in clauses)
         yield asked.build_problem(
@@ -128,13 +128,13 @@ def _clause_problems(asked: ParsedOptions, clauses: list[Clause]) -> Iterator[Pr
 
 
 def _by_stage(clause: Clause, asked: ParsedOptions) -> dict[str, str]:
-    """Return a clause's fields in the declared order of their inputs."""
+    """Return the fields of a clause in the declared order of their inputs."""
     fields = dict(reversed(clause))
     return {stage: fields[stage] for stage in asked.stages if stage in fields}
 
 
 def _type_problems(asked: ParsedOptions, clause: Mapping[str, str]) -> Iterator[Problem]:
-    """Compare the type of the first input's field with that of each other."""
+    """Compare the type of the first input's field with the type of each other field."""
     typed = []
     for stage, field in clause.items():
         kinds = [each.type for each in asked.find_schema(stage) or () if each.name == field]

@@ -1,4 +1,4 @@
-"""What do the ways to write a property mean: texts as in pipeline files, or lists, objects, numbers.
+"""Parsing of property values: texts as in pipeline files, or lists, objects and numbers.
 
 Source: docs/semantics/joiner.md, Properties.
 """
@@ -15,7 +15,7 @@ _INPUTS = "must be an object of name: dataset, or a list of '<dataset> <name>'"
 
 
 def parse_inputs(value: Any) -> dict[str, Any]:
-    """Read ``{"customers": dataset, …}``, or a list of ``"<dataset>"`` and ``"<dataset> <name>"``."""
+    """Parse ``{"customers": dataset, …}``, or a list of ``"<dataset>"`` and ``"<dataset> <name>"``."""
     if isinstance(value, Mapping):
         return {str(stage): ref for stage, ref in value.items()}
     if not isinstance(value, list | tuple):
@@ -32,7 +32,7 @@ def parse_inputs(value: Any) -> dict[str, Any]:
 
 
 def parse_names(value: Any) -> tuple[str, ...] | None:
-    """Read ``"a, b"`` or a list; empty entries are skipped."""
+    """Parse ``"a, b"`` or a list; empty entries are skipped."""
     if value is None:
         return None
     entries = value.split(",") if isinstance(value, str) else value
@@ -42,7 +42,7 @@ def parse_names(value: Any) -> tuple[str, ...] | None:
 
 
 def parse_elements(value: Any) -> tuple[Any, ...] | None:
-    """Read a list of fields: a text with commas, texts, or objects with input, field and as."""
+    """Parse a list of fields: a text with commas, texts, or objects with input, field and as."""
     if value is None:
         return None
     if isinstance(value, Mapping):
@@ -58,7 +58,7 @@ def parse_elements(value: Any) -> tuple[Any, ...] | None:
 
 
 def parse_clauses(value: Any) -> Any:
-    """Read the keys: a text, an object of input: field, or a list of either."""
+    """Parse the keys: a text, an object of input: field, or a list of either."""
     if value is None or isinstance(value, str | Mapping):
         return value
     if not isinstance(value, list | tuple) or not all(isinstance(each, str | Mapping) for each in value):
@@ -67,7 +67,7 @@ def parse_clauses(value: Any) -> Any:
 
 
 def join_type(value: Any) -> str | None:
-    """Read a join type in any case, with or without ``_``."""
+    """Parse a join type in any case, with or without ``_``."""
     if value is None or value == "":
         return None
     word = re.sub(r"[\s_-]", "", str(value)).lower()
@@ -77,7 +77,7 @@ def join_type(value: Any) -> str | None:
 
 
 def condition_type(value: Any) -> str:
-    """Read ``basic`` or ``advanced`` in any case; an empty text means basic."""
+    """Parse ``basic`` or ``advanced`` in any case; an empty text means basic."""
     word = str(value).strip().lower() if value else "basic"
     if word not in {"basic", "advanced"}:
         raise ValueError(f"{value!r} is no condition type (known: basic, advanced)")
@@ -85,12 +85,12 @@ def condition_type(value: Any) -> str:
 
 
 def parse_word(value: Any) -> Any:
-    """Read a word in any case."""
+    """Parse a word in any case."""
     return value.strip().lower() if isinstance(value, str) else value
 
 
 def parse_options(value: Any) -> Any:
-    """Read an object of texts, numbers and booleans as one of texts."""
+    """Convert the values of an object (texts, numbers, booleans) to texts."""
     if not isinstance(value, Mapping):
         return value
     said = {str(key): str(each) for key, each in value.items()}
@@ -98,7 +98,7 @@ def parse_options(value: Any) -> Any:
 
 
 def parse_boolean(value: Any) -> bool:
-    """Read a boolean or the text of one."""
+    """Parse a boolean or its text."""
     if isinstance(value, bool):
         return value
     word = value.strip().lower() if isinstance(value, str) else ""
@@ -108,7 +108,7 @@ def parse_boolean(value: Any) -> bool:
 
 
 def parse_integer(value: Any) -> int | None:
-    """Read an integer or the text of one; an empty text means none."""
+    """Parse an integer or its text; an empty text means None."""
     if value is None or value == "":
         return None
     text = str(value).strip()
@@ -118,7 +118,7 @@ def parse_integer(value: Any) -> int | None:
 
 
 def parse_positive(value: Any) -> int | None:
-    """Read an integer from 1, or the text of one."""
+    """Parse an integer of at least 1, or its text."""
     number = parse_integer(value)
     if number is not None and number < 1:
         raise ValueError(f"must be a positive integer, not {value!r}")
@@ -126,7 +126,7 @@ def parse_positive(value: Any) -> int | None:
 
 
 def parse_aliases(value: Any) -> tuple[tuple[str, str], ...] | None:
-    """Read ``"input=alias; input2=alias2"``, an object of input: alias, or a list of pairs."""
+    """Parse ``"input=alias; input2=alias2"``, an object of input: alias, or a list of pairs."""
     if value is None:
         return None
     pairs: Any = list(value.items()) if isinstance(value, Mapping) else value

@@ -1,7 +1,7 @@
-"""What is asked of a join as far as it is right: the ground on which every check stands.
+"""The valid options of a join configuration, which every check reads.
 
-A configuration may be wrong in one part and right in the others; each check reads what it needs from here
-and tells its own faults, so that all of them come in one report. Source: docs/semantics/joiner.md, Problems.
+A configuration may be wrong in one part and right in the others. Each check reads what it needs from here and
+reports its own problems, so that one report contains all of them. Source: docs/semantics/joiner.md, Problems.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from airflow_merge_provider.core.joiner.schema import Schema, Schemas
 
 
 class Spelling:
-    """How the user writes the names of properties: as arguments, or as CDAP's pipelines do.
+    """The way the user writes property names: as arguments, or as in CDAP pipelines.
 
     >>> Spelling({"joinKeys": "a.x=b.x"}, ["join_keys", "join_type"])("join_type")
     'joinType'
@@ -31,11 +31,11 @@ class Spelling:
         return self._written.get(field, to_camel_case(field) if self._camel else field)
 
     def rename_fields(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the configuration under the names of the arguments."""
+        """Return the configuration with the argument names."""
         return {self._snake.get(name, name): value for name, value in raw.items()}
 
     def find_duplicates(self, raw: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Return the names that mean one property and are both there."""
+        """Return the pairs of names that mean the same property and are both present."""
         return [
             (name, self._snake[name])
             for name in raw
@@ -45,29 +45,29 @@ class Spelling:
 
 @dataclass(frozen=True)
 class ParsedOptions:
-    """The right parts of a configuration, the inputs' schemas as far as they are known, and the spelling."""
+    """The valid options of a configuration, the known schemas of the inputs, and the spelling of names."""
 
     values: Mapping[str, Any]
     spelling: Spelling
     schemas: Schemas | None = None
 
     def __getitem__(self, field: str) -> Any:
-        """Return a property's value, None where it is wrong."""
+        """Return the value of a property, None if it is wrong."""
         return self.values.get(field)
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The inputs in declared order; none while they are wrong."""
+        """The inputs in declared order; empty if they are wrong."""
         return tuple(self.values.get("inputs") or ())
 
     @property
     def cross(self) -> bool:
-        """Whether every row meets every row."""
+        """Whether this is a cross join."""
         return bool(self["join_type"] == "crossjoin")
 
     @property
     def advanced(self) -> bool:
-        """Whether an expression decides which rows match."""
+        """Whether an expression determines which rows match."""
         return bool(self["condition_type"] == "advanced")
 
     @property
@@ -86,15 +86,15 @@ class ParsedOptions:
         return frozenset(by_type.get(self["join_type"], self["required_inputs"] or ()))
 
     def find_schema(self, stage: str) -> Schema | None:
-        """Return an input's fields, None where they are not known."""
+        """Return the fields of an input, None if they are unknown."""
         return None if self.schemas is None else self.schemas.get(stage)
 
     def build_problem(self, field: str, category: str, message: str, hint: str = "") -> Problem:
-        """Return a problem of a property under the name that the user wrote."""
+        """Return a problem of a property, under the name that the user wrote."""
         return Problem(self.spelling(field), category, message, hint)
 
     def unknown_stage(self, field: str, category: str, stage: str, element: str = "") -> Problem:
-        """Return the problem that a property names an input that does not exist."""
+        """Return the problem that a property names an unknown input."""
         where = f"{element!r}: " if element else ""
         hint = did_you_mean(stage, self.stages) or f"inputs: {', '.join(self.stages)}"
         return self.build_problem(field, category, f"{where}{stage!r} is not an input", hint)
@@ -112,7 +112,7 @@ class ParsedOptions:
 
 
 def to_camel_case(field: str) -> str:
-    """Write an argument's name as CDAP writes properties.
+    """Convert the name of an argument to CDAP's spelling.
 
     >>> to_camel_case("join_null_keys")
     'joinNullKeys'

@@ -1,4 +1,4 @@
-"""How is a join carried out: which inputs in which order, by which keys, and what comes out.
+"""The plan of a join: the order of the inputs, the keys, and the output columns.
 
 Source: docs/semantics/joiner.md, Join plan; Output columns; Hints.
 """
@@ -23,7 +23,7 @@ How = Literal["inner", "left", "full", "cross"]
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """One column of the result and the input's field that it shows."""
+    """One output column and the field of the input that it shows."""
 
     stage: str
     source: str
@@ -32,7 +32,7 @@ class OutputColumn:
 
 @dataclass(frozen=True, slots=True)
 class JoinStep:
-    """One more input joined to what is there already."""
+    """One step of the join, which adds one input."""
 
     stage: str
     how: How
@@ -41,7 +41,7 @@ class JoinStep:
 
 @dataclass(frozen=True, slots=True)
 class Salt:
-    """The skewed input, and over how many parts each of its keys is spread."""
+    """The skewed input, and the number of parts over which each of its keys is spread."""
 
     stage: str
     factor: int
@@ -49,12 +49,13 @@ class Salt:
 
 @dataclass(frozen=True)
 class JoinPlan:
-    """Every decision about a join.
+    """The complete plan of a join.
 
-    ``keys`` holds each input's key fields; it is empty for a cross join and for an expression. Where some
-    input is required, the others are compared with the key of the first one; where none is, with the first
-    key of a row that is there (``coalesced``). ``null_keys`` says of each input's key fields whether a null
-    in them may match: where it may on both sides, that differs from plain equality, which is cheaper.
+    ``keys`` holds the key fields of each input; it is empty for a cross join and for an expression. If some
+    input is required, the others are compared with the key of the first required input. If none is, they are
+    compared with the first key of a present row (``coalesced``). ``null_keys`` holds, for each key field of
+    an input, whether a NULL may match: if it may on both sides, the join needs null-safe equality instead of
+    plain equality, which is cheaper.
     """
 
     schemas: Schemas
@@ -80,7 +81,7 @@ class JoinPlan:
 
     @property
     def coalesced(self) -> bool:
-        """Whether no input is required, so that any of them may be the one that has the key."""
+        """Whether no input is required, so that the key may come from any of them."""
         return not self.required and self.expression is None
 
     def list_needed_fields(self, stage: str) -> tuple[str, ...]:
@@ -90,7 +91,7 @@ class JoinPlan:
         return tuple(field.name for field in self.schemas[stage] if field.name in used)
 
     def with_non_null(self, full: Mapping[str, Collection[str]]) -> JoinPlan:
-        """Return the same join with the knowledge that some fields of the inputs hold no NULL."""
+        """Return the same plan, given the fields of each input that hold no NULL."""
         null_keys = {
             stage: tuple(
                 may and field not in full.get(stage, ())
@@ -113,13 +114,13 @@ class JoinPlan:
         return "\n".join(lines)
 
     def list_clauses(self) -> list[tuple[str, ...]]:
-        """Return the fields that are compared with each other, as users write them; none without keys."""
+        """Return the fields of each clause as users write them; empty without keys."""
         sources = [[f"{stage}.{field}" for field in self.keys.get(stage, ())] for stage in self.order]
         return list(zip(*sources, strict=True))
 
 
 def plan_join(config: JoinerConfig, schemas: Schemas) -> JoinPlan:
-    """Decide how a configuration that was checked against these schemas is carried out."""
+    """Build the plan of a configuration that was checked against these schemas."""
     asked = config.parse_options(schemas)
     order = _order_inputs(asked)
     in_memory = frozenset(config.in_memory_inputs or ())
@@ -150,7 +151,7 @@ def plan_join(config: JoinerConfig, schemas: Schemas) -> JoinPlan:
 
 
 def output_schema(planned: JoinPlan) -> tuple[Field, ...]:
-    """Return the fields of the result: the key's columns first, the indicator last."""
+    """Return the fields of the result: the key columns first, the indicator last."""
     fields = (*planned.key_columns, *(output.field for output in planned.outputs))
     if planned.indicator is None:
         return fields
@@ -158,7 +159,7 @@ def output_schema(planned: JoinPlan) -> tuple[Field, ...]:
 
 
 def _order_inputs(asked: ParsedOptions) -> tuple[str, ...]:
-    """Put the required inputs first, those in memory last among them: then only the others are shuffled."""
+    """Return the required inputs first, those in memory last among them: only the others are shuffled."""
     in_memory = set(asked["in_memory_inputs"] or ())
     skewed = asked["distribution_stage_name"] if is_salted(asked) else None
 
@@ -177,13 +178,13 @@ def _choose_join_type(asked: ParsedOptions, stage: str) -> How:
 
 
 def _null_keys(asked: ParsedOptions, stage: str, names: tuple[str, ...]) -> tuple[bool, ...]:
-    """Return whether the key fields of an input may have NULLs that match."""
+    """Return for each key field of an input whether it may hold NULLs that match."""
     nullable = {field.name: field.nullable for field in asked.find_schema(stage) or ()}
     return tuple(bool(asked["join_null_keys"]) and nullable[name] for name in names)
 
 
 def _build_outputs(asked: ParsedOptions) -> tuple[OutputColumn, ...]:
-    """Pair the columns with their fields; a declared schema gives the order and may widen nullability."""
+    """Pair the columns with their fields; a declared schema sets the order and may make fields nullable."""
     chosen, fields = select_columns(asked)[0] or (), checks.build_output_schema(asked) or ()
     found = {
         field.name: OutputColumn(column.stage, column.field, field)
@@ -196,7 +197,7 @@ def _build_outputs(asked: ParsedOptions) -> tuple[OutputColumn, ...]:
 
 
 def _key_columns(asked: ParsedOptions, key_fields: Keys) -> tuple[Field, ...]:
-    """Return the columns that show the key; it is null only where no input with such a row could have it."""
+    """Return the key columns; a column is nullable only if no input with such a row guarantees the key."""
     found = []
     for place, name in enumerate(asked["key_columns"] or ()):
         fields = {
@@ -210,7 +211,7 @@ def _key_columns(asked: ParsedOptions, key_fields: Keys) -> tuple[Field, ...]:
 
 
 def _list_unique_inputs(asked: ParsedOptions) -> tuple[str, ...]:
-    """Return the inputs in which no key may repeat."""
+    """Return the inputs in which each key must be unique."""
     expected = asked["expect"] or {}
     first = checks.find_driving_input(asked)
     once = {stage for stage, how in expected.items() if how in {"one_to_one", "many_to_one"}}

@@ -1,4 +1,4 @@
-"""What would come out of a join, told from the schemas of its inputs alone: no row is read.
+"""A preview of a join's output schema, from the schemas of its inputs alone: no rows are read.
 
 Source: docs/semantics/joiner.md, Output schema.
 """
@@ -17,7 +17,7 @@ from airflow_merge_provider.core.joiner.schema import Schema, parse_fields
 def preview_join(raw: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schemas of all inputs and of the output, each field as name, type, nullable.
 
-    ``written`` has a schema for every input, in a form that ``schema.fields`` reads.
+    ``written`` has a schema for every input, in a form that ``schema.parse_fields`` reads.
 
     :raises ConfigError: with every problem of the configuration and of the schemas.
     """

@@ -1,7 +1,7 @@
-"""What does a table look like to a join: ordered fields, and types that have one spelling each.
+"""The schema of a join's tables: ordered fields, and types with one spelling each.
 
-Types are written as CDAP writes them: ``long`` and ``bytes`` where Spark says bigint and
-binary; both are understood. Source: docs/semantics/joiner.md, Types.
+Types are written as in CDAP: ``long`` and ``bytes`` where Spark has bigint and binary; both spellings are
+accepted. Source: docs/semantics/joiner.md, Types.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _PAIR, _TRIPLE = 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a table: its name, its type, and whether it may be null."""
+    """A field of a table: its name, its type, and whether it is nullable."""
 
     name: str
     type: str
     nullable: bool = True
 
     def as_list(self) -> list[Any]:
-        """Return the form in which schemas are shown: name, type, nullable."""
+        """Return the field as schemas show it: name, type, nullable."""
         return [self.name, self.type, self.nullable]
 
 
@@ -53,9 +53,10 @@ Schemas = Mapping[str, Schema]
 
 
 def parse_fields(written: Any) -> Schema:
-    """Read a schema as users write it: ``{"id": "int", "name": "string?"}`` or ``[["id", "int", False], …]``.
+    """Parse a schema as users write it.
 
-    In a mapping a closing ``?`` makes the field nullable; in a list a missing third part does.
+    Either ``{"id": "int", "name": "string?"}`` or ``[["id", "int", False], …]``. In a mapping, a trailing
+    ``?`` makes the field nullable; in a list, a missing third part does.
 
     >>> parse_fields({"id": "bigint", "name": "string?"})[0]
     Field(name='id', type='long', nullable=False)
@@ -71,7 +72,7 @@ def parse_fields(written: Any) -> Schema:
 
 
 def type_of(written: str) -> str:
-    """Return the one spelling of a type; what is no type stays as it is written.
+    """Return the canonical spelling of a type; a text that is not a type is returned unchanged.
 
     >>> type_of("STRUCT<a: BIGINT, `b c`: decimal(5, 2)>")
     'struct<a:long,`b c`:decimal(5,2)>'
@@ -89,12 +90,12 @@ def type_of(written: str) -> str:
 
 
 def format_struct(inner: Iterable[tuple[str, str]]) -> str:
-    """Write the type of a struct of (name, type) pairs; a name that is no word stands in backticks."""
+    """Format the type of a struct of (name, type) pairs; a name that is not a word is put in backticks."""
     return f"struct<{','.join(f'{_quote_name(name)}:{type_of(kind)}' for name, kind in inner)}>"
 
 
 def is_comparable(kind: str) -> bool:
-    """Return whether values of a type can be compared: nothing that holds a map or a variant can.
+    """Return whether values of a type can be compared: types that contain a map or a variant cannot.
 
     >>> is_comparable("array<map<string,int>>"), is_comparable("struct<map:int>")
     (False, True)
@@ -104,7 +105,7 @@ def is_comparable(kind: str) -> bool:
 
 
 def same_key(left: str, right: str) -> bool:
-    """Return whether two types may stand for each other in a key: the same, or decimals of any size."""
+    """Return whether two types can be compared in a key: equal types, or decimals of any size."""
     return left == right or (left.startswith("decimal(") and right.startswith("decimal("))
 
 
@@ -133,7 +134,7 @@ def _is_known_type(kind: str) -> bool:
 
 
 def split_type(written: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return a type's outermost kind, and the names and types of what it holds."""
+    """Return the outermost kind of a type, and the names and types of its parts."""
     nested = _NESTED.match(written.strip())
     if nested is None:
         words = " ".join(written.lower().split())
@@ -148,7 +149,7 @@ def split_type(written: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def _split_field(text: str) -> tuple[str, str]:
-    """Take a struct's field apart: ``name:type``, the name maybe in backticks."""
+    """Split a struct field ``name:type``, where the name may be in backticks."""
     quoted = re.match(r"\s*`((?:[^`]|``)+)`\s*:?(.*)\Z", text, re.DOTALL)
     if quoted:
         return quoted[1].replace("``", "`"), quoted[2]
@@ -159,7 +160,7 @@ def _split_field(text: str) -> tuple[str, str]:
 
 
 def _split_list(text: str) -> Iterator[str]:
-    """Split at the commas that stand in no bracket and no backticks."""
+    """Split at the commas that are outside brackets and backticks."""
     depth, start, quoted = 0, 0, False
     for place, char in enumerate(text):
         quoted ^= char == "`"

@@ -1,4 +1,4 @@
-"""What can the target not hold: names and types that its format refuses, found before a row is read.
+"""Checks of the target: names and types that its format does not support, found before rows are read.
 
 Source: docs/semantics/joiner.md, Duplicate names; Targets.
 """
@@ -23,7 +23,7 @@ _REFUSED = {
 
 
 def place_problems(asked: ParsedOptions) -> Iterator[Problem]:
-    """Return what is wrong with a target of files, as far as its name and its format show it."""
+    """Yield the problems of a file target that its name and its format show."""
     kind, target = asked[FORMAT], asked["target"]
     if asked["target_options"] and kind == "delta":
         message = f"only files have options, {asked.spelling(FORMAT)} is delta"
@@ -42,7 +42,7 @@ def place_problems(asked: ParsedOptions) -> Iterator[Problem]:
 
 
 def column_problems(asked: ParsedOptions, chosen: Schema) -> Iterator[Problem]:
-    """Return which columns the target's format cannot hold; ``chosen`` are those of the inputs."""
+    """Yield the columns that the target's format does not support; ``chosen`` are those of the inputs."""
     kind = asked[FORMAT]
     if not asked["target"] or kind in {None, "delta"}:
         return
@@ -76,7 +76,7 @@ def _list_types(written: str) -> Iterator[str]:
 
 
 def _list_types_with_keys(written: str) -> Iterator[tuple[str, str]]:
-    """Return every type inside a type, and for a map the type of its keys."""
+    """Yield every type inside a type, and for a map the type of its keys."""
     kind, inner = split_type(written)
     yield kind.partition("(")[0], inner[0][1].strip() if kind == "map" else ""
     for _, each in inner:
@@ -84,6 +84,6 @@ def _list_types_with_keys(written: str) -> Iterator[tuple[str, str]]:
 
 
 def _find_column_property(asked: ParsedOptions) -> str:
-    """Name the property that chooses the columns."""
+    """Return the property that selects the columns."""
     lists = ("fields_to_select", "fields_to_drop", "fields_to_rename")
     return next((each for each in lists if asked[each]), "selected_fields")

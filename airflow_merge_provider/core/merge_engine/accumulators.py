@@ -1,9 +1,9 @@
-"""What does one more value do to what was gathered so far: every aggregate function, value by value.
+"""The aggregate functions as accumulators, which process one value after the other.
 
-``add(gathered, value, rule)`` and ``retract(gathered, value, rule)`` give what is gathered next. A record
-that is older than what was gathered swaps the first two of ``add``. Rows of nested tables are dicts, maps are
-lists of pairs, as Arrow gives them.
-Source: docs/semantics/merge_engine.md, Functions in sequence groups; Aggregate functions.
+``add(gathered, value, rule)`` and ``retract(gathered, value, rule)`` return the next gathered value. For a
+record that is older than the gathered value, the first two arguments of ``add`` are swapped. Rows of nested
+tables are dicts and maps are lists of pairs, as Arrow returns them. Source: docs/semantics/merge_engine.md,
+Functions in sequence groups; Aggregate functions.
 """
 
 # ruff: noqa: ARG001 - all functions have one signature
@@ -30,25 +30,25 @@ from airflow_merge_provider.core.merge_engine.columns import (
 )
 from airflow_merge_provider.core.merge_engine.plan import ColumnRule
 
-# Nothing gathered yet: not the same as null, which locks first_value.
+# Nothing gathered yet: different from null, which locks first_value.
 EMPTY: Any = object()
 
-# What Java takes for white space: not the spaces that forbid a line break.
+# Java's definition of white space, which excludes no-break spaces.
 _BLANK = re.compile(r"[\t-\r\x1c-\x20\u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000]*\Z")
 _WIDE = Context(prec=200)
 
 
 class FoldError(ValueError):
-    """Raised when records cannot be folded; the text is what users read."""
+    """Raised when records cannot be folded; the text is shown to users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """What a function does with a record that adds and with one that retracts.
+    """How a function processes a record that adds and a record that retracts.
 
-    ``combine`` adds many values at once, oldest first, in time that grows with their number: what gathers
-    lists and texts would copy them for every record. ``check`` raises what adding a value would raise then.
-    Values that are late may be put before the others, unless ``in_order`` says that they may not.
+    ``combine`` adds many values at once, oldest first, in linear time: functions that gather lists and texts
+    would otherwise copy them for every record. ``check`` raises the error that adding a value would raise
+    then. Late values may be placed before the others, unless ``in_order`` is set.
     """
 
     add: Callable[[Any, Any, ColumnRule], Any]
@@ -59,7 +59,7 @@ class Accumulator:
 
 
 def order_key(value: Any) -> tuple[Any, ...]:
-    """Return what values of one type are ordered by: null before all, NaN after all.
+    """Return the sort key of values of one type: null first, NaN last.
 
     >>> sorted([2.0, None, float("nan"), 1.0], key=order_key)
     [None, 1.0, 2.0, nan]
@@ -72,7 +72,7 @@ def order_key(value: Any) -> tuple[Any, ...]:
 
 
 def comes_before(pairs: Iterable[tuple[Any, Any]], *, descending: bool = False) -> bool:
-    """Return whether the first values of some pairs are older than the second ones; null is the oldest.
+    """Return whether the first values of some pairs are older than the second values; null is the oldest.
 
     >>> comes_before([(1, 1), (None, 5)]), comes_before([(1, 2)], descending=True)
     (True, False)
@@ -86,7 +86,7 @@ def comes_before(pairs: Iterable[tuple[Any, Any]], *, descending: bool = False) 
 
 
 def normalize_value(value: Any) -> Any:
-    """Return what equal values have in common, whatever they are made of; it can be a key of a dict."""
+    """Return a canonical form of equal values, whatever their types; it can be a key of a dict."""
     if isinstance(value, Mapping):
         return tuple((name, normalize_value(each)) for name, each in value.items())
     if isinstance(value, list | tuple):
@@ -95,7 +95,7 @@ def normalize_value(value: Any) -> Any:
 
 
 def finish_value(gathered: Any, rule: ColumnRule) -> Any:
-    """Return the value of the column.
+    """Return the final value of the column.
 
     :raises FoldError: when it is beyond what the column can hold.
     """
@@ -116,7 +116,7 @@ def describe_overflow(rule: ColumnRule, value: object) -> str:
 def _skip_nulls(
     combine: Callable[[Any, Any, ColumnRule], Any], first: Callable[[Any, ColumnRule], Any] | None = None
 ) -> Callable[[Any, Any, ColumnRule], Any]:
-    """Skip nulls: only a value meets ``combine``, and only when something was gathered before."""
+    """Skip nulls: ``combine`` is only called with a value, and only if something was gathered before."""
 
     def add_value(gathered: Any, value: Any, rule: ColumnRule) -> Any:
         if gathered is not None and gathered is not EMPTY and value is not None and value is not EMPTY:
@@ -205,7 +205,7 @@ def _last_non_null(gathered: Any, value: Any, rule: ColumnRule) -> Any:
 
 
 def is_blank(text: str) -> bool:
-    r"""Return whether a text is empty or white space, as Java understands it.
+    r"""Return whether a text is empty or white space by Java's definition.
 
     >>> is_blank(" \u3000"), is_blank("\u00a0")
     (True, False)
@@ -291,7 +291,7 @@ def _merge_map_by_time(values: Sequence[Any], rule: ColumnRule) -> list[Any]:
 
 
 def _build_nested_key(row: Mapping[str, Any], rule: ColumnRule) -> tuple[Any, ...] | None:
-    """Return the key of a nested row; None drops it."""
+    """Return the key of a nested row; None if the row is dropped."""
     names = rule.options.nested_key
     if any(row[name] is None for name in names):
         if rule.options.null_strategy == "ignore":

@@ -1,7 +1,7 @@
-"""Does a configuration suit the table's columns: names are found, types fit, and every problem is named.
+"""Checks of a configuration against the table's columns: all unknown names and unsuitable types.
 
 Source: docs/semantics/merge_engine.md, Column checks.
-Names are compared as Spark compares them, whatever their case.
+Names are compared as in Spark, ignoring case.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from airflow_merge_provider.core.merge_engine.plan import ColumnRole, ColumnRule
 
 
 class _Names:
-    """The columns of a table by name; what is not found becomes a problem."""
+    """The columns of a table by name; each name that is not found becomes a problem."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self._true = {column.name.casefold(): column.name for column in columns}
         self.problems: list[Problem] = []
 
     def find_column(self, path: str, name: str, hint: str = "") -> str:
-        """Return the true name of a column, or the name itself when there is none."""
+        """Return the exact name of a column, or the given name if there is no such column."""
         found = self._true.get(name.casefold())
         if found is not None:
             return found
@@ -46,7 +46,7 @@ class _Names:
 
 
 def plan_fold(config: MergeEngineConfig, columns: Sequence[Column], *, retracts: bool = True) -> Plan:
-    """Plan the folding of a table with these columns; ``retracts`` says whether a record may take back.
+    """Return the plan to fold a table with these columns; ``retracts`` states whether records may retract.
 
     :raises ConfigError: with every problem between the configuration and the columns.
     """
@@ -96,7 +96,7 @@ def list_warnings(config: MergeEngineConfig) -> list[str]:
 
 
 def _resolve_columns(options: Options, names: _Names) -> Options:
-    """Put the true names of columns into the options."""
+    """Replace the column names in the options with their exact names."""
     columns = {}
     for name, said in options.columns.items():
         option = next((f"fields.{name}.{suffix}" for suffix in sorted(said.given)), f"fields.{name}")
@@ -125,7 +125,7 @@ def _resolve_columns(options: Options, names: _Names) -> Options:
 
 
 def _path_hint(name: str, names: _Names) -> str:
-    """Explain a name with a dot whose first part is a column."""
+    """Return a hint for a name with a dot whose first part is a column."""
     outer = name.split(".", maxsplit=1)[0]
     if outer == name or outer.casefold() not in names._true:  # noqa: SLF001 - its own helper
         return ""
@@ -177,7 +177,7 @@ def _rule_problems(rule: ColumnRule, made: Plan) -> Iterator[Problem]:
 
 
 def _function_path(rule: ColumnRule, made: Plan) -> str:
-    """Name the option that gave a column its function."""
+    """Return the option that sets the function of a column."""
     if rule.options.function is not None:
         return f"options.fields.{rule.name}.aggregate-function"
     if rule.group is not None and made.groups[rule.group].function is not None:

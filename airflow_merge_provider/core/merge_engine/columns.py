@@ -1,4 +1,4 @@
-"""What is a column: its name, its type as Spark writes it in JSON, and whether it may be null."""
+"""The columns of a table: name, type in Spark's JSON form, and nullability."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Column:
 
 
 def columns_of(fields: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
-    """Read the fields of a schema in Spark's JSON; CHAR and VARCHAR stand in a field's metadata.
+    """Parse the fields of a schema in Spark's JSON; CHAR and VARCHAR are in the metadata of a field.
 
     >>> columns_of([{"name": "k", "type": "integer", "nullable": False}])
     (Column(name='k', kind='integer', not_null=True),)
@@ -58,7 +58,7 @@ def find_type_family(kind: Any) -> str:
 
 
 def type_text(kind: Any) -> str:
-    """Write a type as SQL does.
+    """Format a type as SQL.
 
     >>> type_text(
     ...     {"type": "array", "elementType": {"type": "struct", "fields": [{"name": "a", "type": "integer"}]}}
@@ -85,7 +85,7 @@ def is_ordered(kind: Any) -> bool:
 
 
 def is_text(kind: Any) -> bool:
-    """Return whether a type holds text, whatever its length."""
+    """Return whether a type is a text type, whatever its length."""
     return isinstance(kind, str) and bool(_TEXT.match(kind))
 
 
@@ -121,7 +121,7 @@ def find_bounds(kind: Any) -> tuple[Decimal, Decimal] | None:
 
 
 def has_type(kind: Any, wanted: str) -> bool:
-    """Return whether a type is of a family, or has one of it somewhere inside.
+    """Return whether a type is of a family, or contains a type of it.
 
     >>> has_type({"type": "array", "elementType": "variant"}, "variant")
     True

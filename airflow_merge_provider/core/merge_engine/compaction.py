@@ -1,6 +1,7 @@
-"""How much of the target's files is outdated, and when are they rewritten without it.
+"""The share of outdated rows in the target's files, and when the files are rewritten without them.
 
-A changed row leaves its old form in its file, marked by a deletion vector that every reader has to look at.
+A changed row leaves its old version in its file, marked by a deletion vector that every reader has to
+process.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from airflow_merge_provider.core.merge_engine.config import MergeEngineConfig
 
 
 def count_storage(before: Mapping[str, int] | None, rows: Mapping[str, int], *, full: bool) -> dict[str, int]:
-    """Count the rows of the target and their outdated forms after a run, from what was known before it.
+    """Return the rows of the target and their outdated versions after a run, given those before it.
 
     :param before: the result of the previous run; the result is empty if that did not count.
     :param rows: the rows that the run inserts, updates and deletes; if ``full``, they are all rows.
@@ -25,7 +26,7 @@ def count_storage(before: Mapping[str, int] | None, rows: Mapping[str, int], *, 
 
 
 def is_due(config: MergeEngineConfig, stored: Mapping[str, int]) -> bool:
-    """Return whether more of what is stored is outdated than the configuration allows."""
+    """Return whether the share of outdated rows exceeds the limit of the configuration."""
     if config.compact_ratio is None or not stored:
         return False
     return stored["outdated"] > config.compact_ratio * (stored["rows"] + stored["outdated"])

@@ -1,4 +1,4 @@
-"""What is a merge engine asked to do: the table options of Paimon and the operator's settings."""
+"""The configuration of a merge engine: the table options of Paimon and the operator's settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NO_KEY = "must be a list with at least one column"
 
 
 def _read_columns(value: Any) -> tuple[str, ...]:
-    """Take a list of names, or a text with commas, as Paimon writes it."""
+    """Parse a list of names, or a text with commas as Paimon writes it."""
     words = value.split(",") if isinstance(value, str) else value
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
         raise ValueError("must be a list of columns")
@@ -77,7 +77,7 @@ def _fail_on(value: Any) -> tuple[str, ...]:
 
 
 def _read_duration(value: Any) -> timedelta | None:
-    """Read a span of time: a number of days, or a text such as ``12 hours``; 0 is none."""
+    """Parse a duration: a number of days, or a text such as ``12 hours``; 0 becomes None."""
     if value is None or isinstance(value, timedelta):
         return value or None
     number, unit = value, "day"
@@ -98,7 +98,7 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class MergeEngineConfig(Config):
-    """A checked merge engine; what depends on the columns of the table is checked by ``checks.plan``."""
+    """A validated merge engine; ``checks.plan_fold`` checks what depends on the columns of the table."""
 
     unknown_word: ClassVar[str] = "unknown argument"
 
@@ -145,12 +145,12 @@ class MergeEngineConfig(Config):
 
     @property
     def table_options(self) -> Options:
-        """The options by what they mean."""
+        """The parsed table options."""
         return read_options(self.options or {}, self.merge_engine)[0]
 
     @property
     def options_without_effect(self) -> tuple[str, ...]:
-        """The options that are taken and mean nothing here."""
+        """The options that are accepted but have no effect."""
         return tuple(name for name in WITHOUT_EFFECT if name in (self.options or {}))
 
     @classmethod
@@ -192,7 +192,7 @@ def list_references(config: MergeEngineConfig) -> dict[str, str]:
 
 
 def _retention_problems(known: Mapping[str, Any], options: Options, engine: str) -> Iterator[Problem]:
-    """Refuse to remember removals where nothing is removed, or nothing says what is older."""
+    """Yield problems for a removal retention without removals, or without an order of records."""
     if known.get("tombstone_retention") is None:
         return
     removes = options.remove_on_delete or options.remove_on_groups or engine == DEDUPLICATE

@@ -1,8 +1,7 @@
-"""What is left of the records of one key: the walk through them in order, column by column.
+"""The fold of the records of one key, in order and column by column.
 
 Source: docs/semantics/merge_engine.md, Fold of a key; Sequence groups.
-Plain aggregates of Spark give the same for most columns; this is the form
-that can do all of them but sketches.
+Spark's plain aggregates give the same result for most columns; the fold supports all columns except sketches.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from airflow_merge_provider.core.merge_engine.refusals import cannot_retract
 class Record:
     """One record: whether it adds or retracts, whether its kind is ``-D``, whether it is the stored row.
 
-    ``clears`` names the columns that it empties on purpose. A stored record that deletes is a removal that
-    was remembered.
+    ``clears`` names the columns that the record empties on purpose. A stored record that deletes is a
+    recorded removal.
     """
 
     values: Mapping[str, Any]
@@ -42,9 +41,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class FoldResult:
-    """What is left of a key: the values of the folded columns, whether there is a row, what went wrong.
+    """The result of a key: the values of the folded columns, whether there is a row, and the problem.
 
-    ``removed`` holds the ordering fields of the newest removals by a sequence group, None without one.
+    ``removed`` holds the ordering fields of the newest removals by a sequence group; None if there is none.
     """
 
     values: Mapping[str, Any]
@@ -56,7 +55,7 @@ class FoldResult:
 def fold_records(plan: Plan, rules: Iterable[ColumnRule], records: Iterable[Record]) -> FoldResult:
     """Fold the records of one key, oldest first, into the columns of ``rules``.
 
-    A problem is the text of the first one; there are no values then.
+    The problem in the result is the text of the first problem; there are no values in that case.
     """
     walk = KeyFold(plan, tuple(rules))
     try:
@@ -68,7 +67,7 @@ def fold_records(plan: Plan, rules: Iterable[ColumnRule], records: Iterable[Reco
 
 
 class KeyFold:
-    """The state between two records of a key."""
+    """The state of the fold between two records of a key."""
 
     def __init__(self, plan: Plan, rules: tuple[ColumnRule, ...]) -> None:
         self._plan = plan
@@ -125,14 +124,14 @@ class KeyFold:
         return dict(pairs) or None
 
     def _is_new(self, place: int, tick: list[Any], clock: list[Any] | None) -> bool:
-        """Return whether a tuple is not older than a group's clock."""
+        """Return whether a tuple is at least as new as the clock of a group."""
         if clock is None:
             return True
         pairs = zip(tick, clock, strict=True)
         return not comes_before(pairs, descending=self._plan.groups[place].descending)
 
     def _is_removal(self, record: Record) -> bool:
-        """Return whether a ``-D`` removes the row, and remember where it stands in the order."""
+        """Return whether a ``-D`` record removes the row, and record its position in the order."""
         ticks = {place: self._read_clock(place, record) for place in self._plan.removing_groups}
         removing = {
             place: tick
@@ -182,14 +181,14 @@ class KeyFold:
                 raise FoldError(cannot_retract(rule))
             self._gathered[rule.name] = does.retract(self._combine_waiting(rule), value, rule)
         elif rule.function == "count" and record.stored:
-            # What was counted before, not one more; late records may have come first.
+            # Adds to the previous count instead of counting one more; late records may have come first.
             self._gathered[rule.name] = ACCUMULATORS["sum"].add(self._combine_waiting(rule), value, rule)
         else:
             is_last = is_new or rule.function in {"collect", "count"}
             self._add_value(does, rule, value, is_last=is_last)
 
     def _add_value(self, does: Accumulator, rule: ColumnRule, value: Any, *, is_last: bool) -> None:
-        """Gather a value, after or before the others; those that are combined at once wait until then."""
+        """Add a value after or before the others; values that are combined at once are only queued."""
         gathered = self._gathered.get(rule.name, EMPTY)
         if does.combine is None or gathered is EMPTY or gathered is None or (does.in_order and not is_last):
             gathered = self._combine_waiting(rule)
@@ -204,7 +203,7 @@ class KeyFold:
             self._gathered[rule.name] = waiting
 
     def _combine_waiting(self, rule: ColumnRule) -> Any:
-        """Return what is gathered, after combining what waits."""
+        """Return the gathered value after combining the queued values."""
         gathered = self._gathered.get(rule.name, EMPTY)
         if not isinstance(gathered, _PendingValues):
             return gathered
@@ -213,7 +212,7 @@ class KeyFold:
 
 
 class _PendingValues(deque[Any]):
-    """Values of a column that are combined once their result is needed, oldest first."""
+    """The values of a column that are combined when their result is needed, oldest first."""
 
 
 def _is_cleared(record: Record, rule: ColumnRule) -> bool:

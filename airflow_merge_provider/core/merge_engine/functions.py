@@ -1,4 +1,4 @@
-"""Which aggregate functions there are: for which types, with which options, and which take a retract back.
+"""The aggregate functions: their types, their options, and which of them support retracts.
 
 Source: docs/semantics/merge_engine.md, Aggregate functions.
 """
@@ -24,7 +24,7 @@ _LEAST_KEYTIME_FIELDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """An aggregate function: the types it takes in words and as a test, its options, and what it can."""
+    """An aggregate function: its types as text and as a test, its options, and what it supports."""
 
     takes: str
     accepts: Callable[[Any], bool]
@@ -88,17 +88,17 @@ FUNCTIONS: Mapping[str, Function] = {
 }
 ALIASES = {"first_not_null_value": "first_non_null_value"}
 
-# Kept as bytes that only aggregates of Spark unite, not the fold.
+# Stored as bytes that only Spark's aggregates can unite, not the fold.
 SERIALIZED = ("hll_sketch", "theta_sketch", "rbm32")
 
 
 def function_named(word: str) -> str | None:
-    """Return the function that a word names, None when there is none."""
+    """Return the function with a name, None if there is none."""
     known = ALIASES.get(word, word)
     return known if known in FUNCTIONS else None
 
 
 def unknown_function(path: str, word: str) -> Problem:
-    """Return the problem that a word is not the name of a function."""
+    """Return the problem of a word that is not the name of a function."""
     hint = did_you_mean(word, FUNCTIONS) or f"known: {', '.join(FUNCTIONS)}"
     return Problem(path, "function", f"unknown aggregate function {word!r}", hint)

@@ -1,4 +1,4 @@
-"""Which options cannot stand together, whatever the table looks like.
+"""Conflicts between options that do not depend on the columns of the table.
 
 Source: docs/semantics/merge_engine.md, Option conflicts.
 """
@@ -43,7 +43,7 @@ def find_contradictions(
 
 
 def is_same_column(one: str, other: str) -> bool:
-    """Compare names of columns as Spark does.
+    """Return whether two column names are equal as Spark compares them.
 
     >>> is_same_column("Id", "ID")
     True
@@ -52,7 +52,7 @@ def is_same_column(one: str, other: str) -> bool:
 
 
 def is_among(name: str, names: Sequence[str]) -> bool:
-    """Return whether a name is one of others, as Spark compares them."""
+    """Return whether a name is in a list of names as Spark compares them."""
     return any(is_same_column(name, other) for other in names)
 
 

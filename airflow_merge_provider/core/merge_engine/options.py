@@ -1,7 +1,7 @@
-"""What do the table options say: Paimon's names and texts, read into values with every problem found.
+"""Parsing of the table options: Paimon's names and texts become values, and all problems are reported.
 
 Source: docs/semantics/merge_engine.md, Table options.
-Values may be texts, as Paimon has them, or native booleans, numbers and lists.
+Values may be texts, as in Paimon, or native booleans, numbers and lists.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _FIELD = re.compile(r"fields\.(?P<name>.+)\.(?P<suffix>[^.]+)\Z", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class SequenceGroup:
-    """A sequence group: its ordering fields, the columns that they protect, and the option that made it.
+    """A sequence group: its ordering fields, the columns that they protect, and the option that defines it.
 
-    ``descending`` says that the smallest tuple is the newest; ``function`` is that of its columns which have
-    none of their own.
+    ``descending`` means that the smallest tuple is the newest; ``function`` applies to those columns of the
+    group that have no function of their own.
     """
 
     order: tuple[str, ...]
@@ -44,7 +44,7 @@ class SequenceGroup:
 
 @dataclass(frozen=True, slots=True)
 class ColumnOptions:
-    """What the options say about one column."""
+    """The options of one column."""
 
     function: str | None = None
     ignore_retract: bool = False
@@ -60,7 +60,7 @@ class ColumnOptions:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """All options of a table, by what they mean; names of columns are still as the user wrote them."""
+    """All parsed options of a table; names of columns are still as the user wrote them."""
 
     sequence: tuple[str, ...] = ()
     descending: bool = False
@@ -77,11 +77,11 @@ class Options:
     given: frozenset[str] = frozenset()
 
     def for_column(self, column: str) -> ColumnOptions:
-        """Return what is said about a column, the defaults when nothing is."""
+        """Return the options of a column, the defaults if none are set."""
         return self.columns.get(column, ColumnOptions())
 
     def function_of(self, column: str) -> str | None:
-        """Return a column's own function, else that of its group, else the default of the table."""
+        """Return the function of a column, else that of its group, else the default of the table."""
         named = column.casefold()
         groups = (group for group in self.groups if named in map(str.casefold, group.protected))
         group = next(groups, None)
@@ -143,7 +143,7 @@ def _accept_value(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _TableOption:
-    """An option of the whole table: the field it sets, how it is read, and the engines that have it."""
+    """An option of the whole table: the field it sets, its parser, and the engines that support it."""
 
     sets: str | None
     read: Reader
@@ -195,7 +195,7 @@ _GROUP_WORDS = ("columns", "descending", "function")
 
 OPTIONS = tuple(_SETTINGS)
 
-# Options of Paimon that describe its files, or a way of handing changes on that a batch job does not have.
+# Options of Paimon that describe its files, or a way to pass on changes that a batch job does not have.
 WITHOUT_EFFECT = (
     "bucket",
     "bucket-key",
@@ -208,7 +208,7 @@ WITHOUT_EFFECT = (
 
 
 class _OptionReader:
-    """Options on the way from texts to values; what is wrong is kept aside."""
+    """The parser of options, which converts texts to values and collects the problems."""
 
     def __init__(self, engine: str | None) -> None:
         self.engine = engine
@@ -273,7 +273,7 @@ class _OptionReader:
             self.columns.setdefault(name.strip(), {})[part] = found
 
     def _take_group(self, key: str, name: str, value: Any) -> None:
-        """Take a group: the names of its columns, or an object that says more about it."""
+        """Parse a group: the names of its columns, or an object with further settings."""
         said = value if isinstance(value, Mapping) else {"columns": value}
         for word in said:
             if word not in _GROUP_WORDS:
@@ -313,7 +313,7 @@ class _OptionReader:
 
 
 def read_options(raw: Mapping[str, Any], engine: str | None) -> tuple[Options, list[Problem]]:
-    """Read options for an engine; None stands for one that is not known.
+    """Parse options for an engine; ``engine`` is None if it is unknown.
 
     >>> options, problems = read_options({"sequence.field": "ts", "ignore-delete": "TRUE"}, "deduplicate")
     >>> options.sequence, options.ignore_delete, problems
@@ -326,12 +326,12 @@ def read_options(raw: Mapping[str, Any], engine: str | None) -> tuple[Options, l
 
 
 def given_of(raw: Mapping[str, Any], column: str) -> Iterator[str]:
-    """Yield the last parts of the options that are given for a column."""
+    """Yield the last parts of the options that are set for a column."""
     for suffix in _PARTS:
         if f"fields.{column}.{suffix}" in raw:
             yield suffix
 
 
 def options_of_functions() -> set[str]:
-    """Return the last parts of options that only some functions have."""
+    """Return the last parts of the options that only some functions support."""
     return {option for function in FUNCTIONS.values() for option in function.options}

@@ -1,4 +1,4 @@
-"""How is a table folded: the role of every column, and whether plain aggregates of Spark give its value.
+"""The fold plan of a table: the role of each column, and whether Spark's plain aggregates compute it.
 
 Source: docs/semantics/merge_engine.md, Fold of a key; Execution in Spark.
 """
@@ -25,7 +25,7 @@ _NOTHING_SAID = ColumnOptions()
 
 
 class ColumnRole(StrEnum):
-    """What a column is to its engine."""
+    """The role of a column in its engine."""
 
     KEY = "key"
     WHOLE_ROW = "taken with the whole row"
@@ -38,9 +38,9 @@ class ColumnRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
-    """How one column gets its value; ``group`` is the place of its sequence group.
+    """How the value of one column is computed; ``group`` is the position of its sequence group.
 
-    ``folded`` says why plain aggregates cannot compute it; it is empty when they can.
+    ``folded`` is the reason why plain aggregates cannot compute it; it is empty if they can.
     """
 
     column: Column
@@ -57,12 +57,12 @@ class ColumnRule:
 
     @property
     def skips_nulls(self) -> bool:
-        """Return whether the newest value that is not null is the column's value."""
+        """Whether the value of the column is its newest value that is not null."""
         return self.role is ColumnRole.FREE or (self.function == "last_non_null_value" and self.group is None)
 
     @property
     def refuses_retracts(self) -> bool:
-        """Return whether a retract that reaches this column is an error."""
+        """Whether a retract that reaches this column is an error."""
         return (
             self.function is not None
             and not FUNCTIONS[self.function].retracts
@@ -72,11 +72,11 @@ class ColumnRule:
 
 @dataclass(frozen=True)
 class Plan:
-    """A checked table: its columns in order with their rules, and what decides between records.
+    """The plan of a checked table: its columns in order with their rules, and the order of records.
 
-    ``options`` holds the true names of the columns. ``retracts`` says whether a record may take something
-    back; where none can, more columns need no fold. ``clears`` says whether records name columns that they
-    empty, ``remembers`` whether removed keys keep their place in the order.
+    ``options`` holds the exact names of the columns. ``retracts`` states whether records may retract; if none
+    can, fewer columns need a fold. ``clears`` states whether records name columns that they empty, and
+    ``remembers`` whether removed keys keep their position in the order.
     """
 
     engine: str
@@ -87,7 +87,7 @@ class Plan:
     fail_on: tuple[str, ...] = ()
     clears: bool = False
     remembers: bool = False
-    # One for each column, in the order of the table. No cached property: its lock cannot go to workers.
+    # One rule per column, in the order of the table. Not a cached property: its lock cannot be pickled.
     rules: tuple[ColumnRule, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -115,24 +115,24 @@ class Plan:
 
     @property
     def removing_groups(self) -> tuple[int, ...]:
-        """The places of the groups whose deletes remove the row."""
+        """The positions of the groups whose deletes remove the row."""
         wanted = set(self.options.remove_on_groups)
         return tuple(place for place, group in enumerate(self.groups) if wanted & set(group.order))
 
     @property
     def clearable(self) -> tuple[str, ...]:
-        """The columns that a record may empty: those where a null alone says nothing."""
+        """The columns that a record may empty: those where a null has no effect by itself."""
         return tuple(rule.name for rule in self.rules if self.clears and rule.skips_nulls)
 
     @property
     def remembered(self) -> tuple[str, ...]:
-        """The columns that say when a key was removed, as a remembered key keeps them."""
+        """The columns that order the removal of a key, as they are stored for a removed key."""
         ordering = tuple(name for place in self.removing_groups for name in self.groups[place].order)
         return ordering or self.sequence
 
     @property
     def needs_policy(self) -> bool:
-        """Return whether nothing says what a retract does to a row, so that each is refused."""
+        """Whether no option defines the effect of a retract on a row, so that retracts are rejected."""
         if self.engine == FIRST_ROW:
             return True
         return self.engine == PARTIAL and not self.groups and not self.options.remove_on_delete
@@ -144,7 +144,7 @@ class Plan:
 
     @property
     def folds_rows(self) -> bool:
-        """Return whether the fold decides about whole rows, not about columns alone."""
+        """Whether the fold decides about whole rows, and not only about columns."""
         return bool(self.removing_groups)
 
     def _build_rule(self, column: Column) -> ColumnRule:
@@ -199,7 +199,7 @@ def _explain_fold_in_group(function: str, said: ColumnOptions, *, retracts: bool
     if function in _WHATEVER_THE_ORDER:
         return ""
     if function in {"last_value", "primary-key"}:
-        # A retract counts whatever its place in the group's order, an addition only when it is not older.
+        # A retract takes effect at any position in the group's order, an addition only if it is not older.
         late = retracts and not said.ignore_retract
         return f"retracts of {function} count out of order" if late else ""
     if function in _GATHERED:
@@ -208,12 +208,12 @@ def _explain_fold_in_group(function: str, said: ColumnOptions, *, retracts: bool
 
 
 def _find_group(name: str, groups: Sequence[SequenceGroup]) -> int | None:
-    """Find the group that a column belongs to."""
+    """Return the position of the group that a column belongs to."""
     return next((at for at, group in enumerate(groups) if name in (*group.order, *group.protected)), None)
 
 
 def explain_plan(plan: Plan) -> Mapping[str, str]:
-    """Return one line per column: how it gets its value, by an aggregate or by the fold, and why."""
+    """Return one line per column: whether an aggregate or the fold computes its value, and why."""
     return {rule.name: _describe_rule(rule, plan) for rule in plan.rules}
 
 

@@ -1,6 +1,6 @@
-"""What do the records of a batch fail with, and in which words.
+"""The errors for invalid records of a batch.
 
-A text says what is wrong with a record or with the result of its key; the job adds the keys. Source:
+A text describes what is wrong with a record or with the result of its key; the job adds the keys. Source:
 docs/semantics/merge_engine.md, Refused records.
 """
 
@@ -14,25 +14,25 @@ from airflow_merge_provider.core.merge_engine.plan import ColumnRule, Plan
 
 KINDS = ("+I", "+U", "-U", "-D")
 NULL_KIND = "the row kind is null: it must be +I, +U, -U or -D"
-# Followed by the word that was found.
+# Followed by the invalid word.
 UNKNOWN_KIND = "the row kind must be +I, +U, -U or -D, not "
 
-# Followed by the name that was found.
+# Followed by the invalid name.
 NOT_CLEARABLE = "clear_column names no column that skips nulls: "
 
 
 def null_key(column: str) -> str:
-    """Refuse a record without its key."""
+    """Return the message for a record with a null in its key."""
     return f"null in column {column!r} of primary_key: fill it upstream, or set primary-key.nullable"
 
 
 def null_value(column: str) -> str:
-    """Refuse a null where the table takes none."""
+    """Return the message for a null in a column that does not allow nulls."""
     return f"null in column {column!r}, which is NOT NULL: fill it upstream, or drop the constraint"
 
 
 def without_policy(plan: Plan) -> str:
-    """Refuse a retract where nothing says what it does to a row."""
+    """Return the message for a retract if no option defines its effect on a row."""
     if plan.engine == FIRST_ROW:
         return "first-row takes no -U and no -D: set ignore-delete = true to drop them"
     return (
@@ -43,7 +43,7 @@ def without_policy(plan: Plan) -> str:
 
 
 def cannot_retract(rule: ColumnRule) -> str:
-    """Refuse a retract of a function that cannot take a value back."""
+    """Return the message for a retract of a function that does not support retracts."""
     return (
         f"{rule.function} of column {rule.name!r} cannot take a value back (-U, -D): "
         f"set fields.{rule.name}.ignore-retract = true to leave the column as it is"
@@ -51,17 +51,17 @@ def cannot_retract(rule: ColumnRule) -> str:
 
 
 def broken_bitmap(rule: ColumnRule) -> str:
-    """Refuse bytes that are no bitmap."""
+    """Return the message for bytes that are not a valid bitmap."""
     return f"column {rule.name!r} holds bytes that are no {rule.function} bitmap"
 
 
 def null_sequence(column: str) -> str:
-    """Refuse a record without its place in the order, where ``fail_on`` says so."""
+    """Return the message for a record with a null sequence field, if ``fail_on`` rejects it."""
     return f"null in column {column!r} of sequence.field, and fail_on has null-sequence"
 
 
 def describe_tie(columns: Sequence[str]) -> str:
-    """Refuse records of a batch that nothing but their arrival orders, where ``fail_on`` says so."""
+    """Return the message for records that only their arrival orders, if ``fail_on`` rejects them."""
     return f"records with the same {', '.join(columns)} (sequence.field), and fail_on has tie"
 
 
@@ -70,7 +70,7 @@ ORPHAN_RETRACT = "-U or -D for a key that has no row, and fail_on has orphan-ret
 
 
 def build_error(found: Sequence[tuple[str, int, str]]) -> DataError:
-    """Make the error of a batch; each problem is its text, how many keys have it, and one of them."""
+    """Build the error of a batch; each problem is its text, the number of its keys, and one of the keys."""
     problems = [
         Problem("", "record", text, f"key {key}" + (f", and {keys - 1} more keys" if keys > 1 else ""))
         for text, keys, key in found

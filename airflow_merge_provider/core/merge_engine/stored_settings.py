@@ -1,4 +1,4 @@
-"""May this configuration go on with a table that another one has written: what is fixed and what may change.
+"""The stored settings of a table: which options are fixed after the first write, and which may change.
 
 Source: docs/semantics/merge_engine.md, Fixed options.
 """
@@ -15,7 +15,7 @@ _ONE_WAY = ("ignore-delete", "ignore-update-before")
 
 
 def build_fixed_settings(config: MergeEngineConfig) -> dict[str, Any]:
-    """Return what the rows of a table depend on, as the table's commits keep it."""
+    """Return the settings that the rows of a table depend on, as they are stored in the table's commits."""
     options = config.table_options
     return {
         "merge_engine": config.merge_engine,
@@ -30,7 +30,7 @@ def build_fixed_settings(config: MergeEngineConfig) -> dict[str, Any]:
 
 
 def find_breaks(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield what was changed and must not be; a table without this knowledge takes any configuration."""
+    """Yield problems for changed fixed settings; a table without stored settings accepts all of them."""
     for name, value in now.items():
         if name not in before or before[name] == value or (name in _ONE_WAY and value):
             continue

@@ -1,4 +1,4 @@
-"""Which record gave a row each of its values, and why not another: a fold that takes notes.
+"""The trace of a fold: which record provides each value of a row, and why the others do not.
 
 Source: docs/semantics/merge_engine.md, Counts and traces.
 """
@@ -17,7 +17,7 @@ from airflow_merge_provider.core.merge_engine.plan import ColumnRole, ColumnRule
 
 @dataclass(frozen=True, slots=True)
 class ValueSource:
-    """Where the value of a column comes from: the places of the records that made it, and the rule."""
+    """The origin of a column's value: the positions of the records that produced it, and the rule."""
 
     value: Any
     records: tuple[int, ...]
@@ -26,7 +26,7 @@ class ValueSource:
 
 @dataclass(frozen=True, slots=True)
 class KeyTrace:
-    """What became of the records of one key: the values of its row, and what each record did."""
+    """The effect of the records of one key: the values of its row, and what each record did."""
 
     alive: bool
     values: Mapping[str, ValueSource]
@@ -34,7 +34,7 @@ class KeyTrace:
 
 
 def trace_records(plan: Plan, records: Sequence[Record]) -> KeyTrace:
-    """Fold the records of one key, oldest first, and note what each of them did.
+    """Fold the records of one key, oldest first, and record what each of them did.
 
     :raises FoldError: when they cannot be folded.
     """
@@ -75,7 +75,7 @@ def _whole_row(plan: Plan, records: Sequence[Record]) -> KeyTrace:
 
 
 class _RecordingDict(dict[Any, Any]):
-    """A dict that notes which of its keys are written."""
+    """A dict that records which of its keys are written."""
 
     def __init__(self, written: list[Any]) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class _RecordingDict(dict[Any, Any]):
 
 
 class _TracingKeyFold(KeyFold):
-    """The walk of the fold, which remembers the records that wrote each column since the last removal."""
+    """A fold that records the records that wrote each column since the last removal."""
 
     def __init__(self, plan: Plan, rules: tuple[ColumnRule, ...]) -> None:
         self._written: list[Any] = []
@@ -103,7 +103,7 @@ class _TracingKeyFold(KeyFold):
         self._resets += 1
 
     def note_record(self, place: int, record: Record) -> str:
-        """Take a record and say what it did."""
+        """Fold a record and return a description of what it did."""
         self._written.clear()
         before, resets = dict(self._gathered), self._resets
         self.take_record(record)
@@ -116,16 +116,16 @@ class _TracingKeyFold(KeyFold):
         return f"set {', '.join(changed)}" if changed else self._explain_no_effect(record)
 
     def find_origin(self, rule: ColumnRule) -> tuple[int, ...]:
-        """Return the records that made a column's value: all that count, or the one that wrote it last."""
+        """Return the records that produced a column's value: all that count, or the last that wrote it."""
         places = self._by.get(rule.name, [])
         return tuple(places if _is_gathering(rule) else places[-1:])
 
     def _list_written(self, written: Any) -> Sequence[str]:
-        """Name the columns behind what was written: a column, or the clock of a group."""
+        """Return the columns behind what was written: a column, or the clock of a group."""
         return [written] if isinstance(written, str) else self._plan.groups[written].order
 
     def _has_effect(self, name: str, record: Record, before: Mapping[str, Any]) -> bool:
-        """Leave out values that a function skipped."""
+        """Return whether a record changes a column, excluding values that the function skips."""
         rule = self._rules[name]
         keeps_first = rule.function in {"first_value", "first_non_null_value"}
         if rule.role is not ColumnRole.FUNCTION or (record.values[name] is not None and not keeps_first):

@@ -1,4 +1,4 @@
-"""What a check of a history is asked for: which table, and the snapshot that it should agree with."""
+"""The configuration of an SCD2 check: the table, and the snapshot that it is compared with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from airflow_merge_provider.core.errors import Problem
 from airflow_merge_provider.core.merge_load.load import Condition, dataset_ref, reference_problems
 from airflow_merge_provider.core.model import Config
 
-# What must hold in a history, by the name under which a report counts where it does not.
+# The invariants of a history, by the names under which a report counts their violations.
 INVARIANTS = {
     "empty": "versions that do not end after they begin",
     "overlapping": "versions that begin before the one before them has ended",
@@ -25,7 +25,7 @@ INVARIANTS = {
 
 
 class Scd2CheckConfig(Config):
-    """A checked check of a history. Source: docs/semantics/merge_load.md, History invariants."""
+    """A validated SCD2 check. Source: docs/semantics/merge_load.md, History invariants."""
 
     strategy: Literal["scd2-check"] = "scd2-check"
     target: Annotated[str, Field(min_length=1)] = Field(description="The history to check.")

@@ -1,4 +1,4 @@
-"""What a SQL condition of the user may refer to: columns, and its two tables by placeholder."""
+"""SQL conditions of the user: columns, and placeholders for the target and the staging table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_condition(value: Any) -> str:
 
 
 def fill_tables(text: str, *, table: str, staging_table: str) -> str:
-    """Write the names of the two tables into a checked condition.
+    """Replace the placeholders of a checked condition with the names of the two tables.
 
     >>> fill_tables("{table}.day IN (SELECT day FROM {staging_table})", table="t", staging_table="s")
     't.day IN (SELECT day FROM s)'

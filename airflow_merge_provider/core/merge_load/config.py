@@ -1,4 +1,4 @@
-"""Which configuration is meant: the strategy says it."""
+"""Select the configuration class of a merge load by its strategy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AnyConfig = AnyLoad | Scd2CheckConfig
 
 
 class MergeLoadConfig(LoadConfig):
-    """A merge load of any strategy: ``parse`` gives the configuration of the one that is asked for."""
+    """A merge load of any strategy: ``parse`` returns the configuration of the strategy that is set."""
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Self:
@@ -41,7 +41,7 @@ class MergeLoadConfig(LoadConfig):
 
 
 def load_config(raw: Mapping[str, Any]) -> AnyConfig:
-    """Check a load, or the check of a history; delete-insert when no strategy is given.
+    """Validate a load or an SCD2 check; the default strategy is delete-insert.
 
     :raises ConfigError: with every problem.
     """
@@ -69,6 +69,6 @@ def list_warnings(config: AnyConfig) -> list[str]:
 
 
 def compute_signature(config: LoadConfig) -> str:
-    """Return a text that differs when a run of the same source can have another result."""
+    """Return a text that differs if a run of the same source may have another result."""
     content = config.model_dump(mode="json", exclude={"target"})
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

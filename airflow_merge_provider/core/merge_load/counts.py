@@ -1,4 +1,4 @@
-"""The counts of the reports of loads, and of checks of a history."""
+"""The counts in the reports of loads and of SCD2 checks."""
 
 from __future__ import annotations
 

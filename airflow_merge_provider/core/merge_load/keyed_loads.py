@@ -1,4 +1,4 @@
-"""What is a load by key asked to do: replace rows or groups of rows, or update and insert them."""
+"""The configuration of loads by key: delete-insert, upsert, insert-only and cdc."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from airflow_merge_provider.core.merge_load.load import (
 
 
 class DeleteInsertConfig(LoadConfig):
-    """A checked delete-insert load. Source: docs/semantics/merge_load.md, Delete-insert."""
+    """A validated delete-insert load. Source: docs/semantics/merge_load.md, Delete-insert."""
 
     strategy: Literal["delete-insert"] = "delete-insert"
     primary_key: Columns = Field(None, description="The columns that identify a record.")
@@ -46,7 +46,7 @@ class DeleteInsertConfig(LoadConfig):
 
     @property
     def appends(self) -> bool:
-        """Whether there is nothing by which stored rows could be replaced."""
+        """Whether the load only appends, as it has no key by which stored rows could be replaced."""
         return not (self.primary_key or self.merge_key or self.destination_scope)
 
     @classmethod
@@ -60,7 +60,7 @@ class DeleteInsertConfig(LoadConfig):
 
 
 class UpsertConfig(LoadConfig):
-    """A checked upsert, insert-only or cdc load.
+    """A validated upsert, insert-only or cdc load.
 
     Source: docs/semantics/merge_load.md, Upsert, insert-only and cdc.
     """

@@ -1,4 +1,4 @@
-"""What every merge load is asked for, whatever its strategy."""
+"""The options that all strategies of a merge load share."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def _dedup_sort(value: Any) -> dict[str, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class SchemaEvolution:
-    """What a load does where the source has other columns than the target.
+    """How a load handles differences between the columns of the source and the target.
 
-    ``new_columns`` is ``add``, ``error`` or ``ignore``. Columns that the source does not have are NULL in the
-    rows that are written, if ``allows_missing``, and an error otherwise.
+    ``new_columns`` is ``add``, ``error`` or ``ignore``. Columns that the source lacks are NULL in the rows
+    that are written if ``allows_missing``, and an error otherwise.
     """
 
     new_columns: str
@@ -62,7 +62,7 @@ class SchemaEvolution:
 
 
 def _schema_evolution(value: Any) -> str:
-    """Return the words of a schema evolution in one spelling.
+    """Return the words of a schema evolution in canonical spelling.
 
     >>> _schema_evolution(["allow_missing"])
     'add, allow_missing'
@@ -81,7 +81,7 @@ def _schema_evolution(value: Any) -> str:
 
 
 def dataset_ref(value: Any) -> Any:
-    """Take what can name a dataset; None is left to the field."""
+    """Validate the value of a dataset reference; None is left to the field's own check."""
     if value is not None and not isinstance(value, str | Mapping):
         raise ValueError("must be a dataset")
     return value
@@ -95,7 +95,7 @@ def _read_condition(value: Any) -> str | None:
     return None if value is None else check_condition(value)
 
 
-# What checks an argument that names columns.
+# The validators of the arguments that name columns.
 _NAMING = (_read_columns, _read_column, _dedup_sort)
 Columns = Annotated[tuple[str, ...] | None, BeforeValidator(_read_columns)]
 Column = Annotated[str | None, BeforeValidator(_read_column)]
@@ -145,14 +145,14 @@ class LoadConfig(Config):
 
     @property
     def evolution(self) -> SchemaEvolution:
-        """What happens where the source has other columns than the target."""
+        """How differences between the columns of the source and the target are handled."""
         word, *more = self.schema_evolution.split(", ")
         return SchemaEvolution(word, ALLOW_MISSING in more)
 
     def find_argument(self, column: str) -> str:
-        """Return the argument that names a column; the column itself if none does.
+        """Return the argument that names a column; the column itself if no argument does.
 
-        Not every argument with that text does: a source may be called like a column.
+        Only arguments that name columns are searched: a source may have the same name as a column.
         """
         for argument, field in type(self).model_fields.items():
             value = getattr(self, argument)
@@ -163,22 +163,22 @@ class LoadConfig(Config):
 
     @property
     def absence_deletes(self) -> bool:
-        """Whether rows that the load does not have are deleted or closed."""
+        """Whether rows that are missing in the load are deleted or closed."""
         return False
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether the same rows change nothing when they are loaded again, at whatever time."""
+        """Whether loading the same rows again changes nothing, at any time."""
         return False
 
     @property
     def empty_load(self) -> str:
-        """What a load without rows leads to."""
+        """The effect of a load without rows."""
         return self.on_empty or ("error" if self.absence_deletes else "skip")
 
     @property
     def sort(self) -> tuple[str, bool] | None:
-        """The column that decides between rows of one key, and whether the highest value wins."""
+        """The column that selects among rows with the same key, and whether the highest value wins."""
         if self.dedup_sort is None:
             return None
         ((name, direction),) = self.dedup_sort.items()
@@ -194,22 +194,23 @@ class LoadConfig(Config):
 
 
 def is_timeless(config: LoadConfig, *conditions: str | None) -> bool:
-    """Return whether nothing but the rows decides: a condition may ask what time it is.
+    """Return whether the result depends only on the rows: a condition may depend on the current time.
 
-    Lists in tables of their own are settled after the commit, which a run that is cut off may owe.
+    Lists in tables of their own are updated after the commit, so an interrupted run may still have to do
+    this.
     """
     return config.nested == "columns" and not any((config.source_filter, *conditions))
 
 
 def both_sorts(known: Mapping[str, Any]) -> Iterator[Problem]:
-    """Refuse two answers to the question which of several rows counts."""
+    """Yield the problem of two options that both select one of several rows."""
     if known.get("sequence_by") is not None and known.get("dedup_sort") is not None:
         hint = "sequence_by takes the highest and refuses ties, dedup_sort takes the first to arrive of them"
         yield Problem("sequence_by", "contradiction", "stands beside dedup_sort", hint)
 
 
 def columns_of(*named: Iterable[str] | str | None) -> tuple[str, ...]:
-    """Return all columns of several options once each, in order.
+    """Return all columns of several options, each once, in order.
 
     >>> columns_of(("a", "b"), "c", None, ["a"])
     ('a', 'b', 'c')

@@ -1,4 +1,4 @@
-"""What is an SCD2 load asked to do: versions of rows, or the history of natural keys."""
+"""The configuration of an SCD2 load: versions of rows, or the history of natural keys."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from airflow_merge_provider.core.merge_load.timestamps import parse_timestamp
 
 HASH_COLUMN = "_row_hash"
 DELETED_COLUMN = "is_deleted"
-# What stands in the place of a row's hash where a version says that there is no row.
+# The value that replaces a row's hash in a version that states that the row is deleted.
 DELETED_HASH = "deleted"
 
-# Arguments that need to know which rows are states of one thing.
+# Arguments that require a natural key, which identifies the rows that are states of one object.
 _OF_KEYS = (
     "mode", "scope", "effective_from", "track", "track_except", "overwrite", "sequence_by", "on_delete",
     "current_column", "deleted_column", "surrogate_key_column", "on_late", "max_close_ratio",
@@ -41,7 +41,7 @@ def _read_timestamp(value: Any) -> datetime | None:
 
 
 def time_or_column(value: Any) -> datetime | str | None:
-    """Return the time that a text is, or the name of the column that it names."""
+    """Parse a text as a time; return it as a column name if it is not a time."""
     if value is None:
         return None
     try:
@@ -53,7 +53,7 @@ def time_or_column(value: Any) -> datetime | str | None:
 
 
 def is_time(value: Any) -> bool:
-    """Return whether an argument that may name a column says a time instead."""
+    """Return whether an argument that accepts a time or a column name holds a time."""
     try:
         return value is not None and isinstance(time_or_column(value), datetime)
     except ValueError:
@@ -91,7 +91,7 @@ Moment = Annotated[datetime | None, BeforeValidator(_read_timestamp)]
 
 
 class Scd2Config(LoadConfig):
-    """A checked SCD2 load; what stands below ``natural_key`` needs it.
+    """A validated SCD2 load; the fields below ``natural_key`` require it.
 
     Source: docs/semantics/merge_load.md, SCD2 without natural key; SCD2 with natural key.
     """
@@ -172,17 +172,17 @@ class Scd2Config(LoadConfig):
 
     @property
     def time_column(self) -> str | None:
-        """The column that says since when a row holds."""
+        """The column with the time from which a row is valid."""
         return self.effective_from if isinstance(self.effective_from, str) else None
 
     @property
     def time_given(self) -> datetime | None:
-        """The time since when all rows hold, where the configuration says it."""
+        """The time from which all rows are valid, if the configuration sets it."""
         return self.effective_from if isinstance(self.effective_from, datetime) else self.boundary_timestamp
 
     @property
     def mark_column(self) -> str | None:
-        """The column that is true for versions that say that their key is deleted."""
+        """The column that is true for versions that mark their key as deleted."""
         return (self.deleted_column or DELETED_COLUMN) if self.on_delete == "mark" else None
 
     @property
@@ -195,7 +195,7 @@ class Scd2Config(LoadConfig):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """The columns that the target has beside those of the source."""
+        """The columns that the target has in addition to those of the source."""
         optional = (self.current_column, self.mark_column, self.surrogate_key_column)
         return (*self.validity_column_names, *(name for name in optional if name), HASH_COLUMN)
 
@@ -229,7 +229,7 @@ def list_warnings(config: Scd2Config) -> list[str]:
 
 
 def build_history_shape(config: Scd2Config) -> dict[str, Any]:
-    """Return what stored versions rest on: a load with another shape would not find them."""
+    """Return the settings that stored versions depend on: a load with others would not find the versions."""
     active = config.active_record_timestamp
     return {
         "strategy": "scd2",
@@ -245,7 +245,8 @@ def build_history_shape(config: Scd2Config) -> dict[str, Any]:
         "deleted_column": config.mark_column,
         "surrogate_key_column": config.surrogate_key_column,
         "on_late": config.on_late if config.natural_key else None,
-        # Columns may be other ones from load to load; what a condition was true for is only known for itself.
+        # Columns may differ from load to load; the rows that a condition selected are only known for the same
+        # condition.
         "scope": config.scope if config.on_late == "repair" and isinstance(config.scope, str) else None,
         "nested": config.nested,
     }
@@ -319,7 +320,7 @@ def _check_tracking(known: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _name_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
-    """Refuse a column that would be added under the name of another one."""
+    """Yield problems for added columns with the name of another column."""
     validity = known.get("validity_column_names") or ()
     taken = {name.lower(): "validity_column_names" for name in validity}
     taken |= {HASH_COLUMN: "the hash of the row", ROW_ID: "the key of the row"}

@@ -1,4 +1,4 @@
-"""Which moment a written time means: text with or without a time, a number of seconds, a date, a datetime."""
+"""Parsing of timestamps: text with or without a time, a number of seconds, a date, or a datetime."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FORMS = "write a date, a time with or without an offset (UTC when there is none
 
 
 def parse_timestamp(value: Any) -> datetime:
-    """Read a moment; what has no offset is UTC. Source: docs/semantics/merge_load.md, Timestamps.
+    """Parse a timestamp; without an offset it is UTC. Source: docs/semantics/merge_load.md, Timestamps.
 
     >>> parse_timestamp("2024-03-03T10:00:00+02:00").isoformat(), parse_timestamp(0).isoformat()
     ('2024-03-03T08:00:00+00:00', '1970-01-01T00:00:00+00:00')
@@ -29,7 +29,7 @@ def parse_timestamp(value: Any) -> datetime:
 
 
 def to_microseconds(at: datetime) -> int:
-    """Count the microseconds since 1970, without the rounding of floats.
+    """Return the microseconds since 1970, without the rounding of floats.
 
     >>> to_microseconds(parse_timestamp("9999-12-31T23:59:59.999999"))
     253402300799999999
@@ -38,7 +38,7 @@ def to_microseconds(at: datetime) -> int:
 
 
 def from_micros(count: int) -> datetime:
-    """Return the moment of a count of microseconds since 1970."""
+    """Return the timestamp of a number of microseconds since 1970."""
     return EPOCH + timedelta(microseconds=count)
 
 
@@ -48,7 +48,7 @@ def _read_timestamp(value: Any) -> datetime | None:
     if isinstance(value, int | float):
         return EPOCH + timedelta(seconds=value)
     if isinstance(value, str):
-        # Without exact, a time alone would be one of today, and a run would differ from its retry.
+        # Without exact, a time alone would get the date of today, and a retry would differ from its run.
         value = pendulum.parse(value.strip(), exact=True)
     if isinstance(value, datetime):
         plain = datetime.combine(value.date(), value.time(), tzinfo=value.tzinfo or UTC)

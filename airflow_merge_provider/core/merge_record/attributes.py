@@ -1,4 +1,4 @@
-"""Which attributes does a FlowFile have, and which does a merged one inherit.
+"""The attributes of a FlowFile, and the attributes that a merged FlowFile inherits.
 
 Source: docs/semantics/merge_record.md, Attributes.
 """
@@ -17,10 +17,10 @@ Attributes = Mapping[str, str]
 
 
 def inherit_attributes(sources: Iterable[Attributes], strategy: str) -> dict[str, str]:
-    """Return what the sources of a bin agree on; ``uuid`` never.
+    """Return the attributes that a merged FlowFile inherits from the sources of a bin; ``uuid`` never.
 
-    Keep Only Common keeps what every source has with the same value, Keep All Unique what no two sources
-    have with different values.
+    Keep Only Common keeps the attributes that every source has with the same value. Keep All Unique keeps the
+    attributes that no two sources have with different values.
     """
     kept: dict[str, str] = {}
     in_conflict: set[str] = {"uuid"}
@@ -35,7 +35,7 @@ def inherit_attributes(sources: Iterable[Attributes], strategy: str) -> dict[str
 
 
 def of_path(relative: str) -> dict[str, str]:
-    """Read the ``name=value`` folders of a path.
+    """Parse the ``name=value`` folders of a path.
 
     >>> of_path("store=Main%20St/2026/day=1/a.json")
     {'store': 'Main St', 'day': '1'}

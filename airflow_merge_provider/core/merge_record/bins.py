@@ -1,4 +1,4 @@
-"""Which bin does a FlowFile go into, and when does a bin end: the whole bin algorithm, without Spark.
+"""The bin algorithm without Spark: which bin a FlowFile is added to, and when a bin ends.
 
 Source: docs/semantics/merge_record.md, Bins; Completion reasons; Defragment; Failures.
 """
@@ -22,9 +22,9 @@ _LARGEST = 2**31
 
 @dataclass(slots=True)
 class Bin:
-    """FlowFiles of one group that wait for each other; ``created_at`` is in microseconds since 1970 UTC.
+    """The FlowFiles of one group that wait to be merged; ``created_at`` is in microseconds since 1970 UTC.
 
-    Sources are only added through ``add``, which keeps the sums.
+    Sources are only added through ``add_flowfile``, which updates the sums.
     """
 
     seq: int
@@ -37,17 +37,17 @@ class Bin:
 
     @property
     def id(self) -> str:
-        """The bin's name: its place in the order in which bins were opened."""
+        """The ID of the bin: its position in the order in which bins were opened."""
         return f"bin-{self.seq}"
 
     def add_flowfile(self, source: FlowFile) -> None:
-        """Take a FlowFile in with all of its records."""
+        """Add a FlowFile with all of its records."""
         self.sources.append(source)
         self.records += source.records
         self.bytes += source.bytes
 
     def remove_flowfiles(self, uuids: Iterable[str]) -> Bin:
-        """Return the bin as if these FlowFiles had never come."""
+        """Return the bin without these FlowFiles, as if they had never been added."""
         gone = set(uuids)
         rest = Bin(self.seq, self.group, self.created_at)
         for source in self.sources:
@@ -61,7 +61,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class EndedBin:
-    """A bin that ended: merged, or ``failed``; ``culprit`` is the uuid of the FlowFile that broke it."""
+    """A bin that ended, merged or ``failed``; ``culprit`` is the uuid of the FlowFile that made it fail."""
 
     bin: Bin
     reason: Reason
@@ -71,7 +71,7 @@ class EndedBin:
 
 
 class Bins:
-    """The open bins of one run; ``now`` is one instant for the whole run."""
+    """The open bins of one run; ``now`` is the same instant for the whole run."""
 
     def __init__(self, config: MergeRecordConfig, open_bins: Iterable[Bin], next_seq: int, now: int) -> None:
         self.ended: list[EndedBin] = []
@@ -79,16 +79,16 @@ class Bins:
         self._config = config
         self._now = now
         self._open = {each.group: each for each in sorted(open_bins, key=lambda each: each.seq)}
-        # Files that waited together are not cut apart by their age: only bins of earlier runs end on arrival.
+        # Files that waited together are not separated by their age: only bins of earlier runs end on arrival.
         self._first_of_run = next_seq
 
     @property
     def open(self) -> list[Bin]:
-        """The bins that are open, the oldest first."""
+        """The open bins, the oldest first."""
         return sorted(self._open.values(), key=lambda each: each.seq)
 
     def offer_flowfile(self, flowfile: FlowFile) -> None:
-        """Offer one FlowFile; it goes into the open bin of its group, or opens one."""
+        """Add one FlowFile to the open bin of its group, or open a bin for it."""
         group = self._find_group(flowfile)
         found = self._open.get(group)
         if flowfile.unreadable is not None:
@@ -106,7 +106,7 @@ class Bins:
                 self._complete_bin(self.open[0], reasons.EVICTED)
 
     def end_bins(self, *, queue_was_empty: bool) -> None:
-        """End what a run ends when everything has been offered: by age, then what is full enough."""
+        """End bins after all FlowFiles have been added: first by age, then those that are full enough."""
         self._complete_all(self._is_older, reasons.AGE)
         if queue_was_empty:
             self._complete_all(self._is_full_enough, reasons.FULL_ENOUGH)
@@ -120,7 +120,7 @@ class Bins:
         return Bin(self.next_seq - 1, group, created_at)
 
     def _find_group(self, flowfile: FlowFile) -> Group:
-        """Return what like FlowFiles have in common; a missing value and an empty one are the same."""
+        """Return the group of a FlowFile; a missing value and an empty value are the same."""
         if self._config.defragment:
             return (flowfile.attributes.get(IDENTIFIER, ""),)
         schema = "" if self._config.schema_merge == "union" else flowfile.schema
@@ -128,7 +128,7 @@ class Bins:
         return schema, flowfile.attributes.get(name, "") if name else ""
 
     def _check_bin(self, bin_: Bin, newcomer: FlowFile) -> bool:
-        """Look at a bin that has just taken a FlowFile; True while it stays open."""
+        """Check a bin that has just received a FlowFile; return True while it stays open."""
         if newcomer.malformed is not None:
             self._fail_bin(bin_, reasons.describe_malformed(newcomer.name, newcomer.malformed), newcomer.uuid)
         elif self._config.defragment and (wrong := _check_fragment_count(bin_, newcomer)):
@@ -163,7 +163,7 @@ class Bins:
                 self._complete_bin(bin_, reason)
 
     def _complete_bin(self, bin_: Bin, reason: Reason) -> None:
-        """Merge a bin; a set of fragments that is not whole, or not as the policy wants it, fails."""
+        """Merge a bin; an incomplete set of fragments, or one that violates the index policy, fails."""
         sources = tuple(bin_.sources)
         if self._config.defragment:
             if len(sources) != bin_.expected:
@@ -191,12 +191,12 @@ class Bins:
 
 
 def fragment_count(flowfile: FlowFile) -> int | str | None:
-    """Read the number of fragments: an integer, the text when it is none, None when there is none."""
+    """Return the number of fragments: an integer, the text if it is not an integer, None if it is missing."""
     return _parse_integer(flowfile.attributes.get(COUNT))
 
 
 def _check_fragment_count(bin_: Bin, newcomer: FlowFile) -> Reason | None:
-    """Hold a newcomer's count against its set's; the first count that is there is what is expected."""
+    """Compare a newcomer's fragment count with that of its set; the first count found is the expected one."""
     count = fragment_count(newcomer)
     if isinstance(count, str):
         return reasons.count_invalid(count)
@@ -209,7 +209,7 @@ def _check_fragment_count(bin_: Bin, newcomer: FlowFile) -> Reason | None:
 
 
 def _by_index(sources: tuple[FlowFile, ...]) -> tuple[FlowFile, ...]:
-    """Order fragments by their index, as numbers; as they came when one has none."""
+    """Order fragments by their index as a number, or by arrival if one has no index."""
     indexes = [_parse_integer(source.attributes.get(INDEX)) for source in sources]
     numbers = [index for index in indexes if isinstance(index, int)]
     if len(numbers) < len(sources):
@@ -218,7 +218,7 @@ def _by_index(sources: tuple[FlowFile, ...]) -> tuple[FlowFile, ...]:
 
 
 def _index_problem(sources: tuple[FlowFile, ...]) -> tuple[Reason, str] | None:
-    """Find the fragment that the strict policy refuses, with the reason."""
+    """Return the fragment that violates the strict policy, with the reason."""
     seen: set[int] = set()
     for source in sources:
         index = _parse_integer(source.attributes.get(INDEX))
@@ -231,7 +231,7 @@ def _index_problem(sources: tuple[FlowFile, ...]) -> tuple[Reason, str] | None:
 
 
 def _parse_integer(text: str | None) -> int | str | None:
-    """Read a 32-bit integer; a text that is none is given back."""
+    """Parse a 32-bit integer; return a text that is not one unchanged."""
     if text is None or not _INTEGER.fullmatch(text):
         return text
     number = int(text)

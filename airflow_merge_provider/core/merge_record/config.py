@@ -1,4 +1,4 @@
-"""What is MergeRecord asked to do: NiFi's properties, and where files come from and go to.
+"""The configuration of MergeRecord: NiFi's properties, and the locations of input and output files.
 
 Source: docs/semantics/merge_record.md, Properties.
 """
@@ -29,14 +29,14 @@ Format = Literal["csv", "json", "json-array", "avro", "parquet", "orc", "xml"]
 FORMATS: tuple[str, ...] = get_args(Format)
 PLACES = ("source", "merged", "failure", "original", "state_path")
 _SOURCES = ("metadata", "path", "sidecar")
-# Formats whose schema can only be told by looking at the records.
+# Formats whose schema can only be determined from the records.
 _INFERRED = ("csv", "json", "json-array")
 _ORIGINAL = "name where merged sources go, or set original_action to 'keep' or 'delete'"
 _READER = 'must be a format or {"format": …, "schema": …, "options": {…}}'
 
 
 def _build_word_validator(*words: str) -> BeforeValidator:
-    """Take one of the words as NiFi writes them, in any case, or only how it begins."""
+    """Return a validator that accepts the words as NiFi spells them, in any case, or their first part."""
 
     def check(value: Any) -> str:
         given = value.strip().lower().replace("_", "-") if isinstance(value, str) else ""
@@ -49,7 +49,7 @@ def _build_word_validator(*words: str) -> BeforeValidator:
 
 
 def _read_format(value: Any) -> dict[str, Any]:
-    """Take ``{"format": …, "schema": …, "options": {…}}``, or the name of a format alone."""
+    """Parse ``{"format": …, "schema": …, "options": {…}}``, or the name of a format alone."""
     given = {"format": value} if isinstance(value, str) else value
     if not isinstance(given, Mapping):
         raise ValueError(_READER)  # noqa: TRY004 - what users read of a wrong value
@@ -78,7 +78,7 @@ def _read_format(value: Any) -> dict[str, Any]:
 
 
 def _read_schema(value: Any) -> Any:
-    """Take a schema as DDL text or as an object with fields."""
+    """Parse a schema given as DDL text or as an object with fields."""
     if value is None or (isinstance(value, str) and value.strip()):
         return value
     if isinstance(value, Mapping) and isinstance(value.get("fields"), list | tuple) and value["fields"]:
@@ -96,7 +96,7 @@ def _attribute_sources(value: Any) -> tuple[str, ...]:
 
 
 def _read_texts(value: Any) -> dict[str, str] | None:
-    """Take an object of texts."""
+    """Validate an object of texts."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not all(
@@ -121,12 +121,12 @@ def _read_folder(value: Any) -> str:
 
 
 def _build_validator(check: Callable[[Any], Any], unset: Any = None) -> BeforeValidator:
-    """Read with ``check``; None means ``unset``."""
+    """Return a validator that parses with ``check``; None becomes ``unset``."""
     return BeforeValidator(lambda value: unset if value is None else check(value))
 
 
 def _build_json_schema(*types: str) -> WithJsonSchema:
-    """Return the JSON Schema of what users may write."""
+    """Return the JSON Schema of the values that users may write."""
     return WithJsonSchema({"type": list(types)})
 
 
@@ -138,12 +138,12 @@ MostSize = Annotated[int | None, _build_validator(data_size), _build_json_schema
 Span = Annotated[Period | None, _build_validator(parse_period), _build_json_schema("string", "null")]
 Described = Annotated[dict[str, Any], BeforeValidator(_read_format), _build_json_schema("object", "string")]
 
-# BaseModel has an old method of this name, which nobody calls here; the argument is called so.
+# BaseModel has a deprecated method of this name, which is not called here; the argument has the same name.
 python_warnings.filterwarnings("ignore", message='Field name "validate"', category=UserWarning)
 
 
 class MergeRecordConfig(Config):
-    """A checked MergeRecord: what is alike, when a bin is full, and where files are."""
+    """A validated MergeRecord: how files are grouped, when a bin is full, and where the files are."""
 
     unknown_word: ClassVar[str] = "unknown property"
 
@@ -240,12 +240,12 @@ class MergeRecordConfig(Config):
 
     @property
     def knows_schema(self) -> bool:
-        """Whether the schema of a file is known without looking at its records."""
+        """Whether the schema of a file is known without reading its records."""
         return self.reader["schema"] is not None or self.reader["format"] not in _INFERRED
 
     @property
     def output(self) -> dict[str, Any]:
-        """How merged files are written."""
+        """The format, schema and options of merged files."""
         return self.writer or {**self.reader, "schema": None}
 
     @classmethod
@@ -295,7 +295,7 @@ def list_warnings(config: MergeRecordConfig) -> list[str]:
 
 
 def _partition_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
-    """Refuse what cannot be together with files that are split: their records are read on arrival."""
+    """Yield problems for options that do not work with split files, whose records are read on arrival."""
     if not known.get("partition_by"):
         return
     at = "partition_by"
@@ -318,7 +318,7 @@ def _threshold_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _place_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
-    """Refuse places that are tables, or that lie in each other: a file must not become its own source."""
+    """Yield problems for locations that are tables, or nested: a file must not become its own source."""
     places: dict[str, str] = {}
     for name in PLACES:
         if known.get(name) is None:

@@ -1,4 +1,4 @@
-"""What is known about one file that waits to be merged, before any of its records is moved.
+"""The metadata of a file that waits to be merged, before any of its records is moved.
 
 Source: docs/semantics/merge_record.md, FlowFiles.
 """
@@ -17,10 +17,11 @@ NAMESPACE = UUID("6f0d4d3e-5d5b-5c55-9d1f-0d6f6d657267")
 class FlowFile:
     """One file, or the records of one file that share the values of ``partition_by``.
 
-    ``arrival`` is in microseconds since 1970 UTC. ``schema`` is the key of a schema that is kept once.
-    ``unreadable`` and ``malformed`` say why the file as a whole, or a record of it, cannot be read.
-    ``unchecked`` ones are only looked into when their bin is merged; what is counted was told by others.
-    ``version`` is that of the file, ``sidecar`` that of its sidecar, where there was one on arrival.
+    ``arrival`` is in microseconds since 1970 UTC. ``schema`` is the key of a schema that is stored once.
+    ``unreadable`` and ``malformed`` state why the file as a whole, or one of its records, cannot be read. The
+    content of ``unchecked`` FlowFiles is only read when their bin is merged; their counts come from other
+    sources. ``version`` is the version of the file, ``sidecar`` the version of its sidecar, if there was one
+    on arrival.
     """
 
     uri: str
@@ -44,24 +45,24 @@ class FlowFile:
         return self.uri.rpartition("/")[2]
 
     def as_json(self) -> dict[str, Any]:
-        """Write the FlowFile as it is stored, without what is not there."""
+        """Return the FlowFile in its stored form, without missing values."""
         pairs = ((name, getattr(self, name)) for name in self.__slots__)
         return {name: value for name, value in pairs if value is not None}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> FlowFile:
-        """Read the form that ``as_json`` writes."""
+        """Parse the form that ``as_json`` returns."""
         return cls(**raw)
 
 
 def flowfile_uuid(uri: str, version: str, part: str | None = None) -> str:
-    """Return the identity of a file's content: the same in every try, another once the file changes."""
+    """Return the ID of a file's content: equal in every attempt, different once the file changes."""
     text = "\n".join((uri, version, part or ""))
-    # The name of a file may be no UTF-8.
+    # The name of a file may not be valid UTF-8.
     return str(uuid5(NAMESPACE, text.encode(errors="backslashreplace").decode()))
 
 
 def merge_id(bin_id: str, sources: tuple[FlowFile, ...], generation: int) -> str:
-    """Name the end of a bin in a plan: another plan never uses the name, also not for the same files."""
+    """Return the ID of an ended bin in a plan; no other plan uses the same ID, even for the same files."""
     parts = (bin_id, str(generation), *(source.uuid for source in sources))
     return str(uuid5(NAMESPACE, "\n".join(parts)))

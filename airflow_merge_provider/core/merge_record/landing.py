@@ -1,4 +1,4 @@
-"""Which files of a landing folder wait to be merged, and has a run anything to do.
+"""The files of a landing folder that wait to be merged, and whether a run has work to do.
 
 Source: docs/semantics/merge_record.md, Landing folder; Age and expiry.
 """
@@ -17,10 +17,10 @@ from airflow_merge_provider.core.merge_record.plan import NewFiles, plan_merges
 from airflow_merge_provider.core.merge_record.state import State
 
 SIDECAR = ".attributes.json"
-# Bytes that a name may have in a folder, of Linux as of most other systems.
+# The maximum bytes of a file name, on Linux and on most other systems.
 LONGEST_NAME = 255
 _TEMPORARY = (".tmp", "._COPYING_", ".crc")
-# Where the file systems of fsspec tell when a file was written.
+# The keys under which fsspec file systems return the modification time of a file.
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 _MICROSECONDS = 1_000_000
 
@@ -29,8 +29,8 @@ _MICROSECONDS = 1_000_000
 class FileEntry:
     """One file of a listing; ``modified`` is in microseconds since 1970 UTC.
 
-    ``version`` is another one once the content is: the store's tag, or size and time. ``is_link`` says that
-    the name is a symbolic link, which is not followed.
+    ``version`` changes whenever the content does: it is the store's tag, or size and time. ``is_link`` is
+    True if the name is a symbolic link, which is not followed.
     """
 
     name: str
@@ -41,7 +41,7 @@ class FileEntry:
 
     @classmethod
     def from_stat(cls, name: str, stat: Mapping[str, Any]) -> FileEntry:
-        """Read what fsspec tells of a file; an object store's tag says most surely what it holds."""
+        """Build the entry from fsspec's metadata; an object store's tag is the most reliable version."""
         changed = next((stat[word] for word in _TIMES if stat.get(word)), 0)
         seconds = changed.timestamp() if hasattr(changed, "timestamp") else float(changed)
         size = int(stat.get("size") or 0)
@@ -50,15 +50,15 @@ class FileEntry:
 
     @classmethod
     def of_file(cls, name: str, stat: os.stat_result) -> FileEntry:
-        """Read what a file system of this machine tells, of a link and not of what it leads to."""
+        """Build the entry from local file metadata; for a link, the metadata of the link, not its target."""
         found = cls.from_stat(name, {"size": stat.st_size, "mtime": stat.st_mtime})
         return replace(found, is_link=True) if S_ISLNK(stat.st_mode) else found
 
 
 def walk_folder(location: str, prefix: str = "") -> Iterator[FileEntry]:
-    """Yield the files and links below a folder of this machine; none when there is no folder.
+    """Yield the files and links below a local folder; nothing if there is no folder.
 
-    Links are not followed: they may lead out of the folder, or around in a circle.
+    Links are not followed: they may lead out of the folder, or form a cycle.
     """
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(location) as found:
         for each in found:
@@ -78,8 +78,9 @@ def _stat_entry(each: os.DirEntry[str], name: str) -> Iterator[FileEntry]:
 class Listing:
     """The files of the source folder: all of them by URI with their version, and those that have settled.
 
-    ``sidecars`` are the versions of sidecars by their names. ``others`` are names that are no files to be
-    merged, but that a reader of the whole folder would read; ``links`` those of them that are symbolic links.
+    ``sidecars`` holds the versions of sidecars by their names. ``others`` are names that are not files to
+    merge, but that a reader of the whole folder would read; ``links`` are those of them that are symbolic
+    links.
     """
 
     versions: Mapping[str, str]
@@ -90,13 +91,13 @@ class Listing:
     links: frozenset[str]
 
     def find_new_files(self, state: State) -> dict[str, FileEntry]:
-        """Return the settled files that no run has seen in their present version, by URI."""
+        """Return the settled files that no run has read in their current version, by URI."""
         known = {**state.done, **state.waiting}
         return {uri: entry for uri, entry in self.settled.items() if known.get(uri) != entry.version}
 
 
 def sort_listing(entries: Iterable[FileEntry], location: str, config: MergeRecordConfig, now: int) -> Listing:
-    """Sort out a listing: temporary and hidden names and links are no files, and young files wait."""
+    """Classify a listing: skip temporary and hidden names and links, and let young files wait."""
     every = list(entries)
     seen = [entry for entry in every if not entry.is_link and not _is_hidden(entry.name)]
     sidecars = {entry.name: entry.version for entry in seen if entry.name.endswith(SIDECAR)}

@@ -1,4 +1,4 @@
-"""What does a run do: a pure function of the state, the new files, the time and the configuration.
+"""The plan of a run: a pure function of the state, the new files, the time and the configuration.
 
 Source: docs/semantics/merge_record.md, Bins; Attributes; Steps of a run.
 """
@@ -42,7 +42,7 @@ class NewFiles:
 
 @dataclass(frozen=True, slots=True)
 class PlannedMerge:
-    """One merged file to be: from which sources, with which fields and attributes, and why now."""
+    """One merged file to write: its sources, its fields and attributes, and the reason."""
 
     id: str
     bin: str
@@ -58,7 +58,10 @@ class PlannedMerge:
 
 @dataclass(frozen=True, slots=True)
 class PlannedFailure:
-    """One failed bin, whose sources go to failure together; ``culprit`` is the uuid of who broke it."""
+    """One failed bin, whose sources are moved to failure together.
+
+    ``culprit`` is the uuid of the FlowFile that made it fail.
+    """
 
     id: str
     bin: str
@@ -69,9 +72,10 @@ class PlannedFailure:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run does and what is remembered after it; once written down it is carried out, not made anew.
+    """The actions of a run and the state after it; a stored plan is carried out and not computed again.
 
-    ``finished`` are the files that are merged as a whole, each with the merges that took it or parts of it.
+    ``finished`` are the files that are merged completely, each with the merges that contain it or parts of
+    it.
     """
 
     now: int
@@ -83,7 +87,7 @@ class Plan:
     schemas: Mapping[str, Schema] = default(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Write the plan as it is stored."""
+        """Return the plan in its stored form."""
         return {
             "now": self.now,
             "state": self.state.as_json(),
@@ -96,7 +100,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Plan:
-        """Read the form that ``as_json`` writes."""
+        """Parse the form that ``as_json`` returns."""
         merges = ({**each, "schema": Schema.from_json(each["schema"])} for each in raw["merges"])
         return cls(
             now=raw["now"],
@@ -115,7 +119,7 @@ class Plan:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """How many bins ended for which reason."""
+        """The number of ended bins by reason."""
         ended = [*(each.reason for each in self.merges), *(each.reason for each in self.failures)]
         return dict(Counter(reason.code for reason in ended))
 
@@ -129,11 +133,12 @@ def plan_merges(
     lost: Sequence[str] = (),
     broken: Mapping[str, str] = NOTHING,
 ) -> Plan:
-    """Bin what has arrived, end what is to end; ``now`` is in microseconds since 1970 UTC.
+    """Add new files to bins and end the bins that are due; ``now`` is in microseconds since 1970 UTC.
 
-    The state's bins must be of this configuration's groups (``state.fingerprint``) and hold no file that has
-    changed; ``lost`` are files that vanished from them, to be told. ``broken`` are FlowFiles that were found
-    malformed when their bin was to be merged, with the reason: the bin fails then, or they alone.
+    The bins of the state must have the groups of this configuration (``state.fingerprint``) and contain no
+    file that has changed. ``lost`` are files that vanished from the bins, for the report. ``broken`` are
+    FlowFiles that were found malformed when their bin was to be merged, with the reason: either the bin
+    fails, or they fail alone.
     """
     arrivals = replace(arrivals, flowfiles=(*state.returned, *arrivals.flowfiles))
     state = replace(state, returned=())
@@ -165,10 +170,11 @@ def plan_merges(
 
 
 def reduce_plan(made: Plan, before: State, published: Collection[str], config: MergeRecordConfig) -> Plan:
-    """Return what is left of a plan of which only some merges were published; its failures stay.
+    """Return the part of a plan that remains if only some merges were published; its failures stay.
 
-    The files of the other merges are new to the next plan, which bins them in their order; bins that were
-    open before keep them. Of a file whose parts were published in part, the other parts are offered again.
+    The files of the other merges are new to the next plan, which adds them to bins in their order; bins that
+    were open before keep them. If only some parts of a file were published, its other parts are offered
+    again.
 
     :param before: the state that the plan was made for.
     :param published: the ids of merges.
@@ -197,14 +203,14 @@ def reduce_plan(made: Plan, before: State, published: Collection[str], config: M
 
 
 def next_expiry(state: State, config: MergeRecordConfig) -> int | None:
-    """Return when the oldest open bin expires, in microseconds; None when none ever does."""
+    """Return when the oldest open bin expires, in microseconds; None if no bin ever expires."""
     if config.max_bin_age is None or not state.bins:
         return None
     return min(bin_.created_at for bin_ in state.bins) + config.max_bin_age.microseconds
 
 
 def project_record(record: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
-    """Return a record with the fields of a schema: what is missing is None, what is more is dropped."""
+    """Return a record with the fields of a schema: missing fields are None, additional fields are dropped."""
     return {field["name"]: _find_value(record, field) for field in schema.fields}
 
 
@@ -214,7 +220,7 @@ def _find_value(record: Mapping[str, Any], field: Field) -> Any:
 
 
 def _fail_unreadable(ended: EndedBin, broken: Mapping[str, str]) -> EndedBin:
-    """Fail a bin that was to be merged for the first of its sources that cannot be read."""
+    """Fail a bin that was to be merged, because of the first of its sources that cannot be read."""
     culprit = next((source for source in ended.sources if source.uuid in broken), None)
     if ended.failed or culprit is None:
         return ended
@@ -227,7 +233,7 @@ def _fail_unreadable(ended: EndedBin, broken: Mapping[str, str]) -> EndedBin:
 
 
 def _set_apart(state: State, arrivals: NewFiles, broken: Mapping[str, str]) -> tuple[State, NewFiles]:
-    """Offer broken FlowFiles as what they are, those of open bins once more and first."""
+    """Add broken FlowFiles with their status; those of open bins are added again, before the others."""
     old = [source for bin_ in state.bins for source in bin_.sources if source.uuid in broken]
     bins = (bin_.remove_flowfiles(broken) for bin_ in state.bins)
     flowfiles = [
@@ -278,7 +284,7 @@ def _output_schema(schemas: Sequence[Schema], config: MergeRecordConfig) -> Sche
         return Schema.from_json(own)
     if config.schema_merge == "union":
         return unite_schemas(_list_distinct(schemas))
-    # A file without records may have no fields to tell: the first that has some speaks for the bin.
+    # A file without records may have no fields, so the first file that has fields determines the schema.
     return next((schema for schema in schemas if schema.fields), Schema())
 
 
@@ -300,7 +306,7 @@ def _read_ended(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _describe_threshold(ended: EndedBin, config: MergeRecordConfig) -> dict[str, Any]:
-    """Return which maximum a full bin has reached; NiFi's reason does not."""
+    """Return the maximum that a full bin has reached, which NiFi's reason does not include."""
     if ended.reason != FULL or config.defragment:
         return {}
     if config.max_records is not None and ended.bin.records >= config.max_records:
@@ -309,7 +315,7 @@ def _describe_threshold(ended: EndedBin, config: MergeRecordConfig) -> dict[str,
 
 
 def _record_merged_files(made: Plan, config: MergeRecordConfig) -> Plan:
-    """Put into the state which files are merged in part, and which are merged and stay where they are."""
+    """Add to the state the files that are merged in part, and those that are merged and stay in place."""
     waiting = made.state.waiting
     failed = {source.uri for failure in made.failures for source in failure.sources}
     merged = {uri: list(ids) for uri, ids in made.state.partial.items()}

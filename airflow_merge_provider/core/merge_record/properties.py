@@ -1,4 +1,4 @@
-"""What do NiFi's own property names and expressions mean: a pasted MergeRecord becomes arguments.
+"""Translation of NiFi's property names and expressions, so that a pasted MergeRecord becomes arguments.
 
 Source: docs/semantics/merge_record.md, Properties.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from airflow_merge_provider.core.errors import ConfigError, Problem, did_you_mean
 
 _EXPRESSION = re.compile(r"\$\{([^{}]+)\}")
-# The name since 2.7, the older one, and our argument.
+# The property name since NiFi 2.7, the older name, and our argument.
 _PROPERTIES = (
     ("Merge Strategy", "merge-strategy", "merge_strategy"),
     ("Correlation Attribute Name", "correlation-attribute-name", "correlation_attribute_name"),
@@ -29,7 +29,7 @@ _PROPERTIES = (
     ("Schema Merge", "schema-merge", "schema_merge"),
 )
 _ARGUMENTS = {name: argument for new, old, argument in _PROPERTIES for name in (new, old)}
-# The only ones whose expressions NiFi evaluates, with what is around the processor.
+# The only properties whose expressions NiFi evaluates, using the environment of the processor.
 _WITH_EXPRESSIONS = ("min_records", "max_records")
 _WORDS = ("fragment_index_policy", "schema_merge")
 
@@ -39,7 +39,7 @@ def from_properties(
 ) -> dict[str, Any]:
     """Return the arguments of a MergeRecord's properties, by their names since 2.7 or before.
 
-    ``environment`` holds what ``${name}`` stands for. Unset properties (None) are left out.
+    ``environment`` holds the values of ``${name}``. Unset properties (None) are left out.
 
     :raises ConfigError: with every unknown property and every unknown name in an expression.
     """

@@ -1,4 +1,4 @@
-"""Why did a bin end: NiFi's texts, and a short code for each to route on.
+"""The reasons for the end of a bin: NiFi's texts, and a short code for each that can be used for routing.
 
 Source: docs/semantics/merge_record.md, Completion reasons; Defragment; Failures.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A code that programs read and a text that people read."""
+    """A code for programs and a text for people."""
 
     code: str
     text: str

@@ -1,16 +1,16 @@
-"""What was written down about files before the folder that they are in was moved to another place."""
+"""Update of stored file locations after their folder was moved."""
 
 from __future__ import annotations
 
 from typing import Any
 
 LOCATION = "location"
-# What users say of files stays as they said it.
+# Values that users define are not changed.
 _KEPT = "attributes"
 
 
 def find_roots(before: str, after: str) -> tuple[str, str]:
-    """Return the folders that were moved and became, given a folder in them before and after the move.
+    """Return the old and the new root of a move, given a folder below them before and after the move.
 
     >>> find_roots("/old/lake/state", "/mnt/lake/state")
     ('/old', '/mnt')
@@ -24,7 +24,7 @@ def find_roots(before: str, after: str) -> tuple[str, str]:
 
 
 def relocate_files(raw: Any, before: str, after: str) -> Any:
-    """Return JSON in which every file below one folder is below another.
+    """Return JSON in which the locations of files below one folder are replaced by locations below another.
 
     >>> relocate_files({"uri": "/old/in/a", "done": {"/old/in/b": "1"}, "key": "/older"}, "/old", "/mnt")
     {'uri': '/mnt/in/a', 'done': {'/mnt/in/b': '1'}, 'key': '/older'}

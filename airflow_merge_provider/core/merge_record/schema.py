@@ -1,4 +1,4 @@
-"""When are two schemas one, what is the union of several, and which fields does an output have.
+"""The equality and union of schemas, and the fields of an output.
 
 A schema is a list of fields ``{"name", "type", "nullable", "default", "aliases"}``. A type is a word
 (``int``, ``decimal(10,2)``), ``{"fields": […]}`` for a record, ``{"array": type}``, ``{"map": type}``, or a
@@ -17,7 +17,7 @@ from typing import Any
 Field = Mapping[str, Any]
 Type = Any
 
-# What Avro cannot tell apart: the derived text has one word for them.
+# Types that Avro does not distinguish: the derived schema text has one word for them.
 _SAME = {"byte": "int", "short": "int", "char": "string", "bigint": "string"}
 _NUMBERS = ("int", "long", "float", "double")
 _TEXTS = ("string", "char", "uuid", "bigint")
@@ -28,18 +28,18 @@ _WIDEST = 38
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The fields of a FlowFile's records, and the text they come from where there is one."""
+    """The fields of a FlowFile's records, and the schema text that they come from, if there is one."""
 
     fields: tuple[Field, ...] = ()
     text: str | None = None
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Schema:
-        """Read the form that ``as_json`` writes."""
+        """Parse the form that ``as_json`` returns."""
         return cls(tuple(raw.get("fields", ())), raw.get("text"))
 
     def as_json(self) -> dict[str, Any]:
-        """Write the schema as it is stored."""
+        """Return the schema in its stored form."""
         written: dict[str, Any] = {"fields": [dict(field) for field in self.fields]}
         return written if self.text is None else {**written, "text": self.text}
 
@@ -49,14 +49,17 @@ class Schema:
         return tuple(str(field["name"]) for field in self.fields)
 
     def build_key(self, identity: str = "canonical") -> str:
-        """Return what is equal for equal schemas: by their fields, or by identity ``text`` by their text."""
+        """Return a key that is equal for equal schemas: of the fields, or of the text for identity ``text``.
+
+        Two schemas with identity ``canonical`` are compared by their fields.
+        """
         if identity == "text" and self.text is not None:
             return f"text:{_hash_text(self.text)}"
         return _hash_text(json.dumps(normalize_type({"fields": self.fields}), sort_keys=True))
 
 
 def normalize_type(kind: Type) -> Type:
-    """Write a type so that equal types are equal values.
+    """Return a canonical form of a type: equal types have equal forms.
 
     >>> normalize_type("short"), normalize_type({"fields": [{"name": "x", "type": "byte"}]})
     ('int', {'fields': [{'name': 'x', 'type': 'int', 'nullable': True}]})
@@ -74,9 +77,10 @@ def normalize_type(kind: Type) -> Type:
 
 
 def unite_schemas(schemas: Iterable[Schema]) -> Schema:
-    """Return the schema that holds the records of all: the first one's order, then what is new.
+    """Return the schema that can hold the records of all schemas: the first one's fields, then new ones.
 
-    A field that only some have becomes nullable, numbers widen, and what does not fit becomes a choice.
+    A field that only some schemas have becomes nullable, numbers are widened, and incompatible types become a
+    choice.
     """
     merged: Schema | None = None
     for schema in schemas:
@@ -146,7 +150,7 @@ def _union_type(left: Type, right: Type) -> Type:
 
 
 def _unite_types(left: Type, right: Type) -> Type:
-    """Put two types side by side, each once."""
+    """Combine two types into a choice that contains each type once."""
     members: list[Type] = []
     for kind in (*(left if is_choice(left) else [left]), *(right if is_choice(right) else [right])):
         if normalize_type(kind) not in map(normalize_type, members):
@@ -155,7 +159,7 @@ def _unite_types(left: Type, right: Type) -> Type:
 
 
 def _find_wider_type(one: str, other: str) -> str | None:
-    """Return the type that holds both, or None."""
+    """Return the type that can hold the values of both, or None."""
     if one in _NUMBERS and other in _NUMBERS:
         return max(one, other, key=_NUMBERS.index)
     if one in _TEXTS and other in _TEXTS:
@@ -164,14 +168,14 @@ def _find_wider_type(one: str, other: str) -> str | None:
     if None in sizes:
         floats = {one, other} & {"float", "double"}
         return "double" if floats and any("decimal" in word for word in (one, other)) else None
-    # Digits before and behind the point, each the larger: every value of both fits.
+    # The maximum of the digits before and after the decimal point: every value of both types fits.
     whole = max(size[0] for size in sizes if size)
     scale = max(size[1] for size in sizes if size)
     return f"decimal({min(whole + scale, _WIDEST)},{scale})"
 
 
 def _decimal_size(word: str) -> tuple[int, int] | None:
-    """Return the digits before and behind the point."""
+    """Return the digits before and after the decimal point."""
     if word in _DIGITS:
         return _DIGITS[word], 0
     found = _DECIMAL.fullmatch(word)

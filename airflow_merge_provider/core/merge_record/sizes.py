@@ -1,4 +1,4 @@
-"""How many bytes will a file have in the output: what earlier merges of the same writer teach.
+"""Estimates of the size of a file in the output, based on earlier merges of the same writer.
 
 Source: docs/semantics/merge_record.md, Record counts and sizes.
 """
@@ -15,9 +15,9 @@ from airflow_merge_provider.core.merge_record.state import State
 
 
 def estimate_sizes(arrivals: NewFiles, state: State, config: MergeRecordConfig) -> NewFiles:
-    """Return new files with the estimated size in bytes of their records when they are written.
+    """Return new files with the estimated size in bytes of their records in the output.
 
-    Until a first merge has taught something, and with another ``size_basis``, they keep their own.
+    Before the first merge, and with another ``size_basis``, the files keep their own size.
     """
     learned = state.learned
     if config.size_basis != "estimated_output" or learned.get("writer") != _hash_writer(config):
@@ -28,7 +28,7 @@ def estimate_sizes(arrivals: NewFiles, state: State, config: MergeRecordConfig) 
 
 
 def learn_size(state: State, config: MergeRecordConfig, records: int, size: int) -> State:
-    """Remember how many bytes a writer has made of how many records; another writer begins anew."""
+    """Add the bytes and records of a merge to its writer's statistics; another writer starts new ones."""
     if not records:
         return state
     writer = _hash_writer(config)

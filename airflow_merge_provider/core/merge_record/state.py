@@ -1,4 +1,4 @@
-"""What is remembered between runs: open bins, their files, and which configuration grouped them.
+"""The state between runs: open bins, their files, and the configuration that grouped them.
 
 Source: docs/semantics/merge_record.md, State and lease.
 """
@@ -19,7 +19,7 @@ from airflow_merge_provider.core.merge_record.flowfile import FlowFile
 
 FORMAT = 1
 STATE_PREFIX = "state"
-# Where earlier versions of this package wrote each state over the one before.
+# The file in which earlier versions of this package overwrote the previous state.
 _FIRST_STATE = "state.json"
 _STATE = re.compile(r"state-\d{12}\.json")
 _GROUPING = (
@@ -30,12 +30,13 @@ _GROUPING = (
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Everything a run needs of the runs before; ``generation`` grows by one with every run that changes it.
+    """Everything that a run needs from the runs before.
 
-    ``schemas`` holds each schema of an open bin once, by its key. ``done`` are files that stay where they are
-    although they have been merged, by their version; ``partial`` the merges that have taken parts of a file
-    whose other parts still wait. ``returned`` are such parts whose merge was withdrawn: they are offered
-    again, before what is new. ``learned`` is how many records and bytes were written by which writer.
+    ``generation`` grows by one with every run that changes the state. ``schemas`` holds each schema of an
+    open bin once, by its key. ``done`` are files that stay in place although they have been merged, by their
+    version. ``partial`` are the merges that contain parts of a file whose other parts still wait.
+    ``returned`` are such parts whose merge was withdrawn: they are offered again, before new files.
+    ``learned`` is the number of records and bytes that each writer has written.
     """
 
     generation: int = 0
@@ -50,7 +51,7 @@ class State:
 
     @property
     def sources(self) -> list[FlowFile]:
-        """What waits: the FlowFiles of open bins and those that are offered again."""
+        """The waiting FlowFiles: those of open bins and those that are offered again."""
         return [*(source for bin_ in self.bins for source in bin_.sources), *self.returned]
 
     @property
@@ -59,7 +60,7 @@ class State:
         return {source.uri: source.version for source in self.sources}
 
     def as_json(self) -> dict[str, Any]:
-        """Write the state as it is stored."""
+        """Return the state in its stored form."""
         return {
             "format": FORMAT,
             "generation": self.generation,
@@ -75,7 +76,7 @@ class State:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> State:
-        """Read the form that ``as_json`` writes.
+        """Parse the form that ``as_json`` returns.
 
         :raises DataError: when a newer version of this package wrote it.
         """
@@ -98,24 +99,24 @@ class State:
 
 
 def plan_file(generation: int) -> str:
-    """Name the file of the plan that leads to a generation of the state."""
+    """Return the file name of the plan that leads to a generation of the state."""
     return f"plan-{generation}.json"
 
 
 def state_file(generation: int) -> str:
-    """Name the file of a state; each state has its own, so that no run writes over that of a later one."""
+    """Return the file name of a state; each state has its own, so that no run overwrites a later state."""
     return f"state-{generation:012d}.json"
 
 
 def find_state_file(names: Iterable[str]) -> str | None:
-    """Return the file of the last state among the names of a folder; None when there is none."""
+    """Return the file of the last state among the names of a folder; None if there is none."""
     found = list(names)
     first = _FIRST_STATE if _FIRST_STATE in found else None
     return max((name for name in found if _STATE.fullmatch(name)), default=first)
 
 
 def list_old_states(names: Iterable[str], generation: int) -> list[str]:
-    """Return the files of states that nobody reads once a state is written: all but it and the last."""
+    """Return the state files that are obsolete once a state is written: all but it and the one before."""
     found = list(names)
     if state_file(generation) not in found:
         return []
@@ -124,7 +125,7 @@ def list_old_states(names: Iterable[str], generation: int) -> list[str]:
 
 
 def compute_fingerprint(config: MergeRecordConfig) -> str:
-    """Sum up what decides which files are alike; thresholds are no part of it."""
+    """Return a hash of the settings that determine how files are grouped; thresholds are not included."""
     grouping = config.model_dump(mode="json", include=set(_GROUPING))
     return hashlib.sha256(json.dumps(grouping, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -132,14 +133,14 @@ def compute_fingerprint(config: MergeRecordConfig) -> str:
 def dissolve_bins(state: State) -> State:
     """Return the state without its bins: their files are in the queue again.
 
-    A file of which a part has been merged goes on where it was: its bins stay.
+    The bins of a file that has been merged in part stay open.
     """
     kept = tuple(bin_ for bin_ in state.bins if any(source.uri in state.partial for source in bin_.sources))
     return replace(state, bins=kept)
 
 
 def remove_files(state: State, uris: Iterable[str]) -> State:
-    """Return the state as if these files, which changed or vanished, had never been binned."""
+    """Return the state without these files, which changed or vanished, as if they had never been binned."""
     gone = set(uris)
     if not gone:
         return state

@@ -1,4 +1,4 @@
-"""How much is a text such as ``1.5 MB`` or ``30 secs``: the sizes, periods and numbers of MergeRecord.
+"""Parsing of the sizes, periods and numbers of MergeRecord, such as ``1.5 MB`` or ``30 secs``.
 
 Source: docs/semantics/merge_record.md, Units.
 """
@@ -18,7 +18,7 @@ _POWERS = {"B": 0, "KB": 1, "MB": 2, "GB": 3, "TB": 4}
 _PERIOD = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]+)", re.IGNORECASE | re.ASCII)
 _MICROSECOND = 1000
 _SECOND = 1_000_000_000
-# Nanoseconds of each unit, and all the ways to write it.
+# The nanoseconds of each unit, and all of its spellings.
 _UNITS = {
     word: nanos
     for nanos, words in (
@@ -36,13 +36,13 @@ _UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A span of time, with the text that asked for it: a reason repeats that text."""
+    """A time period and its original text, which reasons repeat."""
 
     nanoseconds: int
     text: str
 
     def is_exceeded_by(self, microseconds: int) -> bool:
-        """Return whether a span of so many microseconds is longer; an equal one is not."""
+        """Return whether a number of microseconds is longer than the period; an equal one is not."""
         return microseconds * _MICROSECOND > self.nanoseconds
 
     @property
@@ -52,7 +52,7 @@ class Period:
 
 
 def data_size(value: Any) -> int:
-    """Read a data size in bytes; 1 KB is 1024 bytes, and a text needs its unit.
+    """Parse a data size in bytes; 1 KB is 1024 bytes, and a text must have a unit.
 
     >>> data_size("0.1 KB"), data_size(2048)
     (102, 2048)
@@ -69,7 +69,7 @@ def data_size(value: Any) -> int:
 
 
 def parse_period(value: Any) -> Period:
-    """Read a time period.
+    """Parse a time period.
 
     >>> parse_period("1.5 hours").nanoseconds // 10**9
     5400
@@ -87,7 +87,7 @@ def parse_period(value: Any) -> Period:
 
 
 def period_text(value: Any) -> Any:
-    """Write a ``timedelta`` as the text that means the same, and leave the rest alone.
+    """Convert a ``timedelta`` to an equivalent text; return other values unchanged.
 
     >>> period_text(timedelta(minutes=1.5))
     '90 secs'
@@ -99,7 +99,7 @@ def period_text(value: Any) -> Any:
 
 
 def positive_integer(value: Any) -> int:
-    """Read an integer of at least 1 that 32 bits hold.
+    """Parse a 32-bit integer of at least 1.
 
     :raises ValueError: when it is none.
     """
@@ -111,7 +111,7 @@ def positive_integer(value: Any) -> int:
 
 
 def parse_limit(value: Any) -> int | None:
-    """Read a positive integer, or ``unlimited``: no limit.
+    """Parse a positive integer, or ``unlimited``, which means no limit.
 
     :raises ValueError: when it is neither.
     """

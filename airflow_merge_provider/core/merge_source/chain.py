@@ -1,4 +1,4 @@
-"""Why are these entities one: the links, one per further member, that hold a cluster together."""
+"""The links of a cluster: n - 1 links that connect its members, one per further member."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OTHER_SIDE = {"left": "right", "right": "left"}
 
 
 class EntityRef(NamedTuple):
-    """An entity by the dataset it comes from and its id there."""
+    """An entity: the dataset it comes from and its ID in that dataset."""
 
     dataset: str
     id: str
@@ -22,9 +22,9 @@ class EntityRef(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A rule and a value (as a typed key, ``s:LAX``) that say that two entities are the same.
+    """A rule and a value (as a typed key, ``s:LAX``) by which two entities are the same.
 
-    ``reached`` is the entity that the link adds to those that a chain has already.
+    ``reached`` is the entity that the link adds to those that the chain already contains.
     """
 
     known: EntityRef
@@ -34,10 +34,10 @@ class Link(NamedTuple):
 
 
 def build_chain(members: Iterable[Mapping[str, Any]]) -> list[Link]:
-    """Return the links that reach every member from the first one, by as few steps each as there can be.
+    """Return the links from the first member to every other member, each over as few links as possible.
 
-    ``members`` is what the target's column ``_members`` holds. Two entities are linked by a value only when
-    one has it on the left side of a rule and the other on the right side of the same rule.
+    ``members`` is the content of the target's column ``_members``. A value links two entities only if one has
+    it on the left side of a rule and the other on the right side of the same rule.
 
     >>> key = {"rule": "a.x = b.x", "value": "n:1"}
     >>> build_chain(
@@ -69,7 +69,7 @@ def build_chain(members: Iterable[Mapping[str, Any]]) -> list[Link]:
 
 
 def find_path(links: Sequence[Link], end: EntityRef) -> list[Link]:
-    """Return the links of a chain that lead from its first member to ``end``; none when nothing does."""
+    """Return the links of a chain from its first member to ``end``; empty if there is no path."""
     leading = {link.reached: link for link in links}
     found: list[Link] = []
     while (link := leading.get(end)) is not None:
@@ -79,7 +79,7 @@ def find_path(links: Sequence[Link], end: EntityRef) -> list[Link]:
 
 
 def _links_of(known: EntityRef, keys: Iterable[Key], holders: dict[Key, list[EntityRef]]) -> Iterator[Link]:
-    """Yield the links of one entity; those who hold a key are given once, to the first who asks."""
+    """Yield the links of one entity; each key yields its holders only for the first entity that has it."""
     for rule, side, value in keys:
         for other in holders.pop((rule, _OTHER_SIDE[side], value), ()):
             yield Link(known, other, rule, value)

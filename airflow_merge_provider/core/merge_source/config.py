@@ -1,4 +1,4 @@
-"""What is a merge source asked to do: the properties of the Sesam source and the operator's settings."""
+"""The configuration of a merge source: the properties of the Sesam source and the operator's settings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PAIR = 2
 
 
 def _build_list_validator(message: str, least: int = 0) -> BeforeValidator:
-    """Take a list (never a text), and say ``message`` otherwise."""
+    """Return a validator that accepts a list (never a text) and raises ``message`` otherwise."""
 
     def check(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple) or len(value) < least:
@@ -120,7 +120,7 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class MergeSourceConfig(Config):
-    """A checked merge source: down to ``comment`` the Sesam source, below it what is the operator's."""
+    """A validated merge source: the Sesam source down to ``comment``, below it the operator's settings."""
 
     unknown_word: ClassVar[str] = "unknown property"
 
@@ -232,12 +232,12 @@ class MergeSourceConfig(Config):
 
     @property
     def most_merged(self) -> int | None:
-        """The most entities that may become one; None when there is no limit, as in version 1."""
+        """The maximum number of entities in a cluster; None if there is no limit, as in version 1."""
         return None if self.version == 1 else self.max_merged or DEFAULT_MAX_MERGED
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Self:
-        # The system of a pasted source takes it for version 1 if it does not say its version.
+        # Sesam treats a source without a version as version 1, so a pasted source is treated the same way.
         is_first = {"type", "max_merged"} <= {*raw} and "version" not in raw
         return super().parse({**raw, "version": 1} if is_first else raw)
 
@@ -271,7 +271,7 @@ class MergeSourceConfig(Config):
 
 
 def from_pipe(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration in a Sesam pipe, or in its source alone; the target is the pipe's id.
+    """Return the configuration in a Sesam pipe, or in its source alone; the target is the pipe's ID.
 
     :raises ConfigError: when there is no source object in it.
     """
@@ -326,7 +326,7 @@ def _target_problems(target: str | None, pairs: list[tuple[str, str]]) -> Iterat
 
 
 def _strategy_problems(known: Mapping[str, Any]) -> Iterator[Problem]:
-    """Refuse shapes that only the default strategy has."""
+    """Yield problems for options that only the default strategy supports."""
     strategy = known.get("strategy", "default")
     if strategy == "default":
         return

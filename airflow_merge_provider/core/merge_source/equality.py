@@ -1,4 +1,4 @@
-"""Which rules say that entities are the same: those of ``equality``, then those of ``equality_sets``."""
+"""The match rules: those of ``equality``, then those of ``equality_sets``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from airflow_merge_provider.core.merge_source.dtl.expressions import (
 _COLUMNS_MAX = 20
 # A set of two sides is one rule; a longer one has sides that no rule compares.
 _OPEN_SET_MIN_SIDES = 3
-# What a setting by rule calls the rules that it does not name.
+# The key of a setting by rule for all rules that it does not name.
 EVERY_RULE = "*"
 
 
 class RuleSettings(Protocol):
-    """The part of a configuration that makes rules."""
+    """The part of a configuration that defines the rules."""
 
     @property
     def datasets(self) -> tuple[str, ...]: ...
@@ -43,7 +43,7 @@ class RuleSettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a rule: the dataset it reads, by its offset, and the expression for its values."""
+    """One side of a rule: the offset of the dataset it reads, and the expression for its values."""
 
     dataset: int
     text: str
@@ -51,40 +51,40 @@ class Side:
 
     @property
     def source(self) -> Any:
-        """The side as a configuration has it."""
+        """The side as it is written in a configuration."""
         return to_raw(self.expression)
 
     @property
     def order(self) -> tuple[int, str]:
-        """What makes two sides the same, and gives them an order that no configuration can change."""
+        """The identity of a side, which also sorts sides independently of the configuration."""
         return self.dataset, json.dumps(self.source, sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Entities whose left and right sides share a value are the same; the direction says nothing."""
+    """A match rule: entities whose left and right sides share a value are the same, in either direction."""
 
     left: Side
     right: Side
 
     @property
     def text(self) -> str:
-        """The rule for people, such as ``a.x = lower(b.y)``."""
+        """The rule as text for people, such as ``a.x = lower(b.y)``."""
         return f"{self.left.text} = {self.right.text}"
 
     @property
     def source(self) -> list[Any]:
-        """The rule as ``equality`` has it."""
+        """The rule as it is written in ``equality``."""
         return ["eq", self.left.source, self.right.source]
 
     @property
     def order(self) -> tuple[tuple[int, str], tuple[int, str]]:
-        """What makes two rules the same."""
+        """The identity of a rule."""
         return self.left.order, self.right.order
 
 
 def rules_of(config: RuleSettings) -> tuple[Rule, ...]:
-    """Return every rule as written: ``equality`` first, then neighbours or all pairs of each set.
+    """Return every rule as written: ``equality`` first, then neighbors or all pairs of each set.
 
     :raises ExpressionError: when a side is wrong; a parsed configuration has none.
     """
@@ -100,23 +100,23 @@ def rules_of(config: RuleSettings) -> tuple[Rule, ...]:
 
 
 def plan_rules(config: RuleSettings) -> tuple[Rule, ...]:
-    """Return every rule once, in one direction and in an order that depends on the set of rules alone.
+    """Return every rule once, in one direction and in an order that depends only on the set of rules.
 
-    A rule's position in this tuple can be stored: it stays while the set of rules stays.
+    The position of a rule in this tuple can be stored: it stays the same while the set of rules does.
     """
     once = {rule.order: rule for rule in map(_direct_rule, rules_of(config))}
     return tuple(once[order] for order in sorted(once))
 
 
 def get_rule_setting(setting: Any, rule: Rule) -> Any:
-    """Return what a setting is for a rule: a mapping has it under the rule's text, else under ``"*"``."""
+    """Return a setting's value for a rule: a mapping has it under the rule's text, else under ``"*"``."""
     if not isinstance(setting, Mapping):
         return setting
     return next((setting[name] for name in _list_texts(rule) if name in setting), setting.get(EVERY_RULE))
 
 
 def find_unknown_rules(name: str, setting: Any, rules: Sequence[Rule]) -> Iterator[Problem]:
-    """Yield a problem for every text in a mapping of a setting that is no rule's."""
+    """Yield a problem for every key in the mapping of a setting that is not the text of a rule."""
     if not isinstance(setting, Mapping):
         return
     known = [each for rule in rules for each in _list_texts(rule)]
@@ -131,7 +131,7 @@ def _list_texts(rule: Rule) -> tuple[str, str]:
 
 
 def list_rule_warnings(config: RuleSettings) -> list[str]:
-    """Return what rules allow and probably do not mean."""
+    """Return warnings about rules that are valid but probably not intended."""
     rules = rules_of(config)
     found = [] if rules else ["no equality rules: every entity becomes an output of its own"]
     for position, expressions in enumerate(config.equality_sets):
@@ -161,7 +161,7 @@ def _list_set_warnings(config: RuleSettings, path: str, expressions: Sequence[An
 
 
 def _find_repeated_rules(rules: Sequence[Rule]) -> Iterator[Rule]:
-    """Yield the rules that say again what an earlier one says."""
+    """Yield the rules that repeat an earlier rule."""
     seen = set()
     for rule in rules:
         order = _direct_rule(rule).order
@@ -173,7 +173,7 @@ def _find_repeated_rules(rules: Sequence[Rule]) -> Iterator[Rule]:
 def find_unknown_columns(
     rules: Sequence[Rule], columns: Mapping[int, Collection[str]], names: Sequence[str]
 ) -> Iterator[Problem]:
-    """Yield a problem for every column of a rule that its dataset does not have: nothing would match.
+    """Yield a problem for every column of a rule that its dataset lacks: the rule would match nothing.
 
     :param columns: those of the datasets whose columns are known, by their offsets.
     :param names: the datasets by their offsets.
@@ -197,7 +197,7 @@ def aliases_of(datasets: Sequence[str]) -> dict[str, int]:
 
 
 def parse_side(raw: Any, aliases: Mapping[str, int], ids: Mapping[str, str] | None = None) -> Side:
-    """Read one side of a rule; ``ids`` (dataset id to alias) helps those who write the id.
+    """Parse one side of a rule; ``ids`` (dataset ID to alias) is for hints if the ID is written instead.
 
     :raises ExpressionError: when it reads no dataset, several, or one that is not there.
     """

@@ -1,4 +1,4 @@
-"""Why is an output what it is: its members, and the rules and values that made them one."""
+"""The explanation of an output: its members, and the rules and values that link them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from airflow_merge_provider.core.merge_source.chain import EntityRef, Link, buil
 
 Status = Literal["live", "deleted", "replaced"]
 _NEAR = 3
-# The kinds of keys that hold others.
+# The kinds of keys that contain other keys.
 _NESTED = ("l", "o")
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An output with its members in their order, and the links that reach each of them from the first.
+    """An output with its members in order, and the links from the first member to each of them.
 
-    ``replaced_by`` names the outputs that took its place, where the target remembers them.
+    ``replaced_by`` holds the outputs that replaced it, if the target records them.
     """
 
     output_id: str
@@ -31,7 +31,7 @@ class Explanation:
     replaced_by: tuple[str, ...] = ()
 
     def as_object(self) -> dict[str, Any]:
-        """Return the explanation as JSON has it."""
+        """Return the explanation as a JSON object."""
         return {
             "output_id": self.output_id,
             "status": self.status,
@@ -96,10 +96,10 @@ def find_links_between(members: Sequence[Mapping[str, Any]], start: str, end: st
 
 
 def list_links(output_id: str, members: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return the links of an output as rows: n - 1 of them for n members, each with its rule and key.
+    """Return the links of an output as rows: n - 1 links for n members, each with its rule and key.
 
-    ``left`` holds the key on the left side of the rule, ``right`` on its right side.
-    Source: docs/semantics/merge_source.md, Links of an output.
+    ``left`` holds the key on the left side of the rule, ``right`` the key on its right side. Source:
+    docs/semantics/merge_source.md, Links of an output.
     """
     lefts = {
         (member["dataset"], member["id"], key["rule"], key["value"])
@@ -131,12 +131,12 @@ def format_links(links: Iterable[Link]) -> Iterator[str]:
 
 
 def format_entity(entity: EntityRef) -> str:
-    """Name an entity as ``dataset/id``."""
+    """Format an entity as ``dataset/id``."""
     return f"{entity.dataset}/{entity.id}"
 
 
 def format_key(key: str) -> str:
-    """Write a typed key as the value it stands for.
+    """Format a typed key as the value that it represents.
 
     >>> (
     ...     format_key("s:LAX"),
@@ -162,7 +162,7 @@ def _readable_tree(tree: Any) -> str:
 
 
 def unknown_output(output_id: str, target: str, holders: Sequence[str], ids: Sequence[str]) -> DataError:
-    """Refuse an id that the target does not have; ``holders`` are outputs that hold an entity of this id."""
+    """Return the error for an unknown ID; ``holders`` are outputs that contain an entity with this ID."""
     near = list(holders[:_NEAR]) or difflib.get_close_matches(output_id, ids, n=_NEAR, cutoff=0.5)
     why = f"{output_id!r} is an entity of " if holders else "near ids: "
     hint = why + ", ".join(map(repr, near)) if near else "see the target's column _id"

@@ -1,4 +1,4 @@
-"""Has the configuration changed so that everything must be looked at again: equal signatures mean no."""
+"""The signature of a merge source's configuration: a full run is needed only if the signature differs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from airflow_merge_provider.core.merge_source.survivorship import parse_choices
 
 
 def compute_signature(config: MergeSourceConfig) -> str:
-    """Return a text that differs when the results can; comments, limits and schedules are not in it.
+    """Return a text that differs if the results may differ; it excludes comments, limits and schedules.
 
-    The rules count as a set, whatever their order, direction and way of writing. The columns that hold id,
-    deletion and entity count too: with others, unchanged rows are other entities.
+    The rules count as a set, whatever their order, direction and spelling. The columns that hold the ID, the
+    deletion flag and the entity also count: with other columns, unchanged rows are other entities.
     """
     content: dict[str, Any] = {
         "version": config.version,
@@ -27,7 +27,8 @@ def compute_signature(config: MergeSourceConfig) -> str:
         "rules": [rule.source for rule in plan_rules(config)],
         "columns": [config.id_column, config.deleted_column, config.entity_column],
     }
-    # What is off by default is named only where it is on, so that a new option makes no old target another.
+    # An option that is off by default is included only if it is on, so that a new option does not change the
+    # signature of existing targets.
     if config.on_over_merge == "quarantine" and not isinstance(config.max_key_fanout, dict):
         content["quarantine"] = config.max_key_fanout
     elif quarantined := _list_quarantine_limits(config):
@@ -44,7 +45,7 @@ def compute_signature(config: MergeSourceConfig) -> str:
 
 
 def _list_quarantine_limits(config: MergeSourceConfig) -> list[int | None]:
-    """Return the limit of each rule whose values go into quarantine; none where no rule has one."""
+    """Return the fan-out limit of each rule that quarantines values; empty if no rule has a limit."""
     limits = [
         get_rule_setting(config.max_key_fanout, rule)
         if get_rule_setting(config.on_over_merge, rule) == "quarantine"

@@ -1,4 +1,4 @@
-"""Which id does an output have, and in which order do its members stand."""
+"""The ID of an output and the order of its members."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 
 class Member(NamedTuple):
-    """An entity as a member of a cluster: the offset of its dataset, and its id.
+    """An entity as a member of a cluster: the offset of its dataset, and its ID.
 
-    Members sort by offset, then by id. Python compares texts by code point, as the bytes of UTF-8 do.
+    Members sort by offset, then by ID. Python compares texts by code point, which is the order of UTF-8
+    bytes.
     """
 
     dataset: int
@@ -17,7 +18,7 @@ class Member(NamedTuple):
 
 
 def composite_id(members: Iterable[tuple[int, str]]) -> str:
-    """Return the id that names every member.
+    """Return the ID that contains every member.
 
     >>> composite_id([(1, "b1"), (0, "a10"), (0, "a2")])
     '0|a10|0|a2|1|b1'
@@ -26,7 +27,7 @@ def composite_id(members: Iterable[tuple[int, str]]) -> str:
 
 
 def first_id(members: Iterable[tuple[int, str]]) -> str:
-    """Return the id of the first member.
+    """Return the ID of the first member.
 
     >>> first_id([(1, "b1"), (0, "a10"), (0, "a2")])
     'a10'
@@ -35,5 +36,5 @@ def first_id(members: Iterable[tuple[int, str]]) -> str:
 
 
 def output_id(members: Iterable[tuple[int, str]], identity: str) -> str:
-    """Return the id of an output by the configured identity; a single entity is a cluster of one."""
+    """Return the ID of an output for the configured identity; a single entity is a cluster of one."""
     return first_id(members) if identity == "first" else composite_id(members)

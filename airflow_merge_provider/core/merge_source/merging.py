@@ -1,4 +1,4 @@
-"""What do merged entities look like: the strategies on plain entities, the reference for every other way."""
+"""The merge strategies on plain entities: the reference for all other implementations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Entity = Mapping[str, Any]
 
 
 def is_deleted(entity: Entity) -> bool:
-    """Return whether an entity counts as deleted: only ``true`` does, and a filtered entity is one."""
+    """Return whether an entity is deleted: only the value ``true`` counts; a filtered entity is deleted."""
     return entity.get("_deleted") is True or entity.get("_filtered") is True
 
 
@@ -33,13 +33,13 @@ def merge_members(
         if strategy == "default":
             output[name] = values[0] if len(values) == 1 else _splice_values(values)
         elif kept := distinct_values(_splice_values(values)):
-            # A list inside the list stays wrapped: [[1]] is one value, and that is a list.
+            # A list inside the list stays wrapped: [[1]] is one value, and that value is a list.
             output[name] = kept if len(kept) > 1 or isinstance(kept[0], list) else kept[0]
     return output
 
 
 def merge_ids(members: Sequence[Entity]) -> list[Any]:
-    """Unite the original ids: what an entity brings in ``$ids``, else its own id."""
+    """Return the union of the original IDs: the ``$ids`` of an entity, else its own ID."""
     return distinct_values(
         item
         for member in members
@@ -51,7 +51,7 @@ def merge_ids(members: Sequence[Entity]) -> list[Any]:
 def render_output(
     members: Mapping[Member, Entity], *, identity: str, strategy: str, include_internal: bool = False
 ) -> dict[str, Any]:
-    """Return the whole output of a cluster, or of one deleted entity, without its place in the sequence."""
+    """Return the output of a cluster, or of one deleted entity, without its sequence number."""
     entities = [members[member] for member in sorted(members)]
     output = {
         "_id": output_id(members, identity),
@@ -59,14 +59,14 @@ def render_output(
     }
     if is_deleted(entities[0]):
         output["_deleted"] = True
-        # A tombstone of a merge upstream stays one; on a live entity the mark is dropped.
+        # The tombstone of an upstream merge stays a tombstone; on a live entity the flag is dropped.
         if entities[0].get(REPLACED) is True:
             output[REPLACED] = True
     return output
 
 
 def _collect_values(members: Sequence[Entity]) -> dict[str, list[Any]]:
-    """Collect the values of each property in member order; ``_`` properties of the root are no content."""
+    """Collect the values of each property in member order; root properties with ``_`` are not content."""
     found: dict[str, list[Any]] = {}
     for member in members:
         for name, value in member.items():
@@ -76,7 +76,7 @@ def _collect_values(members: Sequence[Entity]) -> dict[str, list[Any]]:
 
 
 def _splice_values(values: Sequence[Any]) -> list[Any]:
-    """Put values into one list: the items of a list, one level deep; null is an item."""
+    """Concatenate values into one list: lists are unpacked one level deep, and null is an item."""
     return [item for value in values for item in (value if isinstance(value, list) else [value])]
 
 

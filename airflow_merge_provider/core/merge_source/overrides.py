@@ -1,4 +1,4 @@
-"""What have people decided about which entities are the same, and which of it counts now."""
+"""Overrides: the decisions of people about which entities are the same, and which decisions are in effect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow_merge_provider.core.merge_source.identity import Member
 COLUMNS = ("kind", "left", "right", "reason", "author", "until")
 REQUIRED = COLUMNS[:3]
 KINDS = ("same", "different")
-# The columns of a source that hold the decisions an entity is on the left or on the right side of.
+# The columns of a source with the overrides whose left or right side the entity is.
 SAME_LEFT, SAME_RIGHT = "__merge_same_left", "__merge_same_right"
 
 _MOST_PROBLEMS = 20
@@ -26,21 +26,21 @@ Pair = tuple[Member, Member]
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """The decisions that count now: pairs that are the same, and pairs that are not, each in order."""
+    """The overrides in effect: pairs that are the same, and pairs that are not, each in order."""
 
     same: tuple[Pair, ...] = ()
     different: tuple[Pair, ...] = ()
 
     @property
     def mark(self) -> str:
-        """A text that differs when the decisions do; empty where there are none."""
+        """A text that differs if the overrides differ; empty if there are none."""
         if not (self.same or self.different):
             return ""
         canonical = json.dumps([self.same, self.different], separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def build_rules(self, names: Sequence[str]) -> tuple[Rule, ...]:
-        """Return rules by which the pairs that are the same share a key, one for each pair of datasets."""
+        """Return rules by which the pairs that are the same share a key, one rule per pair of datasets."""
         offsets = sorted({(left.dataset, right.dataset) for left, right in self.same})
         return tuple(
             Rule(_build_side(left, SAME_LEFT, names), _build_side(right, SAME_RIGHT, names))
@@ -48,7 +48,7 @@ class Overrides:
         )
 
     def build_keys(self, dataset: int, names: Sequence[str]) -> list[tuple[str, list[str], list[str]]]:
-        """Return for every entity of a dataset the keys that it has on the left and on the right side."""
+        """Return for every entity of a dataset its keys on the left and on the right side."""
         found: dict[str, tuple[set[str], set[str]]] = {}
         for pair in self.same:
             key = " = ".join(f"{names[member.dataset]}/{member.id}" for member in pair)
@@ -59,12 +59,12 @@ class Overrides:
 
 
 def is_override(side: Side) -> bool:
-    """Return whether a side of a rule stands for decisions, not for properties."""
+    """Return whether a side of a rule stands for overrides instead of properties."""
     return isinstance(side.expression, Path) and side.expression.elements in ((SAME_LEFT,), (SAME_RIGHT,))
 
 
 def parse_overrides(rows: Iterable[Mapping[str, Any]], names: Sequence[str], now: dt.datetime) -> Overrides:
-    """Read decisions: ``kind``, ``left`` and ``right`` as ``dataset/id``, and until when each counts.
+    """Parse overrides: ``kind``, ``left`` and ``right`` as ``dataset/id``, and when each one ends.
 
     ``names`` are the datasets that are merged, in order.
 
@@ -113,7 +113,7 @@ def _read_pair(row: Mapping[str, Any], names: Sequence[str]) -> tuple[list[Probl
 
 
 def _read_member(text: Any, names: Sequence[str]) -> Member | None:
-    """Read ``dataset/id``; both may have slashes, so the longest dataset that fits counts."""
+    """Parse ``dataset/id``; both may contain slashes, so the longest matching dataset name is used."""
     if not isinstance(text, str):
         return None
     fitting = [name for name in names if text.startswith(f"{name}/") and len(text) > len(name) + 1]
@@ -124,7 +124,7 @@ def _read_member(text: Any, names: Sequence[str]) -> Member | None:
 
 
 def _is_over(until: Any, now: dt.datetime) -> bool:
-    """Return whether a decision has ended; times without a zone are UTC, a date counts to its beginning."""
+    """Return whether an override has ended; times without a zone are UTC, a date ends at its beginning."""
     if until is None:
         return False
     if not isinstance(until, dt.datetime):

@@ -1,4 +1,4 @@
-"""What does a run refuse before it writes anything, and in which words."""
+"""The errors that a merge source raises before it writes anything."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from airflow_merge_provider.core.merge_source.explanation import format_key
 
 Named = tuple[str, str]
 _REFUSED = "refused"
-# Of what may be thousands, such as overlapping ids, so many are named; of the members of a cluster, fewer.
+# The maximum number of examples in an error, such as overlapping IDs, and of members per cluster.
 SHOWN, SHOWN_MEMBERS = 10, 3
 
 
 class HighFanoutKey(NamedTuple):
-    """A value (as a typed key) by which a rule links many entities, and some of them; the key may be lost."""
+    """A value (as a typed key) by which a rule links many entities, and some of them.
+
+    The key may be lost.
+    """
 
     rule: str
     key: str | None
@@ -24,14 +27,14 @@ class HighFanoutKey(NamedTuple):
 
 
 class OversizedCluster(NamedTuple):
-    """A cluster above ``max_merged``: how many entities it has, and the first of them as (dataset, id)."""
+    """A cluster above ``max_merged``: its number of entities, and the first of them as (dataset, id)."""
 
     entities: int
     first: Sequence[Named]
 
 
 class OverlappingClusters(NamedTuple):
-    """Two clusters with one output id, each named by its first member."""
+    """Two clusters with the same output ID, each identified by its first member."""
 
     output_id: str
     one: Named
@@ -39,7 +42,7 @@ class OverlappingClusters(NamedTuple):
 
 
 def refuse_oversized_clusters(limit: int, crowds: Sequence[OversizedCluster], found: int) -> DataError:
-    """Refuse clusters above ``max_merged``: the largest of those ``found``, the largest first."""
+    """Return the error for ``found`` clusters above ``max_merged``; it lists the largest ones first."""
     hint = "look for a value that too many entities share, or raise max_merged"
     problems = []
     for crowd in crowds:
@@ -50,7 +53,7 @@ def refuse_oversized_clusters(limit: int, crowds: Sequence[OversizedCluster], fo
 
 
 def refuse_duplicate_outputs(overlaps: Sequence[OverlappingClusters], found: int, identity: str) -> DataError:
-    """Refuse clusters with one output id: the first of those ``found``."""
+    """Return the error for ``found`` clusters with the same output ID; it lists the first of them."""
     cause = (
         "add an equality rule on _id or $ids for these datasets"
         if identity == "first"
@@ -64,7 +67,10 @@ def refuse_duplicate_outputs(overlaps: Sequence[OverlappingClusters], found: int
 
 
 def refuse_shared_ids(entity_ids: Sequence[str], found: int) -> DataError:
-    """Refuse ids in two datasets where version 1 cannot tell them apart: the first of those ``found``."""
+    """Return the error for IDs in two datasets, which version 1 cannot distinguish.
+
+    It lists the first of the ``found`` IDs.
+    """
     said = (
         f"version 1 with identity 'first': entity id {id_!r} is in more than one dataset, use version 2"
         for id_ in entity_ids
@@ -73,7 +79,7 @@ def refuse_shared_ids(entity_ids: Sequence[str], found: int) -> DataError:
 
 
 def refuse_high_fanout(hubs: Sequence[HighFanoutKey], limits: Sequence[int]) -> DataError:
-    """Refuse values that link more entities than ``max_key_fanout``, the worst first, each with its limit."""
+    """Return the error for values above ``max_key_fanout``, the largest first, each with its limit."""
     hint = "keep the value out of the rule (filter), raise the limit, or set on_over_merge to 'quarantine'"
     problems = []
     for hub, limit in zip(hubs[:SHOWN], limits, strict=False):
@@ -85,14 +91,14 @@ def refuse_high_fanout(hubs: Sequence[HighFanoutKey], limits: Sequence[int]) -> 
 
 
 def refuse_missing_id(dataset: str, rows: int = 1) -> Problem:
-    """Refuse entities whose id is missing, null, empty or not a text."""
+    """Return the problem of entities whose ID is missing, null, empty or not a text."""
     how_many = f" in {rows} rows" if rows > 1 else ""
     message = f"dataset {dataset!r}: entity without a string _id{how_many}"
     return Problem("", _REFUSED, message, "cast number keys upstream")
 
 
 def refuse_empty_source() -> DataError:
-    """Refuse a full run that finds nothing, where ``if_source_empty`` says so."""
+    """Return the error for a full run without any entities, if ``if_source_empty`` requires it."""
     message = "no dataset has an entity, and everything written before would be deleted"
     hint = "load the datasets first, or set if_source_empty to 'accept'"
     return DataError.from_problems([Problem("if_source_empty", _REFUSED, message, hint)])
@@ -101,7 +107,7 @@ def refuse_empty_source() -> DataError:
 def refuse_missing_columns(
     before: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]
 ) -> DataError | None:
-    """Refuse datasets without columns that the run before has merged; None when all are there.
+    """Return the error for columns of the previous run that datasets now lack; None if all exist.
 
     :param before: the columns of each dataset in the run before.
     :param now: those of this run; a dataset that is not there, or was not, is left out.
@@ -118,7 +124,7 @@ def refuse_missing_columns(
 
 
 def refuse_moved_dataset(before: Sequence[str], now: Sequence[str]) -> ConfigError | None:
-    """Refuse, in version 1, a dataset that had another offset in the run before; None when none moved."""
+    """Return the error for a dataset whose offset has changed in version 1; None if no offset has."""
     for offset, dataset in enumerate(now):
         if dataset in before and before.index(dataset) != offset:
             moved = f"moved from offset {before.index(dataset)} to {offset}"

@@ -1,4 +1,4 @@
-"""Choose how much a run evaluates, given what the previous one left behind."""
+"""Choose the run mode of a merge source, given the state of the previous run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from airflow_merge_provider.core.run_mode import (
 )
 from airflow_merge_provider.core.source_offset import SourceOffset, is_same_reads
 
-# The columns of each dataset, in the state of a run.
+# The key in the state of a run that holds the columns of each dataset.
 COLUMNS = "columns"
-# The columns of each dataset, in the state of a run.
+# The key in the state of a run that holds the columns of each dataset.
 COLUMNS = "columns"
 OVERRIDES_HASH = "overrides_hash"
-# States of earlier releases.
+# Keys in the states of earlier releases.
 _FORMER_OVERRIDES_HASH = "decided"
 _OPEN_CLUSTERS = {
     "suppressed": "an ID stands for several deleted entities, which only the sources tell apart",
@@ -44,7 +44,7 @@ def choose_run_mode(
     overrides_hash: str = "",
     is_target_changed: bool = False,
 ) -> tuple[RunMode, str]:
-    """Return how much a run evaluates, and why.
+    """Return the run mode and the reason for it.
 
     :param before: the state of the previous run; None if there is no target, empty if its commit has expired.
     :param sources: how far this run reads every dataset.
@@ -78,7 +78,7 @@ def choose_run_mode(
 def check_columns(
     config: MergeSourceConfig, before: Mapping[str, Any], columns: Mapping[str, Sequence[str]]
 ) -> None:
-    """Make sure that datasets still have what the run before has merged, unless they may lack it.
+    """Check that datasets still have the columns that the previous run merged, unless they may lack them.
 
     :param columns: the columns of every dataset that is there.
     :raises DataError: with every column that is not there any more.
@@ -91,7 +91,7 @@ def check_columns(
 
 
 def _has_changed(config: MergeSourceConfig, before: Mapping[str, Any], *, full_refresh: bool) -> bool:
-    """Return whether the configuration is another one than that of the previous run."""
+    """Return whether the configuration differs from that of the previous run."""
     if config.version == 1:
         moved = refusals.refuse_moved_dataset(before.get("datasets", ()), config.dataset_ids)
         if moved is not None:

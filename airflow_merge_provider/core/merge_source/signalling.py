@@ -1,4 +1,4 @@
-"""Does a change of an input start a run, or only the schedule."""
+"""Signalling: whether a change of an input starts a run, or only the schedule does."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def is_signalling(
     use_signalling_internally: bool = False,
     shortest_interval: float = SHORTEST_INTERVAL,
 ) -> bool:
-    """Decide by the source's own word, else by the global setting and the schedule.
+    """Return whether changes start a run: by the source's setting, else by the global one and the schedule.
 
     ``schedule`` is ``{"interval": seconds}``, ``{"cron": text}`` or None. A cron expression or a short
-    interval switches signalling off unless the source asks for it.
+    interval switches signalling off unless the source requests it.
 
     >>> is_signalling(None, {"interval": 3600}, use_signalling_internally=True)
     True
@@ -27,6 +27,6 @@ def is_signalling(
         return supports_signalling
     if not use_signalling_internally:
         return False
-    if schedule is None:  # nothing else would run it
+    if schedule is None:  # without a schedule, only changes start a run
         return True
     return "cron" not in schedule and schedule["interval"] >= shortest_interval

@@ -1,4 +1,4 @@
-"""Which member's value survives: the rules of a property, or of a group of properties."""
+"""Survivorship rules: which member provides the value of a property, or of a group of properties."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESERVED = ("$ids", "$replaced", "$provenance", "$stable_id", "$replaced_by")
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """One thing that makes a value better than another: a kind, and for ``prefer`` the datasets in order."""
+    """A criterion that prefers one value over another: a kind, and for ``prefer`` the datasets in order."""
 
     kind: str
     datasets: tuple[str, ...] = ()
@@ -29,7 +29,8 @@ class Preference:
 class SurvivorshipRule:
     """Properties whose values come from one member.
 
-    It is the best by the first preference, among several of these by the second, and so on to the first.
+    It is the best member by the first preference; ties are resolved by the second preference and so on,
+    finally by the first member.
     """
 
     properties: tuple[str, ...]
@@ -37,12 +38,12 @@ class SurvivorshipRule:
 
     @property
     def is_group(self) -> bool:
-        """Return whether several properties go together."""
+        """Whether several properties form a group."""
         return len(self.properties) > 1
 
 
 def parse_choices(raw: Mapping[str, Any] | None) -> tuple[SurvivorshipRule, ...]:
-    """Read what ``problems`` has nothing to say about, in the order of the first properties."""
+    """Parse rules that ``find_problems`` accepts, in the order of their first properties."""
     found = [
         SurvivorshipRule(_list_properties(name, given), _parse_preferences(_find_rule(given)))
         for name, given in (raw or {}).items()

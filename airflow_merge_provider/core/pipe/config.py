@@ -1,4 +1,4 @@
-"""What does a pipe say: its source, its sink, and when it runs.
+"""The configuration of a pipe: its source, its sink, and its schedule.
 
 Source: docs/semantics/merge_source.md, Pipes; Signalling.
 """
@@ -35,7 +35,7 @@ _INTERVAL_MAX = 10 * 366 * 86_400
 
 
 def is_dag_id(name: str) -> bool:
-    """Return whether a name can be that of a DAG."""
+    """Return whether a name is a valid DAG ID."""
     return bool(_ID.match(name))
 
 
@@ -59,7 +59,7 @@ def _check_cron(value: Any) -> Any:
 
 
 class Pump(Config):
-    """When a pipe runs by itself."""
+    """The schedule of a pipe."""
 
     unknown_word: ClassVar[str] = "unknown property"
 
@@ -71,7 +71,7 @@ class Pump(Config):
 
 
 class Sink(Config):
-    """What a pipe writes; by default the dataset of the pipe's own name."""
+    """The dataset that a pipe writes; by default the dataset with the pipe's name."""
 
     unknown_word: ClassVar[str] = "unknown property"
 
@@ -143,7 +143,7 @@ class PipeConfig(Config):
 
 
 def _find_inner_problem(detail: ErrorDetails) -> Problem | None:
-    """Name what is known inside the pump or the sink, not in the pipe."""
+    """Return a problem with the known properties of the pump or the sink, instead of those of the pipe."""
     parts: dict[str, type[Config]] = {"pump": Pump, "sink": Sink}
     part = parts.get(str(detail["loc"][0])) if detail["loc"] else None
     if part is None or detail["type"] != "extra_forbidden":

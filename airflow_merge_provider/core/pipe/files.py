@@ -1,6 +1,7 @@
-"""Read the pipes of a file, and say what is wrong with it as a file.
+"""Read the pipes of a file, and report the problems of the file itself.
 
-People and programs write these files, so what they hold is bounded before anything walks through it.
+People and programs write these files, so the depth and size of their content are checked before it is
+traversed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ BYTES_MAX = 10 << 20
 
 
 def read_pipes(file: Path, parse_yaml: Callable[[str], Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the pipes of a file, each with its path in it: one object, or a list of them.
+    """Return the pipes of a file (one object, or a list of them), each with its path in the file.
 
     :raises ConfigError: if the file cannot be read, or holds something else.
     """
@@ -36,12 +37,12 @@ def read_pipes(file: Path, parse_yaml: Callable[[str], Any]) -> list[tuple[str, 
 
 
 def read_content(file: Path, parse_yaml: Callable[[str], Any]) -> Any:
-    """Return what a JSON or YAML file holds.
+    """Return the content of a JSON or YAML file.
 
     :raises ConfigError: if it cannot be read.
     """
     try:
-        # A pipe or a device would never end.
+        # Reading a named pipe or a device would never end.
         if not file.is_file():
             raise _refuse_file("", "is no file" if file.exists() else "does not exist", "")
         if file.stat().st_size > BYTES_MAX:
@@ -59,7 +60,7 @@ def read_content(file: Path, parse_yaml: Callable[[str], Any]) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """Return what a JSON text says.
+    """Return the content of a JSON text.
 
     :raises ValueError: if it is not JSON, or names a key twice.
     :raises ConfigError: if it is not bounded.
@@ -73,7 +74,7 @@ def parse_json(text: str) -> Any:
 
 
 def build_object(pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
-    """Return an object of its keys and values.
+    """Return the object with these keys and values.
 
     :raises ValueError: if a key is no text, or comes twice: one of its values would be lost in silence.
     """

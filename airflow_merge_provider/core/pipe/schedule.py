@@ -1,4 +1,4 @@
-"""When does a pipe run: by time, by changes of its inputs, or by both."""
+"""The schedule of a pipe: by time, by changes of its inputs, or by both."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from airflow_merge_provider.core.pipe.config import Pump
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """``interval`` in seconds or ``cron`` or neither; ``signalled``: any change of an input starts a run."""
+    """``interval`` in seconds, ``cron``, or neither; if ``signalled``, a change of any input starts runs."""
 
     interval: float | None = None
     cron: str | None = None
@@ -25,7 +25,7 @@ def plan_schedule(
     use_signalling_internally: bool = False,
     signalling_min_interval: float = SHORTEST_INTERVAL,
 ) -> Schedule:
-    """Plan the runs of a pipe; one that is run by hand has no schedule at all.
+    """Return the schedule of a pipe; a pipe that is started manually has none.
 
     >>> plan_schedule(Pump(schedule_interval=300), supports_signalling=True)
     Schedule(interval=300.0, cron=None, signalled=True)

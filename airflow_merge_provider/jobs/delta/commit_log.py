@@ -1,7 +1,7 @@
-"""What did the commits of a source do, and which files did they add: the entries of its log say it.
+"""Read from the Delta log what the commits of a source did and which files they added.
 
-Where a table lies on this machine they are read in milliseconds, elsewhere by Spark in one job for all
-commits. What that costs follows the commits, however large the table is, and whoever wrote them.
+For a table on this machine delta-rs reads the log in milliseconds; otherwise Spark reads it in one job for
+all commits. The cost depends on the number of commits, not on the size of the table or on the writer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ENTRY = f"add struct<{_ADD}>, remove struct<dataChange boolean>, cdc struct<pat
 
 @dataclass(frozen=True, slots=True)
 class AddedFile:
-    """A file that a commit added; it does not hold partition columns: ``values`` are their texts."""
+    """A file that a commit added; it lacks its partition columns, whose texts are in ``values``."""
 
     path: str
     version: int
@@ -42,15 +42,15 @@ class AddedFile:
 
     @property
     def name(self) -> str:
-        """Its own name, which is never used twice."""
+        """The name of the file itself, which is never used twice."""
         return self.path.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a commit did to the rows: it ``changes`` some of them, or only adds those of its ``files``.
+    """The effect of a commit on rows: it ``changes`` some of them, or only adds the rows of its ``files``.
 
-    One that rearranges files, or touches none, does neither.
+    A commit that only rearranges files, or touches none, does neither.
     """
 
     version: int
@@ -60,10 +60,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class CommitLog:
-    """The log of a table that lies at ``place``, and what it says of a version.
+    """The log of the table at ``place``, up to one version.
 
-    ``is_mapped`` says that files know columns by other names than ``schema`` does. ``entries`` reads what
-    some commits did to files, with the version of each.
+    ``is_mapped`` is true if files use other column names than ``schema`` (column mapping). ``entries`` reads
+    the file actions of some commits, with the version of each.
     """
 
     place: str
@@ -80,7 +80,8 @@ class CommitLog:
 
     def _build_commit(self, version: int, entries: Sequence[Entry]) -> Commit:
         added = [entry["add"] for entry in entries if _has_news(entry.get("add"))]
-        # A file that comes back with marks holds rows that do not: only the table can be read then.
+        # A file that is added again with a deletion vector also holds deleted rows: only the table can be
+        # read then.
         marked = any(each.get(_MARKS) for each in added)
         if marked or any(entry.get("cdc") or _has_news(entry.get("remove")) for entry in entries):
             return Commit(version, changes=True, files=[])
@@ -91,13 +92,13 @@ class CommitLog:
         return Commit(version, changes=False, files=files)
 
     def _resolve_path(self, written: str) -> str:
-        """Return a file's whole path; in the log it is encoded, and may lead to another table."""
+        """Return the whole path of a file; the log encodes it, and it may lead to another table."""
         path = unquote(written)
         return path if path.startswith("/") or urlsplit(written).scheme else f"{self.place}/{path}"
 
 
 def open_commit_log(spark: SparkSession, pinned: PinnedDataset) -> CommitLog:
-    """Open the log of a Delta table: here where it lies on this machine, else through Spark."""
+    """Open the log of a Delta table: with delta-rs if it is on this machine, else with Spark."""
     place = pinned.dataset.path or ""
 
     def open_log(table: DeltaTable) -> CommitLog:
@@ -109,7 +110,7 @@ def open_commit_log(spark: SparkSession, pinned: PinnedDataset) -> CommitLog:
 
 
 def open_commit_log_by_spark(spark: SparkSession, pinned: PinnedDataset) -> CommitLog:
-    """Open the log of a Delta table wherever it lies."""
+    """Open the log of a Delta table with Spark, wherever the table is."""
     detail = spark.sql(f"DESCRIBE DETAIL {sql.quote_table(pinned.dataset)}").collect()[0]
     place = str(detail["location"])
     schema = read_dataset(spark, pinned).schema
@@ -144,5 +145,5 @@ def _build_log_path(place: str, version: int) -> str:
 
 
 def _has_news(file: Entry | None) -> bool:
-    """Return whether an entry of a file says something about rows."""
+    """Return whether the log entry of a file changes rows."""
     return file is not None and bool(file["dataChange"])

@@ -1,7 +1,8 @@
 """Read the log of a Delta table: its versions, its history and its properties.
 
-Spark needs a quarter of a second for that, and several in a process that has just started. If the table is
-on this machine, delta-rs reads the same log in milliseconds; otherwise, and if delta-rs cannot, Spark does.
+Spark needs a quarter of a second for that, and several seconds in a process that has just started. If the
+table is on this machine, delta-rs reads the same log in milliseconds. Spark reads it otherwise, and if
+delta-rs fails.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _MAPPING = "delta.columnMapping.mode"
 _NULLS = "null_count."
 _DIGEST_CHARS = 16
-# Deletion vectors are read as one bit for each row of the files that have some.
+# delta-rs returns deletion vectors as one boolean per row of the files that have one.
 _MARKS_MAX_ROWS = 200_000_000
 
 Answer = TypeVar("Answer")
@@ -42,7 +43,7 @@ History = list[HistoryEntry]
 
 
 class TableVersion(NamedTuple):
-    """The newest version of a table, the id that the table got when it was created, and where it is."""
+    """The newest version of a table, the ID that the table got when it was created, and its location."""
 
     version: int
     table_id: str
@@ -50,9 +51,9 @@ class TableVersion(NamedTuple):
 
 
 def find_newest_version(spark: SparkSession, dataset: Dataset) -> TableVersion | None:
-    """Find a table's newest version; None when there is no table.
+    """Return the newest version of a table; None if there is no table.
 
-    :raises DataError: when there is something else than a Delta table.
+    :raises DataError: if the path or name holds something other than a Delta table.
     """
     if _is_nowhere(spark, dataset):
         return None
@@ -71,9 +72,9 @@ def find_newest_version(spark: SparkSession, dataset: Dataset) -> TableVersion |
 
 
 def read_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> History:
-    """Return the commits, newest first; nothing when there is no table.
+    """Return the commits, newest first; an empty history if there is no table.
 
-    :raises DataError: when there is something else than a Delta table.
+    :raises DataError: if the path or name holds something other than a Delta table.
     """
     if _is_nowhere(spark, dataset):
         return []
@@ -82,9 +83,9 @@ def read_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> Hi
 
 
 def find_restored_version(spark: SparkSession, dataset: Dataset, entry: HistoryEntry) -> int | None:
-    """Return the version that a RESTORE to a timestamp went back to; None if that cannot be told.
+    """Return the version that a RESTORE to a timestamp went back to; None if it cannot be determined.
 
-    The history names the timestamp as its author wrote it, without the time zone of the session that read it.
+    The history holds the timestamp as the user wrote it, without the time zone of the session that parsed it.
     So the version that this session would choose is confirmed by its files.
     """
     stamp = entry.parameters.get("timestamp")
@@ -104,10 +105,10 @@ def find_restored_version(spark: SparkSession, dataset: Dataset, entry: HistoryE
 
 
 def read_commit_id(spark: SparkSession, location: str, version: int) -> str | None:
-    """Return a digest of the commit that made a version; None if the log does not hold it any more.
+    """Return a digest of the commit that made a version; None if the log does not hold the commit any more.
 
-    A copy of a table keeps the table's id and its commits. The digest tells whether two logs have the same
-    commit, and with it the same commits before.
+    A copy of a table keeps the table ID and the commits. If the digests of two logs are equal, the logs share
+    that commit and all commits before it.
     """
     name = f"{location}/_delta_log/{version:020d}.json"
     path = Path(name.removeprefix("file:"))
@@ -132,10 +133,10 @@ def read_properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str]:
 
 
 def count_rows_at(spark: SparkSession, dataset: Dataset, version: int, *, live: bool) -> int | None:
-    """Return how many rows the files of a version hold; None if delta-rs cannot tell.
+    """Return how many rows the files of a version hold; None if delta-rs cannot determine it.
 
-    ``live`` leaves out rows that are marked as deleted. Of a table that is so large that reading the marks
-    takes long, they are not read.
+    ``live`` leaves out rows that deletion vectors mark as deleted. If the table is so large that reading the
+    deletion vectors takes long, they are not read.
     """
 
     def count(table: DeltaTable) -> int | None:
@@ -151,22 +152,22 @@ def count_rows_at(spark: SparkSession, dataset: Dataset, version: int, *, live: 
 
 
 def _count_deleted(table: DeltaTable) -> int:
-    """Count the rows that deletion vectors mark; a vector has a False for each of them."""
+    """Count the rows that deletion vectors mark as deleted; a vector has a False for each of them."""
     vectors = pa.RecordBatchReader.from_stream(table.deletion_vectors())
     marks = (pc.list_flatten(batch.column("selection_vector")) for batch in vectors)
     return sum(len(each) - each.true_count for each in marks)
 
 
 def non_null_columns_at(spark: SparkSession, dataset: Dataset, version: int) -> frozenset[str]:
-    """Name columns that hold no NULL at a version, as far as delta-rs can tell from the files' statistics."""
+    """Return the columns without NULL at a version, as far as delta-rs finds this in the file statistics."""
 
     def find_columns(table: DeltaTable) -> frozenset[str]:
         table.load_as_version(version)
         if _MAPPING in table.metadata().configuration:
-            # The files know columns by other names.
+            # With column mapping, the statistics use physical column names.
             return frozenset()
         files = table.get_add_actions(flatten=True)
-        # A dot may be one between a struct and its field.
+        # A dot in a statistics column may separate a struct and its field.
         names = {name for name in table.schema().to_arrow().names if "." not in name}
         return frozenset(
             name
@@ -179,20 +180,20 @@ def non_null_columns_at(spark: SparkSession, dataset: Dataset, version: int) -> 
 
 
 def read_transaction(spark: SparkSession, dataset: Dataset, app_id: str) -> int | None:
-    """Ask delta-rs for the number that Delta keeps for ever; None when it cannot read this table."""
+    """Return the transaction number that Delta keeps for ever; None if delta-rs cannot read this table."""
     try:
-        from deltalake import DeltaTable  # noqa: PLC0415 - needed only where the history does not reach
+        from deltalake import DeltaTable  # noqa: PLC0415 - needed only if the history does not reach back
 
         path = dataset.path
         if path is None:
             path = spark.sql(f"DESCRIBE DETAIL {sql.quote_table(dataset)}").collect()[0]["location"]
         return DeltaTable(str(path)).transaction_version(app_id) or 0
-    except Exception:  # noqa: BLE001 - no right to look, an unknown store, a feature it does not know
+    except Exception:  # noqa: BLE001 - no read access, an unsupported store, an unsupported table feature
         return None
 
 
 def _is_nowhere(spark: SparkSession, dataset: Dataset) -> bool:
-    """Return whether there is not even a folder, which needs no Spark to see."""
+    """Return whether not even a folder exists, which is checked without Spark."""
     path = dataset.path
     return path is not None and path.startswith("/") and is_local(spark) and not Path(path).exists()
 
@@ -200,27 +201,27 @@ def _is_nowhere(spark: SparkSession, dataset: Dataset) -> bool:
 def query_delta_rs(
     spark: SparkSession, dataset: Dataset, question: Callable[[DeltaTable], Answer]
 ) -> Answer | None:
-    """Ask delta-rs about a table of this machine; None when it cannot tell."""
+    """Query a table on this machine with delta-rs; return None if delta-rs has no answer."""
     if dataset.path is None or not dataset.path.startswith("/") or not is_local(spark):
         return None
     try:
         from deltalake import DeltaTable  # noqa: PLC0415 - not every run needs it
 
         return question(DeltaTable(dataset.path))
-    except Exception:  # noqa: BLE001 - no table, no right to look, a feature it does not know: Spark tells
+    except Exception:  # noqa: BLE001 - no table, no read access, an unsupported feature: Spark is used
         return None
 
 
 def _read_history(table: DeltaTable, limit: int | None) -> History | None:
     found = [_parse_entry(each) for each in table.history(limit)]
-    # A commit that says nothing about itself is left out there.
+    # The history of delta-rs leaves out commits without commit information.
     return found if found and found[0].version == table.version() else None
 
 
 def _query_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> History:
     words = f"DESCRIBE HISTORY {sql.quote_table(dataset)}" + (f" LIMIT {limit}" if limit else "")
     try:
-        # Whole rows: choosing columns would make it one more Spark job.
+        # Collect whole rows: selecting columns would cost one more Spark job.
         rows = spark.sql(words).collect()
     except AnalysisException as error:
         reason = error_condition(error)
@@ -235,7 +236,7 @@ def _query_history(spark: SparkSession, dataset: Dataset, limit: int | None) -> 
 
 
 def _parse_entry(line: Mapping[str, Any]) -> HistoryEntry:
-    """Read a line of a history; delta-rs gives its time in milliseconds, Spark as a moment of the driver."""
+    """Parse an entry of a history; its time is in milliseconds (delta-rs) or a driver timestamp (Spark)."""
     written = (line.get("operationMetrics") or {}).get("numOutputRows")
     stamp = line["timestamp"]
     return HistoryEntry(
@@ -253,12 +254,12 @@ def _list_files(spark: SparkSession, dataset: Dataset, version: int) -> set[str]
 
 
 def _is_something_else(spark: SparkSession, path: str) -> bool:
-    """Return whether there are files that no Delta writer left: it makes the log's folder before anything."""
+    """Return whether there are files but no Delta log; a Delta writer creates the log's folder first."""
     return _list_some_files(spark, f"{path}/_delta_log") is None and bool(_list_some_files(spark, path))
 
 
 def _list_some_files(spark: SparkSession, path: str) -> list[object] | None:
-    """Name at most one file below a path; None when the path does not exist."""
+    """List at most one file below a path; None if the path does not exist."""
     found = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
         return list(found.load(path).select("path").limit(1).collect())

@@ -1,8 +1,8 @@
-"""Tables beside a target that belong to its runs: change logs, removed keys, quarantine, lineage, lists.
+"""Side tables of a target that belong to its runs: change logs, removed keys, quarantine, lineage, lists.
 
-A side table is written before the target, and the target's commit names the version that belongs to it. What
-a side table holds beyond that version belongs to a run that never committed, or that a RESTORE of the target
-undid: runs do not read it, and the next write takes it back.
+A side table is written before the target, and the target's commit names the version that belongs to it.
+Later versions of a side table belong to a run that did not commit, or that a RESTORE of the target undid:
+runs do not read them, and the next write reverts them.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _RUN = "run"
 
 
 class SideTable:
-    """A table beside a target, at the version that the target's last commit names.
+    """A side table of a target, at the version that the target's last commit names.
 
-    ``version`` is that version, None if the target names none; after a write it is the version written, which
+    ``version`` is that version, None if the target names none. After a write it is the version written, which
     the target's next commit has to name.
     """
 
@@ -56,7 +56,7 @@ class SideTable:
     ) -> None:
         """Find the table.
 
-        :param owner: the writer that the table belongs to, as its property ``merge.capability`` says.
+        :param owner: the writer that owns the table, as in its property ``merge.capability``.
         :param version: the version that the target's last commit names.
         :param run_number: the number of the run whose rows the target holds.
         :param next_number: the number of the run that writes now.
@@ -90,7 +90,7 @@ class SideTable:
         return self._commit_write(partial(overwrite_table, self.dataset, rows), rows)
 
     def append_rows(self, rows: DataFrame, *, new_columns: bool = False) -> CommitResult:
-        """Add rows to those that belong to the target, or create the table.
+        """Append rows to those that belong to the target, or create the table.
 
         :raises ConflictError: if another run has written to the table since it was found.
         """
@@ -100,7 +100,7 @@ class SideTable:
         return self._commit_write(partial(append_rows, self.dataset, rows, new_columns=new_columns), rows)
 
     def delete_rows(self, keys: DataFrame, condition: str) -> CommitResult:
-        """Delete the rows that meet one of ``keys``; ``condition`` calls the sides ``OLD`` and ``NEW``.
+        """Delete the rows that match one of ``keys``; ``condition`` uses the aliases ``OLD`` and ``NEW``.
 
         :raises ConflictError: if another run has written to the table since it was found.
         """
@@ -121,12 +121,12 @@ class SideTable:
         return done
 
     def restore(self) -> None:
-        """Take back the writes of runs that never committed or were undone; a user's deletions stay."""
+        """Revert the writes of runs that did not commit or were undone; deletions by users are kept."""
         lineage = trace_lineage(self._history, partial(find_restored_version, self._spark, self.dataset))
         version = self.version
         if version is None:
             return
-        # A history that does not reach back to the version, whose commit has aged out, is believed.
+        # If the history does not reach back to the version (its commit has aged out), the version is valid.
         is_old = bool(self._history) and self._history[-1].version > version
         is_named = is_old or any(entry.version == version for entry in lineage.entries)
         later = [entry for entry in lineage.entries if entry.version > version]
@@ -138,7 +138,7 @@ class SideTable:
     def _is_uncommitted(self, entry: HistoryEntry) -> bool:
         """Return whether an entry is a write of a later run than the one whose rows the target holds.
 
-        Earlier releases wrote without saying so. What a user deletes or masks stays.
+        Writes of earlier releases do not carry a run number. Deletions and masking by users are kept.
         """
         metadata = parse_metadata(entry)
         if metadata.get("capability") == self.owner:
@@ -146,7 +146,7 @@ class SideTable:
         return entry.operation == "WRITE"
 
     def _read_history(self, version: int | None) -> Sequence[HistoryEntry]:
-        """Read the history as far back as a version."""
+        """Return the history back to a version."""
         history = read_history(self._spark, self.dataset, HISTORY_PAGE)
         if version is None or not history or history[-1].version <= version:
             return history

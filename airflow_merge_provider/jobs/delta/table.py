@@ -29,7 +29,7 @@ _VERSION_MASK = (1 << 48) - 1
 class PinnedDataset:
     """A dataset at one version; ``version`` is None if the dataset does not exist.
 
-    ``table_id`` is the id of a Delta table, ``location`` its folder, and ``commit_id`` the digest of the
+    ``table_id`` is the ID of a Delta table, ``location`` its folder, and ``commit_id`` the digest of the
     commit that made the version. ``rows`` are the rows of a dataset in memory.
     """
 
@@ -42,7 +42,7 @@ class PinnedDataset:
 
     @property
     def exists(self) -> bool:
-        """Whether there is something to read."""
+        """Whether the dataset exists and can be read."""
         return self.version is not None
 
     @property
@@ -54,9 +54,9 @@ class PinnedDataset:
 def pin_dataset(spark: SparkSession, dataset: Dataset) -> PinnedDataset:
     """Find the version of a dataset that a whole run reads.
 
-    Plain files have no versions: a number made of their names, times and sizes stands for one.
+    Plain files have no versions: a number computed from their names, times and sizes is used instead.
 
-    :raises DataError: if the dataset is not of the format that it was declared with.
+    :raises DataError: if the dataset does not have the format that it was declared with.
     """
     if dataset.format != "delta":
         return PinnedDataset(dataset, _files_version(spark, dataset))
@@ -69,9 +69,9 @@ def pin_dataset(spark: SparkSession, dataset: Dataset) -> PinnedDataset:
 
 
 def is_continued(spark: SparkSession, pinned: PinnedDataset, offset: SourceOffset) -> bool:
-    """Return whether a source continues from an offset: it is the same table with the same commit there.
+    """Return whether a source continues from an offset: the same table with the same commit at that version.
 
-    A log that does not reach back to the offset any more is believed.
+    If the log does not reach back to the offset any more, the offset is accepted.
     """
     if pinned.table_id != offset.table_id or pinned.version is None or offset.version is None:
         return False
@@ -85,7 +85,7 @@ def is_continued(spark: SparkSession, pinned: PinnedDataset, offset: SourceOffse
 def read_dataset(spark: SparkSession, pinned: PinnedDataset) -> DataFrame:
     """Return the rows of a dataset at its pinned version.
 
-    :raises DataError: when it does not exist.
+    :raises DataError: if it does not exist.
     """
     if pinned.rows is not None:
         return pinned.rows
@@ -103,7 +103,7 @@ def read_dataset(spark: SparkSession, pinned: PinnedDataset) -> DataFrame:
 
 
 def read_change_feed(spark: SparkSession, dataset: Dataset, first: int, last: int) -> DataFrame:
-    """Return the rows that commits changed, from the change data feed, which the table must have kept."""
+    """Return the rows that commits changed, from the change data feed, which must have been enabled."""
     reader = spark.read.option("readChangeFeed", "true")
     reader = reader.option("startingVersion", first).option("endingVersion", last)
     if dataset.table is not None:
@@ -112,14 +112,14 @@ def read_change_feed(spark: SparkSession, dataset: Dataset, first: int, last: in
 
 
 def has_change_feed(spark: SparkSession, dataset: Dataset) -> bool:
-    """Return whether a table keeps a change data feed from now on."""
+    """Return whether the change data feed of a table is enabled."""
     return read_properties(spark, dataset).get("delta.enableChangeDataFeed", "false").lower() == "true"
 
 
 def count_records(spark: SparkSession, pinned: PinnedDataset, *, live: bool = False) -> int | None:
     """Return how many rows a dataset has; None if that needs a scan.
 
-    Rows that are marked as deleted may be among them, unless only ``live`` ones are asked for.
+    Without ``live``, rows that are marked as deleted may be counted.
     """
     if pinned.version is None or pinned.rows is not None or pinned.dataset.format != "delta":
         return None
@@ -127,13 +127,13 @@ def count_records(spark: SparkSession, pinned: PinnedDataset, *, live: bool = Fa
 
 
 def count_live_rows(spark: SparkSession, pinned: PinnedDataset) -> int:
-    """Return how many rows a dataset has: from its log if that says it, else by a scan."""
+    """Return how many rows a dataset has: from its log if possible, else by a scan."""
     known = count_records(spark, pinned, live=True)
     return read_dataset(spark, pinned).count() if known is None else known
 
 
 def find_non_null_columns(spark: SparkSession, pinned: PinnedDataset) -> frozenset[str]:
-    """Name columns of a dataset in which there is no NULL, as far as that can be told at once."""
+    """Return the columns of a dataset that have no NULL, as far as this is known without a scan."""
     if pinned.version is None or pinned.rows is not None or pinned.dataset.format != "delta":
         return frozenset()
     return non_null_columns_at(spark, pinned.dataset, pinned.version)

@@ -1,7 +1,7 @@
 """Commit to a Delta table exactly once.
 
-A commit carries a transaction ``(app_id, number)``, which Delta takes once, and metadata with the id of the
-attempt. Of two writers that start from the same number one succeeds. The other gets a ``ConflictError``,
+A commit carries a transaction ``(app_id, number)``, which Delta accepts once, and metadata with the ID of
+the attempt. If two writers start from the same number, one succeeds and the other gets a ``ConflictError``,
 whether Delta raises an error or skips the write silently.
 """
 
@@ -30,7 +30,7 @@ _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """A commit of this process: its version, its number, and the rows written, None if Delta does not say."""
+    """A commit of this process: its version, its number, and the rows written, None if not reported."""
 
     version: int
     number: int
@@ -56,10 +56,10 @@ def commit_once(
 
     :param writer: the capability or side table that counts its commits.
     :param number: the number of the transaction; one more than the last one that the caller has seen.
-    :param metadata: what the commit says of itself, as JSON.
+    :param metadata: the user metadata of the commit, as JSON.
     :param write: executes exactly one statement that commits to the table.
     :param since: the newest version that the caller has seen, -1 if there was no table.
-    :raises ConflictError: if another writer has taken the number; nothing is written then.
+    :raises ConflictError: if another writer has used the number; nothing is written then.
     """
     attempt = uuid.uuid4().hex
     settings = {
@@ -71,7 +71,7 @@ def commit_once(
         with override_settings(spark, settings):
             write()
     except Exception as error:
-        # An error after the commit (a checkpoint, a lost connection) does not undo it.
+        # An error after the commit (a checkpoint, a lost connection) does not undo the commit.
         entry = _find_attempt(spark, target, since, attempt)
         if entry is not None:
             return CommitResult(entry.version, number, entry.rows)
@@ -100,15 +100,15 @@ def find_last_number(
         if metadata.get("capability") == writer:
             return int(metadata["number"])
     number = read_transaction(spark, target, get_app_id(writer))
-    # Every run makes a commit, the first one makes version 0. So no number is above the version by more than
-    # one, and Delta has not seen the number after this guess.
+    # Every run makes a commit, and the first one makes version 0. So a transaction number exceeds the
+    # version by at most one, and Delta has not seen the number after this upper bound.
     return history[0].version + 1 if number is None else number
 
 
 def require_owner(spark: SparkSession, target: Dataset, owner: str) -> None:
-    """Refuse a table that somebody else has written.
+    """Raise an error if another writer created the table.
 
-    :raises DataError: if the table does not say that ``owner`` created it.
+    :raises DataError: if the properties of the table do not name ``owner`` as its creator.
     """
     found = read_properties(spark, target).get(CAPABILITY)
     if found == owner:
@@ -123,12 +123,12 @@ def require_owner(spark: SparkSession, target: Dataset, owner: str) -> None:
 
 
 def set_user_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Return the setting under which a commit says something of itself."""
+    """Return the session setting that sets the user metadata of a commit."""
     return {_USER_METADATA: json.dumps(metadata, ensure_ascii=False)}
 
 
 def parse_metadata(entry: HistoryEntry) -> dict[str, Any]:
-    """Return what a commit of this package says of itself; nothing for commits of other writers."""
+    """Return the metadata that this package wrote on a commit; an empty dict for commits of other writers."""
     text = entry.user_metadata
     if not text or not text.startswith("{"):
         return {}
@@ -141,7 +141,7 @@ def parse_metadata(entry: HistoryEntry) -> dict[str, Any]:
 
 
 def _find_attempt(spark: SparkSession, target: Dataset, since: int, attempt: str) -> HistoryEntry | None:
-    """Find the commit of one attempt; others may have committed before and after it."""
+    """Return the commit of one attempt; others may have committed before and after it."""
     for limit in (HISTORY_PAGE, None):
         history = read_history(spark, target, limit)
         for entry in history:

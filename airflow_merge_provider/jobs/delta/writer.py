@@ -1,4 +1,4 @@
-"""The statements that change a table, each of them one commit."""
+"""Statements that change a Delta table, each of them one commit."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.errors import error_condition as reason
 
 CAPABILITY = "merge.capability"
-# A setting of the session: what is made while it is "true" is populated from its first commit on.
+# A setting of the session: a table that is created while it is "true" is populated from its first commit on.
 BORN_POPULATED = "airflow.merge.bornPopulated"
 
 COLUMN_MAPPING = "delta.columnMapping.mode"
 _SPECIAL_CHARACTERS = frozenset(" ,;{}()\n\t=")
 
-# What conditions and clauses call the sides: no column has such a name, and Delta would take it for one.
+# Aliases of the two sides in conditions and clauses: no column has such a name, so Delta cannot confuse them.
 NEW, OLD = "__merge_new", "__merge_old"
 
 _TAKEN = "TABLE_OR_VIEW_ALREADY_EXISTS"
-# Where Delta knows replacements there is a setting that allows them; an older one would overwrite the table.
+# A Delta that supports replacements has a setting that enables them; an older one overwrites the table.
 _ALLOWED = "spark.databricks.delta.replaceOn.dataframe.writer.enabled"
-# Who reads these is told which row became which, and a replacement does not say that.
+# Readers of these features see which row became which, and a replacement does not record that.
 _FOLLOWED = ("delta.enableChangeDataFeed", "delta.enableRowTracking")
 
 
@@ -55,7 +55,7 @@ def create_table(
     except AnalysisException as error:
         if reason(error) != _TAKEN or read_history(rows.sparkSession, target, 1):
             raise
-        # A first write that was killed has left a folder with a log that holds no commit.
+        # A first write that was killed leaves a folder with a log without commits.
         writer.createOrReplace()
 
 
@@ -77,17 +77,17 @@ def _list_nested_names(kind: DataType) -> Iterator[str]:
 
 
 def has_special_characters(name: str) -> bool:
-    """Return whether Delta takes a column name only in a table whose columns are mapped to other names."""
+    """Return whether Delta accepts a column name only in a table with column mapping."""
     return bool(_SPECIAL_CHARACTERS & set(name))
 
 
 def overwrite_table(target: Dataset, rows: DataFrame) -> None:
-    """Replace all rows and the schema; the table, its properties and its history stay."""
+    """Replace all rows and the schema; the table, its properties and its history are kept."""
     rows.writeTo(sql.quote_table(target)).option("overwriteSchema", "true").overwrite(lit(True))
 
 
 def append_rows(target: Dataset, rows: DataFrame, *, new_columns: bool = False) -> None:
-    """Add rows by the names of their columns; columns that the table lacks only where they may be new."""
+    """Append rows by column name; add columns that the table lacks only with ``new_columns``."""
     writer = rows.writeTo(sql.quote_table(target))
     if new_columns:
         writer = writer.option("mergeSchema", "true")
@@ -95,18 +95,18 @@ def append_rows(target: Dataset, rows: DataFrame, *, new_columns: bool = False) 
 
 
 def restore_table(spark: SparkSession, target: Dataset, version: int) -> None:
-    """Return the target the rows that it had at a version, in a commit of its own."""
+    """Restore the rows that the target had at a version, in a commit of its own."""
     spark.sql(f"RESTORE TABLE {sql.quote_table(target)} TO VERSION AS OF {version}").collect()
 
 
 @dataclass(frozen=True, slots=True)
 class Upsert:
-    """Rows that change in a table, as each statement that can write them needs them.
+    """Rows that change in a table, in the form that each statement that can write them needs.
 
-    ``changes`` are what the ``clauses`` of a MERGE read, which calls the sides OLD and NEW and finds pairs by
-    ``condition``. ``inserted`` are the rows if all of them are new, else None. ``replacing`` are the whole
-    rows that come, alone or in the place of those that they meet by ``matching``; None if rows are deleted
-    whose place nothing takes. ``new_columns`` says that the table may lack columns.
+    ``changes`` are the rows that the ``clauses`` of a MERGE read, with the aliases OLD and NEW and the join
+    condition ``condition``. ``inserted`` are the rows if all of them are new, else None. ``replacing`` are
+    whole rows that are added or replace the rows that they match by ``matching``; None if rows are deleted
+    without a replacement. With ``new_columns`` the table may lack columns.
     """
 
     changes: DataFrame
@@ -119,10 +119,10 @@ class Upsert:
 
 
 def upsert_rows(spark: SparkSession, target: Dataset, upsert: Upsert) -> None:
-    """Write changed rows in one commit, by the statement that costs least.
+    """Write changed rows in one commit, by the cheapest statement.
 
-    New rows alone are appended, so that the table is not read. Whole rows replace those that they meet, if
-    the table allows it. All else is a MERGE.
+    If all rows are new, they are appended, so that the table is not read. Whole rows replace those that they
+    match, if the table allows it. Everything else is a MERGE.
     """
     if upsert.inserted is not None:
         append_rows(target, upsert.inserted, new_columns=upsert.new_columns)
@@ -142,9 +142,9 @@ def merge_rows(
     *,
     new_columns: bool = False,
 ) -> None:
-    """Fold changes into the target with one MERGE; ``condition`` and ``clauses`` call the sides OLD and NEW.
+    """Merge changes into the target in one MERGE; ``condition`` and ``clauses`` use the aliases OLD and NEW.
 
-    Columns that the clauses name and the target lacks are added where they may be new.
+    Columns that the clauses name and the target lacks are added if ``new_columns`` is set.
     """
     view = f"merge_{uuid.uuid4().hex}"
     changes.createOrReplaceTempView(view)
@@ -159,7 +159,7 @@ def merge_rows(
 def can_replace_rows(spark: SparkSession, target: Dataset) -> bool:
     """Return whether rows may be replaced.
 
-    Not where readers follow each row from what it was to what it is, nor by a Delta that does not know how.
+    They may not if readers track the changes of each row, or if Delta does not support replacements.
     """
     try:
         if spark.conf.get(_ALLOWED) != "true":
@@ -171,10 +171,10 @@ def can_replace_rows(spark: SparkSession, target: Dataset) -> bool:
 
 
 def replace_rows(target: Dataset, rows: DataFrame, condition: str, *, new_columns: bool = False) -> None:
-    """Put whole rows in the place of those that they meet, and add the others.
+    """Replace the rows that match by the given whole rows, and append the others.
 
-    ``condition`` calls the sides OLD and NEW. Delta does this in half the time of a ``MERGE``: rows that go
-    are marked, rows that come are appended. Columns that the table lacks are added where they may be new.
+    ``condition`` uses the aliases OLD and NEW. Delta does this in half the time of a ``MERGE``: replaced rows
+    are marked as deleted, new rows are appended. Columns that the table lacks are added with ``new_columns``.
     """
     writer = rows.alias(NEW).write.format("delta").mode("overwrite")
     writer = writer.option("replaceOn", condition).option("targetAlias", OLD)

@@ -1,7 +1,8 @@
-"""How many rows went in, and whether a key repeats where it must not.
+"""Counts of the input rows, and the check that keys are unique in the inputs that ``expect`` names.
 
-Inputs are counted by themselves: Spark drops an observed input whose partner is empty, and reads an input
-of a nested loop more than once. A Delta table answers from its log.
+Each input is counted in a separate query. Counting within the join would be wrong: Spark removes an observed
+input from the plan if the other side is empty, and reads an input of a nested loop join more than once.
+The row count of a Delta table comes from its log.
 Source: docs/semantics/joiner.md, Row counts.
 """
 
@@ -22,9 +23,12 @@ from airflow_merge_provider.jobs.spark.sql import quote_column
 
 
 def records_in(spark: SparkSession, frames: Frames, pinned: Mapping[str, PinnedDataset]) -> dict[str, int]:
-    """Count the rows of every input, side by side, where they are not known already.
+    """Count the rows of every input in parallel, with a query only where the log does not hold the count.
 
-    Each is a query of its own: Delta answers a bare count from its log, one inside another query it does not.
+    Each input is a separate query: Delta answers a plain count from its log, but not a count that is part of
+    another query.
+
+    :return: the number of rows by input name.
     """
 
     def count_rows(stage: str) -> int:
@@ -35,7 +39,7 @@ def records_in(spark: SparkSession, frames: Frames, pinned: Mapping[str, PinnedD
 
 
 def check_unique(frames: Frames, plan: JoinPlan) -> None:
-    """Refuse keys that repeat in an input that ``expect`` says has each only once.
+    """Check that no key repeats in the inputs whose keys ``expect`` declares as unique.
 
     :raises DataError: with every such input, how many keys repeat, and one of them.
     """

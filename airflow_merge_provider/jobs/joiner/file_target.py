@@ -1,4 +1,4 @@
-"""A folder of files as the target: what may be added to it, and how a run's files get there all at once."""
+"""The target of a join as a folder of files: checks before the join, and the atomic commit of its files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class FileTarget(Target):
-    """Files of one format; ``content`` is what the folder held when the run began."""
+    """A folder with files of one format; ``content`` is its content at the start of the run."""
 
     folder: Folder
     content: FolderContent
@@ -36,7 +36,9 @@ class FileTarget(Target):
     def find_target(
         cls, spark: SparkSession, dataset: Dataset, config: JoinerConfig, request: JobRequest
     ) -> Self:
-        """Look at the folder before anything is read, and finish what a run that died left there.
+        """Return the folder as a target, after completing the commit of a run that crashed.
+
+        This happens before any input is read.
 
         :raises DataError: if it holds files that no join wrote, or lacks files that rows are appended to.
         """
@@ -112,7 +114,10 @@ class FileTarget(Target):
     def _stage_rows(
         self, spark: SparkSession, rows: DataFrame, stage: str, number: int, state: Mapping[str, Any]
     ) -> int:
-        """Write the rows where nobody looks, and count them on their way."""
+        """Write the rows to the hidden staging folder, and return the number of rows.
+
+        The rows are counted while they are written, so that they are computed only once.
+        """
         seen = Observation(stage)
         counted = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
         writer = counted.write.format(spark_format(spark, self.dataset.format)).options(**self.options)
@@ -125,7 +130,7 @@ class FileTarget(Target):
         return int(seen.get["rows"])
 
     def _require_first(self, number: int, state: Mapping[str, Any], error: Exception | None = None) -> None:
-        """Raise the conflict with another run that committed first, if there was one.
+        """Raise an error for another run that committed first, if there was one.
 
         :raises ConflictError: if there was.
         """
@@ -167,7 +172,7 @@ class FileTarget(Target):
 
 
 def _build_previous_run(folder: Folder, last: FolderRun, run: RunToken) -> PreviousRun:
-    """Return the last entry of the ledger as the previous run, with the entry of an earlier attempt."""
+    """Return the previous run from the last ledger entry, with the entry that an earlier attempt wrote."""
     own = _find_entry(folder, lambda entry: run.is_same_attempt(entry.state.get("token")))
     cleared = _find_entry(folder, lambda entry: run.is_same_run(entry.state.get("token")))
     rows = last.state.get("outputs")

@@ -1,8 +1,9 @@
-"""A folder of files that runs replace or add to: which runs there were, and how each happens once and whole.
+"""A folder of files with a ledger, so that each run replaces or appends files atomically and exactly once.
 
-A run writes its files into a hidden folder. It happens when its entry, numbered one above the last, is
-created in the ledger: only one run can create it. After that the files are moved into place and the ones they
-replace are removed; where a run dies over that, the next one finishes it before it looks at anything.
+A run writes its files to a hidden staging folder. It commits by creating its ledger entry, whose number is
+the number of the last entry plus one; only one run can create it. Then the files are moved into place and the
+files that they replace are removed. If a run crashes after its commit, the next run completes these moves
+before it reads the folder.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pyspark.sql import SparkSession
 from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.jobs.spark.storage import build_storage_options, remove_busy_folder
 
-# Spark, and most that reads folders, passes over names that begin like this.
+# Spark and most other readers of folders skip names with these prefixes.
 _HIDDEN = ("_", ".")
 _OURS = "_merge"
 _LEDGER = f"{_OURS}/ledger"
@@ -34,7 +35,7 @@ _KEPT = 20
 
 @dataclass(frozen=True, slots=True)
 class FolderRun:
-    """What a run did: the files it staged and added, those it removed, and all that were there after it."""
+    """The ledger entry of a run: the files that it staged, added and removed, and all files after it."""
 
     number: int
     stage: str
@@ -46,14 +47,14 @@ class FolderRun:
 
 @dataclass(frozen=True, slots=True)
 class FolderContent:
-    """A folder at one moment: its last run, None before the first, and the files that are to be seen."""
+    """The content of a folder at one time: the last run (None before the first) and the visible files."""
 
     last: FolderRun | None
     files: frozenset[str]
 
 
 class Folder:
-    """One folder, on a local disk or an object store; names are relative to it.
+    """A folder on a local disk or an object store; file names are relative to it.
 
     :raises SetupError: when no library for this kind of location is installed.
     """
@@ -69,11 +70,11 @@ class Folder:
         self._root = root.rstrip("/")
 
     def build_uri(self, name: str) -> str:
-        """Name a file or a folder in here as Spark does."""
+        """Return the URI that Spark uses for a file or a subfolder."""
         return f"{self.location}/{name}"
 
     def read_content(self) -> FolderContent:
-        """Return the last run and the files, after finishing what a run left unfinished."""
+        """Return the last run and the visible files, after completing a commit that a run left unfinished."""
         while True:
             last = self._read_last_entry()
             if last is not None and not self._has_file(self._name_done_file(last.number)):
@@ -83,26 +84,29 @@ class Folder:
                 return FolderContent(last, files)
 
     def list_entries(self) -> Iterator[FolderRun]:
-        """Yield the entries of the runs that the ledger still knows, newest first."""
+        """Yield the entries that the ledger still holds, newest first."""
         for number in sorted(self._list_numbers(), reverse=True):
             with contextlib.suppress(FileNotFoundError):
                 yield self._read_entry(number)
 
     def holds_table(self) -> bool:
-        """Return whether this is a Delta table."""
+        """Return whether the folder contains a Delta table."""
         return self._has_file("_delta_log")
 
     def name_stage(self, number: int) -> str:
-        """Name a hidden folder for the files of a run."""
+        """Return a new name for the hidden staging folder of a run."""
         return f"{_OURS}/{number}-{uuid.uuid4().hex}"
 
     def list_staged_files(self, stage: str) -> list[str]:
-        """Return the names of the files that Spark left in a hidden folder."""
+        """Return the sorted names of the files that Spark wrote to a staging folder."""
         names = (name.removeprefix(f"{stage}/") for name in self._list_names(stage))
         return sorted(name for name in names if not _is_hidden(name))
 
     def record_run(self, entry: FolderRun) -> bool:
-        """Make a run happen; False when another has taken its number, even one whose entry is not kept."""
+        """Commit a run by creating its ledger entry.
+
+        Return False if another run has used its number, even if the entry of that run has been removed.
+        """
         content = json.dumps(asdict(entry), ensure_ascii=False).encode()
         name = self._name_entry(entry.number)
         try:
@@ -113,14 +117,15 @@ class Folder:
         except FileExistsError:
             return False
         except FileNotFoundError:
-            # A later run has removed what this one staged.
+            # A later run has removed the staging folder of this one.
             if self._find_newest_number() < entry.number:
                 raise
             return False
         if self._find_newest_number() > entry.number and not self._has_file(
             self._name_done_file(entry.number)
         ):
-            # Nobody goes on before a run is settled: its number was taken so long ago that its entry is gone.
+            # Every run is settled before the next one commits. A newer entry without a ".done" file for this
+            # number means that another run used the number, and that its entry has been removed since.
             self.remove(name)
             return False
         return True
@@ -129,17 +134,17 @@ class Folder:
         part = Path(self._resolve_path(f"{stage}/{_ENTRY}"))
         part.write_bytes(content)
         Path(self._resolve_path(_LEDGER)).mkdir(parents=True, exist_ok=True)
-        # Linking, unlike renaming, fails where the name is taken.
+        # Unlike a rename, a hard link fails if the name already exists.
         os.link(part, self._resolve_path(name))
 
     def settle_run(self, entry: FolderRun) -> None:
-        """Move a run's files into place and remove what they replace; done twice, it changes nothing.
+        """Move a run's files into place and remove the files that they replace; this is idempotent.
 
-        ``_SUCCESS`` is away meanwhile, for readers who wait for it.
+        ``_SUCCESS`` does not exist meanwhile, so that readers can wait for it.
         """
         self.remove(_SUCCESS)
         for name in entry.added:
-            # Where it is gone, somebody else has moved it.
+            # If the file does not exist, another run has already moved it.
             with contextlib.suppress(FileNotFoundError):
                 self._fs.mv(self._resolve_path(f"{entry.stage}/{name}"), self._resolve_path(name))
         for name in entry.removed:
@@ -149,7 +154,7 @@ class Folder:
         self._remove_old_runs(entry.number)
 
     def remove(self, name: str) -> None:
-        """Remove a file or a folder; one that is not there is no error."""
+        """Remove a file or a folder; do nothing if it does not exist."""
         remove_busy_folder(partial(self._fs.rm, self._resolve_path(name), recursive=True))
 
     def _read_last_entry(self) -> FolderRun | None:
@@ -169,7 +174,10 @@ class Folder:
         return [int(name.removesuffix(_ENTRY)) for name in names if name.endswith(_ENTRY)]
 
     def _remove_old_runs(self, number: int) -> None:
-        """Remove what runs up to this one staged: one that still goes on has lost; and all old entries."""
+        """Remove the staging folders of all runs up to a number, and old ledger entries.
+
+        A run with such a number that is still active can no longer commit.
+        """
         self._fs.invalidate_cache()
         for path in self._fs.ls(self._resolve_path(_OURS), detail=False):
             name = path.rstrip("/").rpartition("/")[2]
@@ -200,7 +208,10 @@ class Folder:
 
 
 def folder_of(spark: SparkSession, location: str) -> Folder:
-    """Reach a folder with the credentials that Spark's settings have; its environment tells the rest."""
+    """Return a folder that uses the credentials in Spark's settings.
+
+    Options that these settings lack come from the environment.
+    """
     return Folder(location, build_storage_options(spark, location))
 
 

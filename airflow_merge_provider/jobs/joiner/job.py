@@ -1,4 +1,4 @@
-"""The joiner's run: pin, check against the schemas, join, commit once."""
+"""The steps of a joiner run: pin the inputs, check the schemas, join, and write the target in one commit."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _INFERRED = ("csv", "json", "xml")
 
 @dataclass(frozen=True)
 class Join:
-    """A join that was checked against the schemas of its inputs; nothing has been read of their rows."""
+    """A join that was checked against the schemas of its inputs; no rows have been read yet."""
 
     plan: JoinPlan
     frames: Frames
@@ -65,7 +65,7 @@ class Join:
 
 
 def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
-    """Join the inputs into the target, or say that nothing has changed since the last run.
+    """Join the inputs into the target, unless nothing has changed since the last run; return the report.
 
     :raises ConfigError: when the configuration is wrong, by itself or for these inputs.
     :raises DataError: when an input or the target is; nothing is written then.
@@ -77,7 +77,7 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
 
 
 def prepare_join(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[str, PinnedDataset]) -> Join:
-    """Check a configuration against its inputs and build the join, without reading a row.
+    """Check a configuration against its inputs and build the join, without reading any rows.
 
     :raises ConfigError: with every problem of the schemas, or with the fault of the expression.
     :raises DataError: when an input does not exist.
@@ -91,7 +91,7 @@ def prepare_join(spark: SparkSession, raw: Mapping[str, Any], pinned: Mapping[st
     )
     try:
         rows = join_frames(frames, planned)
-        rows.schema  # noqa: B018 - makes a Connect server analyse the expression
+        rows.schema  # noqa: B018 - Spark Connect analyses the expression only when the schema is read
     except AnalysisException as error:
         if planned.expression is None:
             raise
@@ -123,7 +123,7 @@ def join_inputs(
     *,
     unmatched_table: SideTable | None = None,
 ) -> dict[str, Any]:
-    """Join pinned inputs into a target, wherever both are, and return the report.
+    """Join pinned inputs into a target, both in any location, and return the report.
 
     :raises ConfigError: if the configuration does not suit the inputs.
     :raises DataError: if an input or the target is wrong; nothing is written then.
@@ -141,7 +141,10 @@ Stated = TypeVar("Stated", PreviousRun, RunCommit)
 
 
 def _complete_state(run: Stated) -> Stated:
-    """Return a run with the number of rows that it joined, which only its commit can tell, in its result."""
+    """Return a run whose result includes the number of joined rows.
+
+    Only the metrics of the commit contain this number: the state is written before the rows are counted.
+    """
     result = RunResult.from_state(run.state)
     counts = {**result.counts, "outputs": run.rows}
     rows = result.rows.model_copy(update={"inserted": run.rows})
@@ -151,7 +154,7 @@ def _complete_state(run: Stated) -> Stated:
 
 @dataclass(frozen=True)
 class _Join(JobRun):
-    """One run from its pinned inputs to its target."""
+    """One run that joins its pinned inputs into its target."""
 
     spark: SparkSession
     config: JoinerConfig
@@ -170,7 +173,7 @@ class _Join(JobRun):
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the same rows may be written again; appended rows may not."""
+        """Whether the same rows may be written again, which is not the case in append mode."""
         return not self.target.append
 
     @property
@@ -180,21 +183,21 @@ class _Join(JobRun):
 
     @property
     def rows_before(self) -> int | None:
-        """How many rows the target has; None if only a scan could tell."""
+        """The number of rows in the target before the run; None if this needs a scan."""
         if self.target.last is None or self.target.dataset.format == "delta":
             return self.reporter.rows_before
         return None if self.target.append else self.target.last.rows
 
     def count_live_rows(self) -> int:
-        """Return how many rows the run found in the target."""
+        """Return the number of rows in the target before the run."""
         return self.target.count_rows(self.spark)
 
     def report_retry(self, commit: RunCommit) -> dict[str, Any]:
-        """Return the report of a run whose earlier attempt has committed; it is not planned again."""
+        """Return the report of a run that an earlier attempt has committed; the join is not planned again."""
         return self.reporter.build_retry(_complete_state(commit), **build_details(None))
 
     def choose_run_mode(self) -> tuple[RunMode, str]:
-        """Return how much is joined, and why: all rows, or none if the target holds their join."""
+        """Return the run mode and its reason: all rows are joined, or none if the target is up to date."""
         target, fingerprint = self.target, compute_signature(self.config)
         if not target.state:
             return "initial", NO_TARGET if target.last is None else STATE_EXPIRED
@@ -210,18 +213,19 @@ class _Join(JobRun):
         return "full", TARGET_CHANGED
 
     def describe_plan(self) -> dict[str, Any]:
-        """Return the columns, keys and steps of the join."""
+        """Return the columns, the keys and the plan of the join."""
         return build_details(self.join.plan)
 
     def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
-        """Count or write what is joined, and return the report."""
+        """Check the keys, count the inputs, count or write the joined rows, and return the report."""
         join, reporter = self.join, self.reporter
         with reporter.progress.time_step("count inputs"):
             check_unique(join.frames, join.plan)
             reporter.source_rows = records_in(self.spark, join.frames, self.pinned)
         result = RunResult(run_mode, reason, counts={"records_in": sum(reporter.source_rows.values())})
         if reporter.is_dry_run or self.request.max_change_ratio is not None:
-            # Nobody knows before how many rows come out: where there is a limit, they are joined once more.
+            # The number of joined rows is unknown before the join: with a change limit, the inputs are joined
+            # twice, first to count the rows and then to write them.
             outputs, unmatched_rows = self._count_rows()
             counted = self._build_result(result, outputs, unmatched_rows, self.describe_plan())
             return self.commit_result(counted, partial(self._write_rows, result))
@@ -230,7 +234,7 @@ class _Join(JobRun):
     def _write_rows(self, result: RunResult) -> dict[str, Any]:
         state: dict[str, Any] = {"fingerprint": compute_signature(self.config)}
         unmatched_rows = self._write_unmatched(state)
-        # The details are those of the configuration: a commit need not carry them.
+        # The details follow from the configuration, so the commit does not store them.
         stored = self._build_result(result, None, unmatched_rows, {})
         with self.reporter.progress.time_step("join and write"):
             written = self.target.commit_rows(
@@ -246,7 +250,7 @@ class _Join(JobRun):
         return replace(result, rows=self.count_rows(outputs), counts=counts, details=details)
 
     def _count_rows(self) -> tuple[int, int]:
-        """Join for nothing but the numbers of joined rows and, in a dry run, of unmatched ones."""
+        """Return the number of joined rows and, in a dry run, of unmatched rows (otherwise 0)."""
         with self.reporter.progress.time_step("count outputs"):
             outputs = self.join.rows.count()
             if self.unmatched_table is None or not self.reporter.is_dry_run:
@@ -254,7 +258,10 @@ class _Join(JobRun):
             return outputs, find_unmatched(self.join.frames, self.join.plan).count()
 
     def _write_unmatched(self, state: dict[str, Any]) -> int:
-        """Write the rows without a match first: the commit of the target names their version."""
+        """Write the unmatched rows to the side table, and return their number.
+
+        They are written before the target, whose commit stores the version of the side table.
+        """
         table = self.unmatched_table
         if table is None:
             return 0
@@ -265,7 +272,7 @@ class _Join(JobRun):
 
 
 def _build_session_settings(config: JoinerConfig) -> dict[str, str]:
-    """Return the session settings of a join: case-sensitive names, and the number of partitions."""
+    """Return the Spark settings of a join: case-sensitive names, and the number of shuffle partitions."""
     conf = {"spark.sql.caseSensitive": "true"}
     if config.num_partitions is not None:
         conf["spark.sql.shuffle.partitions"] = str(config.num_partitions)
@@ -275,7 +282,10 @@ def _build_session_settings(config: JoinerConfig) -> dict[str, str]:
 def _resolve_inputs(
     spark: SparkSession, config: JoinerConfig, request: JobRequest
 ) -> tuple[Target, SideTable | None, dict[str, PinnedDataset]]:
-    """Find the versions of all datasets in parallel: each takes some small jobs that mostly wait."""
+    """Resolve the target, the side table and the versions of the inputs in parallel.
+
+    Each dataset takes a few small jobs that mostly wait for I/O.
+    """
     inputs = {
         stage: resolve_dataset(ref, request.warehouse, at=f"inputs.{stage}")
         for stage, ref in config.inputs.items()
@@ -289,7 +299,7 @@ def _resolve_inputs(
 
 
 def _require_apart(config: JoinerConfig, request: JobRequest, inputs: Mapping[str, Dataset]) -> None:
-    """Refuse to write to a place that is read, whatever names it has.
+    """Raise if an argument writes to a location that an input reads, even under another spelling of its URI.
 
     :raises ConfigError: with every argument that does.
     """
@@ -322,13 +332,13 @@ def _open_unmatched(spark: SparkSession, config: JoinerConfig, request: JobReque
 def _pin_inputs(
     spark: SparkSession, inputs: Mapping[str, Dataset], pool: Executor
 ) -> dict[str, PinnedDataset]:
-    """Find the version of every input.
+    """Pin every input to its current version.
 
     :raises DataError: with every input that does not exist.
     """
     once: list[Dataset] = []
     for dataset in inputs.values():
-        # An input that is joined to itself is read at one version.
+        # A dataset that is joined to itself is read at one version.
         if dataset not in once:
             once.append(dataset)
     versions = list(pool.map(lambda dataset: pin_dataset(spark, dataset), once))
@@ -348,7 +358,7 @@ def _refuse_absent_dataset(stage: str, dataset: Dataset) -> Problem:
 
 
 def _list_inferred(pinned: Mapping[str, PinnedDataset]) -> Sequence[str]:
-    """Return which schemas are guessed from the rows."""
+    """Return a warning for each input whose schema Spark infers from the rows."""
     return [
         f"inputs.{stage}: the schema of {each.dataset.format} files is inferred"
         for stage, each in pinned.items()

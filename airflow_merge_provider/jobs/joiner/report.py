@@ -1,4 +1,4 @@
-"""The details of a join's report: its columns with where they come from, its keys and its plan."""
+"""The details of a joiner report: the columns with their sources, the keys and the plan."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from airflow_merge_provider.core.joiner.schema import Field
 
 
 def build_details(plan: JoinPlan | None) -> dict[str, Any]:
-    """Return the details of a join; a run that did not plan has the same keys, without values.
+    """Return the details of a join; for a run without a plan, the same keys with empty lists.
 
-    ``columns`` are the columns of the result, each ``from`` one field or several. ``keys`` are the fields
-    that each condition compares. ``plan`` are the lines that explain the order of the joins.
+    ``columns`` lists the columns of the result; ``from`` names the field or fields that a column comes from.
+    ``keys`` lists the fields that each condition compares. ``plan`` holds the lines that explain the order of
+    the joins.
     """
     if plan is None:
         return {"columns": [], "keys": [], "plan": []}
@@ -24,7 +25,7 @@ def build_details(plan: JoinPlan | None) -> dict[str, Any]:
 
 
 def _list_columns(plan: JoinPlan) -> list[dict[str, Any]]:
-    """Return each column with its type and the field that it shows; a key may be any input's."""
+    """Return each column with its type and its source field; a key comes from a field of every input."""
     shown: list[tuple[Field, str | list[str]]] = [
         (field, list(clause)) for field, clause in zip(plan.key_columns, plan.list_clauses(), strict=False)
     ]

@@ -1,4 +1,4 @@
-"""What schema does a DataFrame have, in the words of the joiner."""
+"""Conversion of Spark schemas and types to those of the joiner."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from airflow_merge_provider.core.joiner.schema import Field, Schema
 
 
 def schema_of(frame: DataFrame) -> Schema:
-    """Return a frame's fields; nothing is read."""
+    """Return the fields of a DataFrame; no rows are read."""
     return tuple(Field(field.name, type_text(field.dataType), field.nullable) for field in frame.schema)
 
 
 def type_text(kind: DataType) -> str:
-    """Write a Spark type as the joiner writes types."""
+    """Return the joiner's notation of a Spark type."""
     if isinstance(kind, ArrayType):
         return f"array<{type_text(kind.elementType)}>"
     if isinstance(kind, MapType):

@@ -1,4 +1,4 @@
-"""A Delta table as the target: which columns it takes, and the one commit."""
+"""The target of a join as a Delta table: the check of its columns, and the commit of the rows."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from airflow_merge_provider.jobs.run.retry import commit_run
 
 @dataclass(frozen=True)
 class TableTarget(Target):
-    """A Delta table."""
+    """A Delta table that joined rows are written to."""
 
     @classmethod
     def find_target(
         cls, spark: SparkSession, dataset: Dataset, config: JoinerConfig, request: JobRequest
     ) -> Self:
-        """Look at the table before anything is read.
+        """Return the table as a target, with its previous run; this happens before any input is read.
 
         :raises DataError: if it is not a Delta table, or one that another capability wrote.
         """
@@ -76,5 +76,5 @@ class TableTarget(Target):
         return WriteResult(landed.version, landed.rows)
 
     def _is_mapped(self, spark: SparkSession) -> bool:
-        """Return whether columns have other names in the files, so that they may be called anything."""
+        """Return whether the table uses column mapping, so that names may contain special characters."""
         return read_properties(spark, self.dataset).get(COLUMN_MAPPING, "none") != "none"

@@ -1,4 +1,4 @@
-"""The target of a join, a table or a folder: what the previous run did, and how one more is written."""
+"""The interface of the target of a join, a Delta table or a folder: its previous run, checks and commit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CAPABILITY = "joiner"
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What a run has written: its version of the target, and its rows where the target knows them."""
+    """The result of a commit: the version of the target, and the number of rows if it is available."""
 
     version: int | None
     outputs: int | None
@@ -28,7 +28,7 @@ class WriteResult:
 
 @dataclass(frozen=True)
 class Target(ABC):
-    """Where the result goes, as it was when the run began; ``last`` is None if there is no target yet."""
+    """The target as it was at the start of the run; ``last`` is None if it does not exist yet."""
 
     dataset: Dataset
     append: bool
@@ -47,33 +47,36 @@ class Target(ABC):
     def is_up_to_date(self, fingerprint: str, offsets: Sequence[SourceOffset]) -> bool:
         """Return whether the target holds the join of these versions of the inputs."""
         is_same = self.state.get("fingerprint") == fingerprint and is_same_reads(self.state, offsets)
-        # Rows that another writer changed can be made again, but not appended again.
+        # If another writer has changed rows, an overwrite restores them; an append would duplicate them.
         return is_same and self.is_whole() and (self.append or not self.is_changed)
 
     def is_whole(self) -> bool:
-        """Return whether all that the last run wrote is still there."""
+        """Return whether everything that the last run wrote still exists."""
         return True
 
     @abstractmethod
     def check_columns(self, spark: SparkSession, fields: Schema) -> None:
-        """Refuse columns that the target cannot take, before anything is computed.
+        """Check that the target accepts all columns, before anything is computed.
 
         :raises DataError: with every such column.
         """
 
     @abstractmethod
     def count_rows(self, spark: SparkSession) -> int:
-        """Count the rows that are there; 0 where no run has written yet."""
+        """Return the number of rows in the target; 0 before the first run."""
 
     @abstractmethod
     def commit_rows(self, spark: SparkSession, rows: DataFrame, state: Mapping[str, Any]) -> WriteResult:
-        """Make the run happen, once and whole.
+        """Write the rows and the state of the run in one atomic commit.
 
         :raises ConflictError: when another run was first; this one has written nothing then.
         """
 
     def find_unfit_columns(self, here: Mapping[str, str], fields: Schema) -> list[Problem]:
-        """Compare the names and types of rows that are added with those that are there."""
+        """Return a problem for each new column whose name or type differs from the existing columns.
+
+        ``here`` maps the names of the existing columns to their types.
+        """
         wrong = [f"{field.name!r} is not there" for field in fields if field.name not in here]
         wrong += [
             f"{field.name!r} is {here[field.name]} there and {field.type} here"
@@ -83,6 +86,6 @@ class Target(ABC):
         return [self.build_misfit(each) for each in wrong]
 
     def build_misfit(self, message: str) -> Problem:
-        """Return why rows cannot be added."""
+        """Build the problem that explains why rows cannot be appended."""
         hint = "append what is there, or overwrite it once with another run"
         return Problem("write_mode", "schema", f"{self.dataset.uri}: {message}", hint)

@@ -1,7 +1,8 @@
-"""The join as one DataFrame expression, as its plan says; nothing is read here.
+"""The translation of a join plan into one lazy DataFrame; no rows are read here.
 
-Every field gets an internal name by the places of its input and of itself, so that names that are equal, or
-that differ in case only, never meet. Source: docs/semantics/joiner.md, Join plan; Hints; Conditions.
+Every field gets an internal name from the positions of its input and of the field, so that names that are
+equal, or that differ only in case, cannot collide.
+Source: docs/semantics/joiner.md, Join plan; Hints; Conditions.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _SALT, _COPY = "__merge_salt", "__merge_salt_copy"
 
 @dataclass(frozen=True, slots=True)
 class _JoinedInputs:
-    """Inputs joined so far: their rows, the key on which they agree, and where a null in it may match."""
+    """The inputs joined so far: their rows, their common key columns, and which of these match on nulls."""
 
     rows: DataFrame
     keys: tuple[Column, ...]
@@ -32,7 +33,7 @@ class _JoinedInputs:
 
 
 def join_frames(frames: Frames, plan: JoinPlan) -> DataFrame:
-    """Return the result: the key's columns, the chosen ones in order and under their names, the indicator.
+    """Return the joined rows: key columns, then the selected columns in order, then the indicator column.
 
     :raises AnalysisException: when the plan's expression does not resolve or is no boolean.
     """
@@ -40,7 +41,7 @@ def join_frames(frames: Frames, plan: JoinPlan) -> DataFrame:
 
 
 def _by_chain(frames: Frames, plan: JoinPlan) -> DataFrame:
-    """Join the inputs by their key fields; a cross join has none."""
+    """Join the inputs on their key fields; a cross join has no key fields."""
     first, *others = (_build_side(frames[stage], plan, stage) for stage in plan.order)
     found = _in_pairs([first, *others]) if plan.coalesced else _in_a_row(first, others, plan)
     outputs = [
@@ -59,7 +60,7 @@ def _build_side(frame: DataFrame, plan: JoinPlan, stage: str) -> _JoinedInputs:
 
 
 def _in_a_row(first: _JoinedInputs, others: Sequence[_JoinedInputs], plan: JoinPlan) -> DataFrame:
-    """Join one input after the other to the first, by whose key all the rows stay partitioned."""
+    """Join the other inputs to the first one by one; the rows stay partitioned by the key of the first."""
     found = F.broadcast(first.rows) if plan.first_in_memory else first.rows
     for other, step in zip(others, plan.steps, strict=True):
         rows, matches = other.rows, _build_conditions(first, other)
@@ -74,10 +75,10 @@ def _in_a_row(first: _JoinedInputs, others: Sequence[_JoinedInputs], plan: JoinP
 
 
 def _in_pairs(sides: Sequence[_JoinedInputs]) -> DataFrame:
-    """Join pairs, then pairs of these.
+    """Join the inputs in pairs, then the results in pairs, and so on.
 
-    Spark does not know how the rows of a full join are spread, so it spreads them again for the next one: the
-    fewer rows and columns are joined by then, the better.
+    Spark does not track the partitioning of the rows of a full join, so it shuffles them again for the next
+    join. Pairs reduce the number of rows and columns that are shuffled again.
     """
     while len(sides) > 1:
         pairs = [sides[place : place + 2] for place in range(0, len(sides), 2)]
@@ -86,7 +87,10 @@ def _in_pairs(sides: Sequence[_JoinedInputs]) -> DataFrame:
 
 
 def _join_sides(left: _JoinedInputs, right: _JoinedInputs) -> _JoinedInputs:
-    """Join two sides fully; the inputs that are there agree on the key, so the first of them tells it."""
+    """Join two sides with a full join.
+
+    All inputs that contribute to a row have the same key, so the first non-null key is the key of the row.
+    """
     rows = left.rows.join(right.rows, all_of(_build_conditions(left, right)), "full")
     keys = tuple(F.coalesce(*pair) for pair in zip(left.keys, right.keys, strict=True))
     return _JoinedInputs(rows, keys, tuple(a or b for a, b in zip(left.nulls, right.nulls, strict=True)))
@@ -98,7 +102,7 @@ def _build_conditions(left: _JoinedInputs, right: _JoinedInputs) -> list[Column]
 
 
 def _by_expression(frames: Frames, plan: JoinPlan) -> DataFrame:
-    """Join two inputs under their aliases, each with all its fields: the expression may name any."""
+    """Join two inputs under their aliases, with all fields, because the expression may refer to any field."""
     (step,) = plan.steps
     left, right = (_select_all(frames[stage], plan, stage) for stage in plan.order)
     left = F.broadcast(left) if plan.first_in_memory else left
@@ -112,7 +116,7 @@ def _by_expression(frames: Frames, plan: JoinPlan) -> DataFrame:
 
 
 def _select_needed(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
-    """Keep the fields that keys and columns need, under internal names."""
+    """Select the fields that the key and output columns need, under internal names."""
     kept = [
         quote_column(field).alias(_name_cell(plan, stage, field)) for field in plan.list_needed_fields(stage)
     ]
@@ -124,13 +128,16 @@ def _select_needed(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
 
 
 def _select_all(frame: DataFrame, plan: JoinPlan, stage: str) -> DataFrame:
-    """Keep all fields under their own names and the input's alias."""
+    """Select all fields under their own names and the alias of the input."""
     there = [] if plan.indicator is None else [F.lit(True).alias(_name_presence_column(plan, stage))]
     return frame.select("*", *there).alias(plan.aliases[stage])
 
 
 def _build_salt(plan: JoinPlan, salt: Salt) -> Column:
-    """Spread a key over parts by what the whole row holds, so that a retried task spreads it likewise."""
+    """Build the salt that distributes the rows of a key over partitions.
+
+    It is a hash of the whole row, so that a retried task computes the same salt.
+    """
     hashed = [quote_column(field.name) for field in plan.schemas[salt.stage] if is_comparable(field.type)]
     return F.pmod(F.xxhash64(*hashed), F.lit(salt.factor)).cast("int")
 
@@ -140,7 +147,7 @@ def _list_key_columns(plan: JoinPlan, stage: str) -> list[Column]:
 
 
 def _key_columns(plan: JoinPlan) -> list[Column]:
-    """Show the key of the first input that is there; those that are agree on it."""
+    """Build the key columns: the key of the first input in a row; all inputs in a row have the same key."""
     if not plan.key_columns:
         return []
     by_place = zip(plan.key_columns, *(_list_key_columns(plan, stage) for stage in plan.order), strict=True)
@@ -148,7 +155,7 @@ def _key_columns(plan: JoinPlan) -> list[Column]:
 
 
 def _build_indicator(plan: JoinPlan) -> list[Column]:
-    """List the inputs that are there, in declared order."""
+    """Build the indicator column: the names of the inputs that contribute to a row, in declared order."""
     if plan.indicator is None:
         return []
     there = [F.when(F.col(_name_presence_column(plan, stage)), F.lit(stage)) for stage in plan.schemas]

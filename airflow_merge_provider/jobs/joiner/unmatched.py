@@ -1,4 +1,4 @@
-"""Select the rows that have no match in some required input."""
+"""Selection of the rows that have no match in at least one required input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNMATCHED = "joiner_unmatched"
 
 
 def find_unmatched(frames: Frames, plan: JoinPlan) -> DataFrame:
-    """Return the name of the input and the whole row, as JSON, of every row that comes out nowhere."""
+    """Return all input rows that the result lacks: columns ``input`` (its name) and ``row`` (as JSON)."""
     left_out = [
         _find_without_partner(frames, plan, stage) for stage in plan.schemas if plan.required - {stage}
     ]
@@ -23,7 +23,7 @@ def find_unmatched(frames: Frames, plan: JoinPlan) -> DataFrame:
 
 
 def _find_without_partner(frames: Frames, plan: JoinPlan, stage: str) -> DataFrame:
-    """Return an input's rows that lack a partner in some other required input."""
+    """Return the rows of an input that have no match in at least one other required input."""
     others = [each for each in plan.order if each in plan.required and each != stage]
     row = F.to_json(F.struct(*map(quote_column, frames[stage].columns)), {"ignoreNullFields": "false"})
     left_out = [F.lit(stage).alias("input"), row.alias("row")]

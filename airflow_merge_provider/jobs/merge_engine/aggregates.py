@@ -1,8 +1,8 @@
-"""Which aggregate of Spark gives a column's value: one expression a column, or one a sequence group.
+"""Build the Spark aggregates that compute column values, one per column or sequence group.
 
+Conditions are part of the ordering expression of ``max_by`` and ``min_by``, which skip records whose
+ordering is null.
 Source: docs/semantics/merge_engine.md, Execution in Spark.
-A condition stands inside the ordering of ``max_by`` and ``min_by``, which skip
-records whose ordering is null.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LIVE_ROW = "#lives"
 
 
 class Aggregates:
-    """The expressions of a plan: what is gathered per key, and what is made of it afterwards."""
+    """The aggregates of a plan per key, and the expressions that derive column values from them."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -55,7 +55,7 @@ class Aggregates:
                 yield _ColumnAggregate(plan, rule).expression.alias(rule.name)
 
     def has_row(self) -> Column:
-        """Return whether the key has a row; not of a plan that folds rows."""
+        """Return whether the key has a row; only for plans without ``folds_rows``."""
         if self._plan.engine == DEDUPLICATE:
             return F.coalesce(sql.quote_column(_ROW)[ADDS], F.lit(False))
         if self._plan.engine == FIRST_ROW:
@@ -63,7 +63,7 @@ class Aggregates:
         return F.coalesce(sql.quote_column(_LIVE_ROW), F.lit(False))
 
     def build_value(self, rule: ColumnRule) -> Column:
-        """Return the value of a column from what was gathered."""
+        """Return the value of a column, derived from the aggregates."""
         if rule.role is ColumnRole.WHOLE_ROW:
             return sql.quote_column(_ROW)[rule.name]
         if rule.folded or rule.role in {ColumnRole.KEY, ColumnRole.SEQUENCE, ColumnRole.FREE}:
@@ -76,7 +76,7 @@ class Aggregates:
         return _cast_to_column(rule)
 
     def list_problems(self) -> Iterator[Column]:
-        """Yield, for each column whose value may not be one, the text that says so, null when it is."""
+        """Yield, for each column whose value may be invalid, the error text; NULL if the value is valid."""
         for rule in self._plan.rules:
             if rule.function == "rbm32":
                 broken = (F.size(sql.quote_column(rule.name)) > 0) & _cast_to_column(rule).isNull()
@@ -105,7 +105,7 @@ class Aggregates:
         )
 
     def _aggregate_group(self, place: int) -> Column:
-        """Return the newest record of a group: its tuple, its protected columns, and whether it adds."""
+        """Return the newest record of a group: ordering columns, protected columns, whether it adds."""
         plan, group = self._plan, self._plan.groups[place]
         wanted = [
             rule.name
@@ -119,7 +119,7 @@ class Aggregates:
 
 
 def group_position(plan: Plan, place: int) -> Column:
-    """Order records as a sequence group does: by its tuple, then by their place."""
+    """Return the sort key of records in a sequence group: its ordering columns, then the position."""
     return F.struct(*group_order(plan, place), sql.quote_column(POSITION))
 
 
@@ -137,14 +137,14 @@ class _ColumnAggregate:
             self._taken &= any_set(plan.groups[rule.group].order)
         if rule.options.ignore_retract:
             self._taken &= sql.quote_column(ADDS)
-        # What says something about a column where null alone does not.
+        # A record sets the column if its value is not null or if it clears the column explicitly.
         self._said = self._value.isNotNull()
         if rule.name in plan.clearable:
             self._said |= is_cleared(rule.name)
 
     @property
     def expression(self) -> Column:
-        """The aggregate."""
+        """The aggregate over the column's values."""
         if self._rule.role is ColumnRole.SEQUENCE:
             return F.max_by(self._value, self._find_position(self._taken))
         if self._rule.role is ColumnRole.FREE:
@@ -180,7 +180,7 @@ class _ColumnAggregate:
         }
 
     def _aggregate_sketch(self, union: Column) -> Column:
-        """Keep null where there is no sketch: the union of none is an empty one."""
+        """Return NULL if there is no sketch; Spark's union of no sketches is an empty sketch."""
         return F.when(F.count(F.when(self._added, self._value)) > 0, union)
 
     def _aggregate_sum(self) -> Column:
@@ -193,7 +193,7 @@ class _ColumnAggregate:
         return F.struct(F.try_sum(signed).alias("value"), F.count(signed).alias("values"))
 
     def _aggregate_count(self) -> Column:
-        """Take what is stored for what was counted before, and one for any other value."""
+        """Sum the stored count, 1 for each added and -1 for each retracted value; NULL values count 0."""
         one = F.when(sql.quote_column(ADDS), F.lit(1)).otherwise(F.lit(-1))
         step = F.when(self._value.isNull(), F.lit(0)).otherwise(one).cast("bigint")
         counted = F.when(
@@ -202,7 +202,7 @@ class _ColumnAggregate:
         return F.struct(F.try_sum(counted).alias("value"), F.count(counted).alias("values"))
 
 
-# Wide enough for the sum of any number of values that a cluster can hold.
+# These types are wide enough for the sum of as many values as a cluster can hold.
 _WIDE = dict.fromkeys(INTEGERS, "bigint") | {"long": "decimal(28,0)"}
 
 
@@ -215,7 +215,7 @@ def _can_overflow(rule: ColumnRule) -> bool:
 
 
 def _cast_to_column(rule: ColumnRule) -> Column:
-    """Return the value in the column's own type, null when it is too large for it."""
+    """Return the value in the column's type; NULL if it is too large for the type."""
     gathered = sql.quote_column(rule.name)
     if rule.function == "rbm32":
         return serialized.unite_bitmaps(gathered)

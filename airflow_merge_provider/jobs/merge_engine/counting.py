@@ -1,4 +1,4 @@
-"""What happened to records and keys, in numbers, and what was wrong with them.
+"""Count what happens to records and keys, and collect the problems found in them.
 
 Source: docs/semantics/merge_engine.md, Counts and traces.
 """
@@ -30,8 +30,8 @@ from airflow_merge_provider.jobs.spark.expressions import combine_columns
 
 BEFORE = "#before"
 AFTER = "#after"
-CHANGE = "#change"  # +I, +U or -D; null when the row stays as it is
-REMOVED = "#removed"  # where the removal of the key stands in the order, when it is to be remembered
+CHANGE = "#change"  # +I, +U or -D; null if the row does not change
+REMOVED = "#removed"  # the ordering values of the key's removal, if a tombstone is recorded
 
 _RECORDS = "#records"
 _RETRACTS = "#retracts"
@@ -43,11 +43,11 @@ _LONE = "#lone"
 _MISSED = "#missed"
 _PROBLEMS = "problems"
 _BYTES = "bytes"
-_FIXED = 16  # of any value
-# Spark makes a chain of a sum, whatever its form, and long chains overflow its stack.
+_FIXED = 16  # bytes of any value
+# Spark flattens nested sums into one chain, and long chains overflow its stack.
 _ADDED = 64
 _SHOWN = 5
-# What becomes of rows of the target, by the mark of the change.
+# The kinds of row changes, with their values of CHANGE.
 _KINDS = {"inserted": "+I", "updated": "+U", "deleted": "-D"}
 
 
@@ -77,13 +77,13 @@ def per_key(plan: Plan) -> dict[str, Column]:
 
 
 def _is_placed(plan: Plan) -> Column:
-    """Return whether a record has a place in an order other than that of its arrival."""
+    """Return whether a record has a non-null sequence or group ordering column."""
     names = [name for group in plan.groups for name in group.order] or list(plan.sequence)
     return any_set(names)
 
 
 def list_problem_columns(plan: Plan, alive: Column) -> Iterator[Column]:
-    """Yield what is wrong with the records of a key, in words: one of them, or some of them together."""
+    """Yield the columns with error texts for a key: of single records, then of all its records."""
     yield sql.quote_column(PROBLEM)
     if "tie" in plan.fail_on:
         yield F.when(sql.quote_column(_TIES) > 0, F.lit(refusals.describe_tie(plan.sequence)))
@@ -96,9 +96,9 @@ def list_problem_columns(plan: Plan, alive: Column) -> Iterator[Column]:
 
 @dataclass(frozen=True, slots=True)
 class CountedChanges:
-    """How many rows a run inserts, updates and deletes, the counts of its report, and the bytes to write.
+    """The row changes of a run by kind, the counts of its report, and the estimated bytes to write.
 
-    ``size`` is None if it cannot be told.
+    ``size`` is in bytes; None if it cannot be estimated.
     """
 
     rows: Mapping[str, int]
@@ -112,12 +112,12 @@ class CountedChanges:
 
     @property
     def is_needed(self) -> bool:
-        """Whether anything is to be written."""
+        """Whether the run has anything to write: row changes or tombstones."""
         return self.has_rows or bool(self.counts.get("tombstones"))
 
 
 def count_changes(plan: Plan, found: DataFrame) -> CountedChanges:
-    """Count what happens, in one action.
+    """Count row changes, records and keys in one Spark action.
 
     :raises DataError: when something is wrong with a record or a result; with the first keys that have it.
     """
@@ -150,7 +150,7 @@ def count_changes(plan: Plan, found: DataFrame) -> CountedChanges:
 
 
 def _estimate_sizes(plan: Plan) -> Iterator[Column]:
-    """Yield parts of about how many bytes a row has; what is nested is left out."""
+    """Yield the terms of the estimated row size in bytes; nested values are left out."""
     after = sql.quote_column(AFTER)
     long = [column.name for column in plan.columns if is_text(column.kind) or column.family == "binary"]
     values = [after[name] if name in plan.values else sql.quote_column(name) for name in long]
@@ -161,7 +161,7 @@ def _estimate_sizes(plan: Plan) -> Iterator[Column]:
 
 
 def _count_oddities(known: list[str]) -> dict[str, Column]:
-    """Count what is no error and may be one upstream, as far as a plan can have it."""
+    """Count what is not an error but may point to one upstream, for the columns that the plan has."""
     changes, all_late = (
         sql.quote_column(CHANGE).isNotNull(),
         sql.quote_column(_LATE) == sql.quote_column(_RECORDS),

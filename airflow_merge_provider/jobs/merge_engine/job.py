@@ -1,4 +1,4 @@
-"""The merge engine's run: pin, read what the source gained, fold it with the rows it touches, commit once."""
+"""Run the merge engine: pin and read the source, fold its changes into the target, and commit once."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _BATCHES_MAX = 100
 
 
 def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
-    """Fold what the source gained into the target, or say that there is nothing to fold.
+    """Fold the changes of the source into the target, or report that there are none.
 
     :raises ConfigError: when the configuration is wrong, or does not suit the columns.
     :raises DataError: when the source, the target or a record is; nothing is written then.
@@ -78,7 +78,7 @@ def fold_source(
     target: Target,
     source: Source,
 ) -> dict[str, Any]:
-    """Fold what a source gained into a target, wherever both are, and return the report.
+    """Fold the changes of any source into any target, and return the report.
 
     :raises ConfigError: if the configuration does not suit the columns.
     :raises DataError: if the source, the target or a record is wrong; nothing is written then.
@@ -92,7 +92,7 @@ def fold_source(
 
 @dataclass(frozen=True)
 class _Fold(JobRun):
-    """One run over a source and a target as they were found."""
+    """One run over a source and a target, both at the versions that the run found."""
 
     spark: SparkSession
     config: MergeEngineConfig
@@ -102,7 +102,7 @@ class _Fold(JobRun):
 
     @property
     def batch(self) -> str | None:
-        """The name of the batch: the given one, else the run where no offset says what was folded before."""
+        """The configured batch ID; if none is set and ``incremental`` is off, the ID of the run."""
         if self.config.batch_id is not None or self.config.incremental:
             return self.config.batch_id
         run = self.request.run
@@ -110,7 +110,7 @@ class _Fold(JobRun):
 
     @property
     def offset(self) -> SourceOffset | None:
-        """How far the source was folded, wherever it was then."""
+        """The offset up to which the source was folded, even if it was at another location then."""
         return find_offset(read_offsets(self.state), self.source.pinned.offset)
 
     @property
@@ -121,17 +121,17 @@ class _Fold(JobRun):
 
     @property
     def removals_since(self) -> int:
-        """The time, in microseconds, before which removals are forgotten."""
+        """The time before which removals expire, in microseconds since the epoch."""
         kept = self.config.tombstone_retention or timedelta()
         return self.request.started_at - kept // timedelta(microseconds=1)
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the same records may be folded again; a snapshot without offsets may not."""
+        """Whether folding the same records again is safe; it is not for a snapshot without offsets."""
         return self.config.incremental
 
     def choose_run_mode(self) -> tuple[RunMode, str]:
-        """Return how much of the source is folded, and why.
+        """Return the run mode and the reason for it.
 
         :raises ConfigError: if options have changed on which the stored rows depend.
         :raises DataError: if the source does not continue from where it was read.
@@ -159,12 +159,12 @@ class _Fold(JobRun):
         return "incremental", describe_changed_sources(self.state, sources)
 
     def describe_plan(self) -> dict[str, Any]:
-        """Return what happens to every column."""
+        """Return the details of the report with the rule of each column."""
         read = self._read_changes()
         return build_details(None if read is None else self._plan_fold(read)[0])
 
     def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
-        """Fold what the source gained, if it gained anything."""
+        """Fold the changes of the source, if there are any."""
         read = self._read_changes()
         if read is None:
             return self.report_noop(NOTHING_CHANGED)
@@ -178,7 +178,7 @@ class _Fold(JobRun):
         return self.commit_result(
             found,
             lambda: self._write_changes(plan, rows, counted, found),
-            # An empty first run makes the table all the same: it says how far the source was folded.
+            # An empty first run also creates the table, because its commit records the source offset.
             is_needed=counted.is_needed or self.is_full,
         )
 
@@ -187,13 +187,13 @@ class _Fold(JobRun):
             return self.source.read_gained(self.since)
 
     def _plan_fold(self, read: IncrementalRead) -> tuple[Plan, DataFrame | None]:
-        """Plan for the target's columns, or for the source's where all rows are written."""
+        """Plan for the columns of the target, or for those of the source if all rows are written."""
         stored = None if self.is_full else self.target.read_rows()
         schema = read.rows.schema if stored is None else stored.schema
         return source_columns.plan_for_table(self.config, read, schema), stored
 
     def _fold_changes(self, plan: Plan, read: IncrementalRead, stored: DataFrame | None) -> DataFrame:
-        """Fold once: what is counted, logged and merged is kept by the first that reads it."""
+        """Fold once; a lazy checkpoint keeps the result for counting, change log and merge."""
         batch = source_columns.fit_rows(self.config, read.rows, plan.columns)
         removed = None
         if not self.request.full_refresh:
@@ -222,7 +222,7 @@ class _Fold(JobRun):
     def _compact_target(
         self, committed: CommitResult, state: Mapping[str, Any], found: RunResult
     ) -> tuple[int, RunResult]:
-        """Compact the target; what goes wrong there takes nothing back, and the next run tries again."""
+        """Compact the target; if that fails, the commit stays valid and the next run tries again."""
         storage = {**found.details["storage"], "outdated": 0}
         named = {SIDE_TABLE_VERSIONS: state[SIDE_TABLE_VERSIONS]}
         compact = replace(found, details={**found.details, "storage": storage})
@@ -234,7 +234,7 @@ class _Fold(JobRun):
         return version, compact
 
     def _write_side_tables(self, plan: Plan, rows: DataFrame, counted: CountedChanges) -> dict[str, int]:
-        """Write the tables beside the target, and return the versions that its commit names."""
+        """Write the side tables, and return the versions that the target's commit records."""
         number = self.next_number
         written: dict[str, SideTable] = {}
         changelog, removals = self.target.changelog, self.target.removals
@@ -251,16 +251,16 @@ class _Fold(JobRun):
         return {name: table.version for name, table in written.items() if table.version is not None}
 
     def _list_side_table_versions(self) -> dict[str, int]:
-        """Return the versions of side tables that belong to the target's rows, by the names used now."""
+        """Return the side table versions that match the target's rows, by their current names."""
         if self.last is None or self.request.full_refresh:
             return {}
         tables = (self.target.changelog, self.target.removals)
-        # States of earlier releases name side tables by their locations.
+        # States of earlier releases identify side tables by their locations.
         owners = {table.dataset.uri: table.owner for table in tables if table is not None}
         return {owners.get(key, key): version for key, version in self.last.side_table_versions.items()}
 
     def _build_state(self, found: RunResult) -> dict[str, Any]:
-        """Return what the next run finds: whose run it was, how far it read, and what it may not change."""
+        """Return the state for the next run: run metadata, source offsets and immutable settings."""
         before = {} if self.request.full_refresh else self.state
         others = [each for each in read_offsets(before) if each != self.offset]
         kept = {each.uri for each in others}
@@ -277,7 +277,7 @@ class _Fold(JobRun):
 
 
 def _find_storage(state: Mapping[str, Any]) -> Mapping[str, int] | None:
-    """Return the storage that the previous run counted; states of earlier releases have it elsewhere."""
+    """Return the storage counts of the previous run; earlier releases store them elsewhere."""
     stored: Mapping[str, int] | None = RunResult.from_state(state).details.get("storage")
     return stored or state.get("found", {}).get("storage")
 

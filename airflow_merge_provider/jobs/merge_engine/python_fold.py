@@ -1,4 +1,4 @@
-"""How records are folded one by one: a key's history goes to Python as Arrow and comes back as values."""
+"""Fold records one by one in Python: the records of a key are sent as Arrow, and values come back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from airflow_merge_provider.jobs.merge_engine.records import (
 )
 from airflow_merge_provider.jobs.spark import sql
 
-# The fold travels with the function that calls it: workers of a cluster need no copy of this package.
+# Pickle these modules by value, so that Spark workers do not need this package installed.
 for _module in (core, jobs):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
@@ -36,7 +36,7 @@ _AT = "at"
 
 
 def collect_history(plan: Plan) -> Column:
-    """Gather what the fold reads of the records of a key, as an aggregate."""
+    """Return the aggregate that collects the records of a key, with the columns that the fold reads."""
     flags = {_AT: POSITION, "adds": ADDS, "deletes": DELETES, "stored": STORED}
     flags |= {"clears": CLEARS} if plan.clears else {}
     record = F.struct(
@@ -47,9 +47,10 @@ def collect_history(plan: Plan) -> Column:
 
 
 def fold_in_python(plan: Plan, gathered: DataFrame) -> DataFrame:
-    """Replace the history of every key by the folded columns, whether there is a row, and what went wrong.
+    """Replace the history of each key with its folded columns, ``ALIVE`` and ``PROBLEM``.
 
-    Where removals are remembered, ``REMOVED`` says when the newest one was.
+    ``ALIVE`` is whether the key has a row, ``PROBLEM`` an error text. If removals are recorded and whole
+    rows are folded, ``REMOVED`` holds the ordering values of the newest removal.
     """
     kept = [field for field in gathered.schema.fields if field.name != HISTORY]
     made = _values_type(gathered)
@@ -61,7 +62,7 @@ def fold_in_python(plan: Plan, gathered: DataFrame) -> DataFrame:
 
 
 def _list_columns(plan: Plan) -> list[str]:
-    """Name the columns that the fold needs: its own, and those that order their groups."""
+    """Return the columns that the fold reads: the folded ones and the ordering columns of their groups."""
     groups = {rule.group for rule in plan.folded if rule.group is not None} | set(plan.removing_groups)
     ordering = [name for place in sorted(groups) for name in plan.groups[place].order]
     return list(dict.fromkeys([*(rule.name for rule in plan.folded), *ordering]))

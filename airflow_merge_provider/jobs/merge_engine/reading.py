@@ -1,7 +1,8 @@
-"""What would a target hold if everything in its sources had been folded: a merge on read, nothing is written.
+"""Read the rows that a target would have if all changes of its sources were folded, without writing.
 
-A source that is only added to is a log of the table. Where it is folded seldom, writing costs nothing but the
-log's own appends, and readers who need the newest rows fold what the last run has not seen.
+This is merge on read: an append-only source serves as the log of the table. If it is folded rarely, the
+only write costs are those of the appends, and readers who need current rows fold the changes since the last
+run.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _CAPABILITY = "merge_engine"
 
 
 def read_current_rows(spark: SparkSession, target: str, warehouse: str | None = None) -> DataFrame:
-    """Return the rows of a merge engine's target, with what its sources have gained since its last run.
+    """Return the rows of a merge engine target, including source changes since its last run.
 
     :raises DataError: when the target is not there or says nothing of its sources; reading the rows fails
         where a run would refuse a record.
@@ -53,7 +54,7 @@ def _fold_source(
     uri: str,
     last: PreviousRun,
 ) -> DataFrame:
-    """Fold into rows what one source has gained."""
+    """Fold the changes of one source since the last run into the rows."""
     named = uri.removeprefix("table:")
     source = Dataset(named, table=named) if named != uri else Dataset(named, path=uri)
     taken = DatasetSource(spark, config, pin_dataset(spark, source)).read_gained(last.state["sources"][uri])

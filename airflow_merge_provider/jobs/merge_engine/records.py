@@ -1,6 +1,6 @@
-"""Which records meet in a key, in which order, and what is wrong with each: the batch and what is stored.
+"""Build the records of each key from the batch and the stored rows: their order, flags and problems.
 
-A frame of records has the columns of the table and those named here.
+A DataFrame of records has the columns of the table and the columns defined here.
 Source: docs/semantics/merge_engine.md, Records; Order of records.
 """
 
@@ -16,29 +16,29 @@ from airflow_merge_provider.core.merge_engine.plan import ColumnRule, Plan
 from airflow_merge_provider.jobs.spark import sql
 from airflow_merge_provider.jobs.spark.expressions import all_of, any_of, cast_to
 
-KIND = "#kind"  # what the row came with; a batch without it adds only
+KIND = "#kind"  # the row kind from the source; without it, all rows of a batch are additions
 ARRIVAL = "#arrival"  # a struct that orders the rows of a batch
-CLEARS = "#clears"  # the columns that a record empties, in small letters
+CLEARS = "#clears"  # the names of the columns that a record clears, in lower case
 
 ADDS = "#adds"  # +I and +U
 DELETES = "#deletes"  # -D
-STORED = "#stored"  # the row of the target, or a removal that was remembered
+STORED = "#stored"  # the row of the target, or a recorded removal
 IGNORED = "#ignored"  # dropped by an option
 LIVE = "#live"  # neither ignored nor before a removal
-POSITION = "#position"  # grows from the oldest record of a key to the newest
+POSITION = "#position"  # increases from the oldest record of a key to the newest
 LATE = "#late"  # older than what is stored
 TIE = "#tie"  # as new as another record of the batch
-LONE = "#lone"  # -U, which the next record of its key should replace
-PROBLEM = "#problem"  # what is wrong with the record, in words
+LONE = "#lone"  # -U, which another record of its key should follow
+PROBLEM = "#problem"  # the error text of the record
 
 
 def build_records(
     plan: Plan, batch: DataFrame, stored: DataFrame | None, removed: DataFrame | None = None
 ) -> DataFrame:
-    """Return the records of a batch with those rows of the target that share a key with them.
+    """Return the records of a batch together with the target rows that share a key with them.
 
-    ``batch`` has the table's columns, ``ARRIVAL``, ``KIND`` where rows have kinds and ``CLEARS`` where they
-    empty columns; ``stored`` has the table's columns, ``removed`` those that a removed key keeps.
+    ``batch`` has the table's columns, ``ARRIVAL``, ``KIND`` if rows have kinds, and ``CLEARS`` if rows
+    clear columns; ``stored`` has the table's columns, ``removed`` those that are kept of a removed key.
     """
     arrived = _read_batch(plan, batch)
     met = arrived
@@ -65,22 +65,22 @@ def _read_batch(plan: Plan, batch: DataFrame) -> DataFrame:
 
 
 def _read_value(plan: Plan, name: str) -> Column:
-    """Take a value, or nothing where the record says that there is none."""
+    """Return the value of a column; NULL if the record clears it."""
     if name not in plan.clearable:
         return sql.quote_column(name)
     return F.when(~is_cleared(name), sql.quote_column(name)).alias(name)
 
 
 def is_cleared(name: str) -> Column:
-    """Return whether a record empties a column on purpose."""
+    """Return whether a record explicitly clears a column."""
     return F.coalesce(F.array_contains(sql.quote_column(CLEARS), name.casefold()), F.lit(False))
 
 
 def _read_stored(plan: Plan, kept: DataFrame, arrived: DataFrame, *, adds: bool) -> DataFrame:
-    """Take what is stored of the keys of a batch: an addition, or a removal, older than all its records."""
+    """Return what is stored of the batch's keys as additions or removals, older than all its records."""
     keys = arrived.select(*map(sql.quote_column, plan.key))
     touched = kept.join(keys, all_of(_build_key_conditions(plan, kept, keys)), "left_semi")
-    # A first row stays as it is: that there is one is all that counts.
+    # A stored first row never changes, so only its existence is needed and its values are not read.
     unread = set(plan.values) if plan.engine == FIRST_ROW else set(plan.names) - set(kept.columns)
     flags = {ADDS: adds, DELETES: not adds, STORED: True, IGNORED: False, LONE: False}
     values = {name: F.lit(value) for name, value in flags.items()}
@@ -169,7 +169,7 @@ def any_set(names: Sequence[str]) -> Column:
 
 
 def _order_records(plan: Plan, arrived: DataFrame) -> DataFrame:
-    """Return every record its place in the order of its key: a number where one is needed, else a struct."""
+    """Add the position of each record within its key: a number if the plan needs one, else a struct."""
     for place, group in enumerate(plan.groups):
         if group.descending:
             oldest_first = [sql.quote_column(name).desc_nulls_first() for name in group.order]
@@ -187,7 +187,7 @@ def _of_key(plan: Plan) -> WindowSpec:
 
 
 def _in_order(plan: Plan, *, newest_first: bool = False) -> WindowSpec:
-    """Order the records of a key; null is the oldest in both directions."""
+    """Return a window that orders the records of a key; null is the oldest value in both directions."""
     up, down = Column.asc_nulls_first, Column.desc_nulls_first
     if newest_first:
         up, down = Column.desc_nulls_last, Column.asc_nulls_last
@@ -197,10 +197,10 @@ def _in_order(plan: Plan, *, newest_first: bool = False) -> WindowSpec:
 
 
 def _compare_with_stored(plan: Plan, placed: DataFrame) -> DataFrame:
-    """Return which records are older than the stored row, and which tie with another record of the batch."""
+    """Flag the records that are older than the stored row, and those that tie within the batch."""
     fresh = ~sql.quote_column(STORED) & ~sql.quote_column(IGNORED)
     late = tie = F.lit(False)
-    # One order for both: the records of a key are sorted once.
+    # Both checks use the same order, so that Spark sorts the records of a key once.
     newest_first = _in_order(plan, newest_first=True)
     if plan.groups:
         late = _late_in_groups(plan)
@@ -215,7 +215,7 @@ def _compare_with_stored(plan: Plan, placed: DataFrame) -> DataFrame:
 
 
 def _late_in_groups(plan: Plan) -> Column:
-    """Return whether a record is older in every sequence group that it gives something to."""
+    """Return whether a record is older than the stored row in each sequence group that it sets."""
     given = F.lit(False)
     newer = F.lit(False)
     for place, group in enumerate(plan.groups):
@@ -226,12 +226,12 @@ def _late_in_groups(plan: Plan) -> Column:
 
 
 def _at_stored(plan: Plan, value: Column) -> Column:
-    """Return a value as it is for what is stored of the record's key."""
+    """Return the value that the stored record of the same key has."""
     return F.max(F.when(sql.quote_column(STORED), value)).over(_of_key(plan))
 
 
 def group_order(plan: Plan, place: int) -> list[Column]:
-    """Return the columns that grow from the oldest tuple of a sequence group to the newest."""
+    """Return the columns that sort the records of a sequence group from oldest to newest."""
     group = plan.groups[place]
     return (
         [sql.quote_column(_rank_name(place))]
@@ -245,7 +245,7 @@ def _rank_name(place: int) -> str:
 
 
 def _mark_counted(plan: Plan, placed: DataFrame) -> DataFrame:
-    """Mark what counts: nothing that an option drops, and nothing up to the last removal of the row."""
+    """Flag the records that count: not ignored by an option, and newer than the row's last removal."""
     live = ~sql.quote_column(IGNORED)
     if plan.options.remove_on_delete and (plan.retracts or plan.remembers):
         deleted = F.when(live & sql.quote_column(DELETES), sql.quote_column(POSITION))

@@ -1,4 +1,4 @@
-"""The details of a fold's report: how the source was read, and how values are aggregated."""
+"""Build the details of a fold's report: how the source was read, and how values are aggregated."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def build_details(
 ) -> dict[str, Any]:
     """Return the details of a fold; a run that read nothing has the same keys, without values.
 
-    ``read`` is how new records were found: ``snapshot``, ``appends`` or ``changes`` of the source's log.
-    ``forms`` counts the columns that are aggregates of Spark, and gives the reason of each that Python folds.
-    ``storage`` counts the ``rows`` of the target and their ``outdated`` forms in its files. ``columns`` is
-    what happens to every column, given by plans.
+    ``read`` is how new records were found: ``snapshot``, ``appends``, or ``changes`` from the change data
+    feed. ``forms`` counts the columns computed by Spark aggregates, and gives the reason for each column
+    that is folded in Python. ``storage`` counts the ``rows`` of the target and the ``outdated`` row
+    versions in its files. ``columns`` describes the rule of each column; only plans fill it.
     """
     return {
         "read": read,

@@ -24,7 +24,7 @@ def require_continuity(
     *,
     full_refresh: bool,
 ) -> None:
-    """Refuse to continue if the previous run's configuration or offsets do not allow it.
+    """Raise an error if the previous run's configuration or offsets do not allow continuing.
 
     :raises ConfigError: if options have changed on which the stored rows depend.
     :raises DataError: if the offset of the source is unknown or belongs to another table.
@@ -69,7 +69,7 @@ def _require_single_source(target: Dataset, others: Sequence[str]) -> None:
 def _find_break(
     spark: SparkSession, source: PinnedDataset, offsets: Sequence[SourceOffset], offset: SourceOffset | None
 ) -> str | None:
-    """Return why a source does not continue what was folded; None if it does."""
+    """Return why a source does not continue the table that was folded; None if it does."""
     if offset is None:
         if find_replaced(offsets, source.offset) is not None:
             return "the table in this place was made anew since it was folded"
@@ -78,6 +78,6 @@ def _find_break(
     if source.dataset.format != "delta" or source.version is None or is_continued(spark, source, offset):
         return None
     if offset.version is not None and source.version < offset.version:
-        # Reading from the offset says so.
+        # Reading from the offset reports this error.
         return None
     return f"its version {offset.version} is not the one that was folded (a copy with another history?)"

@@ -1,4 +1,4 @@
-"""What becomes of every touched key: its row before and after, and which change that is.
+"""Compute the row of each touched key before and after the fold, and the change between them.
 
 Source: docs/semantics/merge_engine.md, Net changes; Fold of a key.
 """
@@ -30,10 +30,10 @@ from airflow_merge_provider.jobs.spark.expressions import any_of
 def fold_batch(
     plan: Plan, batch: DataFrame, stored: DataFrame | None, removed: DataFrame | None = None
 ) -> DataFrame:
-    """Fold a batch with the rows of the target, and with removals that it remembers: one row for each key.
+    """Fold a batch with the target's rows and recorded removals, and return one row per key.
 
-    Its columns are the key, ``BEFORE`` and ``AFTER`` (structs of the other columns, null where there is no
-    row), ``CHANGE``, a problem in words, counts, and ``REMOVED`` where removals are remembered.
+    Its columns are the key, ``BEFORE`` and ``AFTER`` (structs of the other columns, null if there is no
+    row), ``CHANGE``, ``PROBLEM`` with an error text, counts, and ``REMOVED`` if removals are recorded.
     """
     made = Aggregates(plan)
     counters = counting.per_key(plan)
@@ -80,7 +80,7 @@ def _read_row_before(plan: Plan) -> Column:
 
 
 def _find_newest_removal(plan: Plan) -> Column:
-    """Return the place of the newest removal in the batch; of groups, the fold says which ones removed."""
+    """Return the newest removal of the batch; for groups, the Python fold selects the removing ones."""
     removes = ~sql.quote_column(ADDS) if plan.engine == DEDUPLICATE else sql.quote_column(DELETES)
     removes = removes & ~sql.quote_column(STORED) & ~sql.quote_column(IGNORED) & any_set(plan.remembered)
     place = F.struct(*map(sql.quote_column, plan.remembered))
@@ -108,7 +108,7 @@ def _classify_change(plan: Plan) -> Column:
 
 
 def _is_same_value(before: Column, after: Column, column: TableColumn) -> Column:
-    """Compare two values, nulls too; what Spark cannot compare is written as JSON first."""
+    """Compare two values null-safely; types that Spark cannot compare are compared as JSON."""
     if not has_type(column.kind, "map") and not has_type(column.kind, "variant"):
         return before.eqNullSafe(after)
     return _to_text(before, column).eqNullSafe(_to_text(after, column))
@@ -116,7 +116,7 @@ def _is_same_value(before: Column, after: Column, column: TableColumn) -> Column
 
 def _to_text(value: Column, column: TableColumn) -> Column:
     if column.family == "map":
-        # The order of a map's entries is no difference.
+        # Maps that differ only in the order of their entries are equal.
         entries = F.transform(F.map_entries(value), lambda each: F.to_json(F.struct(each.alias("entry"))))
         return F.array_sort(entries)
     return F.to_json(F.struct(value))

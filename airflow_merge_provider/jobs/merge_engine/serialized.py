@@ -1,7 +1,8 @@
-"""Sets and sketches that are kept as bytes: how unions of them are made, and in which bytes they are written.
+"""Compute unions of serialized bitmaps and sketches, and write them in portable binary formats.
 
-Spark unites sketches, and writes them in forms of its own; Apache DataSketches turns these into the compact
-forms that other engines write. Bitmaps are united by CRoaring, whose portable form all libraries share.
+Spark computes unions of sketches, and writes them in its own formats; Apache DataSketches converts these to
+the compact formats that other engines write. CRoaring computes unions of bitmaps; its portable format is
+common to all libraries.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ _SAMPLING = slice(12, 16)
 
 
 def unite_bitmaps(values: Column) -> Column:
-    """Return the union of a list of rbm32 bitmaps, null for none and where one of them is broken."""
+    """Return the union of a list of rbm32 bitmaps; NULL if the list is empty or a bitmap is broken."""
     return F.udf(_unite_bitmaps_in_python, "binary", useArrow=True)(values)
 
 
 def compact_sketch(function: str, value: Column) -> Column:
-    """Return a sketch in the bytes that other engines write."""
+    """Return a sketch in the compact format that other engines write."""
     return F.udf(_COMPACT[function], "binary", useArrow=True)(value)
 
 
@@ -54,7 +55,7 @@ def _compact_theta(value: bytes | None) -> bytes | None:
         return None
     written = bytearray(compact_theta_sketch.deserialize(bytes(value)).serialize())
     if written[0] >= _LONGS_WITH_COUNT:
-        # The probability of sampling, which the C++ library leaves out and the Java one writes.
+        # The sampling probability: the C++ library omits it, the Java library writes it.
         written[_SAMPLING] = struct.pack("<f", 1.0)
     return bytes(written)
 

@@ -1,4 +1,4 @@
-"""The tables beside a target of a merge engine: the log of changes, and the keys that were removed.
+"""Read and write the side tables of a merge engine's target: change log and removed keys (tombstones).
 
 Source: docs/semantics/merge_engine.md, Net changes; Removed keys.
 """
@@ -30,7 +30,7 @@ def open_side_table(
     if previous is None:
         return SideTable(spark, dataset, owner, None)
     versions = previous.side_table_versions
-    # States of earlier releases name side tables by their locations.
+    # States of earlier releases identify side tables by their locations.
     version = versions.get(owner, versions.get(dataset.uri))
     numbers = {"run_number": previous.run_number, "next_number": previous.number + 1}
     return SideTable(spark, dataset, owner, version, **numbers)
@@ -45,10 +45,10 @@ def append_changes(side: SideTable, plan: Plan, found: DataFrame, number: int) -
 
 
 def read_removals(side: SideTable | None, plan: Plan, since: int) -> DataFrame | None:
-    """Return the removals after ``since``, in microseconds; None if there are none."""
+    """Return the removals at or after ``since``, in microseconds; None if there are none."""
     rows = None if side is None else side.read_rows()
     if rows is None or set(rows.columns) != {*plan.key, *plan.remembered, REMOVED_AT, RUN}:
-        # Another configuration has removed them, by another order.
+        # Another configuration with other ordering columns wrote them.
         return None
     return rows.where(F.unix_micros(REMOVED_AT) >= F.lit(since))
 
@@ -56,7 +56,7 @@ def read_removals(side: SideTable | None, plan: Plan, since: int) -> DataFrame |
 def record_removals(
     side: SideTable, plan: Plan, found: DataFrame, number: int, *, at: int, since: int
 ) -> None:
-    """Add the removals of run ``number``, made at ``at``, and drop those before ``since``.
+    """Add the removals of run ``number``, made at ``at``, and drop those before ``since`` (microseconds).
 
     :raises ConflictError: if another run has written to the table first.
     """

@@ -1,7 +1,7 @@
-"""What has the source gained since the last run: its rows with the order in which they arrived.
+"""Read the rows that the source gained since the last run, with the order in which they arrived.
 
-Rows that were appended are read from the files that their commits added. Commits that changed rows are read
-from the change data feed, whose rows have kinds. Maintenance adds nothing.
+Appended rows are read from the files that their commits added. Commits that changed rows are read from the
+change data feed, whose rows have kinds. Maintenance commits add no rows.
 Source: docs/semantics/merge_engine.md, Order of records.
 """
 
@@ -39,7 +39,7 @@ _WAY_OUT = "run once with full_refresh=True, or give whole batches with incremen
 
 @dataclass(frozen=True, slots=True)
 class IncrementalRead:
-    """What a run folds: the rows, how they were found, and whether the source itself gave them kinds."""
+    """The rows to fold, how they were found, and whether the change data feed gave them row kinds."""
 
     rows: DataFrame
     how: str
@@ -47,12 +47,12 @@ class IncrementalRead:
 
 
 class Source(Protocol):
-    """What a fold asks of its source; a dataset, or rows in memory where no table is needed."""
+    """The interface of a fold's source: a dataset, or rows in memory if no table is needed."""
 
     pinned: PinnedDataset
 
     def read_gained(self, since: int | None) -> IncrementalRead | None:
-        """Return what was gained after version ``since``, all of it if that is None; None for nothing."""
+        """Return the rows gained after version ``since`` (all rows if it is None); None if there are none."""
 
 
 class DatasetSource:
@@ -63,7 +63,7 @@ class DatasetSource:
         self._spark, self._config = spark, config
 
     def read_gained(self, since: int | None) -> IncrementalRead | None:
-        """Return what was gained after version ``since``, all of it if that is None; None for nothing.
+        """Return the rows gained after version ``since`` (all rows if it is None); None if there are none.
 
         :raises DataError: if the source does not exist, or what it gained cannot be told.
         """
@@ -101,7 +101,7 @@ def _read_gained(
 
 
 def _check_names(config: MergeEngineConfig, known: Sequence[str]) -> None:
-    """Refuse columns that the configuration names and the source does not have.
+    """Raise an error if the configuration names columns that the source does not have.
 
     :raises DataError: with every such column.
     """
@@ -129,10 +129,10 @@ def select_records(
     arrival: tuple[Column, Column, Column],
     *beside: Column,
 ) -> DataFrame:
-    """Select the columns of records, and what orders them and says something about them.
+    """Select the columns of records, the struct that orders them, and further columns.
 
-    Records are ordered by the columns that say so, then by ``arrival``: commit, file and row. ``beside`` are
-    further columns.
+    Records are ordered by the ``order_by`` columns, then by ``arrival``: commit, file and row. ``beside``
+    are the further columns.
     """
     order = [sql.quote_column(name).alias(f"by{place}") for place, name in enumerate(config.order_by)]
     order += [part.alias(name) for part, name in zip(arrival, ("version", "file", "row"), strict=True)]
@@ -141,10 +141,10 @@ def select_records(
 
 
 def _read_snapshot(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
-    """Take all rows; files follow each other by their time, and rows by their place in the file."""
+    """Return all rows, ordered by modification time of the file, then by position in the file."""
     meta = F.col("_metadata")
-    # The number grows with the place in a block of a file, which one task reads from its start; only that
-    # order counts, and it is the same in every try.
+    # The ID increases with the position in a file block, which one task reads from its start. Only this
+    # order is used, and it is the same in every attempt.
     place = F.monotonically_increasing_id()  # noqa: TID251 - compared inside a block only, see above
     file = F.concat(meta["file_path"], F.format_string("#%020d", meta["file_block_start"]))
     version = F.unix_micros(meta["file_modification_time"])
@@ -152,7 +152,7 @@ def _read_snapshot(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
 
 
 def _rename_columns(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
-    """Return the columns that say something about a record, and are not stored, their own names."""
+    """Rename the row kind column and the clear column, which are not stored, to ``KIND`` and ``CLEARS``."""
     for name, mine in ((config.row_kind_column, KIND), (config.clear_column, CLEARS)):
         if name is not None:
             rows = rows.withColumnRenamed(_find_column(name, rows.columns), mine)
@@ -160,7 +160,7 @@ def _rename_columns(config: MergeEngineConfig, rows: DataFrame) -> DataFrame:
 
 
 def _find_column(name: str, columns: Sequence[str]) -> str:
-    """Return a column's true name; one that is not there is refused where the columns are checked."""
+    """Return the exact name of a column; unknown names are returned as they are, and rejected elsewhere."""
     return next((column for column in columns if column.casefold() == name.casefold()), name)
 
 
@@ -184,7 +184,7 @@ def _read_appended(
             arrival = (version, F.col("_metadata.file_path"), place)
             yield select_records(config, rows, table.columns, arrival)
         return
-    # Files that were added before and after the table was partitioned anew hold different columns.
+    # Files that were added before and after a change of the partition columns hold different columns.
     alike: dict[frozenset[str], list[AddedFile]] = {}
     for file in (file for commit in commits for file in commit.files):
         alike.setdefault(frozenset(file.values), []).append(file)
@@ -197,9 +197,10 @@ def _read_appended(
 def _read_files(
     spark: SparkSession, schema: StructType, partitioned: frozenset[str], files: Sequence[AddedFile]
 ) -> DataFrame:
-    """Read files at once, with what the log alone says of each: its commit and its partition.
+    """Read files in one scan, and join the commit and partition values from the commit log.
 
-    One scan, whatever the number of commits: a plan with a part for each takes longer to make than to run.
+    There is one scan for any number of commits, because planning one scan per commit takes longer than
+    running it.
     """
     partitions = [field for field in schema if field.name in partitioned]
     held = StructType([field for field in schema if field not in partitions])
@@ -212,7 +213,7 @@ def _read_files(
         meta["row_index"].alias(_ROW),
     )
     told = {_NAME: [file.name for file in files], _VERSION: [file.version for file in files]}
-    # An empty text is how a log may say NULL.
+    # The commit log may represent NULL as an empty string.
     told |= {field.name: [file.values[field.name] or None for file in files] for field in partitions}
     kinds = [pa.string(), pa.int64(), *(pa.string() for _ in partitions)]
     arrays = [pa.array(values, kind) for values, kind in zip(told.values(), kinds, strict=True)]
@@ -224,7 +225,7 @@ def _read_files(
 def _read_change_feed(
     spark: SparkSession, config: MergeEngineConfig, pinned: PinnedDataset, versions: Sequence[int]
 ) -> DataFrame:
-    """Read what commits changed from the change data feed."""
+    """Read the rows that commits changed from the change data feed."""
     dataset = pinned.dataset
     _require_feed(spark, config, pinned, versions[0])
     feed = read_change_feed(spark, dataset, versions[0], versions[-1])
@@ -261,7 +262,7 @@ def _require_feed(
 
 @contextmanager
 def still_there(pinned: PinnedDataset, since: int | None) -> Iterator[None]:
-    """Return the error of a source that does not have its changes after version ``since`` any more.
+    """Convert Spark's errors about missing files or commits after version ``since`` to a DataError.
 
     :raises DataError: when Spark does not find one of its files or commits.
     """

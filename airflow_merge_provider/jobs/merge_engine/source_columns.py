@@ -1,4 +1,4 @@
-"""Do the rows of the source fit the table: columns are put in order, and what does not fit is refused."""
+"""Align the source's columns with those of the target, and reject columns that do not fit."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from airflow_merge_provider.jobs.spark import sql
 
 
 def table_columns(schema: StructType) -> tuple[Column, ...]:
-    """Return the columns of a table, or of a source whose rows become one."""
+    """Return the columns of a table, or of a source from which a table is created."""
     fields = schema.jsonValue()["fields"]
     return columns_of(field for field in fields if field["name"] not in {ARRIVAL, CLEARS, KIND})
 
 
 def plan_for_table(config: MergeEngineConfig, taken: IncrementalRead, schema: StructType) -> Plan:
-    """Plan for a table of these columns, and for records that have kinds or not.
+    """Plan the fold for a table with these columns, and for records with or without row kinds.
 
     :raises ConfigError: with every problem between the configuration and the columns.
     """
@@ -34,7 +34,7 @@ def plan_for_table(config: MergeEngineConfig, taken: IncrementalRead, schema: St
 
 
 def fit_rows(config: MergeEngineConfig, rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
-    """Return the rows with the table's columns in its order, and what the source says beside them.
+    """Return the rows with the table's columns in its order, and with ``ARRIVAL``, ``KIND`` and ``CLEARS``.
 
     :raises DataError: when a column is too much, missing, or of another type.
     """
@@ -54,7 +54,7 @@ def fit_rows(config: MergeEngineConfig, rows: DataFrame, columns: Sequence[Colum
 
 
 def _read_clears(config: MergeEngineConfig, rows: DataFrame) -> Expression:
-    """Read the names of columns that a record empties: a list, or a text with commas; in small letters."""
+    """Return the lower-case names of the cleared columns, from an array or a comma-separated string."""
     kind, named = rows.schema[CLEARS].dataType, sql.quote_column(CLEARS)
     if kind == StringType():
         named = F.split(named, ",")

@@ -1,4 +1,4 @@
-"""Write what a fold changed: the one statement that commits to the target."""
+"""Write the changes of a fold to the target in one commit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from airflow_merge_provider.jobs.spark.session import adaptive_execution_disable
 
 CAPABILITY = "merge_engine"
 BROADCAST_MAX_BYTES = 64 << 20
-# Fewer jobs for a batch that is small beside its table, and a source that is kept already.
+# The source is checkpointed already; not materializing it again saves Spark jobs for small batches.
 _MERGE_CONF = {
     "spark.databricks.delta.merge.materializeSource": "none",
     "spark.databricks.delta.insertReplaceOnOrUsing.materializeSource": "none",
@@ -44,9 +44,9 @@ _MERGE_CONF = {
 
 
 class Target(Protocol):
-    """What a fold asks of its target; a Delta table, or rows in memory where no table is needed.
+    """The interface of a fold's target: a Delta table, or rows in memory if no table is needed.
 
-    ``changelog`` and ``removals`` are its side tables, None if the configuration does not ask for them.
+    ``changelog`` and ``removals`` are its side tables, None if they are not configured.
     """
 
     dataset: Dataset
@@ -63,7 +63,7 @@ class Target(Protocol):
     def commit_rows(
         self, plan: Plan, rows: DataFrame, counted: CountedChanges, state: Mapping[str, Any], *, full: bool
     ) -> CommitResult:
-        """Write changed rows, with ``CHANGE``, as the run's one commit; ``full`` says that they are all rows.
+        """Write changed rows, with ``CHANGE``, in the run's one commit; if ``full``, they are all rows.
 
         :raises ConflictError: if another run committed first.
         """
@@ -92,7 +92,7 @@ class DeltaTarget(TargetTable):
     def commit_rows(
         self, plan: Plan, rows: DataFrame, counted: CountedChanges, state: Mapping[str, Any], *, full: bool
     ) -> CommitResult:
-        """Write changed rows, with ``CHANGE``, as the run's one commit; ``full`` says that they are all rows.
+        """Write changed rows, with ``CHANGE``, in the run's one commit; if ``full``, they are all rows.
 
         :raises ConflictError: if another run committed first; this one has written nothing then.
         """
@@ -121,7 +121,7 @@ def write_changes(
     :param rows: the columns of the target and ``CHANGE``.
     """
     has_deletes, has_updates = counted.rows["deleted"] > 0, counted.rows["updated"] > 0
-    # Delta joins the target with these rows more than once: a broadcast saves a shuffle each time.
+    # Delta joins the target with these rows more than once; a broadcast saves a shuffle each time.
     is_small = counted.size is not None and counted.size <= BROADCAST_MAX_BYTES
     changes = F.broadcast(rows) if is_small else rows
     matching = _match_keys(plan)
@@ -129,7 +129,7 @@ def write_changes(
         changes,
         matching,
         list(_build_clauses(plan, counted.rows)),
-        # The target is not read for new rows alone, nor for none and removals of unknown keys.
+        # Runs that only insert rows, or only record tombstones of unknown keys, do not read the target.
         inserted=None if has_updates or has_deletes else rows.drop(CHANGE),
         replacing=None if has_deletes else changes.drop(CHANGE),
         matching=matching,
@@ -148,7 +148,7 @@ def _match_keys(plan: Plan) -> str:
 
 
 def _build_clauses(plan: Plan, kinds: Mapping[str, int]) -> Iterator[str]:
-    """Yield the clauses that are needed."""
+    """Yield the MERGE clauses for the kinds of changes that occur."""
     change = sql.quote_name(NEW, CHANGE)
     if kinds["deleted"]:
         yield f"WHEN MATCHED AND {change} = '-D' THEN DELETE"

@@ -1,4 +1,4 @@
-"""What a load does to stored rows, as rows: each is one insert, update or delete."""
+"""Represent the changes of a load to stored rows as rows, each an insert, update or delete."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ Remembers = Literal["never", "unchanged", "always"]
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Rows with an action each, all columns of the target, and what finds the stored rows they mean.
+    """Rows with one action each, all columns of the target, and the columns that match stored rows.
 
-    ``address`` are the columns that find stored rows, never NULL unless they are ``nullable``; inserts find
-    none but such as are deleted. Each row says what it counts as in the report, and for how many; a deletion
-    that counts as nothing is one whose place is taken. ``updated`` are the columns that updates set, all when
-    empty: the others are what they were. ``only`` is a condition on the target (OLD) that all stored rows
-    fulfil that are meant: it tells Delta which files it may leave alone. ``times`` are what a history has to
-    remember, always or when nothing has changed; ``sequences`` what later loads have to know of this one.
+    ``address`` are the columns that match stored rows, never NULL unless they are ``nullable``; inserts
+    match no stored rows, except such as are deleted. Each row has the name under which the report counts
+    it, and its weight there; a deletion without such a name is one whose row is replaced. ``updated`` are
+    the columns that updates set, all if empty; the others do not change. ``only`` is a condition on the
+    target (OLD) that all affected stored rows satisfy, so that Delta can skip files. ``times`` are the load
+    times to record for a history, always or if nothing changed; ``sequences`` are the sequence values that
+    later loads need.
     """
 
     rows: DataFrame
@@ -49,20 +50,20 @@ class Changes:
 
     @property
     def written_rows(self) -> DataFrame:
-        """The rows that are inserted or take the place of stored ones."""
+        """The rows that are inserted or that replace stored rows."""
         return self.rows.where(
             quote_column(ACTION) == INSERT if self.updated else quote_column(ACTION) != DELETE
         )
 
     @property
     def replacement_rows(self) -> DataFrame:
-        """The rows of the target that come, alone or in the place of stored ones."""
+        """The inserted and updated rows, with the columns of the target."""
         rows = self.rows.where(quote_column(ACTION).isin(INSERT, UPDATE))
         return rows.select(*refer_to_columns(self.columns))
 
     @property
     def match_condition(self) -> str:
-        """The condition by which rows find the stored ones that they mean."""
+        """The SQL condition that matches rows with stored rows."""
         only = [] if self.only is None else [f"({self.only})"]
         return " AND ".join([*only, *map(self._build_equality, self.address)])
 
@@ -72,13 +73,13 @@ class Changes:
         return f"{sql.quote_name(NEW, ACTION)} <> '{INSERT}' AND {self.match_condition}"
 
     def _build_equality(self, address: StructField) -> str:
-        """Write the equality of one address column in SQL."""
+        """Return the equality of one address column as SQL."""
         equal = "<=>" if self.nullable else "="
         return f"{comparable_text(address, OLD)} {equal} {comparable_text(address, NEW)}"
 
     @property
     def merge_clauses(self) -> list[str]:
-        """The clauses of the MERGE. Columns are unqualified, because a new one is none of the target yet."""
+        """The clauses of the MERGE; columns are unqualified, because the target may not have them yet."""
         sets = ", ".join(
             f"{sql.quote_name(name)} = {sql.quote_name(NEW, name)}" for name in self.updated or self.columns
         )
@@ -95,7 +96,7 @@ class Changes:
 def add_action(
     rows: DataFrame, action: Column | str, counted: Column | str | None, weight: int = 1
 ) -> DataFrame:
-    """Return rows with an action and the name that the report counts them under."""
+    """Return rows with an action and the name under which the report counts them."""
     return rows.select(
         "*",
         _to_column(action).alias(ACTION),
@@ -111,30 +112,30 @@ def complete_rows(thin: DataFrame, stored: DataFrame, by: Sequence[str]) -> Data
 
 
 def map_values(words: Mapping[str, str], word: Column) -> Column:
-    """Return the word that stands for another one."""
+    """Return the value that a mapping assigns to a column's value."""
     return F.create_map(*[F.lit(each) for pair in words.items() for each in pair])[word]
 
 
 def count_only(rows: DataFrame, counted: str) -> DataFrame:
-    """Return one row that changes nothing and says how many rows there are."""
+    """Return one row that changes nothing and carries the number of rows."""
     return rows.agg(F.count("*").alias(WEIGHT)).select(
         F.lit(NOTHING).alias(ACTION), F.lit(counted).alias(COUNTED), WEIGHT
     )
 
 
 def union_rows(frames: Sequence[DataFrame]) -> DataFrame:
-    """Put rows together; a column that one of the frames does not have is NULL there."""
+    """Return the union of DataFrames; columns that are missing in one of them are NULL there."""
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
 def is_same(names: Sequence[str], one: str, other: str) -> Column:
-    """Compare columns of two aliased frames; NULL equals NULL."""
+    """Return whether columns of two aliased DataFrames are equal; NULL equals NULL."""
     pairs = zip(refer_to_columns(names, one), refer_to_columns(names, other), strict=True)
     return all_of(left.eqNullSafe(right) for left, right in pairs)
 
 
 def is_differing(fields: Sequence[StructField], one: str, other: str) -> Column:
-    """Return whether two aliased frames differ in any of the columns."""
+    """Return whether two aliased DataFrames differ in any of the columns."""
     return any_of(~to_comparable(field, one).eqNullSafe(to_comparable(field, other)) for field in fields)
 
 

@@ -1,4 +1,4 @@
-"""How rows of a load become rows of the target: its columns and types, and one hash of their content."""
+"""Map the rows of a load to the target's columns and types, and hash their content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from airflow_merge_provider.jobs.spark.errors import first_line
 from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
-# What every value of the first type is in the second one; others would lose or fail.
+# Casts that keep every value of a type; other casts lose information or fail.
 _WIDENS = {
     "tinyint": ("smallint", "int", "bigint", "float", "double"),
     "smallint": ("int", "bigint", "float", "double"),
@@ -40,11 +40,11 @@ class TargetColumns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names alone."""
+        """The column names."""
         return tuple(field.name for field in self.fields)
 
     def select_fields(self, names: Iterable[str]) -> list[StructField]:
-        """Return some of the columns, in a fixed order."""
+        """Return some of the columns, ordered by name."""
         wanted = set(names)
         return sorted((field for field in self.fields if field.name in wanted), key=lambda field: field.name)
 
@@ -57,7 +57,9 @@ def find_layout(
     target: str,
     optional: Sequence[str] = (),
 ) -> TargetColumns:
-    """Find which columns a load writes, and as what. Source: docs/semantics/merge_load.md, Target columns.
+    """Return the columns and types that a load writes.
+
+    Source: docs/semantics/merge_load.md, Target columns.
 
     ``optional`` are columns that a source may always leave out.
 
@@ -94,7 +96,7 @@ def find_layout(
 
 
 def list_missing(source: StructType, known: Sequence[str], target: str) -> list[Problem]:
-    """Return a problem for each column of the target that a source does not have any more."""
+    """Return a problem for each column of the target that the source no longer has."""
     hint = "bring it back, or take NULL in it with schema_evolution=['add', 'allow_missing']"
     return [
         Problem(
@@ -109,7 +111,7 @@ def list_missing(source: StructType, known: Sequence[str], target: str) -> list[
 
 
 def align_columns(source: DataFrame, wanted: TargetColumns) -> list[Column]:
-    """Return the target's columns of a source: cast, and NULL where the source has none."""
+    """Return the target's columns of a source: cast, and NULL if the source does not have them."""
     names = set(source.columns)
     return [
         cast_to(quote_column(field.name) if field.name in names else F.lit(None), field.dataType).alias(
@@ -120,14 +122,14 @@ def align_columns(source: DataFrame, wanted: TargetColumns) -> list[Column]:
 
 
 def content_hash(fields: Sequence[StructField]) -> Column:
-    """Hash the values of columns to 32 characters; NULLs count as columns that are not there.
+    """Return a hash of 32 characters over columns; a NULL column hashes as if it were missing.
 
-    So a new column that is NULL changes no hash, whereas a value in another column does.
+    So a new column that is NULL does not change a hash, whereas a value in another column does.
     """
     parts: list[Column] = []
     for field in sorted(fields, key=lambda each: each.name):
         value = F.expr(_hashable_text(field))
-        # Spark's hash passes NULLs over: what follows each name says to which column a value belongs.
+        # Spark's hash skips NULLs, so the hashed name before each value identifies its column.
         parts += [F.when(value.isNotNull(), F.lit(_hash_name(field.name))), value]
     halves = [F.lpad(F.hex(F.xxhash64(F.lit(seed), *parts)), 16, "0") for seed in (1, 2)]
     return F.concat(*halves)
@@ -139,7 +141,7 @@ def to_comparable(field: StructField, alias: str | None = None) -> Column:
 
 
 def comparable_text(field: StructField, alias: str | None = None) -> str:
-    """Write that form in SQL."""
+    """Return the comparable form of a column as SQL."""
     value = sql.quote_name(alias, field.name) if alias else sql.quote_name(field.name)
     kind = field.dataType
     if isinstance(kind, MapType) and not _has_no_equality(kind.keyType, kind.valueType):
@@ -148,24 +150,24 @@ def comparable_text(field: StructField, alias: str | None = None) -> str:
 
 
 def _hashable_text(field: StructField) -> str:
-    """Write a value in a form whose NULLs count inside it as well: Spark's hash passes over all of them."""
+    """Return a value as SQL whose nested NULLs affect the hash: Spark's hash skips all NULLs."""
     text = comparable_text(field)
     is_json = text.startswith("to_json(") or not isinstance(field.dataType, ArrayType | MapType | StructType)
     return text if is_json else f"to_json({text})"
 
 
 def refer_to_columns(names: Iterable[str], alias: str | None = None) -> list[Column]:
-    """Refer to columns by their exact names."""
+    """Return references to columns by their exact names."""
     return [F.col(sql.quote_name(alias, name)) if alias else quote_column(name) for name in names]
 
 
 def moment_column(at: datetime | None) -> Column:
-    """Write a moment as a timestamp; None as NULL."""
+    """Return a time as a timestamp literal; NULL for None."""
     return F.lit(None).cast("timestamp") if at is None else F.timestamp_micros(F.lit(to_microseconds(at)))
 
 
 def filter_rows(frame: DataFrame, condition: str, path: str) -> DataFrame:
-    """Return the rows that fulfil a condition of the user's, which stands in the argument ``path``.
+    """Return the rows that satisfy a user's condition, which is given in the argument ``path``.
 
     :raises DataError: when it is no condition on these columns.
     """
@@ -182,7 +184,7 @@ def filter_rows(frame: DataFrame, condition: str, path: str) -> DataFrame:
 def require_columns(
     frame: DataFrame, names: Iterable[str], what: str, config: LoadConfig | None = None
 ) -> None:
-    """Refuse a source without the columns that arguments of a load name.
+    """Raise an error if the source does not have the columns that arguments of a load name.
 
     :raises DataError: with every column that is missing, and the argument that names it.
     """
@@ -236,7 +238,7 @@ def _is_fitting(given: DataType, wanted: DataType) -> bool:
     one, other = given.simpleString(), wanted.simpleString()
     if other.startswith("decimal"):
         return _fits_decimal(one, other)
-    # Whether parts of a struct or a list may be NULL is no difference of values.
+    # Type names leave out the nullability of nested fields, which does not affect values.
     return one == other or other in _WIDENS.get(one, ())
 
 
@@ -266,7 +268,7 @@ def _holds_map_or_variant(kind: DataType) -> bool:
 
 
 def _hash_name(name: str) -> int:
-    """Return a number that stands for a column's name in hashes, the same for ever."""
+    """Return a number that represents a column name in hashes and never changes."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
 
 

@@ -1,4 +1,4 @@
-"""What a delete-insert load changes: stored rows of the loaded keys, groups or scope give way to the load."""
+"""Compute the changes of a delete-insert load: stored rows of loaded keys, groups or scope are replaced."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STORED, _LOADED = f"{PREFIX}stored", f"{PREFIX}loaded"
 
 
 def build_requirements(config: DeleteInsertConfig) -> StagingRequirements:
-    """Return what the load needs of its rows: keys without NULL, and the best row of each primary key."""
+    """Return the staging requirements: keys without NULL, and the best row of each primary key."""
     groups = None if config.destination_scope is not None else config.merge_key
     keys = columns_of(config.primary_key, groups)
     unique = () if config.deduplicated or config.primary_key is None else config.primary_key
@@ -44,18 +44,18 @@ def build_requirements(config: DeleteInsertConfig) -> StagingRequirements:
 def find_changes(
     taken: StagedLoad, stored: DataFrame | None, config: DeleteInsertConfig, held: ExitStack
 ) -> CountedChanges:
-    """Compare what is to be replaced with the load, and weigh what differs."""
+    """Compare the load with the stored rows that it replaces, and count the differences."""
     if stored is None or config.appends:
         return insert_all(taken, taken.target_rows, taken.layout.names, "inserted", held)
     return count_load(taken, compare_rows(taken, stored, config), held)
 
 
 def compare_rows(taken: StagedLoad, stored: DataFrame, config: DeleteInsertConfig) -> Changes:
-    """Compare what is to be replaced with what replaces it.
+    """Compare the load with the stored rows that it replaces.
 
     Source: docs/semantics/merge_load.md, Delete-insert.
 
-    Rows that are on both sides, equally often, are left alone.
+    Rows that are equally often on both sides do not change.
     """
     gone = _replace_groups(_with_new_columns(stored, taken), taken, config)
     gone = gone.withColumn(CONTENT, content_hash(taken.layout.fields))
@@ -70,14 +70,14 @@ def _with_new_columns(stored: DataFrame, taken: StagedLoad) -> DataFrame:
 
 
 def _replace_groups(stored: DataFrame, taken: StagedLoad, config: DeleteInsertConfig) -> DataFrame:
-    """Return the stored rows in the load's scope, or with one of its keys; flagged rows count as loaded."""
+    """Return stored rows in the load's scope or with one of its keys; flagged rows count as loaded."""
     if config.destination_scope is not None:
         return filter_scope(stored, taken.every, config.destination_scope)
     found, rest = [], stored
     for keys in (config.primary_key, config.merge_key):
         if keys is not None:
             loaded = taken.every.select(*refer_to_columns(keys))
-            # Groups have many rows each, keys have one.
+            # A group has many rows, so its merge keys are deduplicated; a primary key has one row.
             loaded = loaded.distinct() if keys == config.merge_key else loaded
             loaded = F.broadcast(loaded) if taken.loaded < SMALL_LOAD_MAX_ROWS else loaded
             found.append(rest.join(loaded, list(keys), "left_semi"))
@@ -86,7 +86,7 @@ def _replace_groups(stored: DataFrame, taken: StagedLoad, config: DeleteInsertCo
 
 
 def _pair_by_key(taken: StagedLoad, gone: DataFrame, config: DeleteInsertConfig) -> Changes:
-    """Address stored rows by primary key: a key whose rows differ is deleted and inserted."""
+    """Match stored rows by primary key: a key whose rows differ is deleted and inserted."""
     keys = list(config.primary_key or ())
     sides = union_rows(
         [
@@ -114,7 +114,7 @@ def _pair_by_key(taken: StagedLoad, gone: DataFrame, config: DeleteInsertConfig)
 
 
 def _pair_by_content(taken: StagedLoad, gone: DataFrame) -> Changes:
-    """Address stored rows by all their columns: nothing else tells rows of a group apart."""
+    """Match stored rows by all their columns, because rows of a group have no other identity."""
     names = taken.layout.names
     sides = union_rows(
         [
@@ -130,6 +130,6 @@ def _pair_by_content(taken: StagedLoad, gone: DataFrame) -> Changes:
         taken.live.join(counts.where(quote_column(_LOADED) > 0), CONTENT), INSERT, "inserted"
     )
     rows = union_rows([each.select(*refer_to_columns((*names, *MARKS))) for each in (inserted, deleted)])
-    # A stored row has no column yet that is new.
+    # Stored rows do not have the new columns yet.
     address = [field for field in taken.layout.fields if field.name not in taken.layout.new]
     return Changes(rows, address, names, nullable=True)

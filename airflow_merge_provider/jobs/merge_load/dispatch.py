@@ -1,4 +1,4 @@
-"""Which tables the rows of one load go to, when a column names the table of each row."""
+"""Dispatch the rows of one load to several tables, by a column that holds the table names."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from airflow_merge_provider.jobs.merge_load.staging import filter_source
 from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
-# A column with more values than this was hardly meant to name tables.
+# A column with more values than this is unlikely to hold table names.
 _VALUES_MAX = 200
 _TABLES_MAX = 20
-# Of several tables, the report names the mode that does most.
+# For several tables, the report has the run mode that comes first here.
 _MODES: tuple[RunMode, ...] = ("full", "initial", "incremental", "noop")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*\Z")
 
@@ -32,7 +32,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*\Z")
 def find_parts(
     spark: SparkSession, pinned: PinnedDataset, config: AnyLoad, target: Dataset
 ) -> dict[str, Dataset]:
-    """Return the target of each value, in the order of their names.
+    """Return the target of each value, ordered by value.
 
     :raises DataError: when a value cannot be the name of a table, or there are too many.
     """
@@ -62,7 +62,7 @@ def find_parts(
 
 
 def merge_reports(reports: Mapping[str, Mapping[str, Any]], reporter: RunReporter) -> dict[str, Any]:
-    """Return one report for all tables: the sums of their counts and rows, and which of them changed.
+    """Return one report for all tables: the sums of their counts and rows, and the tables that changed.
 
     Its target is the folder or schema of the tables, which has no version.
     """
@@ -84,7 +84,7 @@ def merge_reports(reports: Mapping[str, Mapping[str, Any]], reporter: RunReporte
 
 
 def _add_up(parts: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:
-    """Return the sums of counts; unknown if one of them is."""
+    """Return the sums of counts; None if one of the counts is unknown."""
     sums: dict[str, int | None] = {}
     for name in parts[0] if parts else ():
         values = [each[name] for each in parts]

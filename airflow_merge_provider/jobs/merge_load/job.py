@@ -1,4 +1,4 @@
-"""A merge load's run: pin, read the load once, compare it with what is stored, commit once."""
+"""Run a merge load: pin and read the source once, compare it with the stored rows, and commit once."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ from airflow_merge_provider.jobs.spark.session import adaptive_execution_disable
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 _NO_ROWS = "the source has no rows to load"
-# The rules that Spark leaves out when it plans anew, and the one that leaves out joins with nothing.
+# The setting for excluded adaptive rules, and the rule that removes joins with an empty side.
 _LEFT_OUT = "spark.sql.adaptive.optimizer.excludedRules"
 _EMPTY_SIDES = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 
 
 def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
-    """Load the source into the target, or say that nothing in it is new.
+    """Load the source into the target, or report that the source has no changes.
 
     :raises ConfigError: when the configuration is wrong.
     :raises DataError: when the source or the target is; nothing is written then.
@@ -102,9 +102,9 @@ def load_rows(
     *,
     part: str | None = None,
 ) -> dict[str, Any]:
-    """Load a pinned source into a target, wherever both are, and return the report.
+    """Load a pinned source into any target, and return the report.
 
-    ``part`` is the value of the rows that are dispatched to this target; None loads all.
+    ``part`` is the dispatch value of the rows that go to this target; None loads all rows.
 
     :raises DataError: when the source or the target is wrong; nothing is written then.
     :raises ConflictError: when another run committed first; nothing is written then.
@@ -124,7 +124,7 @@ def _load_parts(
     target: Dataset,
     pinned: PinnedDataset,
 ) -> dict[str, Any]:
-    """Run once for each table that the rows name, in the order of their names."""
+    """Run one load for each table that the rows name, ordered by table name."""
     with progress.time_step("dispatch"):
         parts = dispatch.find_parts(spark, pinned, config, target)
     reporter = RunReporter(spark, request, progress, COUNTS, target, {pinned.dataset.id: pinned}, None)
@@ -140,9 +140,9 @@ def _load_parts(
 
 @dataclass(frozen=True)
 class _Load(JobRun):
-    """One run: what is asked for, and what it found before it read anything.
+    """One run: its configuration, and the state that it found before reading rows.
 
-    ``part`` is the value of the rows that are dispatched to this target.
+    ``part`` is the dispatch value of the rows that go to this target.
     """
 
     spark: SparkSession
@@ -154,23 +154,23 @@ class _Load(JobRun):
 
     @property
     def boundary(self) -> datetime:
-        """When a load without a time of its own holds."""
+        """The time from which rows without a time of their own are valid."""
         given = self.config.time_given if isinstance(self.config, Scd2Config) else None
         return given or from_micros(self.request.started_at)
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the same rows may be loaded again; appended rows may not."""
+        """Whether loading the same rows again is safe; it is not for appended rows."""
         return self.config.is_idempotent
 
     def report_retry(self, commit: RunCommit) -> dict[str, Any]:
-        """Report the commit of an earlier attempt, which may have left elements of rows that are gone."""
+        """Report the commit of an earlier attempt, and delete list elements that it left without a row."""
         if self.config.nested == "tables" and self.request.until == "commit":
             self._list_tables().clear_elements(int(commit.state["number"]))
         return self.reporter.build_retry(commit)
 
     def report_noop(self, reason: str) -> dict[str, Any]:
-        """Report that nothing is new, after the tables of lists are as the target's commit names them."""
+        """Report that nothing changed, and restore the list tables to the versions of the target's commit."""
         if self.request.until == "commit":
             self._list_tables().restore_tables()
         return self.reporter.build_noop(reason)
@@ -180,7 +180,7 @@ class _Load(JobRun):
         return build_details()
 
     def choose_run_mode(self) -> tuple[RunMode, str]:
-        """Return how much is loaded, and why; nothing if source and target are as the last run left them."""
+        """Return the run mode and its reason; ``noop`` if source, target and configuration are unchanged."""
         last = self.last
         if last is None:
             return "initial", NO_TARGET
@@ -198,7 +198,7 @@ class _Load(JobRun):
         return "incremental", describe_changed_sources(last.state, sources)
 
     def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
-        """Read, compare, write."""
+        """Read the source, compare it with the stored rows, and write the changes."""
         config = self.config
         strategy = strategy_of(config, self.boundary, self.target.times, self.target.sequences)
         stored = self._read_stored(strategy)
@@ -234,7 +234,7 @@ class _Load(JobRun):
         return self.target.count_live_rows()
 
     def _is_skipped(self) -> bool:
-        """Decide what a load without rows leads to; where nothing could end, it is applied.
+        """Return whether to skip a load without rows; it is applied if the target has no rows to end.
 
         :raises DataError: if it is an error.
         """
@@ -248,10 +248,10 @@ class _Load(JobRun):
 
     @contextmanager
     def _plan_small_joins(self, taken: StagedLoad) -> Iterator[None]:
-        """Plan the joins of few rows once; those of a lazy strategy may be many, which it counts meanwhile.
+        """Disable adaptive execution for small or lazy loads, and always keep empty join sides.
 
-        A plan that is made anew may leave out a side that turned out to be empty, and what was to be counted
-        there with it: Spark would wait for the count.
+        A lazy strategy may have many rows, which it counts during the join. Adaptive execution may drop an
+        empty join side together with the metrics observed there, and Spark would then wait for these metrics.
         """
         once = taken.wanted.lazy or taken.loaded < SMALL_LOAD_MAX_ROWS
         conf = adaptive_execution_disabled(self.spark) if once and self.last is not None else {}
@@ -292,7 +292,7 @@ class _Load(JobRun):
         added: dict[str, int] = {}
         cleared: dict[str, int] = {}
         version = None
-        # What is remembered belongs to a commit of the target, also where that writes no row.
+        # Recorded sequences need a commit of the target that references them, even if it writes no row.
         commits = changed or has_sequences
         if commits:
             with self.reporter.progress.time_step("write"):
@@ -318,7 +318,7 @@ class _Load(JobRun):
         return self.reporter.build_report(result, version=version, changed=changed)
 
     def _save_sequences(self, rows: DataFrame | None) -> bool:
-        """Remember the sequences of rows before the target's commit; say whether there are new ones."""
+        """Record the sequences of rows before the target's commit; return whether there are new ones."""
         replaces = self.is_full and self.target.sequences.version is not None
         if rows is None or (not replaces and rows.isEmpty()):
             return False
@@ -328,7 +328,7 @@ class _Load(JobRun):
         return True
 
     def _find_committed_number(self, *, changed: bool) -> int:
-        """Return the number of the run whose rows the target holds after this one."""
+        """Return the number of the run whose rows the target holds after this run."""
         if self.last is None:
             return 1
         return self.last.number + 1 if changed else self.last.run_number
@@ -337,7 +337,7 @@ class _Load(JobRun):
         return ListTables(self.spark, self.target.dataset, self.last)
 
     def _side_table_versions(self, tables: ListTables, *, has_times: bool) -> dict[str, int]:
-        """Return the versions of side tables that the run's commit names."""
+        """Return the versions of side tables that the run's commit records."""
         found = dict(self.last.side_table_versions) if self.last else {}
         found |= tables.versions
         if has_times and self.target.times.version is not None:
@@ -348,7 +348,7 @@ class _Load(JobRun):
 
 
 def _is_skipped_when_empty(config: AnyLoad, source: Dataset) -> bool:
-    """Decide what a load without rows leads to.
+    """Return whether a load without rows is skipped rather than applied.
 
     :raises DataError: when it is an error.
     """
@@ -360,7 +360,7 @@ def _is_skipped_when_empty(config: AnyLoad, source: Dataset) -> bool:
 
 
 def _require_in_time(found: CountedChanges, config: AnyLoad, boundary: datetime, target: Dataset) -> None:
-    """Refuse a load that is older than what it would change.
+    """Raise an error if the load is older than versions that it would change.
 
     :raises DataError: when it is.
     """
@@ -374,7 +374,7 @@ def _require_in_time(found: CountedChanges, config: AnyLoad, boundary: datetime,
 
 
 def _require_few_endings(found: CountedChanges, config: AnyLoad) -> None:
-    """Refuse a snapshot that would end more than it may.
+    """Raise an error if a snapshot would end a larger share of versions than allowed.
 
     :raises DataError: when it would.
     """

@@ -1,9 +1,9 @@
-"""How lists become tables of their own beside the target, and stay in step with it.
+"""Write lists to tables of their own beside the target, and keep them consistent with the target.
 
-A row of the target has the key ``_row_id``, which changes with its lists; an element of a list has one of its
-own, that of its parent, that of the target's row at its root, and its place in the list. Elements are written
-before the row they belong to and deleted after it: whoever joins the tables by their keys sees no element of
-a row that is not there, and all elements of one that is.
+A row of the target has the key ``_row_id``, which changes with its lists. A list element has a key of its
+own, the key of its parent, the key of the target row at its root, and its index in the list. Elements are
+written before the row they belong to and deleted after it, so that a join of the tables by these keys
+returns no elements of missing rows, and all elements of existing rows.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class NestedLists:
 
     @classmethod
     def from_source(cls, source: DataFrame, config: AnyLoad) -> NestedLists:
-        """Take the lists out of a source, and give each row its key.
+        """Split the lists off a source, and add the key of each row.
 
         :raises DataError: when a column has a name that is needed.
         """
         _require_free(source.schema, str(config.source))
         lists = _find_lists(source.schema)
-        # An empty list and none leave the same rows.
+        # An empty list and NULL are equal: both have no elements.
         kept = add_columns(
             source, {name: F.when(F.size(quote_column(name)) > 0, quote_column(name)) for name in lists}
         )
@@ -71,18 +71,18 @@ class NestedLists:
 
     @property
     def rows(self) -> DataFrame:
-        """The rows as the target has them."""
+        """The rows with the columns of the target, without lists."""
         return self.source.drop(*self.lists)
 
     def list_elements(self, written: DataFrame) -> Iterator[tuple[str, DataFrame]]:
-        """Return the elements of rows by the tail of their table's name; ``written`` has the rows' keys."""
+        """Yield the list elements by table name suffix; ``written`` has the keys of their rows."""
         wide = self.source.select(ROW_ID, *refer_to_columns(self.lists)).dropDuplicates([ROW_ID])
         wide = wide.join(written.select(ROW_ID).distinct(), ROW_ID, "left_semi")
         yield from _explode_lists(wide.withColumn(ROOT_ID, quote_column(ROW_ID)), self.lists, "")
 
 
 class ListTables:
-    """The tables of lists beside one target, as one run finds and writes them."""
+    """The list tables of one target, as one run finds and writes them."""
 
     def __init__(self, spark: SparkSession, target: Dataset, previous: PreviousRun | None) -> None:
         self._spark, self._target, self._previous = spark, target, previous
@@ -91,16 +91,16 @@ class ListTables:
 
     @property
     def tails(self) -> list[str]:
-        """The tables that belong to the target, by the tails of their names."""
+        """The name suffixes of the list tables that belong to the target."""
         return sorted({*self._known, *self._tables})
 
     @property
     def versions(self) -> dict[str, int]:
-        """The versions that the run has written, which its commit has to name."""
+        """The table versions that the run has written and that its commit has to record."""
         return {tail: each.version for tail, each in self._tables.items() if each.version is not None}
 
     def require_lists(self, lists: NestedLists, evolution: SchemaEvolution) -> None:
-        """Refuse a source that does not have a list any more which has a table, unless it may.
+        """Raise an error if the source no longer has a list that has a table, unless that is allowed.
 
         :raises DataError: with every such list.
         """
@@ -116,7 +116,7 @@ class ListTables:
     def add_elements(
         self, lists: NestedLists, written: DataFrame, evolution: SchemaEvolution
     ) -> dict[str, int]:
-        """Append the elements of rows that are about to be written, and count the new ones of each table.
+        """Append the elements of rows that are about to be written, and count the new ones per table.
 
         :raises DataError: if they do not fit the stored elements.
         :raises ConflictError: if another attempt has written to a table.
@@ -129,7 +129,7 @@ class ListTables:
         return added
 
     def clear_elements(self, number: int) -> dict[str, int]:
-        """Delete the elements whose row is not in the target any more, and count them for each table.
+        """Delete the elements whose row is no longer in the target, and count them per table.
 
         :param number: the run whose rows the target holds now.
         """
@@ -138,20 +138,20 @@ class ListTables:
         return {tail: _delete_elements(table, roots) for tail, table in tables.items()}
 
     def restore_tables(self) -> None:
-        """Let the tables go back with a target that was restored."""
+        """Restore the list tables if the target was restored."""
         if self._previous is not None and self._previous.is_restored:
             for tail in self._known:
                 self._open_table(tail, self._previous.run_number).restore()
 
     def _open_table(self, tail: str, number: int) -> SideTable:
-        """Open a table; ``number`` is that of the run which it is written for."""
+        """Open a list table; ``number`` is that of the run for which it is written."""
         last = self._previous
         named = last.side_table_versions.get(tail) if last else None
         run_number = last.run_number if last else 0
         dataset = self._target.with_suffix(tail)
         table = SideTable(self._spark, dataset, _OWNER, named, run_number=run_number, next_number=number)
         if named is None and tail in self._known:
-            # The state of an earlier release names lists without versions.
+            # States of earlier releases list the tables without versions.
             table.version = table.latest_version
         return table
 
@@ -192,7 +192,7 @@ def _delete_elements(table: SideTable, roots: DataFrame) -> int:
 
 
 def require_form(stored: StructType, config: AnyLoad, target: str) -> None:
-    """Refuse a target whose lists lie where this load does not look for them.
+    """Raise an error if lists of the target are stored in another form than this load uses.
 
     :raises DataError: when they do.
     """
@@ -204,7 +204,7 @@ def require_form(stored: StructType, config: AnyLoad, target: str) -> None:
 
 
 def _find_identity_columns(schema: StructType, lists: Sequence[str], config: AnyLoad) -> list[StructField]:
-    """Return the columns that say which row it is: its key and its lists, or all where there is no key."""
+    """Return the columns that identify a row: its key and its lists, or all if there is no key."""
     key = config.natural_key if isinstance(config, Scd2Config) else config.primary_key
     if key is None or any(name not in schema.names for name in key):
         return list(schema.fields)

@@ -1,4 +1,4 @@
-"""The counts and details of a load's report."""
+"""Build the counts and details of a load's report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_merge_provider.core.dataset import Dataset
 from airflow_merge_provider.jobs.merge_load.writing import CountedChanges
 from airflow_merge_provider.jobs.run.report import RunResult
 
-# What happens to rows of the target, by the kinds that strategies count.
+# The row counts of the report, and the kinds that strategies count for each.
 _ROW_KINDS = {
     "inserted": ("inserted", "opened"),
     "updated": ("updated", "closed", "reopened", "changed"),
@@ -35,8 +35,8 @@ def build_details(
 ) -> dict[str, Any]:
     """Return the details of a load.
 
-    ``nested`` counts the rows that were inserted into and deleted from the tables of nested lists, by their
-    names. ``tables`` are the versions of the tables that changed, if the rows were dispatched.
+    ``nested`` counts the rows that were inserted into and deleted from the tables of nested lists, by table
+    name. ``tables`` are the versions of the tables that changed, if the rows were dispatched.
     """
     return {"nested": dict(nested or {}), "tables": dict(tables or {})}
 
@@ -44,7 +44,7 @@ def build_details(
 def add_elements(
     result: RunResult, target: Dataset, added: Mapping[str, int], cleared: Mapping[str, int]
 ) -> RunResult:
-    """Return the result of a load with what became of the elements of nested lists, by their tables."""
+    """Return the result of a load with the inserted and deleted elements of nested lists, by table."""
     nested = {
         f"{target.id}{tail}": {"inserted": added.get(tail, 0), "deleted": cleared.get(tail, 0)}
         for tail in sorted({*added, *cleared})

@@ -1,8 +1,8 @@
-"""Remember which sequence counted where the target does not show it: deletions, and states without a trace.
+"""Record sequence values that the target does not show: of deletions, and of states without a stored version.
 
-A load may come late: what it says counts only where nothing with a higher sequence was loaded before, also
-if that was a deletion. The memory is a table beside the target, which the target's commit names: what a run
-wrote that never committed is taken back by the next one.
+Loads may arrive late: a row counts only if no row or deletion with a higher sequence was loaded before. The
+values are stored in a side table, whose version the target's commit records. If a run wrote to it and did
+not commit, the next run reverts that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from airflow_merge_provider.jobs.spark.sql import quote_column
 
 SEQUENCES = "sequences"
 LOADED_AT = f"{PREFIX}loaded_at"
-# So long a row that comes late finds that its key was deleted after it.
+# Late rows are compared with the deletion of their key for this long.
 TOMBSTONE_DAYS = 90
 _SUFFIX = "__sequences"
 _OWNER = "merge_load_sequences"
@@ -31,36 +31,36 @@ _BEST = f"{PREFIX}best"
 
 
 class Sequences(Protocol):
-    """The sequences that a target remembers."""
+    """The recorded sequence values of a target."""
 
     @property
     def version(self) -> int | None:
-        """The version that the target's commit has to name; None if there is none."""
+        """The version that the target's commit has to record; None if there is none."""
 
     def read_rows(self) -> DataFrame | None:
-        """Return what is remembered; None if nothing is."""
+        """Return the recorded rows; None if there are none."""
 
     def save_rows(self, rows: DataFrame, *, full: bool, since: datetime | None) -> None:
-        """Add rows; ``full`` drops all others, ``since`` those that were loaded before."""
+        """Add rows; ``full`` drops all others, ``since`` drops those that were loaded before it."""
 
 
 class SequencesTable:
-    """The table of sequences that belongs to a target."""
+    """The side table of sequence values that belongs to a target."""
 
     def __init__(self, spark: SparkSession, target: Dataset, previous: PreviousRun | None) -> None:
         self._spark, self._target, self._previous = spark, target, previous
 
     @property
     def version(self) -> int | None:
-        """The version that the target's commit has to name; None if there is none."""
+        """The version that the target's commit has to record; None if there is none."""
         return self._table.version
 
     def read_rows(self) -> DataFrame | None:
-        """Return what is remembered; None if nothing is."""
+        """Return the recorded rows; None if there are none."""
         return self._table.read_rows()
 
     def save_rows(self, rows: DataFrame, *, full: bool, since: datetime | None) -> None:
-        """Add rows; ``full`` drops all others, ``since`` those that were loaded before."""
+        """Add rows; ``full`` drops all others, ``since`` drops those that were loaded before it."""
         known = None if full else self.read_rows()
         if known is not None and since is not None:
             is_old = quote_column(LOADED_AT) < moment_column(since)
@@ -84,7 +84,7 @@ class SequencesTable:
 def drop_outdated(
     rows: DataFrame, known: Sequence[DataFrame], by: Sequence[str], sequence: Sequence[str]
 ) -> tuple[DataFrame, DataFrame]:
-    """Leave out rows below the highest known sequence of their place.
+    """Drop rows whose sequence is below the highest known one of the same key.
 
     :param known: frames with the columns ``by`` and ``sequence``.
     :param by: the columns that name a place, such as the key.
@@ -94,7 +94,7 @@ def drop_outdated(
     if not usable:
         return rows, rows
     best = union_rows([frame.select(*refer_to_columns((*by, *sequence))) for frame in usable])
-    # NULL is the lowest of all, on both sides.
+    # NULL is the lowest sequence value, on both sides.
     best = best.groupBy(*refer_to_columns(by)).agg(F.max(F.struct(*refer_to_columns(sequence))).alias(_BEST))
     pairs = rows.alias("s").join(best.alias("t"), is_same(by, "s", "t"), "left")
     mine, highest = F.struct(*refer_to_columns(sequence, "s")), F.col(f"t.{_BEST}")
@@ -107,5 +107,5 @@ def drop_outdated(
 def list_sequences(
     rows: DataFrame, by: Sequence[str], sequence: Sequence[str], loaded_at: datetime
 ) -> DataFrame:
-    """Return what has to be remembered of rows."""
+    """Return the rows to record: key, sequence and load time."""
     return rows.select(*refer_to_columns((*by, *sequence)), moment_column(loaded_at).alias(LOADED_AT))

@@ -1,4 +1,4 @@
-"""Where rows that the load does not have count as absent: everywhere, in some groups, or inside a scope."""
+"""Determine where missing rows count as absent: in the whole table, in some groups, or in a scope."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVERYWHERE = ""
 
 
 class ScopedConfig(Protocol):
-    """A configuration that may limit the area."""
+    """A configuration that may limit where missing rows count as absent."""
 
     @property
     def merge_key(self) -> tuple[str, ...] | None: ...
@@ -35,14 +35,14 @@ class ScopedConfig(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScopedTimes:
-    """Groups, a scope, or neither."""
+    """The merge key or the scope of a snapshot, or neither."""
 
     merge_key: tuple[str, ...] | None
     destination_scope: str | None
 
 
 def mark_scope(stored: DataFrame, loaded: DataFrame, config: ScopedConfig) -> DataFrame:
-    """Return stored rows marked as ``INSIDE`` or not; a scope has precedence over groups."""
+    """Return stored rows marked as ``INSIDE`` or not; a scope takes precedence over a merge key."""
     if config.destination_scope is not None:
         return _mark_by(stored, loaded, config.destination_scope)
     if config.merge_key is not None:
@@ -53,7 +53,7 @@ def mark_scope(stored: DataFrame, loaded: DataFrame, config: ScopedConfig) -> Da
 
 
 def name_areas(rows: DataFrame, layout: TargetColumns, config: ScopedConfig) -> DataFrame:
-    """Return rows with their ``AREA``: the whole table, the group, the scope, or NULL."""
+    """Return rows with their ``AREA``: the whole table, the group or the scope; NULL outside the scope."""
     if config.destination_scope is not None:
         inside = F.when(quote_column(INSIDE), F.lit(EVERYWHERE)).alias(AREA)
         return _mark_by(rows, rows, config.destination_scope).select(*refer_to_columns(rows.columns), inside)
@@ -66,18 +66,18 @@ def name_areas(rows: DataFrame, layout: TargetColumns, config: ScopedConfig) -> 
 
 
 def is_within_scope(stored: DataFrame, loaded: DataFrame, config: ScopedConfig) -> DataFrame:
-    """Return the stored rows of the area."""
+    """Return the stored rows for which missing rows count as absent."""
     return mark_scope(stored, loaded, config).where(quote_column(INSIDE)).drop(INSIDE)
 
 
 def filter_scope(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFrame:
-    """Return the stored rows that fulfil a condition of the user's."""
+    """Return the stored rows that satisfy a user's condition."""
     loaded.createOrReplaceTempView(_LOADED)
     return filter_rows(stored.alias(_TARGET), _to_text(condition), "destination_scope")
 
 
 def _mark_by(stored: DataFrame, loaded: DataFrame, condition: str) -> DataFrame:
-    """Mark the rows that fulfil a condition; one that looks at the load too can only filter them."""
+    """Mark the rows that satisfy a condition; one that also reads the load can only be used as a filter."""
     inside = filter_scope(stored, loaded, condition)
     if "{staging_table}" not in condition:
         holds = F.coalesce(F.expr(_to_text(condition)), F.lit(False))

@@ -1,4 +1,4 @@
-"""What is loaded: the rows of the source that pass the filter, in the target's columns, one of each key."""
+"""Stage a load: filter the source, map it to the target's columns, and keep one row per key."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ TRACKED = f"{PREFIX}tracked"
 FLAGGED = f"{PREFIX}flagged"
 ARRIVAL = f"{PREFIX}arrival"
 SOURCE = "staging_table"
-# As many rows are brought to every task instead of being shuffled with what is stored.
+# Loads below this size are broadcast instead of being shuffled with the stored rows.
 SMALL_LOAD_MAX_ROWS = 200_000
-# What an error shows of the rows that it is about.
+# Limits for the example rows in error messages.
 _EXAMPLES, _EXAMPLE_COLUMNS, _EXAMPLE_CHARS = 5, 5, 40
 _FILE_ORDER = ("file_modification_time", "file_path", "file_block_start")
 
 
 @dataclass(frozen=True, slots=True)
 class StagingRequirements:
-    """What a strategy needs to know of its rows.
+    """The requirements of a strategy for its rows.
 
-    ``required`` columns must be in the source; ``keys`` hold no NULL; ``unique`` are the columns of which
-    each value stays once, none when all rows stay. Of several rows with one value the highest by ``sequence``
-    counts, or with ``ranked`` the best by the configured sort; without either, different rows are an error.
-    ``tracked`` picks the columns of a second hash. A ``lazy`` strategy compares rows before they are counted
-    or checked, because it needs few of them.
+    ``required`` columns must be in the source; ``keys`` hold no NULL; ``unique`` are the columns by which
+    rows are deduplicated, empty if all rows stay. Of several rows with equal values there, the highest by
+    ``sequence`` counts, or with ``ranked`` the best by the configured sort; without either, different rows
+    are an error. ``tracked`` selects the columns of a second hash. A ``lazy`` strategy compares rows before
+    they are counted or checked, because it needs few of them.
     """
 
     required: Sequence[str] = ()
@@ -62,9 +62,9 @@ class StagingRequirements:
 class StagedLoad:
     """The rows to load.
 
-    ``rows`` are one of each key, ``every`` are all that passed the filter: a row that does not count still
-    says which keys and groups were loaded; they are the same as long as nothing is ``checked``. Beside the
-    target's columns they have ``CONTENT``, a hash, and ``FLAGGED``, whether they delete.
+    ``rows`` has one row per key, ``every`` all rows that passed the filter: a row that does not count still
+    determines which keys and groups were loaded. Both are the same until the rows are checked. Beside the
+    target's columns they have ``CONTENT``, a hash, and ``FLAGGED``, whether the row is a deletion.
     """
 
     rows: DataFrame
@@ -80,26 +80,26 @@ class StagedLoad:
 
     @property
     def live(self) -> DataFrame:
-        """The rows that do not delete."""
+        """The rows that are not deletions."""
         return self.rows.where(~quote_column(FLAGGED))
 
     @property
     def target_rows(self) -> DataFrame:
-        """The rows that do not delete, with the target's columns alone."""
+        """The rows that are not deletions, with the target's columns alone."""
         return self.live.select(*map(quote_column, self.layout.names))
 
     def collect_keys(self, keys: Sequence[str]) -> DataFrame:
-        """Return the keys of the rows, to be brought to what is stored where there are few."""
+        """Return the keys of the rows, with a broadcast hint if the load is small."""
         found = self.rows.select(*map(quote_column, keys))
         return F.broadcast(found) if self.loaded < SMALL_LOAD_MAX_ROWS else found
 
     @property
     def missing_columns(self) -> Column:
-        """Return whether a row has a NULL in a key."""
+        """The condition for rows with a NULL in a key column."""
         return any_of(quote_column(key).isNull() for key in self.wanted.keys)
 
     def check_rows(self) -> StagedLoad:
-        """Count rows and keys in one job, and leave one row of each key.
+        """Count rows and keys in one Spark action, and keep one row per key.
 
         :raises DataError: when keys or duplicates are not as they must be.
         """
@@ -121,7 +121,7 @@ class StagedLoad:
         return replace(found, rows=self._one_each()) if more else found
 
     def _one_each(self) -> DataFrame:
-        """Return one row of each key."""
+        """Return one row per key."""
         wanted = self.wanted
         if wanted.sequence:
             self._require_one_content(self._rank_rows(F.rank()))
@@ -131,7 +131,7 @@ class StagedLoad:
         return self._rank_rows(F.row_number())
 
     def require_keys(self, missing: int) -> None:
-        """Refuse rows with a NULL in a key.
+        """Raise an error if rows have a NULL in a key.
 
         :raises DataError: when there are any.
         """
@@ -159,7 +159,7 @@ class StagedLoad:
             raise DataError.from_problems([Problem(named, "duplicates", message, hint)])
 
     def _rank_rows(self, place: Column) -> DataFrame:
-        """Leave the first row, or rows, of each key: by sequence or sort column, then by arrival."""
+        """Return the rows ranked first per key: by sequence or sort column, then by arrival."""
         order = [quote_column(name).desc_nulls_last() for name in self.wanted.sequence]
         if not order:
             order = [F.col(ARRIVAL).asc(), F.col(CONTENT).asc()]
@@ -172,7 +172,7 @@ class StagedLoad:
 
 
 def _list_examples(rows: DataFrame, names: Sequence[str]) -> str:
-    """Write some columns of a few rows, for a person who looks for them."""
+    """Return some columns of a few rows as text for an error message."""
     found = rows.select(*map(quote_column, names)).limit(_EXAMPLES).collect()
     return "; ".join(
         ", ".join(f"{name}={_write_value(value)}" for name, value in zip(names, row, strict=True))
@@ -194,13 +194,13 @@ def stage_load(
     added: Sequence[str],
     held: ExitStack,
 ) -> StagedLoad:
-    """Read the source, once where its rows are needed at once; ``held`` lets them go.
+    """Read the source; rows that are used more than once are cached until ``held`` releases them.
 
     :raises DataError: when columns, keys or duplicates are not as they must be.
     """
     name = f"the source {dataset}"
     sort = (config.sort[0],) if config.sort and wanted.ranked else ()
-    # A load may leave out a flag that its target has; one that nobody has is misspelt.
+    # A source may lack the flag column if the target has it; if neither has it, the name is misspelt.
     is_known = stored is not None and config.hard_delete in stored.names
     flag = (config.hard_delete,) if config.hard_delete and not is_known else ()
     require_columns(source, (*wanted.required, *wanted.sequence, *sort, *flag), name, config)
@@ -224,21 +224,21 @@ def stage_load(
     if wanted.lazy:
         return found
     if stored is not None:
-        # They are compared and written: a first load is only written.
+        # The rows are compared and written, so they are cached; a first load is only written.
         rows = keep_rows(rows, held)
         found = replace(found, rows=rows, every=rows)
     return found.check_rows()
 
 
 def keep_rows(rows: DataFrame, held: ExitStack) -> DataFrame:
-    """Keep rows that are computed once and used more than once, until ``held`` lets them go."""
+    """Cache rows that are computed once and used more than once, until ``held`` releases them."""
     kept = rows.persist()
     held.callback(kept.unpersist)
     return kept
 
 
 def filter_source(source: DataFrame, condition: str | None) -> DataFrame:
-    """Return the rows of the source that count at all.
+    """Return the rows of the source that pass the filter.
 
     :raises DataError: when the condition is none on its columns.
     """
@@ -256,7 +256,7 @@ def _list_warnings(source: DataFrame, config: LoadConfig, name: str) -> tuple[st
 
 
 def _mark_deletions(source: DataFrame, flag: str | None) -> Column:
-    """Return rows with a marker for deletions; a flag that the source does not have counts as not set."""
+    """Return the deletion flag of rows; it is false if the source does not have the column."""
     if flag is None or flag not in source.columns:
         return F.lit(False)
     if isinstance(source.schema[flag].dataType, BooleanType):
@@ -267,8 +267,8 @@ def _mark_deletions(source: DataFrame, flag: str | None) -> Column:
 def _get_arrival(source: DataFrame) -> Column:
     """Return the order of arrival: files by modification time, rows by their position in the file.
 
-    The number of a row depends on how Spark splits files into tasks, the order inside one block of one file
-    does not; so the same source gives the same order in every try.
+    The ID of a row depends on how Spark splits files into tasks; the order inside one block of a file does
+    not. So the same source gives the same order in every attempt.
     """
     number = F.monotonically_increasing_id()  # noqa: TID251 - compared inside one block of one file only
     order = [F.col(f"_metadata.{name}") for name in _FILE_ORDER]

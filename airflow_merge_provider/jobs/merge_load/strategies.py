@@ -1,4 +1,4 @@
-"""Which strategy a run follows: what it needs of its rows, what it changes, and what its table rests on."""
+"""Select the strategy of a load: its staging requirements, its changes, and the shape of its table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Found = Callable[[StagedLoad, DataFrame | None, ExitStack], CountedChanges]
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """What a run does with its rows."""
+    """The steps of a load that depend on its configuration."""
 
     wanted: StagingRequirements
     found: Found
@@ -37,10 +37,11 @@ class Strategy:
 
 
 def strategy_of(config: AnyLoad, boundary: datetime, memory: LoadTimes, sequences: Sequences) -> Strategy:
-    """Find the strategy of a configuration.
+    """Return the strategy of a configuration.
 
-    ``boundary`` is when a load without a time of its own holds, ``memory`` what the target's history knows,
-    ``sequences`` what it knows of rows that it does not show.
+    ``boundary`` is the time from which rows without a time of their own are valid, ``memory`` the recorded
+    load times of the target's history, ``sequences`` the recorded sequences of rows that the target does
+    not show.
     """
     if isinstance(config, DeleteInsertConfig):
 
@@ -74,7 +75,7 @@ def strategy_of(config: AnyLoad, boundary: datetime, memory: LoadTimes, sequence
 
 
 def require_shape(stored: StructType, strategy: Strategy, target: str) -> None:
-    """Refuse a table whose rows rest on something else than this load's.
+    """Raise an error if the target was written with other history settings than those of this load.
 
     :raises DataError: with every difference.
     """

@@ -1,4 +1,4 @@
-"""Where a load's rows go: the rows that stand in the target, and the one commit that changes them."""
+"""Read the target of a load, and write its changes in one commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from airflow_merge_provider.jobs.run.target import TargetTable
 
 
 class Target(Protocol):
-    """What a load asks of its target; a Delta table, or rows in memory where no table is needed."""
+    """The interface of a load's target: a Delta table, or rows in memory if no table is needed."""
 
     dataset: Dataset
     last: PreviousRun | None
@@ -39,7 +39,7 @@ class Target(Protocol):
     def commit_changes(
         self, found: CountedChanges, state: Mapping[str, Any], *, full: bool, shape: TableShape | None
     ) -> CommitResult:
-        """Write changes as the run's one commit; ``full`` says that the rows are the whole table.
+        """Write changes in the run's one commit; if ``full``, the rows are the whole table.
 
         :raises ConflictError: if another run committed first.
         """
@@ -56,7 +56,7 @@ class DeltaTarget(TargetTable):
     def commit_changes(
         self, found: CountedChanges, state: Mapping[str, Any], *, full: bool, shape: TableShape | None
     ) -> CommitResult:
-        """Write changes as the run's one commit; ``full`` says that the rows are the whole table.
+        """Write changes in the run's one commit; if ``full``, the rows are the whole table.
 
         :raises ConflictError: if another run committed first; this one has written nothing then.
         """

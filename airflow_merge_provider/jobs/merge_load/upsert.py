@@ -1,4 +1,4 @@
-"""What an upsert, insert-only or cdc load changes: stored rows are found by their primary key."""
+"""Compute the changes of an upsert, insert-only or cdc load: stored rows are matched by primary key."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COUNTED_AS = {INSERT: "inserted", UPDATE: "updated", DELETE: "deleted"}
 
 
 def build_requirements(config: UpsertConfig) -> StagingRequirements:
-    """Return what the load needs of its rows: each key once, and never NULL."""
+    """Return the staging requirements: each key once, and never NULL."""
     keys = config.primary_key or ()
     groups = config.merge_key if config.variant == "cdc" and config.destination_scope is None else None
     version = config.row_version_column_name if config.skip_unchanged_rows else None
@@ -56,9 +56,9 @@ def find_changes(
     sequences: Sequences,
     loaded_at: datetime,
 ) -> CountedChanges:
-    """Compare the load with what is stored, and weigh what differs.
+    """Compare the load with the stored rows, and count the differences.
 
-    With a sequence, deletions are remembered: a row that comes later and is older brings no key back.
+    With a sequence, deletions are recorded: an older row that arrives later does not insert its key again.
     """
     keys, sequence = config.primary_key or (), config.sequence_by or ()
     remembers = bool(sequence) and config.hard_delete is not None and config.variant != "insert-only"
@@ -78,11 +78,11 @@ def find_changes(
 
 
 def compare_rows(taken: StagedLoad, stored: DataFrame, config: UpsertConfig, counting: StagedLoad) -> Changes:
-    """Compare the load with what is stored.
+    """Compare the load with the stored rows.
 
     Source: docs/semantics/merge_load.md, Upsert, insert-only and cdc.
 
-    A flagged row without a match is never inserted; insert-only never touches what is stored.
+    A flagged row without a match is never inserted; insert-only never changes stored rows.
 
     :param counting: the load without rows that are older than a deletion; they say that their key is there.
     """
@@ -103,7 +103,7 @@ def compare_rows(taken: StagedLoad, stored: DataFrame, config: UpsertConfig, cou
 def _inserts_and_updates(taken: StagedLoad, stored: DataFrame, config: UpsertConfig) -> DataFrame:
     keys = list(config.primary_key or ())
     compared = _pair_rows(taken, config)
-    # The stored side is cut to the load's keys first: that join has a small right side, which is broadcast.
+    # A semi join first reduces the stored rows to the load's keys; a small load is broadcast for it.
     met = stored.join(taken.collect_keys(keys), keys, "left_semi")
     needed = columns_of(keys, config.sequence_by, (field.name for field in compared))
     held = [name for name in needed if name in stored.columns]
@@ -115,7 +115,7 @@ def _inserts_and_updates(taken: StagedLoad, stored: DataFrame, config: UpsertCon
     changed = is_differing(compared, "s", "t") if config.skip_unchanged_rows else F.lit(True)
     older = F.lit(False)
     if config.sequence_by is not None:
-        # NULL is the lowest of all, on both sides.
+        # NULL is the lowest sequence value, on both sides.
         loaded, known = (F.struct(*refer_to_columns(config.sequence_by, side)) for side in ("s", "t"))
         older = found & (loaded < known)
     action = (
@@ -131,7 +131,7 @@ def _inserts_and_updates(taken: StagedLoad, stored: DataFrame, config: UpsertCon
 
 
 def _pair_rows(taken: StagedLoad, config: UpsertConfig) -> list[StructField]:
-    """Return the columns whose difference makes a row a changed one."""
+    """Return the columns that are compared to detect changed rows."""
     if config.row_version_column_name is not None and config.skip_unchanged_rows:
         return taken.layout.select_fields([config.row_version_column_name])
     left_out = columns_of(config.primary_key, config.hard_delete)

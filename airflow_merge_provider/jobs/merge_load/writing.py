@@ -1,4 +1,4 @@
-"""How changes reach the target: counted first, and written in one commit, or in none when there are none."""
+"""Count the changes of a load, and write them to the target in one commit, or none if there are none."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from airflow_merge_provider.jobs.spark.staging import shorten_plan
 
 CAPABILITY = "merge_load"
 SHAPE = "merge.load"
-# How many rows of a small load come to one file.
+# The number of rows per file for small loads.
 _FILE_MIN_ROWS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """What the rows of a table rest on, and the column that carries it."""
+    """The history settings with which a table was written, and the column that stores them."""
 
     column: str
     content: Mapping[str, Any]
@@ -53,9 +53,9 @@ class TableShape:
 
 @dataclass(frozen=True, slots=True)
 class CountedChanges:
-    """Changes with how many of each kind there are, and how many rows were loaded for them.
+    """Changes with their counts by kind, and the number of rows that were loaded for them.
 
-    ``others`` are updates and deletions; ``gone`` are deletions of rows whose place nothing takes.
+    ``others`` are updates and deletions; ``gone`` are deletions of rows that are not replaced.
     """
 
     changes: Changes
@@ -73,7 +73,7 @@ class CountedChanges:
 
 
 def count_changes(changes: Changes, held: ExitStack) -> CountedChanges:
-    """Compute changes once, count them, and keep them until ``held`` lets them go."""
+    """Compute changes once, count them, and cache them until ``held`` releases them."""
     rows = keep_rows(changes.rows, held)
     found = rows.groupBy(ACTION, COUNTED).agg(F.count("*").alias("n"), F.sum(WEIGHT).alias("w")).collect()
     counts: dict[str, int] = {}
@@ -88,14 +88,14 @@ def count_changes(changes: Changes, held: ExitStack) -> CountedChanges:
 
 
 def count_load(taken: StagedLoad, changes: Changes, held: ExitStack) -> CountedChanges:
-    """Weigh what a load that was checked changes."""
+    """Count the changes of a load whose rows were checked."""
     return replace(count_changes(changes, held), loaded=taken.loaded, duplicates=taken.duplicates)
 
 
 def insert_all(
     taken: StagedLoad, rows: DataFrame, names: Sequence[str], kind: str, held: ExitStack
 ) -> CountedChanges:
-    """Return a load whose rows are all inserted; only where some do not count do they have to be computed."""
+    """Return a load that inserts all its rows; they are computed only if duplicates do not count."""
     changes = Changes(add_action(rows, INSERT, kind), (), names)
     if taken.duplicates:
         return count_load(taken, changes, held)
@@ -113,17 +113,17 @@ def write_changes(
     anew: bool,
     shape: TableShape | None = None,
 ) -> CommitResult:
-    """Make the run's one commit; ``anew`` says that the rows are the whole table.
+    """Make the run's one commit; if ``anew``, the rows are the whole table.
 
-    ``shape`` is what a new table says of itself for later runs: it lies on a column, so that it comes and
-    goes with the rows it is about.
+    ``shape`` holds the history settings that a new table stores for later runs, in the metadata of a
+    column, so that they are created and replaced together with the rows.
     """
     changes = found.changes
     few = found.inserts + found.others < SMALL_LOAD_MAX_ROWS
     inserts = select_inserts(changes, shape if last is None or anew else None)
 
     def coalesce_rows(rows: DataFrame) -> DataFrame:
-        """Put few rows into as few files; a shuffle, as what they are computed from may be large."""
+        """Repartition few rows into few files; a shuffle keeps the preceding steps parallel."""
         return rows.repartition((found.inserts + found.others) // _FILE_MIN_ROWS + 1) if few else rows
 
     def one_statement() -> None:
@@ -132,7 +132,7 @@ def write_changes(
         elif anew:
             overwrite_table(target, inserts)
         else:
-            # Brought to the target's rows; Spark knows the size of rows that are kept, not of others.
+            # The rows are broadcast by a hint, because Spark has size statistics for cached rows only.
             replacing = (
                 F.broadcast(coalesce_rows(changes.replacement_rows)) if few else changes.replacement_rows
             )
@@ -152,7 +152,7 @@ def write_changes(
 
 
 def select_inserts(changes: Changes, shape: TableShape | None) -> DataFrame:
-    """Return the rows that are inserted, in the target's columns; with a shape, one column carries it."""
+    """Return the inserted rows with the target's columns; a shape is stored on one of them."""
     rows = changes.rows.where(sql.quote_column(ACTION) == INSERT).select(*refer_to_columns(changes.columns))
     if shape is None:
         return rows
@@ -160,7 +160,7 @@ def select_inserts(changes: Changes, shape: TableShape | None) -> DataFrame:
 
 
 def read_shape(schema: StructType, name: str) -> dict[str, Any] | None:
-    """Read what a table says of itself on one of its columns; None when it says nothing."""
+    """Return the history settings that a table stores on one of its columns; None if there are none."""
     if name not in schema.names:
         return None
     text = (schema[name].metadata or {}).get(SHAPE)

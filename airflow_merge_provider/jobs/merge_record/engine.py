@@ -1,4 +1,4 @@
-"""What of a run needs Spark: looking into files, and writing merged ones; nothing is decided here."""
+"""The Spark operations of a run: inspect source files and write merged files; planning is done elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Schemas = Mapping[str, Schema]
 
 
 class Engine(Protocol):
-    """What can count records and move them."""
+    """The interface of an engine that counts records and writes merged files."""
 
     def find_arrivals(
         self, source: Storage, queue: FileQueue, config: MergeRecordConfig, now: int
@@ -46,7 +46,7 @@ class Engine(Protocol):
 
 
 class SparkEngine:
-    """Count and move records with Spark; what was parsed to be counted is kept to be written."""
+    """An engine that uses Spark; records that were parsed for counting are cached for writing."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -55,7 +55,7 @@ class SparkEngine:
     def find_arrivals(
         self, source: Storage, queue: FileQueue, config: MergeRecordConfig, now: int
     ) -> NewFiles:
-        """Look into files and give them as FlowFiles, split by ``partition_by``."""
+        """Inspect new files and return them as FlowFiles, split by ``partition_by``."""
         with session_settings(self._spark):
             return split_files(
                 self._records, facts.find_arrivals(self._records, source, queue, config, now), config
@@ -64,7 +64,7 @@ class SparkEngine:
     def check_files(
         self, source: Storage, files: Sequence[FlowFile], schemas: Schemas, config: MergeRecordConfig
     ) -> dict[str, str]:
-        """Look into files that were not looked into on arrival: what is wrong, by their uuid."""
+        """Validate files that were not validated on arrival; return the errors by FlowFile UUID."""
         with session_settings(self._spark):
             self._records.spool.copy_files(source, [file.uri for file in files])
             return facts.check_files(self._records, files, schemas, config)
@@ -77,7 +77,7 @@ class SparkEngine:
         config: MergeRecordConfig,
         staging: Storage,
     ) -> dict[str, StagedFile]:
-        """Write merged files where nobody looks for them."""
+        """Write merged files to the staging folder, and return them by the ID of their merge."""
         with session_settings(self._spark):
             spool = self._records.spool
             spool.copy_files(source, [each.uri for merge in merges for each in merge.sources])
@@ -87,5 +87,5 @@ class SparkEngine:
             return staged
 
     def close(self) -> None:
-        """Forget what was kept."""
+        """Release all cached data and local copies."""
         self._records.close()

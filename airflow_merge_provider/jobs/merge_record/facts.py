@@ -1,6 +1,6 @@
-"""How many records do files have, of which schema, and can every one of them be read.
+"""Inspection of files: their number of records, their schema, and whether every record can be read.
 
-All files are looked into in one Spark job; what cannot be read is known before anything is planned.
+One Spark job inspects all files, so that unreadable files are identified before anything is planned.
 Source: docs/semantics/merge_record.md, Record counts and sizes.
 """
 
@@ -50,7 +50,10 @@ _FOOTERS = {
 def find_arrivals(
     records: Records, source: Storage, queue: FileQueue, config: MergeRecordConfig, now: int
 ) -> NewFiles:
-    """Look into the files and give them as FlowFiles, in the order they are given in."""
+    """Inspect the files of the queue and return them as FlowFiles in queue order, with their schemas.
+
+    :param now: the start of the run, in microseconds; the arrival time if ``bin_age_from`` is ``first_seen``.
+    """
     readable = [file for file in queue.files if file.wrong is None and ":" not in file.entry.name]
     is_whole = queue.is_whole and len(readable) == len(queue.files)
     facts = _find_facts(records, source, readable, config, is_whole=is_whole)
@@ -90,7 +93,7 @@ def find_arrivals(
 def check_files(
     records: Records, files: Sequence[FlowFile], schemas: Mapping[str, Schema], config: MergeRecordConfig
 ) -> dict[str, str]:
-    """Look into files that were not looked into on arrival: what is wrong with them, by their uuid."""
+    """Validate files that were not validated on arrival; return the errors by FlowFile UUID."""
     groups = []
     for key in dict.fromkeys(file.schema for file in files):
         alike = [file for file in files if file.schema == key]
@@ -163,7 +166,11 @@ def _gather_lines(
     kinds: list[tuple[FileReader, list[str]]],
     config: MergeRecordConfig,
 ) -> tuple[list[FileGroup], list[tuple[FileReader, list[str]]], frozenset[str]]:
-    """Take those files of JSON lines out of the rest whose lines are better read here than by Spark."""
+    """Read the files of JSON lines that the driver reads faster than Spark does.
+
+    :return: the groups of the gathered files, the readers of the remaining files with their URIs, and the
+        URIs of files that have a line with further text after its object.
+    """
     options, near = list(config.reader["options"]), records.spool.is_near()
     has_schema = config.reader["schema"] is not None
     worth = gather.is_worth_it(files, options, is_near=near, has_schema=has_schema)
@@ -177,7 +184,7 @@ def _gather_lines(
 
 
 def _refuse_overfull(fact: FileFacts, config: MergeRecordConfig) -> FileFacts:
-    """Refuse a file with a line that goes on after its object, as one with a record that cannot be read."""
+    """Mark a file that has a line with further text after its object, like one with an unparsable record."""
     if config.reader["schema"] is None:
         return replace(fact, unreadable=fact.unreadable or _OVERFULL)
     return replace(fact, malformed=fact.malformed or _OVERFULL)
@@ -186,7 +193,10 @@ def _refuse_overfull(fact: FileFacts, config: MergeRecordConfig) -> FileFacts:
 def _check_packed(
     source: Storage, files: Sequence[QueuedFile], config: MergeRecordConfig
 ) -> tuple[dict[str, FileFacts], dict[str, int]]:
-    """Read packed files to their end: Spark stops at the first one that is cut off. Gives all sizes, too."""
+    """Read compressed files to their end, because a Spark job fails at the first truncated one.
+
+    :return: the facts of unreadable files, and the size of every file in bytes, uncompressed if it was read.
+    """
     sizes = {file.uri: file.entry.size for file in files}
     packed = {file.entry.name: file.uri for file in files if containers.is_packed(file.entry.name)}
     is_late = config.validate == "on_merge" and config.knows_schema
@@ -204,7 +214,10 @@ def _check_packed(
 def _sort_files(
     source: Storage, files: Sequence[QueuedFile], config: MergeRecordConfig
 ) -> tuple[list[tuple[FileReader, list[str]]], dict[str, FileFacts]]:
-    """Sort files by how they are looked into; some tell at once that they need not be."""
+    """Group files by the reader that inspects them.
+
+    :return: the readers with the URIs of their files, and the facts of files that Spark need not inspect.
+    """
     reader, word = config.reader, config.reader["format"]
     explicit = None if reader["schema"] is None else Schema.from_json(reader["schema"])
     if word in _FOOTERS:
@@ -236,7 +249,8 @@ def _by_footer(
         if not records:
             facts[file.uri] = FileFacts(schema)
             continue
-        # By their text, too: files that differ in it may be read together, but are told apart.
+        # The key includes the text of the schema: files with different texts stay in different groups, even
+        # if they could be read together.
         key = schema.build_key("text")
         schemas[key] = schema
         counts.setdefault(key, {})[file.uri] = records
@@ -246,7 +260,7 @@ def _by_footer(
 def _by_header(
     source: Storage, files: Sequence[QueuedFile], reader: Mapping[str, Any], explicit: Schema | None
 ) -> tuple[list[tuple[FileReader, list[str]]], dict[str, FileFacts]]:
-    """Sort CSV files by their header: Spark binds columns by their position."""
+    """Group CSV files by their header, because Spark binds columns by position."""
     options = formats.options_of(reader)
     has_header = options["header"].lower() == "true"
     names = [file.entry.name for file in files]
@@ -261,7 +275,8 @@ def _by_header(
         elif not columns:
             facts[file.uri] = FileFacts(explicit or Schema())
         else:
-            # Without a header all files of one schema are read alike, however many cells they have.
+            # Files without a header that share an explicit schema are read in the same way, whatever their
+            # number of cells.
             groups.setdefault(columns if explicit is None else (), []).append(file.uri)
     return [
         (CsvColumnsReader(reader, columns) if explicit is None else TypedReader(reader, explicit), uris)
@@ -270,7 +285,7 @@ def _by_header(
 
 
 def _read_trusted_counts(files: Sequence[QueuedFile], config: MergeRecordConfig) -> dict[str, int]:
-    """Return the numbers of records that sidecars tell, where they are to be believed."""
+    """Return the record counts from the sidecars, by URI, if the configuration trusts them."""
     if not config.trust_record_count or not config.knows_schema:
         return {}
     texts = {file.uri: file.attributes.get(_COUNT, "") for file in files}
@@ -278,7 +293,7 @@ def _read_trusted_counts(files: Sequence[QueuedFile], config: MergeRecordConfig)
 
 
 def _count_records(records: Records, kind: TypedReader, uris: Sequence[str]) -> dict[str, FileFacts]:
-    """Count the records of files that are looked into later, without parsing what need not be."""
+    """Count the records of files that are validated later, with as little parsing as possible."""
     if not uris:
         return {}
     frame = kind.read_rows(records.spark, records.spool.find_places(uris))
@@ -293,7 +308,7 @@ def _find_wrong_fields(schema: Schema) -> str | None:
         return f"a field is called {taken}, as a column of our own"
     try:
         spark_schema(schema)
-    except Exception as error:  # noqa: BLE001 - whatever a file says of itself is wrong with it alone
+    except Exception as error:  # noqa: BLE001 - any error in a file's own schema affects only this file
         return describe_error(error)
     return None
 

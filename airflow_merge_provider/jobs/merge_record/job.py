@@ -1,4 +1,4 @@
-"""MergeRecord's run: resume what was left, list, count, plan, write, publish, move, remember.
+"""The steps of a MergeRecord run: resume an unfinished plan, list, count, plan, write, publish, move, save.
 
 Source: docs/semantics/merge_record.md, Steps of a run.
 """
@@ -54,7 +54,7 @@ _NAMED = 3
 
 
 def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
-    """Merge the files that wait, or say that there is nothing to do.
+    """Merge the waiting files and return the report; the run mode is ``noop`` if there is nothing to do.
 
     :raises ConfigError: when the configuration is wrong.
     :raises DataError: when the state cannot be read, or a source of a plan that was left has changed.
@@ -68,7 +68,10 @@ def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[st
 def run_with(
     engine: Engine, opened: Open, config: MergeRecordConfig, request: JobRequest, progress: Progress
 ) -> dict[str, Any]:
-    """Make one run with whatever counts and moves the records."""
+    """Execute one run with the given engine, and return the report.
+
+    :param opened: opens the folder at a location.
+    """
     works = _Run(engine, opened, config, request, progress)
     dry = request.until != "commit"
     with nullcontext() if dry else works.journal.lease.hold_lease(request.run.model_dump()):
@@ -77,7 +80,7 @@ def run_with(
 
 @dataclass
 class _Run:
-    """One run over one journal."""
+    """One run that uses one journal."""
 
     engine: Engine
     opened: Open
@@ -87,7 +90,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.journal = Journal(self.opened(str(self.config.state_path)))
-        # As the user names them: the configuration has their places written out.
+        # From the request, for the names that the user has chosen: the configuration has resolved paths.
         merged, source = (
             resolve_dataset(self.request.config[name], self.request.warehouse)
             for name in ("merged", "source")
@@ -100,7 +103,7 @@ class _Run:
         self.uris: dict[str, str] = {}
 
     def preview_run(self) -> dict[str, Any]:
-        """Plan, and write nothing."""
+        """Plan without writing anything, and return the report."""
         state, _ = self.journal.read_state()
         if self.journal.find_unfinished_plan(state):
             self.reporter.add_warnings(["a run before has left a plan: the next run carries it out first"])
@@ -109,7 +112,7 @@ class _Run:
         return self._build_report(self._build_result(state, arrived))
 
     def carry_out(self) -> dict[str, Any]:
-        """Finish what was left, then plan and do what is new."""
+        """Complete an unfinished plan, then plan and merge new files, and return the report."""
         token = self.request.run.model_dump()
         state, before = self.journal.read_state()
         done: RunResult | None = None
@@ -124,19 +127,19 @@ class _Run:
                 resumed, state, MergeRecordConfig.parse(left["config"]), is_resumed=True
             )
             state, _ = self.journal.read_state()
-            # A retry of the task whose plan it was is done, unless merges of it were withdrawn.
+            # A retry of the task that wrote the plan is complete, unless merges of the plan were withdrawn.
             is_done = left["token"] == token and len(self.plans[-1].merges) == len(resumed.merges)
         if not is_done:
             made, arrived = self._plan_merges(state)
             if not made.is_idle or arrived or _is_different(made.state, state):
                 done = self._execute_plan(made, state, self.config, arrived)
         if done is None and before.get("token") == token and RESULT in before:
-            # A retry whose first try had done everything reports that as its own.
+            # A retry reports the result of an earlier attempt that had completed everything.
             done = RunResult.from_state(before)
         return self._build_report(done, state)
 
     def _plan_merges(self, state: State) -> tuple[Plan, int]:
-        """List what waits, look into what is new, and decide."""
+        """List the source folder, inspect new files, and return the plan and the number of new files."""
         places = self._open_places(self.config)
         with self.progress.time_step("list"):
             found = self._list_files(places, self.config)
@@ -157,7 +160,10 @@ class _Run:
         return made, len(new.files)
 
     def _check_and_plan(self, state: State, arrived: NewFiles, lost: Sequence[str], places: Folders) -> Plan:
-        """Plan; files that nobody has looked into yet are looked into once their bin is to be merged."""
+        """Build the plan, and validate files that have not been validated yet when their bin is to be merged.
+
+        Planning is repeated without the invalid files until every file of the planned merges is valid.
+        """
         broken: dict[str, str] = {}
         seen: set[str] = set()
         while True:
@@ -177,7 +183,10 @@ class _Run:
         return sort_listing(source.list_files(), source.location, config, self.request.started_at)
 
     def _compare_with_listing(self, state: State, found: Listing) -> tuple[State, list[str]]:
-        """Take files that changed or vanished out of the bins, and bins of another grouping apart."""
+        """Remove changed and missing files from the bins, and dissolve bins if the grouping has changed.
+
+        :return: the new state, and the URIs of the missing files.
+        """
         moved = [uri for uri, version in state.waiting.items() if found.versions.get(uri) != version]
         lost = [uri for uri in moved if uri not in found.versions]
         if moved:
@@ -204,7 +213,7 @@ class _Run:
         *,
         is_resumed: bool = False,
     ) -> RunResult:
-        """Write the plan down and carry it out, each step so that it can be repeated.
+        """Write the plan to the journal and execute it; every step is idempotent.
 
         :raises Exception: what kept merges from being written, once everything else is done and remembered.
         """
@@ -242,7 +251,7 @@ class _Run:
     def _publish_merges(
         self, made: Plan, places: Folders, config: MergeRecordConfig, *, is_resumed: bool
     ) -> PublishResult:
-        """Publish the merges of a plan; say which files have changed since it was made."""
+        """Publish the merges of a plan, and warn about files that have changed since it was made."""
         publisher = Publisher(
             self.engine,
             self.journal,
@@ -260,7 +269,7 @@ class _Run:
         return published
 
     def _build_result(self, before: State, arrived: int, ledger: str | None = None) -> RunResult:
-        """Return what the plans so far do."""
+        """Build the result of the plans that were executed so far, or previewed."""
         mode: RunMode
         if self.request.full_refresh:
             mode, reason = "full", f"{FULL_REFRESH}: open bins are dissolved"
@@ -292,13 +301,16 @@ class _Run:
 
 
 def _is_different(after: State, before: State) -> bool:
-    """Return whether a state is another one apart from its number; a new fingerprint without bins is none."""
+    """Return whether two states differ in more than their generation and fingerprint.
+
+    A new fingerprint has no effect if there are no bins; existing bins are dissolved, which is a difference.
+    """
     same = replace(after, generation=before.generation, fingerprint=before.fingerprint)
     return same.as_json() != before.as_json()
 
 
 def _resolve_config(request: JobRequest) -> MergeRecordConfig:
-    """Check the configuration, and write its places and schemas out in full.
+    """Check the configuration, and resolve its locations and schemas.
 
     :raises ConfigError: with every problem.
     """
@@ -325,16 +337,16 @@ def _resolve_config(request: JobRequest) -> MergeRecordConfig:
 
 
 def _resolve_schema(given: Any) -> dict[str, Any]:
-    """Read DDL text as fields, and make sure that every type is known."""
+    """Convert a schema in DDL or JSON to JSON fields, and check that every type is known."""
     struct = StructType.fromDDL(given) if isinstance(given, str) else spark_schema(Schema.from_json(given))
     if not isinstance(struct, StructType):
-        raise ValueError(f"{given!r} is no list of fields")  # noqa: TRY004 - what users read
+        raise ValueError(f"{given!r} is no list of fields")  # noqa: TRY004 - the caller handles ValueError
     schema = schema_of(struct) if isinstance(given, str) else Schema.from_json(given)
     return schema.as_json()
 
 
 def _to_raw_config(config: MergeRecordConfig) -> dict[str, Any]:
-    """Write a checked configuration so that it can be parsed again."""
+    """Convert a checked configuration back to raw options that can be parsed again."""
     raw = {name: getattr(config, name) for name in type(config).model_fields}
     for name in ("max_bin_age", "settle_time"):
         raw[name] = None if raw[name] is None else raw[name].text

@@ -1,4 +1,4 @@
-"""How is a file split by the values of fields before it is binned, as PartitionRecord does.
+"""Split of files by the values of fields before binning, as in NiFi's PartitionRecord.
 
 Source: docs/semantics/merge_record.md, Partitions.
 """
@@ -23,21 +23,21 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_s
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 PART = "__merge_part"
-# In front of values that separate parts but make no attribute: records, lists and maps.
+# The prefix of values that separate parts but do not become attributes: records, lists and maps.
 _MARK = "\0"
 _NESTED = {"struct", "array", "map", "variant"}
 
 
 def part_key(struct: StructType, partition_by: Mapping[str, str]) -> Column:
-    """Return the text of a record's values: equal for records of one part, NULL told from every value."""
+    """Return the partition values of a record as JSON: equal for records of one part, NULL stays distinct."""
     values = [_read_value(struct, path) for path in partition_by.values()]
     return F.to_json(F.array(*values), {"ignoreNullFields": "false"})
 
 
 def split_files(records: Records, whole: NewFiles, config: MergeRecordConfig) -> NewFiles:
-    """Put the parts of each file in its place, in the order in which they begin; one job for each schema.
+    """Replace each file by its parts, in the order of their first records, with one Spark job per schema.
 
-    What cannot be read stays whole and fails alone: its parts are not known.
+    An unreadable file is not split, because its parts are unknown; it fails on its own.
     """
     if not config.partition_by:
         return whole
@@ -60,7 +60,7 @@ def split_files(records: Records, whole: NewFiles, config: MergeRecordConfig) ->
 def _count_parts(
     records: Records, files: Mapping[str, FlowFile], key: str, schema: Schema, config: MergeRecordConfig
 ) -> dict[str, list[tuple[str, int]]]:
-    """Count the records of every part of every file, in the order of their first records."""
+    """Return the key and record count of every part by file, in the order of their first records."""
     struct = spark_schema(schema)
     frame = records.read_records(key, schema, config.reader, [each.uri for each in files.values()])
     keyed = frame.withColumn(PART, part_key(struct, config.partition_by or {}))
@@ -76,7 +76,7 @@ def _count_parts(
 def _build_parts(
     file: FlowFile, counted: list[tuple[str, int]], partition_by: Mapping[str, str]
 ) -> Iterator[FlowFile]:
-    """Make a FlowFile of each part; its bytes are its share of the file's."""
+    """Build a FlowFile for each part; its bytes are those of the file in proportion to its records."""
     for index, (key, records) in enumerate(counted):
         pairs = zip(partition_by, json.loads(key), strict=True)
         values = {name: text for name, text in pairs if text is not None and not text.startswith(_MARK)}
@@ -96,7 +96,7 @@ def _build_parts(
 
 
 def _read_value(struct: StructType, path: str) -> Column:
-    """Return the text of a field, by its name or its dotted path; a field that is not there is NULL."""
+    """Return the value of a field as text, by its name or dotted path; NULL if the field does not exist."""
     value, kind = _find_field(struct, path)
     if kind is None:
         return F.lit(None).cast("string")

@@ -1,4 +1,4 @@
-"""How do the merges of a plan become files: written, held against their sources, published or withdrawn.
+"""Execution of the merges of a plan: write the outputs, recheck their sources, publish or withdraw them.
 
 Source: docs/semantics/merge_record.md, Steps of a run.
 """
@@ -23,10 +23,10 @@ _MARK_LENGTH = 8
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """What became of the merges of a plan.
+    """The result of publishing a plan.
 
-    ``manifests`` are those of published merges by their ids; every other merge has been withdrawn, because a
-    file of it is one of ``changed`` (URIs), or with ``error``, which kept it from being written.
+    ``manifests`` holds the manifests of published merges by merge ID. Every other merge has been withdrawn,
+    because one of its files is in ``changed`` (URIs), or because ``error`` prevented it from being written.
     """
 
     manifests: Mapping[str, dict[str, Any]]
@@ -36,7 +36,7 @@ class PublishResult:
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Writes and publishes the merges of one plan; each step may be repeated after a crash."""
+    """The execution of the merges of one plan; each step may be repeated after a crash."""
 
     engine: Engine
     journal: Journal
@@ -47,7 +47,7 @@ class Publisher:
     list_versions: Callable[[], Mapping[str, str]]
 
     def publish_plan(self, made: Plan, *, is_resumed: bool) -> PublishResult:
-        """Publish every merge that nobody has decided yet and whose files are still what they were.
+        """Publish every merge that is neither published nor withdrawn and whose files have not changed.
 
         :param is_resumed: whether a run before may have carried out a part of the plan.
         :raises ConflictError: when another run has gone on with the plan.
@@ -56,8 +56,8 @@ class Publisher:
             return PublishResult({})
         prefix = f"_staging-{self.journal.key}-"
         staging = f"{prefix}{self.journal.lease.id[:_MARK_LENGTH]}"
-        # Whatever plan they are of: where Spark is a server, a job goes on when its driver has been killed,
-        # and may write again what a retry has removed.
+        # Staging folders of all plans are removed. With Spark Connect, a job continues after its client has
+        # been killed, and may write files again that a retry has removed.
         for left in self.places.merged.list_prefixed(prefix):
             self.places.merged.delete_path(left)
         manifests, undecided = self._find_decided(made) if is_resumed else ({}, list(made.merges))
@@ -80,7 +80,7 @@ class Publisher:
     ) -> tuple[list[PlannedMerge], list[str], Exception | None]:
         """Write merges and publish those whose files have not changed meanwhile.
 
-        Returns the merges to be tried again, the files that have changed, and what has failed without them.
+        :return: the merges to retry, the changed files (URIs), and the error if no file has changed.
         """
         staging = self.opened(self.places.merged.build_uri(folder))
         try:
@@ -88,10 +88,10 @@ class Publisher:
                 staged = self.engine.stage_merges(
                     self.places.source, merges, made.schemas, self.config, staging
                 )
-        except Exception as error:  # noqa: BLE001 - raised again once the plan is cut down to what is published
+        except Exception as error:  # noqa: BLE001 - raised again once the plan is reduced to published merges
             kept, changed = self._split_off_changed(merges)
             if changed:
-                # A file that has gone or grown is what broke it.
+                # The error is assumed to come from the changed or missing files.
                 self.places.merged.delete_path(folder)
                 return kept, changed, None
             return [], [], error
@@ -101,12 +101,12 @@ class Publisher:
         return [], changed, None
 
     def _find_decided(self, made: Plan) -> tuple[dict[str, dict[str, Any]], list[PlannedMerge]]:
-        """Return the manifests of merges that a run before has published, and the undecided merges."""
+        """Return the manifests of merges that an earlier run has published, and the undecided merges."""
         manifests: dict[str, dict[str, Any]] = {}
         undecided: list[PlannedMerge] = []
         for merge in made.merges:
             found = self.journal.read_manifest(merge.id)
-            # A run may have died when the output was in its place, whole, and its manifest was not written.
+            # A run may have crashed after it moved the output and before it wrote the manifest.
             found = found or routing.find_output(merge, self.places, self.journal)
             if found is None:
                 undecided.append(merge)
@@ -115,7 +115,7 @@ class Publisher:
         return manifests, undecided
 
     def _split_off_changed(self, merges: Sequence[PlannedMerge]) -> tuple[list[PlannedMerge], list[str]]:
-        """Return the merges whose files are what they were when they were planned, and the other files."""
+        """Return the merges whose files have not changed since planning, and the changed files (URIs)."""
         versions = self.list_versions()
         changed = {
             source.uri

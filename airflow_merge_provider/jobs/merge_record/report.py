@@ -1,4 +1,4 @@
-"""The counts and details of a MergeRecord report: which bins ended and why, and what stays open."""
+"""The counts and details of a MergeRecord report: ended bins with their reasons, and open bins."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def build_result(
     uris: Mapping[str, str],
     config: MergeRecordConfig,
 ) -> RunResult:
-    """Return what plans do; the first merges and failures are shown, the ledger has them all.
+    """Build the result of plans; details cover the first merges and failures, the ledger contains all.
 
     :param uris: the places of merged files by the ids of their merges, as far as they were published.
     """
@@ -63,11 +63,11 @@ def build_details(
     failed: Sequence[Mapping[str, Any]] = (),
     ledger: str | None = None,
 ) -> dict[str, Any]:
-    """Return the details of a run that leaves a state.
+    """Build the details of a run that ends with a state.
 
-    ``reasons`` counts why bins ended. ``merged`` and ``failed`` are the first of them, ``open_bins`` the
-    oldest that wait, ``next_expiry`` is when the next of these expires. ``ledger`` is the file that lists all
-    files of the run.
+    ``reasons`` counts the ended bins by reason. ``merged`` and ``failed`` list the first merges and failures,
+    ``open_bins`` lists the oldest open bins, and ``next_expiry`` is the time when the next open bin expires.
+    ``ledger`` is the file that lists all files of the run.
     """
     return {
         "reasons": dict(reasons or {}),
@@ -80,7 +80,7 @@ def build_details(
 
 
 def list_result_warnings(result: RunResult, config: MergeRecordConfig) -> list[str]:
-    """Return the warnings that a result gives rise to."""
+    """Return the warnings for a result: bins that ``max_bins`` ended early."""
     evicted = result.details["reasons"].get(EVICTED.code, 0)
     if not evicted:
         return []
@@ -88,7 +88,7 @@ def list_result_warnings(result: RunResult, config: MergeRecordConfig) -> list[s
 
 
 def count_open(state: State) -> dict[str, int]:
-    """Count the bins that wait for more files, and their files."""
+    """Count the open bins and their files."""
     return {
         "open_bins": len(state.bins),
         "open_files": sum(len(bin_.sources) for bin_ in state.bins),
@@ -113,7 +113,7 @@ def _describe_failure(failure: PlannedFailure) -> dict[str, Any]:
 
 
 def _list_open_bins(state: State) -> list[dict[str, Any]]:
-    """Return the oldest bins that are open, with what they have in common."""
+    """Return the oldest open bins with the value that their files are grouped by."""
     return [
         {
             "bin": bin_.id,

@@ -1,6 +1,6 @@
-"""Where do files go once a plan is decided: published outputs, originals, failures, lines of the ledger.
+"""Routing of files after planning: outputs, originals and failures, and the lines of the ledger.
 
-Every step may be done again after a crash and then finds itself done.
+Every step is idempotent, so that it may be repeated after a crash.
 Source: docs/semantics/merge_record.md, Steps of a run.
 """
 
@@ -21,13 +21,13 @@ from airflow_merge_provider.jobs.merge_record.files.storage import Storage
 from airflow_merge_provider.jobs.merge_record.writing import StagedFile
 
 _PREFIX = "merged"
-# Characters of a name that is too long that are kept, of its stem and of its ending.
+# The number of characters that remain of the stem, and of the ending, of a name that is too long.
 _SHORT = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """The folders of one operator; there is no ``original`` where merged sources are kept or deleted."""
+    """The folders of one operator; ``original`` is None if merged sources are kept or deleted."""
 
     source: Storage
     merged: Storage
@@ -42,7 +42,7 @@ def publish_merges(
     places: Folders,
     journal: Journal,
 ) -> dict[str, dict[str, Any]]:
-    """Put merged files in their places and commit each with its manifest; gives the manifests."""
+    """Publish merged files and commit each with its manifest; return the manifests by merge ID."""
     manifests = places.merged.for_each(
         lambda merge: _publish_merge(merge, staged[merge.id], staging, places, journal), merges
     )
@@ -52,7 +52,7 @@ def publish_merges(
 def _publish_merge(
     merge: PlannedMerge, staged: StagedFile, staging: Storage, places: Folders, journal: Journal
 ) -> dict[str, Any]:
-    """Put a merged file in its place, its attributes beside it, and commit it with its manifest."""
+    """Write the sidecar of a merged file, move the file to the target, and commit it with its manifest."""
     name = f"{_PREFIX}-{merge.id}{staged.suffix}"
     places.merged.write_file(f"{name}{SIDECAR}", _write_json(_describe_output(merge, name)))
     journal.lease.check_lease()
@@ -61,7 +61,7 @@ def _publish_merge(
 
 
 def find_output(merge: PlannedMerge, places: Folders, journal: Journal) -> dict[str, Any] | None:
-    """Commit an output that a run has put in its place before it died; None when there is none."""
+    """Commit an output that a run had moved to the target before it crashed; None if there is none."""
     found = places.merged.list_prefixed(f"{_PREFIX}-{merge.id}")
     names = [name for name in found if not name.endswith(SIDECAR)]
     entry = places.merged.find_entry(names[0]) if names else None
@@ -90,9 +90,11 @@ def _describe_output(merge: PlannedMerge, name: str) -> dict[str, str]:
 
 
 def route_sources(plan: Plan, places: Folders, config: MergeRecordConfig) -> None:
-    """Take every source that is done out of the way: to original or to failure, or as configured.
+    """Move finished and failed sources out of the source folder.
 
-    A file that has taken the name of one meanwhile stays where it is: the next run merges it.
+    Failed sources go to the failure folder, merged ones to the original folder, unless ``original_action``
+    deletes or keeps them. A new file that has replaced a source under the same name stays in the source
+    folder, and the next run merges it.
     """
     merged = {source.uri: source for merge in plan.merges for source in merge.sources}
     steps: list[Callable[[], None]] = []
@@ -106,7 +108,7 @@ def route_sources(plan: Plan, places: Folders, config: MergeRecordConfig) -> Non
 
 
 def build_ledger(plan: Plan, uris: Mapping[str, str], config: MergeRecordConfig) -> Iterator[dict[str, Any]]:
-    """Return a line for each bin that ended, and for each file that vanished from a bin."""
+    """Yield a ledger line for each bin that ended, and for each file of a bin that no longer exists."""
     for merge in plan.merges:
         yield {
             **_build_line(merge, plan.now),
@@ -175,7 +177,7 @@ def _build_failure_step(source: FlowFile, failure: PlannedFailure, places: Folde
 
 
 def _delete_sidecar(source: FlowFile, name: str, places: Folders) -> None:
-    """Delete the sidecar that was read with a file, not one that is there for a file to come."""
+    """Delete the sidecar that was read with a file, but not a newer one that belongs to a future file."""
     sidecar = f"{name}{SIDECAR}"
     if source.sidecar and (claimed := places.source.claim_file(sidecar, source.sidecar)):
         places.source.delete_path(claimed)
@@ -184,7 +186,11 @@ def _delete_sidecar(source: FlowFile, name: str, places: Folders) -> None:
 def _move_claimed(
     source: FlowFile, claimed: str, places: Folders, target: Storage, added: Mapping[str, str]
 ) -> None:
-    """Move a claimed file to its own name, or beside one that has that name already; gone means done."""
+    """Move a claimed file to the target folder under its own name, with its sidecar.
+
+    If the name is taken or too long, the UUID of the FlowFile becomes part of the name. A claimed file that
+    no longer exists has already been moved.
+    """
     there = _build_name(source, places)
     if _is_too_long(there) or target.find_entry(there) is not None:
         folder, slash, last = there.rpartition("/")

@@ -1,4 +1,4 @@
-"""How do the records of many bins become one file each, in few Spark jobs and in their order.
+"""Writing of many bins with few Spark jobs: one output file for each bin, with its records in order.
 
 Source: docs/semantics/merge_record.md, Writing.
 """
@@ -35,17 +35,17 @@ _SLOT, _SEQ, _LAST, _LINE = "__merge_slot", "__merge_seq", "__merge_last", "valu
 _SUFFIX = re.compile(r"[.-]c\d{3}(\.[^/]+)\Z")
 _EMPTY = {"json": b"", "json-array": b"[]\n"}
 _ORDER = (_SEQ, BLOCK, POSITION)
-# The staging folder is nobody's yet: files need not wait for the end of the job to be moved into it.
+# No reader uses the staging folder, so tasks may move their files into it before the job ends.
 _COMMIT = {"mapreduce.fileoutputcommitter.algorithm.version": "2"}
 
 
-# A source, the number of its bin in this job, and its place in the bin.
+# A source, the number of its bin in this job, and its position in the bin.
 _Place = tuple[FlowFile, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A merged file under the name that Spark gave it, the ending that its own name gets, and its bytes."""
+    """A merged file: the name that Spark gave it, the suffix of its final name, and its size in bytes."""
 
     name: str
     suffix: str
@@ -59,7 +59,7 @@ def stage_merges(
     config: MergeRecordConfig,
     staging: Storage,
 ) -> dict[str, StagedFile]:
-    """Write every merge into the staging folder, one job for each schema of the outputs.
+    """Write every merge to the staging folder, with one job for each output schema.
 
     :raises JobError: when other records came out than were counted; nothing has been published then.
     """
@@ -78,7 +78,7 @@ def stage_merges(
 
 
 def suffix_of(part: str) -> str:
-    """Return the ending of a part that Spark wrote, which tells format and compression; JSON for text."""
+    """Return the suffix of a part file, which denotes format and compression; ``.json`` for text files."""
     found = _SUFFIX.search(part)
     return found[1].replace(".txt", ".json") if found else ""
 
@@ -119,7 +119,7 @@ def _write_merges(
 def _read_sources(
     records: Records, alike: Sequence[_Place], own: Schema, target: Schema, config: MergeRecordConfig
 ) -> DataFrame:
-    """Read all sources of one schema at once, and tell each record its bin and its place in it."""
+    """Read all sources of one schema at once, and add to each record its bin and its position there."""
     rows = [(records.format_file(source.uri), source.part, slot, seq) for source, slot, seq in alike]
     uris = list(dict.fromkeys(source.uri for source, _, _ in alike))
     names = (FILE, PART, _SLOT, _SEQ)
@@ -138,7 +138,7 @@ def _read_sources(
 
 
 def _project_fields(own: Schema, target: Schema) -> list[Column]:
-    """Return the target's fields of records that have their own: by name or alias, missing ones as NULL."""
+    """Build the columns of the target schema from fields matched by name or alias; missing ones are NULL."""
     here = set(own.names)
     columns = []
     for field in target.fields:
@@ -165,7 +165,7 @@ def _cast_value(value: Column, own: Schema, found: str | None, kind: object) -> 
 def _as_arrays(
     spark: SparkSession, frame: DataFrame, schema: Schema, merges: Sequence[PlannedMerge]
 ) -> DataFrame:
-    """Write each bin's records as the lines of one JSON array."""
+    """Convert the records of each bin to the lines of one JSON array."""
     slots = pa.array(range(len(merges)), pa.int32())
     last = create_dataframe(spark, pa.table({_SLOT: slots, _LAST: [merge.records for merge in merges]}))
     place = F.row_number().over(Window.partitionBy(_SLOT).orderBy(*_ORDER))
@@ -177,7 +177,7 @@ def _as_arrays(
 
 
 def _text_of(schema: Schema) -> Column:
-    """Write a record as JSON; Spark itself writes none that has no fields."""
+    """Build the JSON text of a record, also for a schema without fields, which Spark cannot write."""
     if not schema.fields:
         return F.lit("{}")
     return F.to_json(F.struct(*[quote_column(name) for name in schema.names]), {"ignoreNullFields": "false"})
@@ -187,7 +187,7 @@ def _save_frame(
     frame: DataFrame, spark: SparkSession, config: MergeRecordConfig, place: str, *, is_text: bool = False
 ) -> None:
     output = config.output
-    # Nothing of the session's may split a bin's file in two.
+    # These options override session settings that could split the file of a bin.
     options = {**formats.options_of(output), "maxRecordsPerFile": "0", **_COMMIT}
     if output["format"] in {"json", "xml"}:
         options = {"ignoreNullFields": "false", **options}
@@ -203,7 +203,7 @@ def _write_empty(
     staging: Storage,
     folder: str,
 ) -> dict[str, StagedFile]:
-    """Write a file without records for each merge: a header, an empty array, or nothing at all."""
+    """Write a file without records for each merge: only a header, an empty array, or an empty file."""
     kind = config.output["format"]
     found: dict[str, StagedFile] = {}
     content = _EMPTY.get(kind)
@@ -221,7 +221,10 @@ def _write_empty(
 
 
 def _find_outputs(staging: Storage, folder: str, merges: Sequence[PlannedMerge]) -> dict[str, StagedFile]:
-    """Find the one file of each bin."""
+    """Return the output file of each bin, by merge ID.
+
+    :raises JobError: if Spark has not written exactly one file for each bin.
+    """
     parts: dict[int, list[FileEntry]] = {}
     for part in _list_parts(staging, folder):
         slot = int(part.name.split(f"/{_SLOT}=", 1)[1].split("/", 1)[0])

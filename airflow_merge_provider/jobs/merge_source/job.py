@@ -1,4 +1,4 @@
-"""The merge source's run: pin, scan, cluster, compare, render, commit once."""
+"""Run the merge source: pin, scan, cluster, compare, render, commit once."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.staging import create_dataframe, stage_table
 
-# Outputs of so many entities are planned once: Delta lists the files of a table in every plan that reads it.
+# Up to this many entities are planned once: Delta lists a table's files in every plan that reads it.
 SINGLE_PLAN_MAX_ENTITIES = 500_000
 
 
 def run(spark: SparkSession, request: JobRequest, progress: Progress) -> dict[str, Any]:
-    """Merge the datasets into the target, or say that nothing has changed since the last run.
+    """Merge the datasets into the target, or report that nothing has changed since the last run.
 
-    :raises ConfigError: when the configuration is wrong.
-    :raises DataError: when an input, the target or the result is; nothing is written then.
-    :raises ConflictError: when another run committed first; nothing is written then.
+    :raises ConfigError: if the configuration is wrong.
+    :raises DataError: if an input, the target or the result is wrong; nothing is written then.
+    :raises ConflictError: if another run committed first; nothing is written then.
     """
     config = MergeSourceConfig.parse(request.config)
     with progress.time_step("resolve inputs"):
@@ -100,8 +100,8 @@ def merge_datasets(
 ) -> dict[str, Any]:
     """Merge pinned datasets into a target, wherever both are, and return the report.
 
-    :raises DataError: when an input, the target or the result is wrong; nothing is written then.
-    :raises ConflictError: when another run committed first; nothing is written then.
+    :raises DataError: if an input, the target or the result is wrong; nothing is written then.
+    :raises ConflictError: if another run committed first; nothing is written then.
     """
     last = target.last
     sources = {each.dataset.id: each for each in pinned}
@@ -111,7 +111,7 @@ def merge_datasets(
 
 
 def _check_missing(pinned: Sequence[PinnedDataset], config: MergeSourceConfig) -> list[str]:
-    """Take a dataset that does not exist as empty, unless none does or the configuration waits for it."""
+    """Treat a missing dataset as empty, unless all are missing or the configuration requires it to exist."""
     absent = [each.dataset for each in pinned if not each.exists]
     if absent and (len(absent) == len(pinned) or not config.ignore_non_existent_datasets):
         hint = "check the name and the warehouse, or run what makes it first"
@@ -126,7 +126,7 @@ def _check_missing(pinned: Sequence[PinnedDataset], config: MergeSourceConfig) -
 
 @dataclass(frozen=True)
 class _Merge(JobRun):
-    """One run from what it reads to its commit."""
+    """One run, from reading its inputs to its commit."""
 
     spark: SparkSession
     config: MergeSourceConfig
@@ -136,7 +136,7 @@ class _Merge(JobRun):
 
     @cached_property
     def overrides(self) -> Overrides:
-        """The overrides that hold now; none where the configuration names no dataset of them."""
+        """The overrides that are valid now; none if the configuration names no dataset of overrides."""
         if self.config.overrides is None or self.request.until == "plan":
             return NO_OVERRIDES
         place = resolve_dataset(self.config.overrides, self.request.warehouse, at="overrides")
@@ -145,7 +145,7 @@ class _Merge(JobRun):
 
     @property
     def offsets(self) -> dict[str, SourceOffset]:
-        """How far every dataset is read."""
+        """The offset up to which every dataset is read."""
         return {each.dataset.id: each.offset for each in self.pinned}
 
     def choose_run_mode(self) -> tuple[RunMode, str]:
@@ -179,7 +179,7 @@ class _Merge(JobRun):
         return build_details(None)
 
     def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
-        """Write all rows, or those that differ; in full mode if the changes alone do not tell the result."""
+        """Write all rows, or those that differ; use full mode if the changes do not determine the result."""
         if self.last is None or self.is_overwrite:
             return self.overwrite(run_mode, reason)
         try:
@@ -210,7 +210,7 @@ class _Merge(JobRun):
             return self._commit_run(resolution, result, state, write, scope=ALL)
 
     def update(self, last: PreviousRun, run_mode: RunMode, reason: str) -> dict[str, Any]:
-        """Write the rows that differ from the target's; none if none does."""
+        """Write the rows that differ from the target's rows; write nothing if no row differs."""
         before = self._build_before(last, everything=run_mode == "full")
         resolution = resolve_entities(*self._inputs, before, self.overrides)
         self._check_sources(resolution, everything=before.everything)
@@ -223,7 +223,7 @@ class _Merge(JobRun):
             render.render_outputs(self.spark, resolution, written_at=at, stable=stable) as rows,
         ):
             new = list_new_columns(rows.schema, before.rows.schema)
-            # Numbers of runs that a RESTORE has undone are not given again.
+            # The numbers of runs that a RESTORE has undone are not used again.
             start = last.newest_state.get("next", last.state.get("next", difference.next_number))
             with compare_rows(self.spark, rows, before.rows, difference, start=start, at=at) as found:
                 return self._write_changes(
@@ -231,9 +231,9 @@ class _Merge(JobRun):
                 )
 
     def _build_before(self, last: PreviousRun, *, everything: bool) -> PreviousScan:
-        """Return what the run compares itself with."""
+        """Return the previous state that the run compares its outputs with."""
         state = last.state
-        # Rows that another writer changed may not be what their members say: all are rendered.
+        # Rows that another writer changed may not match their members, so all rows are rendered.
         same_rules = last.changed_by is None and state.get("fingerprint") == compute_signature(self.config)
         return PreviousScan(
             self.target.read_rows(),
@@ -248,7 +248,7 @@ class _Merge(JobRun):
         )
 
     def _plan_settings(self, entities: int) -> dict[str, str]:
-        """Return the settings that the comparison of some entities' outputs is planned with."""
+        """Return the settings for planning the comparison of some entities' outputs."""
         return adaptive_execution_disabled(self.spark) if entities <= SINGLE_PLAN_MAX_ENTITIES else {}
 
     def _write_changes(
@@ -261,7 +261,7 @@ class _Merge(JobRun):
         *,
         new_columns: bool,
     ) -> dict[str, Any]:
-        """Write changed rows into the target, unless they are too many or there are none."""
+        """Write changed rows into the target, unless they exceed the change limit or there are none."""
         before = find_totals(last.state)
         totals = continue_totals(before, resolution.clustering.replaced, count_totals(resolution.assignment))
         counts = build_counts(resolution, totals, {
@@ -294,7 +294,7 @@ class _Merge(JobRun):
 
     @property
     def rows_before(self) -> int | None:
-        """How many live rows the previous run left; None if it has not counted them."""
+        """The number of live rows that the previous run left; None if it has not counted them."""
         totals = find_totals(self.state)
         return totals["live_rows"] if totals else (0 if self.last is None else None)
 
@@ -307,18 +307,18 @@ class _Merge(JobRun):
     def _stage_stable_ids(
         self, resolution: Resolution[ComparedClusters]
     ) -> AbstractContextManager[DataFrame | None]:
-        """Return the stable IDs of what is rendered, where there are any."""
+        """Return the stable IDs of the rendered outputs, if there are any."""
         stable = resolution.clustering.stable
         return nullcontext() if stable is None else stage_table(self.spark, stable)
 
     @property
     def _inputs(self) -> tuple[SparkSession, list[PinnedDataset], MergeSourceConfig, Progress]:
-        """What is resolved into clusters."""
+        """The inputs that are resolved into clusters."""
         existing = [each for each in self.pinned if each.exists]
         return self.spark, existing, self.config, self.reporter.progress
 
     def _check_sources(self, resolution: Resolution[ClusteringResult], *, everything: bool) -> None:
-        """Pass on the warnings of what was read.
+        """Report the warnings of the scanned sources.
 
         :raises DataError: if there are no entities at all and the configuration refuses that.
         """
@@ -330,7 +330,7 @@ class _Merge(JobRun):
     def _build_state(
         self, resolution: Resolution[ClusteringResult], totals: Totals | None, number: int
     ) -> dict[str, Any]:
-        """Return what the next run compares itself with."""
+        """Return the state that the next run compares its outputs with."""
         suppressed = resolution.assignment.graph.count - resolution.assignment.outputs
         return {
             "fingerprint": compute_signature(self.config),

@@ -1,4 +1,4 @@
-"""Which links hold the clusters of a target together: a view over its rows that is never out of date."""
+"""Build a view of the links that hold the clusters of a target together, which is always up to date."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_merge_provider.core.merge_source import chain, explanation
 from airflow_merge_provider.jobs.merge_source.scan.previous_state import MEMBERS
 from airflow_merge_provider.jobs.spark.pickling import pickle_by_value
 
-# In the order of the fields: what an Arrow function gives is matched by place.
+# In the order of the fields: the result of an Arrow function is matched by position.
 COLUMNS = ("output_id", "left", "right", "rule", "key")
 _TYPE = f"array<struct<{', '.join(f'`{name}`: string' for name in COLUMNS)}>>"
 
@@ -20,7 +20,7 @@ _TYPE = f"array<struct<{', '.join(f'`{name}`: string' for name in COLUMNS)}>>"
 def build_links(rows: DataFrame) -> DataFrame:
     """Return the links of a target's outputs, n - 1 rows for an output of n members.
 
-    ``links(spark.table("golden")).createOrReplaceTempView("golden__links")`` makes the view that SQL asks.
+    ``links(spark.table("golden")).createOrReplaceTempView("golden__links")`` makes a view for SQL queries.
     Source: docs/semantics/merge_source.md, Links of an output.
     """
     found = F.udf(_of_output(), _TYPE, useArrow=True)

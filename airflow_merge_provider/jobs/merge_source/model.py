@@ -1,4 +1,4 @@
-"""The values that pass between the rooms of a merge source: scan, cluster, diff and output."""
+"""Data structures that the scan, cluster, diff and output packages of the merge source exchange."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Ends = Sequence[tuple[Numbers, Numbers]]
 
 
 class HashCollisionError(Exception):
-    """Raised when two different values have one hash; the caller hashes anew with another seed."""
+    """Raised if two different values have the same hash; the caller computes new hashes with another seed."""
 
 
 @dataclass(frozen=True)
 class Entities:
-    """The thin rows of one source: ids, hashes of ids, who is deleted, and per rule side the hashed keys.
+    """The projected rows of one source: IDs, hashes of IDs, deletion flags, and hashed keys per rule side.
 
-    ``keys`` gives, by the order of a side, for each key the position of its entity, the key's hash, and a
-    second hash that tells two keys with one hash apart. ``contents`` are hashes of what the entities say;
-    they are 0 in a run that compares nothing.
+    ``keys`` holds, by the order of a side, for each key the position of its entity, the key's hash, and a
+    second hash that distinguishes two keys with the same hash. ``contents`` are hashes of the entities'
+    contents; they are 0 in a run that compares nothing.
     """
 
     ids: pa.StringArray
@@ -49,7 +49,7 @@ class Entities:
         return Entities(pa.array([], pa.string()), empty, empty.astype(np.bool_), empty, {})
 
     def select_entities(self, chosen: Flags) -> Entities:
-        """Keep some of the entities, with their keys."""
+        """Return some of the entities, with their keys."""
         place = np.cumsum(chosen) - 1
         keys = {}
         for order, (positions, hashes, seconds) in self.keys.items():
@@ -64,7 +64,7 @@ class Entities:
         )
 
     def and_also(self, others: Entities) -> Entities:
-        """Put other entities of the same source behind these."""
+        """Append other entities of the same source to these."""
         keys = dict(self.keys)
         for order, (positions, hashes, seconds) in others.keys.items():
             moved = positions + len(self.hashes), hashes, seconds
@@ -79,21 +79,21 @@ class Entities:
 
     @property
     def every_hash(self) -> Iterator[Numbers]:
-        """The hashes of ids and of keys: what other entities could have in common with these."""
+        """The hashes of IDs and of keys: the values that other entities may share with these."""
         yield self.hashes
         yield from (hashes for _, hashes, _ in self.keys.values())
 
     @cached_property
     def by_id(self) -> Numbers:
-        """The positions in the order of the ids: by code point, as the bytes of UTF-8."""
+        """The positions in the order of the IDs: by code point, as the bytes of UTF-8."""
         return to_numbers(pc.sort_indices(self.ids))
 
     def sort_ids(self) -> None:
-        """Put the ids in order before they are asked for."""
+        """Sort the IDs before they are used."""
         _ = self.by_id
 
     def find_repeated_id(self) -> tuple[str, int, int] | None:
-        """Return the id that stands in most rows, how many those are, and how many ids are in several."""
+        """Return the ID that occurs in most rows, how many those are, and how many IDs are repeated."""
         if all_different(self.hashes):
             return None
         counted = pc.value_counts(self.ids)
@@ -105,10 +105,10 @@ class Entities:
 
 
 class KeyMatches(NamedTuple):
-    """What meets by one rule: on either side (entity, number of the key), and the keys that are on both.
+    """The matches of one rule: on either side (entity, number of the key), and the keys on both sides.
 
-    Keys that stand only once are in none of it: of these, ``alone`` says how many either side has. ``hashes``
-    are those of the keys.
+    Keys that occur only once are left out: ``alone`` counts them for either side. ``hashes`` are those of the
+    keys.
     """
 
     rule: Rule
@@ -120,7 +120,7 @@ class KeyMatches(NamedTuple):
 
 @dataclass(frozen=True)
 class EntityGraph:
-    """The entities of all sources, numbered through in the order of datasets, and the cluster of each."""
+    """The entities of all sources, numbered in the order of datasets, and the cluster of each."""
 
     sources: Sequence[Entities]
     clusters: Numbers
@@ -148,14 +148,14 @@ class EntityGraph:
 
     @cached_property
     def ranks(self) -> Numbers:
-        """The place of each entity in that order."""
+        """The position of each entity in that order."""
         ranks = np.empty(len(self.order), np.int64)
         ranks[self.order] = np.arange(len(self.order))
         return ranks
 
     @cached_property
     def sizes(self) -> Numbers:
-        """How many entities each cluster has."""
+        """The number of entities of each cluster."""
         return np.bincount(self.clusters, minlength=self.count)
 
     @cached_property
@@ -172,19 +172,19 @@ class EntityGraph:
         return [self.find_entity(number) for number in inside[:most]]
 
     def find_entity(self, number: int) -> tuple[int, str]:
-        """Return the dataset's offset and the id of an entity."""
+        """Return the dataset's offset and the ID of an entity."""
         offset = int(np.searchsorted(self.starts, number, side="right")) - 1
         return offset, self.sources[offset].ids[int(number - self.starts[offset])].as_py()
 
 
 def concat_keys(some: Keyed, more: Keyed) -> Keyed:
-    """Put keys behind keys."""
+    """Concatenate keys."""
     positions, hashes, seconds = (np.concatenate(parts) for parts in zip(some, more, strict=True))
     return positions, hashes, seconds
 
 
 def all_different(numbers: Numbers) -> bool:
-    """Return whether no number stands twice; sorting is five times as fast as ``np.unique`` here."""
+    """Return whether no number is repeated; sorting is five times as fast as ``np.unique`` here."""
     ordered = np.sort(numbers)
     return not (ordered[1:] == ordered[:-1]).any()
 
@@ -200,7 +200,7 @@ NOWHERE = -1
 
 @dataclass(frozen=True)
 class SourceDelta:
-    """What was read of one source: its entities, whether those are all it has, and who else is no more."""
+    """The scan of one source: its entities, whether these are complete, and which other entities are gone."""
 
     entities: Entities
     complete: bool
@@ -209,11 +209,12 @@ class SourceDelta:
 
 @dataclass(frozen=True)
 class AffectedEntities:
-    """The part of everything that is evaluated anew.
+    """The entities that are evaluated again.
 
-    ``sources`` are its entities by the offset of their dataset; ``former`` says, for all of them in that
-    order, in which output of the past each was (``NOWHERE`` for none), and ``same`` whether it still says the
-    same. ``touched`` marks the outputs of the past that belong to it. ``changed`` counts those that differ.
+    ``sources`` are these entities by the offset of their dataset; ``former`` holds for all of them, in that
+    order, the position of their previous output (``NOWHERE`` for none), and ``same`` whether their content is
+    unchanged. ``touched`` marks the previous outputs that belong to them. ``changed`` counts those that
+    differ.
     """
 
     sources: Sequence[Entities]
@@ -224,7 +225,7 @@ class AffectedEntities:
 
 
 class FullScanRequired(Exception):  # noqa: N818 - no error: the run goes on in full mode
-    """Raised if the changes alone do not tell the result; ``reason`` goes into the report."""
+    """Raised if the changes alone do not determine the result; ``reason`` goes into the report."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -233,12 +234,12 @@ class FullScanRequired(Exception):  # noqa: N818 - no error: the run goes on in 
 
 @dataclass(frozen=True)
 class PreviousState:
-    """The outputs as they stand in the target, and their members as entities of the datasets of today.
+    """The outputs as they are in the target, and their members as entities of the current datasets.
 
-    All of them, or those that some entities and keys reach. An output is known by its ``_updated``, which no
-    two rows share. ``sizes`` counts all members, also those of datasets that are no longer merged.
-    ``outputs`` says for every entity of ``entities``, by the offset of its dataset, where its output stands.
-    ``stable`` are stable ids, -1 where there is none.
+    It holds all outputs, or those that share some entities or keys. An output is identified by its
+    ``_updated``, which no two rows share. ``sizes`` counts all members, also those of datasets that are no
+    longer merged. ``outputs`` holds for every entity of ``entities``, by the offset of its dataset, the
+    position of its output. ``stable`` are stable IDs, -1 if there is none.
     """
 
     numbers: Numbers
@@ -256,7 +257,7 @@ _SEVERAL = 2
 
 @dataclass(frozen=True)
 class OutputAssignment:
-    """The outputs of a run: the place of every cluster among them, and which clusters are output at all."""
+    """The outputs of a run: the position of every cluster among them, and which clusters are outputs."""
 
     graph: EntityGraph
     number: Numbers
@@ -269,18 +270,18 @@ class OutputAssignment:
 
     @property
     def outputs(self) -> int:
-        """How many outputs there are."""
+        """The number of outputs."""
         return int(self.kept.sum())
 
     @property
     def live(self) -> Flags:
-        """Which clusters are outputs that are not deleted."""
+        """The clusters that are outputs and not deleted."""
         return self.kept & ~self.graph.deleted[self.graph.firsts]
 
     def label_entities(self, wanted: Flags) -> pa.Table:
         """Return the output number of every entity of some clusters, by the hash of its ID.
 
-        It is shifted left by one; the lowest bit is set where the output has more members than this one.
+        It is shifted left by one; the lowest bit is set if the output has more members than this one.
         """
         clusters = self.graph.clusters
         label = (self.number[clusters] << 1) | (self.graph.sizes[clusters] > 1)
@@ -288,12 +289,12 @@ class OutputAssignment:
         return pa.table({HASH: self.graph.hashes[chosen], LABEL: label[chosen]})
 
     def find_offsets(self, hashes: pa.ChunkedArray) -> set[int]:
-        """Name the datasets that entities belong to, by the hashes of their ids."""
+        """Return the offsets of the datasets that entities belong to, by the hashes of their IDs."""
         chosen = np.isin(self.graph.hashes, hashes.to_numpy())
         return {at for at, (one, end) in enumerate(pairwise(self.graph.starts)) if chosen[one:end].any()}
 
     def build_ids(self, wanted: Flags, identity: str) -> pa.Array:
-        """Return the ids of some clusters, in the order of the clusters' numbers."""
+        """Return the IDs of some clusters, in the order of the clusters' numbers."""
         graph = self.graph
         if identity == "first":
             return concat_ids(graph).take(pa.array(graph.firsts[wanted]))
@@ -303,19 +304,19 @@ class OutputAssignment:
             pc.cast(pa.array(offsets), pa.string()), concat_ids(graph).take(pa.array(members)), "|"
         )
         listed = pa.table({"cluster": graph.clusters[members], "part": parts})
-        # One thread: lists keep the order of rows.
+        # One thread, so that lists keep the order of rows.
         lists = listed.group_by("cluster", use_threads=False).aggregate([("part", "list")]).sort_by("cluster")
         return pc.binary_join(lists.column("part_list").combine_chunks(), "|")
 
     def find_largest(self, count: int, most: int) -> list[tuple[int, list[tuple[int, str]]]]:
-        """Return the largest clusters: how many members each has, and the first ones as (offset, id).
+        """Return the largest clusters: the number of members of each, and the first ones as (offset, ID).
 
-        Of those that are alone only the first is given, and only where there are no others.
+        Of clusters of one only the first is returned, and only if there are no others.
         """
         sizes, ranks = self.graph.sizes, self.graph.ranks[self.graph.firsts]
         if not len(sizes):
             return []
-        # How many clusters have so many members or more: sorting all of them takes ten times as long.
+        # The number of clusters with at least this many members: sorting all of them takes ten times as long.
         larger = np.cumsum(np.bincount(sizes)[::-1])[::-1]
         least = max(_SEVERAL, int(np.flatnonzero(larger >= min(count, len(sizes)))[-1]))
         chosen = np.flatnonzero(sizes >= least)
@@ -326,7 +327,7 @@ class OutputAssignment:
 
     @property
     def live_sizes(self) -> Numbers:
-        """How many members each live output has."""
+        """The number of members of each live output."""
         return self.graph.sizes[self.live]
 
 
@@ -336,14 +337,14 @@ def concat_ids(graph: EntityGraph) -> pa.Array:
 
 @dataclass(frozen=True)
 class Difference:
-    """The outputs that may differ from those of the past.
+    """The outputs that may differ from the previous outputs.
 
-    ``labels`` are those of the entities to render, ``sizes`` the number of members by the place of the
-    output, ``ids`` the ids these outputs have. ``retired`` are live outputs of the past whose id is none any
-    more, in the order of their ids: with their numbers and whether a member of theirs lives on. ``emptied``
-    are the ids of deletes whose entity is elsewhere now. ``looked_at`` are the numbers of the outputs that
-    were evaluated anew. ``changed`` counts changed entities, ``next_number`` is above all numbers that were
-    read. ``wanted`` marks clusters that are rendered, ``still`` outputs of the past that are as they were.
+    ``labels`` are those of the entities to render, ``sizes`` the number of members by the position of the
+    output, ``ids`` the IDs of these outputs. ``retired`` are previous live outputs whose ID has ended, in the
+    order of their IDs: with their numbers and whether one of their members is still alive. ``emptied`` are
+    the IDs of deletes whose entity is in another output now. ``looked_at`` are the numbers of the outputs
+    that were evaluated again. ``changed`` counts changed entities, ``next_number`` is above all numbers that
+    were read. ``wanted`` marks clusters that are rendered, ``still`` previous outputs that are unchanged.
     """
 
     labels: pa.Table

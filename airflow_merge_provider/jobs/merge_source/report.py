@@ -1,4 +1,4 @@
-"""The counts and details of a merge source's report: sizes of clusters, and what they rest on."""
+"""Build the counts and details of a merge source's report: sizes of clusters, and the links behind them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def build_counts(
 ) -> dict[str, int | None]:
     """Return the counts of a run.
 
-    :param totals: what the target holds after the run, None if that is unknown.
+    :param totals: the totals of the target after the run, None if unknown.
     :param written: the counts of what the run writes.
     """
     known = totals or dict.fromkeys(_TOTALS)
@@ -32,13 +32,13 @@ def build_counts(
 
 
 def build_details(resolution: Resolution[ClusteringResult] | None) -> dict[str, Any]:
-    """Return the details of a run; one that evaluated nothing has the same keys, without values.
+    """Return the details of a run; a run that evaluated nothing has the same keys, without values.
 
-    All is about the clusters that the run evaluated. ``cluster_sizes`` counts them by their number of
-    entities. ``largest`` names the largest with some members, ``next_largest`` the others. ``rules`` gives
-    the pairs of entities that each rule links, and how many clusters have ``sole_evidence`` in it. ``keys``
-    are those that link most entities. ``quarantined`` counts keys that link too many. ``overrides`` counts
-    those that hold, and names pairs that the rules would have merged.
+    All details cover the clusters that the run evaluated. ``cluster_sizes`` counts them by their number of
+    entities. ``largest`` names the largest with some members, ``next_largest`` the others. ``rules`` has for
+    each rule the pairs of entities that it links, and the number of clusters for which it is the
+    ``sole_evidence``. ``keys`` are those that link most entities. ``quarantined`` counts keys that link too
+    many entities. ``overrides`` counts the valid ones, and names pairs that the rules would have merged.
     """
     if resolution is None:
         return {
@@ -65,7 +65,7 @@ def build_details(resolution: Resolution[ClusteringResult] | None) -> dict[str, 
 def _count_overrides(
     same: Sequence[Any], different: Sequence[Any], cut: Sequence[Sequence[str]]
 ) -> dict[str, Any]:
-    """Count the overrides that hold, and name pairs that were kept apart though rules link them."""
+    """Count the valid overrides, and name pairs that were kept apart although rules link them."""
     return {
         "same": len(same),
         "different": len(different),
@@ -83,7 +83,7 @@ def _describe_quarantine(keys: Sequence[HighFanoutKey]) -> dict[str, Any]:
 
 
 def _count_sizes(counted: list[tuple[int, int]]) -> dict[str, int]:
-    """Return the histogram of cluster sizes; the rarest, largest sizes share one line."""
+    """Return the histogram of cluster sizes; the rarest, largest sizes share one entry."""
     if len(counted) <= _SIZES_MAX:
         return {str(size): count for size, count in counted}
     lines = {str(size): count for size, count in counted[: _SIZES_MAX - 1]}

@@ -1,4 +1,4 @@
-"""How the run comes to its clusters: the thin rows of every source, read once, connected, numbered."""
+"""Resolve entities into clusters: read the projected rows of every source once, connect and number them."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ from airflow_merge_provider.jobs.run.progress import Progress
 from airflow_merge_provider.jobs.spark.session import adaptive_execution_disabled, override_settings
 from airflow_merge_provider.jobs.spark.staging import stage_table
 
-# How many keys may come to the driver; beyond, Spark connects. A key costs some hundred bytes while it works.
+# The maximum number of keys on the driver; beyond it, Spark connects. A key costs some hundred bytes there.
 KEYS_ON_DRIVER = "spark.merge.source.keysOnDriver"
 _KEYS_ON_DRIVER_MAX = 30_000_000
-# One collision of 64-bit hashes is rare enough; several in a row are a defect of ours.
+# One collision of 64-bit hashes is rare enough; several in a row are a defect of this package.
 _SEEDS = range(5)
-# A target of so many outputs is read as fast as it is searched.
+# Reading a target of up to this many outputs completely is as fast as searching it.
 _FULL_READ_MAX_ROWS = 20_000
 _COLUMNS_MAX = 20
 NO_OVERRIDES = Overrides()
@@ -66,10 +66,10 @@ ClusteringT_co = TypeVar("ClusteringT_co", bound=ClusteringResult, covariant=Tru
 
 @dataclass(frozen=True)
 class Resolution(Generic[ClusteringT_co]):
-    """The sources as they are merged, the rules, the columns of the keys, and the outputs they make.
+    """The sources as they are merged, the rules, the columns of the keys, and the resulting outputs.
 
-    ``positions`` say how far each dataset was read, ``evaluated`` which of them need the definition itself to
-    tell their keys, ``warnings`` what is probably not meant.
+    ``positions`` are the positions up to which each dataset was read, ``evaluated`` the datasets whose keys
+    only the definition itself can compute, ``warnings`` describe what is probably not intended.
     """
 
     config: MergeSourceConfig
@@ -89,14 +89,14 @@ class Resolution(Generic[ClusteringT_co]):
 
     @property
     def labels(self) -> pa.Table:
-        """The entities that are rendered, with the places of their outputs."""
+        """The entities that are rendered, with the positions of their outputs."""
         if isinstance(self.clustering, ComparedClusters):
             return self.clustering.difference.labels
         return self.assignment.labels
 
     @property
     def used(self) -> Sequence[Source]:
-        """The sources that entities to render come from: all of them in a run that renders all."""
+        """The sources of the entities to render: all of them in a run that renders all."""
         if not isinstance(self.clustering, ComparedClusters):
             return self.sources
         offsets = self.assignment.find_offsets(self.labels.column(HASH))
@@ -133,10 +133,10 @@ def resolve_entities(
     before: PreviousScan | None,
     overrides: Overrides,
 ) -> Resolution[ClusteringResult]:
-    """Read what decides who belongs together, and decide it.
+    """Read the inputs of clustering, and cluster the entities.
 
-    :raises DataError: for entities without an id, with two current versions, or that cannot be merged.
-    :raises FullScanRequired: when what has changed cannot be told from the changes alone.
+    :raises DataError: for entities without an ID, with two current versions, or that cannot be merged.
+    :raises FullScanRequired: if the changes alone do not determine what has changed.
     """
     names = config.dataset_ids
     rules = (*plan_rules(config), *overrides.build_rules(names))
@@ -171,7 +171,7 @@ def resolve_entities(
 
 
 def _check_columns(sources: Sequence[Source], config: MergeSourceConfig) -> None:
-    """Refuse rules on columns that are not there, where entities have columns."""
+    """Refuse rules on columns that do not exist, if entities have columns."""
     columns = {each.offset: each.columns for each in sources if each.properties is not None}
     problems = list(find_unknown_columns(plan_rules(config), columns, config.dataset_ids))
     named = {"sequence_column": config.sequence_column, "deleted_column": config.deleted_column}
@@ -186,7 +186,7 @@ def _check_columns(sources: Sequence[Source], config: MergeSourceConfig) -> None
 
 
 def _check_places(sources: Sequence[Source]) -> None:
-    """Refuse datasets whose changes can be found by their contents alone."""
+    """Refuse datasets whose changes can only be found by comparing contents."""
     hint = "name a column of whole numbers or timestamps with sequence_column=…, or leave it to 'auto'"
     problems = [
         Problem(f"dataset {source.name!r}", "sequence", "has no column that says what is new", hint)
@@ -260,7 +260,7 @@ def _get_key_limit(spark: SparkSession) -> int:
 
 
 def _can_distribute(config: MergeSourceConfig, overrides: Overrides) -> bool:
-    """Return whether nobody needs to see the links themselves, which only the driver's way shows."""
+    """Return whether the links themselves are not needed, which only clustering on the driver provides."""
     return config.max_key_fanout is None and config.metrics is None and not overrides.different
 
 
@@ -292,11 +292,11 @@ def _load_previous(
     rules: Sequence[Rule],
     config: MergeSourceConfig,
 ) -> PreviousState:
-    """Read what the target remembers: of everything, or of what the entities that were read can reach."""
+    """Read the previous state from the target: all of it, or the outputs that the read entities reach."""
     seed = _get_seed(read)
     names = config.dataset_ids
     if before.everything:
-        # What the past had in common with what is read is not asked.
+        # The keys of previous members are not needed.
         return load_previous_state(before.rows, names, (), seed, None)
     few = before.outputs is not None and before.outputs < _FULL_READ_MAX_ROWS
     if few or any(each.delta.complete or each.short for each in read):

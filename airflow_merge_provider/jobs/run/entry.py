@@ -1,4 +1,4 @@
-"""What happens between a request file and a result file: find the job, run it, write its answer."""
+"""Read a request file, run its job, and write the result file."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _LONGEST_TRACE = 20_000
 
 
 def main(argv: Sequence[str], jobs: Mapping[str, Run] | None = None) -> int:
-    """Answer the request file ``argv[0]`` in the result file ``argv[1]``; 0 when the run went through.
+    """Run the request file ``argv[0]`` and write the result file ``argv[1]``; return 0 if the run succeeded.
 
     ``argv[2]`` may name a file of session settings. ``jobs`` replaces the capabilities of this package.
     """
     die_with_parent()
     if os.environ.get("SPARK_REMOTE"):
-        # PySpark's client tells the server of each plan that is collected. Where Python collects in a thread
-        # that gRPC starts under its lock, both wait for ever; and this process lives for one run.
+        # PySpark's client notifies the server of each plan that is garbage-collected. If Python collects in a
+        # thread that gRPC starts under its lock, both wait for ever; and this process lives for one run only.
         gc.disable()
-        # The server would go on with the statement: it has to be told that nobody waits for it.
+        # The server would continue the statement: it must be notified that the client is gone.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     request_file, result_file, *conf_file = (Path(argument) for argument in argv)
     progress = Progress()
@@ -51,7 +51,7 @@ def main(argv: Sequence[str], jobs: Mapping[str, Run] | None = None) -> int:
 def answer_request(
     request: JobRequest, conf: Mapping[str, str], progress: Progress, jobs: Mapping[str, Run] | None = None
 ) -> JobResult | JobFailure:
-    """Run one request in this process's session; every error becomes a failure, never an exception."""
+    """Run one request in the session of this process; return every error as a failure, never raise it."""
     spark = None
     try:
         with progress.time_step("import"):
@@ -64,7 +64,7 @@ def answer_request(
         report = run_with_population(spark, request, progress, partial(run_attempt, run=run))
         progress.log_line(summarize_report(report))
         return JobResult(report={**report, "seconds": progress.list_seconds()})
-    except Exception as error:  # noqa: BLE001 - the boundary: whatever happened goes into the result file
+    except Exception as error:  # noqa: BLE001 - the boundary: every error goes into the result file
         return build_failure(error)
     except SystemExit:
         if spark is not None:
@@ -118,7 +118,7 @@ def _open_session(conf: Mapping[str, str]) -> Any:
 
 
 def _write_answer(path: Path, answer: JobResult | JobFailure) -> None:
-    """Write under another name first: a reader sees a whole file or none."""
+    """Write to a temporary name first, so that a reader finds a complete file or none."""
     part = path.with_name(f"{path.name}.part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""The order of a run, which is the same for every capability."""
+"""Define the order of the steps of a run, which is the same for every capability."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from airflow_merge_provider.jobs.run.report import RunReporter, RunResult
 class JobRun(ABC):
     """One run of a capability over a target as it was found.
 
-    A capability chooses how much is evaluated and evaluates it. What every run has in common is here: an
-    earlier attempt is recognised first, a run without work does nothing, a plan reads no rows, a dry run
-    and a run that would change too much write nothing.
+    A capability chooses how much is evaluated and evaluates it. This class implements what all runs share: an
+    earlier attempt is recognised first, a run without work does nothing, a plan reads no rows, and a dry run
+    or a run that exceeds the change limit writes nothing.
     """
 
     reporter: RunReporter
 
     @property
     def request(self) -> JobRequest:
-        """What the run was asked for."""
+        """The request of the run."""
         return self.reporter.request
 
     @property
@@ -41,7 +41,7 @@ class JobRun(ABC):
 
     @property
     def is_full(self) -> bool:
-        """Whether the run reads nothing of the target and writes all of its rows."""
+        """Whether the run reads no rows of the target and writes all of its rows."""
         return self.last is None or self.request.full_refresh
 
     @property
@@ -51,24 +51,24 @@ class JobRun(ABC):
 
     @property
     def rows_before(self) -> int | None:
-        """How many rows the run found in the target; None if only a scan could tell."""
+        """The number of rows that the run found in the target; None if only a scan can determine it."""
         return self.reporter.rows_before
 
     @property
     def next_number(self) -> int:
-        """The number that the run's commit will have."""
+        """The transaction number of the run's commit."""
         return self.last.number + 1 if self.last else 1
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the same rows may be written again, after the run was cleared."""
+        """Whether the same rows may be written again after the run was cleared."""
         return True
 
     def run_to_end(self) -> dict[str, Any]:
-        """Run, and return the report.
+        """Execute the run, and return the report.
 
         :raises DataError: if an input, the target or the result is wrong; nothing is written then.
-        :raises RiskError: if the run would change too much; nothing is written then.
+        :raises RiskError: if the run would exceed the change limit; nothing is written then.
         :raises ConflictError: if another run committed first; nothing is written then.
         """
         done = self._find_own_commit()
@@ -91,16 +91,16 @@ class JobRun(ABC):
         return self.reporter.build_retry(commit)
 
     def report_noop(self, reason: str) -> dict[str, Any]:
-        """Return the report of a run that has nothing to do."""
+        """Return the report of a run without work."""
         return self.reporter.build_noop(reason)
 
     @abstractmethod
     def choose_run_mode(self) -> tuple[RunMode, str]:
-        """Return how much is evaluated, and why; nothing if the target is up to date."""
+        """Return the run mode and the reason for it; ``noop`` if the target is up to date."""
 
     @abstractmethod
     def describe_plan(self) -> dict[str, Any]:
-        """Return the details of a run that reads no rows, after checking what can be checked without them."""
+        """Return the details of a run that reads no rows, after all checks that need no rows."""
 
     @abstractmethod
     def execute(self, run_mode: RunMode, reason: str) -> dict[str, Any]:
@@ -108,10 +108,10 @@ class JobRun(ABC):
 
     @abstractmethod
     def count_live_rows(self) -> int:
-        """Return how many rows the run found in the target, by a scan if nothing else can tell."""
+        """Return how many rows the run found in the target, by a scan if necessary."""
 
     def count_rows(self, inserted: int | None, updated: int = 0, deleted: int = 0) -> RowCounts:
-        """Return what the commit does to the rows of the target, given those that it writes."""
+        """Return the effect of the commit on the rows of the target, given the rows that it writes."""
         before = self.rows_before
         if self.is_overwrite:
             return RowCounts.for_overwrite(before=before, after=inserted)
@@ -120,18 +120,18 @@ class JobRun(ABC):
     def commit_result(
         self, result: RunResult, write: Callable[[], dict[str, Any]], *, is_needed: bool = True
     ) -> dict[str, Any]:
-        """Write what was evaluated, unless the run may not or need not, and return the report.
+        """Write the result, unless the run may not or need not write, and return the report.
 
-        :raises RiskError: if the run would change too much.
+        :raises RiskError: if the run would exceed the change limit.
         """
         self._check_change_limit(result)
         return write() if is_needed and not self.reporter.is_dry_run else self.reporter.build_report(result)
 
     def _check_change_limit(self, result: RunResult) -> None:
-        """Compare the rows that the run would write with the limit that it was given.
+        """Check the number of rows that the run would write against the change limit.
 
-        A dry run gets a warning. The report that stops another run says what it would do: a person who is
-        asked reads it.
+        A dry run gets a warning. The report of a run that is stopped contains the planned changes, so that a
+        person can approve them.
         """
         limit = self.request.max_change_ratio
         if limit is None or self.last is None:

@@ -1,8 +1,9 @@
-"""Who says that the output of a run is populated: its table, by a property.
+"""Read and set the table property that marks the output of a run as populated.
 
-A table that a run makes is born with it; one that exists gets it after the run's commit, by a commit of its
-own. The property is level-triggered: a run that was killed before it could set it leaves that to the next
-one, which sets it although nothing else has changed. Source: docs/semantics/merge_source.md, Population.
+A table that a run creates has the property from its first commit; an existing table gets it after the run's
+commit, by a separate commit. The property is level-triggered: if a run was killed before it set the
+property, the next run sets it, even if nothing else has changed.
+Source: docs/semantics/merge_source.md, Population.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from airflow_merge_provider.jobs.spark.session import override_settings
 
 Run = Callable[[SparkSession, JobRequest, Progress], dict[str, Any]]
 
-# Whatever else is wrong with a table, the run itself says so.
+# The run itself reports all other problems of a table.
 _ABSENT = (*NOT_FOUND_CONDITIONS, "DELTA_")
 
 
 def run_with_population(
     spark: SparkSession, request: JobRequest, progress: Progress, run: Run
 ) -> dict[str, Any]:
-    """Run a job and let its output become populated as the request says; the report tells whether it is.
+    """Run a job and mark its output as populated if the request requires it; the report contains the status.
 
-    :raises DataError: when the source has to be populated and is not; the job has not started then.
+    :raises DataError: if the source must be populated and is not; the job has not started then.
     """
     wish = request.population
     if wish is None or request.until != "commit":
@@ -69,7 +70,7 @@ def run_with_population(
 
 @dataclass(frozen=True, slots=True)
 class _PopulationFlag:
-    """The property of one target; ``set`` and ``unset`` say what it is afterwards."""
+    """The populated property of one target; ``set`` and ``unset`` describe it afterwards."""
 
     spark: SparkSession
     wish: Population
@@ -80,7 +81,7 @@ class _PopulationFlag:
         return properties is not None and properties.get(FLAG, "").lower() == "true"
 
     def set_flag(self) -> bool:
-        """Set the flag of a table that has none; one that does not exist yet cannot carry it."""
+        """Set the property on a table that lacks it; do nothing if the table does not exist yet."""
         properties = _read_properties(self.spark, self.target)
         if properties is None or properties.get(FLAG) == "true":
             return properties is not None
@@ -96,12 +97,12 @@ class _PopulationFlag:
 
 
 def _needs_source(wish: Population, *, was: bool) -> bool:
-    """Return whether the state of the source decides anything: most runs need not look at it."""
+    """Return whether the status of the source affects the result: most runs need not read it."""
     return wish.required or ((not was or wish.reset) and wish.set_initial_offset == "if-source-populated")
 
 
 def _source_populated(spark: SparkSession, wish: Population, warehouse: str | None) -> bool:
-    """Look at the datasets before the job pins them: what becomes populated later is the next run's."""
+    """Read the status before the job pins the datasets: a later change counts for the next run."""
     marked = {resolve_dataset(ref, warehouse).uri for ref in wish.marked}
     state: dict[str, State] = {}
     datasets = [resolve_dataset(ref, warehouse, at="datasets") for ref in wish.datasets]
@@ -114,7 +115,7 @@ def _source_populated(spark: SparkSession, wish: Population, warehouse: str | No
 
 
 def _read_state(spark: SparkSession, dataset: Dataset) -> State | None:
-    """Return what a dataset tells of itself; None when it does not exist."""
+    """Return the population state of a dataset; None if it does not exist."""
     if dataset.format != "delta":
         return "populated" if pin_dataset(spark, dataset).exists else None
     properties = _read_properties(spark, dataset)
@@ -131,7 +132,7 @@ def _holds_rows(spark: SparkSession, dataset: Dataset) -> bool:
 
 
 def _read_properties(spark: SparkSession, dataset: Dataset) -> Mapping[str, str] | None:
-    """Return the properties of a Delta table; None when there is none."""
+    """Return the properties of a Delta table; None if there is no table."""
     try:
         return read_properties(spark, dataset)
     except AnalysisException as error:

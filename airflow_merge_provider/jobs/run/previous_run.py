@@ -1,8 +1,8 @@
 """Find the run whose result a target holds, and the commit of an earlier attempt of this run.
 
 The state of a run is on its commit, so it goes back with the rows: after a ``RESTORE`` the previous run is
-the one whose rows are there. Maintenance changes nothing. Rows changed by another writer are reported, so
-that no run takes such a target for up to date.
+the run that wrote the restored rows. Maintenance changes nothing. Rows changed by another writer are
+reported, so that no run treats such a target as up to date.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from airflow_merge_provider.jobs.delta.transaction import (
     require_owner,
 )
 
-# Clocks of writers may differ by so much, in milliseconds.
+# The clocks of writers may differ by this much, in milliseconds.
 _CLOCK_SKEW = 3_600_000
 _CAPABILITY, TOKEN = "capability", "token"
 SIDE_TABLE_VERSIONS = "side_table_versions"
-# States of earlier releases.
+# The key in states of earlier releases.
 _FORMER_SIDE_TABLE_VERSIONS = "beside"
 
 
 @dataclass(frozen=True, slots=True)
 class RunCommit:
-    """A commit of a run: its version, the state that it carries, and the rows written, None if unknown."""
+    """A commit of a run: its version, its state, and the rows written, None if unknown."""
 
     version: int
     state: Mapping[str, Any]
@@ -46,10 +46,10 @@ class RunCommit:
 class PreviousRun:
     """The last run whose rows the target holds.
 
-    ``number`` is the newest transaction of the target, which a RESTORE does not take back; 0 if no run has
+    ``number`` is the newest transaction of the target, which a RESTORE does not revert; 0 if no run has
     committed yet. ``version`` is the newest version of the target, ``run_version`` the version that the
     previous run committed. If that commit has aged out of the history, ``run_version`` is None and ``state``
-    is empty. ``newest_state`` is the state of the newest run, also of one that a RESTORE has undone: counters
+    is empty. ``newest_state`` is the state of the newest run, even if a RESTORE has undone that run: counters
     continue from there. ``changed_by`` is the newest commit of another writer that changed rows since then.
     ``own_commit`` is the commit of an earlier attempt of this run, ``cleared_commit`` one from before the run
     was cleared.
@@ -77,12 +77,12 @@ class PreviousRun:
 
     @property
     def side_table_versions(self) -> Mapping[str, int]:
-        """The versions of the side tables that belong to the rows, by the capability's names for them."""
+        """The versions of the side tables that belong to the rows, by the capability's name of each table."""
         return self.state.get(SIDE_TABLE_VERSIONS) or self.state.get(_FORMER_SIDE_TABLE_VERSIONS) or {}
 
     @property
     def warnings(self) -> list[str]:
-        """What a user should know of the target before its next run."""
+        """Warnings about the target for the user, before the next run."""
         if self.changed_by is None or not self.number:
             return []
         what = self.changed_by.operation or "a commit"
@@ -94,7 +94,7 @@ def load_previous_run(
 ) -> PreviousRun | None:
     """Return the previous run of a target; None if the target does not exist.
 
-    :param request: the run whose own commit is looked for.
+    :param request: the run whose own commit is searched.
     :raises DataError: if the target is not a Delta table, or not one that this capability wrote.
     """
     run_after = None if request is None or request.run_after is None else request.run_after // 1000

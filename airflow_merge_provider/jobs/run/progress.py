@@ -1,4 +1,4 @@
-"""What a run prints while it works, and the duration of its steps."""
+"""Print the progress of a run, and measure the duration of its steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_merge_provider.core.report import OTHER
 
 
 class Progress:
-    """Print one line per step and keep the seconds for the report."""
+    """Printer of one line per step, which keeps the durations in seconds for the report."""
 
     def __init__(self, out: Callable[[str], object] | None = None) -> None:
         self._out = out or _print_line
@@ -18,12 +18,12 @@ class Progress:
         self.seconds: dict[str, float] = {}
 
     def log_line(self, text: str) -> None:
-        """Print a line with the seconds since the start in front."""
+        """Print a line, prefixed with the seconds since the start."""
         self._out(f"[merge +{time.monotonic() - self._start:5.1f}s] {text}")
 
     @contextmanager
     def time_step(self, name: str) -> Iterator[None]:
-        """Time what happens inside, and print it when it is done; a name used twice adds up."""
+        """Measure the block and print its duration at the end; durations under the same name are added up."""
         began = time.monotonic()
         yield
         took = time.monotonic() - began
@@ -31,7 +31,7 @@ class Progress:
         self.log_line(f"{name}: {took:.1f}s")
 
     def list_seconds(self) -> dict[str, float]:
-        """Return the seconds of every step, and as ``other`` what is missing to the duration until now."""
+        """Return the seconds of every step, and as ``other`` the rest of the duration until now."""
         total = time.monotonic() - self._start
         return {**self.seconds, OTHER: round(max(total - sum(self.seconds.values()), 0.0), 3)}
 

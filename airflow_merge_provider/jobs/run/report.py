@@ -1,4 +1,4 @@
-"""Build the report of a run: the same keys for every capability, in the first and every later run."""
+"""Build the report of a run, with the same keys for every capability and every run."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _WARNINGS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run did. Its commit carries it, so that retries and runs without work report it again.
+    """The result of a run. Its commit carries it, so that retries and runs without work report it again.
 
-    ``counts`` may leave out what is 0; ``details`` is the capability's own. ``version_before`` is the version
-    of the target that the run found.
+    ``counts`` may leave out zeros; ``details`` is specific to the capability. ``version_before`` is the
+    version of the target that the run found.
     """
 
     run_mode: RunMode
@@ -46,7 +46,7 @@ class RunResult:
     version_before: int | None = None
 
     def to_state(self) -> dict[str, Any]:
-        """Return the result as the state of a commit has it."""
+        """Return the result in the form that the state of a commit holds."""
         return {
             "run_mode": self.run_mode,
             "reason": self.reason,
@@ -58,7 +58,7 @@ class RunResult:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """Read the result from the state of a commit; one of an earlier release has none."""
+        """Read the result from the state of a commit; the state of an earlier release has none."""
         stored = state.get(RESULT)
         if not stored:
             return cls("full", "the commit does not say what the run did")
@@ -71,10 +71,10 @@ class RunResult:
 
 @dataclass
 class RunReporter:
-    """Collects what the report of a run needs, and builds it.
+    """Collector of the values that the report of a run needs, and builder of the report.
 
     ``previous`` is the previous run of the target, None if there is no target yet. ``source_rows`` are the
-    sizes of sources that the run has counted; the log of the others is asked, if there is a session.
+    sizes of sources that the run has counted; the others are read from the log, if there is a session.
     """
 
     spark: SparkSession | None
@@ -94,7 +94,7 @@ class RunReporter:
 
     @cached_property
     def rows_before(self) -> int | None:
-        """How many rows the run found in the target; None if only a scan could tell."""
+        """The number of rows that the run found in the target; None if only a scan can determine it."""
         if self.previous is None:
             return 0
         return self._count_rows(PinnedDataset(self.target, self.previous.version))
@@ -105,7 +105,7 @@ class RunReporter:
         return None if self.previous is None else self.previous.version
 
     def build_state(self, result: RunResult) -> dict[str, Any]:
-        """Return what every commit's state says: whose run it was, what it read, and what it did."""
+        """Return the common part of every commit's state: the run, the versions it read, and its result."""
         return {
             TOKEN: self.request.run.model_dump(),
             **write_offsets(each.offset for each in self.sources.values()),
@@ -122,7 +122,7 @@ class RunReporter:
     def build_report(
         self, result: RunResult, *, version: int | None = None, changed: bool = False
     ) -> dict[str, Any]:
-        """Return the report of a run that worked; ``version`` is the one that it committed."""
+        """Return the report of a successful run; ``version`` is the version that it committed."""
         sources = self._describe_sources()
         self.add_warnings(_build_empty_warning(name) for name, each in sources.items() if each.rows == 0)
         target = TargetReport(
@@ -148,12 +148,12 @@ class RunReporter:
         return report.model_dump()
 
     def build_plan(self, run_mode: RunMode, reason: str, **details: Any) -> dict[str, Any]:
-        """Return the report of a run that was to plan only: no rows were read, so nothing is counted."""
+        """Return the report of a run that only plans: it reads no rows, so it has no counts."""
         unknown = {measure.name: None for measure in self.measures}
         return self.build_report(RunResult(run_mode, reason, RowCounts(), unknown, details))
 
     def build_retry(self, commit: RunCommit, **details: Any) -> dict[str, Any]:
-        """Return the report of a run whose earlier attempt has committed: that of its commit."""
+        """Return the report of a run whose earlier attempt has committed: the report of that commit."""
         result = RunResult.from_state(commit.state)
         reason = f"{result.reason}; an earlier attempt of this run committed version {commit.version}"
         counts = {each.name: result.counts.get(each.name, 0) for each in self.measures}
@@ -162,14 +162,14 @@ class RunReporter:
         return {**report, "target": {**report["target"], "version_before": result.version_before}}
 
     def build_noop(self, reason: str) -> dict[str, Any]:
-        """Return the report of a run that had nothing to do: the target is as the previous run left it."""
+        """Return the report of a run without work: the target is as the previous run left it."""
         last = RunResult.from_state(self.previous.state if self.previous else {})
         counts = clear_run_counts(self.measures, last.counts)
         rows = RowCounts.for_noop(unchanged=self.rows_before)
         return self.build_report(RunResult("noop", reason, rows, counts, last.details))
 
     def _select_warnings(self) -> list[str]:
-        """Return the first warnings, and how many more there are."""
+        """Return the first warnings, and the number of further ones."""
         more = len(self.warnings) - _WARNINGS_MAX
         return [
             *self.warnings[:_WARNINGS_MAX],

@@ -1,4 +1,4 @@
-"""Commit a run once, and let an attempt that lost against its own earlier attempt succeed."""
+"""Commit a run once, and let an attempt succeed if its own earlier attempt has committed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def commit_run(
 ) -> CommitResult:
     """Run ``write`` as the one commit of a run, which carries ``state`` for the next run.
 
-    :param previous: what ``load_previous_run`` returned before any source was read.
+    :param previous: the result of ``load_previous_run`` from before any source was read.
     :param write: executes exactly one statement that commits to the target.
     :raises ConflictError: if another run committed first; this one has written nothing then.
     :raises OwnAttemptWonError: if that was another attempt of this run.
@@ -68,9 +68,9 @@ def commit_run(
 def purge_target(
     spark: SparkSession, target: Dataset, capability: str, number: int, state: Mapping[str, Any]
 ) -> int:
-    """Rewrite the files that hold deleted rows, in a commit of its own, and return the target's version.
+    """Rewrite the files that hold deleted rows, in a separate commit, and return the target's version.
 
-    The commit carries the state of the run that ``number`` stands for: the rows stay what they were.
+    The commit carries the state of run ``number``: the rows do not change.
     """
     metadata = {**state, "capability": capability, "number": number}
     with override_settings(spark, set_user_metadata(metadata)):

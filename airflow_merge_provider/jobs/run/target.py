@@ -21,7 +21,7 @@ from airflow_merge_provider.jobs.run.retry import commit_run
 
 
 class TargetTable:
-    """A target at the version that the run found; capabilities add what they write.
+    """A target at the version that the run found; capabilities add their write methods.
 
     ``last`` is the previous run of the target, None if there is no table.
     """
@@ -43,7 +43,7 @@ class TargetTable:
         return read_dataset(self._spark, self._pinned)
 
     def count_rows(self) -> int | None:
-        """Return how many rows the table's files hold; None if only a scan can tell."""
+        """Return how many rows the table's files hold; None if only a scan can determine it."""
         return count_records(self._spark, self._pinned)
 
     def count_live_rows(self) -> int:

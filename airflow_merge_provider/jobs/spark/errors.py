@@ -1,4 +1,4 @@
-"""Which error of ours an error of Spark's or Delta's is, and what its first line says."""
+"""Map errors of Spark and Delta to errors of this package, and extract their first lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from airflow_merge_provider.core.errors import (
     SetupError,
 )
 
-# Searched in the error's type, condition and text; the first that fits counts. Server-side names are the same
+# Searched in the error's type, condition and text; the first match counts. Server-side names are the same
 # in both kinds of session, Python classes are not.
 _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
     (
@@ -91,11 +91,11 @@ _KNOWN: tuple[tuple[str, type[MergeError], str], ...] = (
     ),
 )
 
-# How errors begin that Py4J and gRPC tell of, and where those of Java name their causes.
+# The beginnings of errors that Py4J and gRPC report, and the prefix of causes in Java errors.
 _CALL_FAILED, _RPC_FAILED, _CAUSE = "An error occurred while calling", "of RPC that terminated", "Caused by: "
-# There is no such dataset.
+# The dataset does not exist.
 NOT_FOUND_CONDITIONS = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
-# There is something else than a Delta table.
+# The dataset exists, but it is not a Delta table.
 NOT_DELTA_CONDITIONS = (
     "DELTA_TABLE_ONLY_OPERATION",
     "DELTA_ONLY_OPERATION",
@@ -103,8 +103,8 @@ NOT_DELTA_CONDITIONS = (
     "DELTA_TABLE_NOT_FOUND",
     "EXPECT_TABLE_NOT_VIEW",
 )
-# The changes of a table cannot be read: VACUUM or the cleaning of the log has removed them, the change data
-# feed was not kept all the time, or columns have changed so that one schema does not fit all rows.
+# The changes of a table cannot be read: VACUUM or log cleanup has removed them, the change data feed was not
+# enabled all the time, or columns have changed so that one schema does not fit all rows.
 CHANGES_GONE_CONDITIONS = (
     "PATH_NOT_FOUND",
     "FAILED_READ_FILE",
@@ -116,7 +116,7 @@ CHANGES_GONE_CONDITIONS = (
     FileNotFoundError.__name__,
 )
 
-# What the same input gives every time: Spark's own first line says it best.
+# Errors that the same input raises every time: Spark's own first line describes them best.
 _OF_THE_DATA = re.compile(
     r"CAST_INVALID_INPUT|CAST_OVERFLOW|ARITHMETIC_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE|DIVIDE_BY_ZERO|"
     r"DUPLICATED_MAP_KEY|NULL_MAP_KEY|INVALID_ARRAY_INDEX|MALFORMED_|USER_RAISED_EXCEPTION|"
@@ -126,7 +126,7 @@ _OF_THE_DATA = re.compile(
 
 
 def convert_error(error: BaseException) -> MergeError | None:
-    """Return the error of ours that an error of Spark's is, or None when it is not a known one."""
+    """Return the error of this package for an error of Spark; None if it is not a known one."""
     if isinstance(error, MergeError):
         return error
     text = "\n".join(_iterate_texts(error))
@@ -139,7 +139,7 @@ def convert_error(error: BaseException) -> MergeError | None:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line that says something; of an error of the JVM's, its deepest cause."""
+    """Return the first meaningful line of an error; for a JVM error, the first line of its deepest cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
@@ -154,21 +154,21 @@ def first_line(error: BaseException) -> str:
 
 
 def error_condition(error: BaseException) -> str:
-    """Return Spark's error condition, such as PATH_NOT_FOUND, or an empty text."""
+    """Return Spark's error condition, such as PATH_NOT_FOUND, or an empty string."""
     return (error.getCondition() or "") if isinstance(error, PySparkException) else ""
 
 
 def has_condition(error: BaseException, conditions: Iterable[str]) -> bool:
-    """Return whether an error, or a cause of it, is one of Spark's or Delta's named errors.
+    """Return whether an error, or a cause of it, has one of the named conditions of Spark or Delta.
 
-    Sessions of this process give some of Delta's as a text of the JVM alone, with the name in brackets.
+    In classic sessions some Delta errors are only a text of the JVM, with the name in brackets.
     """
     text = "\n".join(_iterate_texts(error))
     return any(re.search(rf"\b{re.escape(name)}", text) for name in conditions)
 
 
 def _iterate_texts(error: BaseException | None) -> Iterator[str]:
-    """Walk the error and its causes; the JVM's stack below the text names the cause of a cause."""
+    """Yield the texts of the error and its causes; the JVM stack below a text names nested causes."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -1,6 +1,6 @@
-"""Build expressions: many columns as a tree of little depth, and casts.
+"""Build expressions: combine many columns in a tree of low depth, and cast values.
 
-Spark walks expressions by recursion, and so do the messages of Spark Connect: a chain of some hundred
+Spark walks expressions recursively, and so do the messages of Spark Connect: a chain of some hundred
 operators, one for each column of a wide table, overflows the stack.
 """
 
@@ -14,15 +14,15 @@ from pyspark.sql.utils import is_remote
 
 
 def add_columns(frame: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
-    """Add or replace columns, or none: Spark Connect takes no empty mapping."""
+    """Add or replace columns; the mapping may be empty, which Spark Connect itself does not accept."""
     return frame.withColumns(dict(columns)) if columns else frame
 
 
 def cast_to(value: Column, kind: DataType | str) -> Column:
-    """Cast to a type of a DataFrame's schema, or to one that is given in SQL.
+    """Cast to a type of a DataFrame's schema, or to a type given in SQL.
 
     Spark Connect would turn a plain string type into one with an explicit collation, which delta-rs and other
-    readers of a table do not know.
+    readers of a table do not support.
     """
     return value.cast(_with_plain_strings(kind) if isinstance(kind, DataType) and is_remote() else kind)
 
@@ -42,20 +42,20 @@ def _with_plain_strings(kind: DataType) -> DataType:
 
 
 def all_of(conditions: Iterable[Column]) -> Column:
-    """Return whether all conditions hold; true where there are none."""
+    """Return whether all conditions hold; true if there are none."""
     return combine_columns(Column.__and__, conditions, F.lit(True))
 
 
 def any_of(conditions: Iterable[Column]) -> Column:
-    """Return whether one of the conditions holds; false where there are none."""
+    """Return whether one of the conditions holds; false if there are none."""
     return combine_columns(Column.__or__, conditions, F.lit(False))
 
 
 def build_array(parts: Iterable[tuple[Column, Sequence[Column]]], none: Column) -> Column:
-    """Make an array of the items whose condition holds; ``none`` is an array without any.
+    """Build an array of the items whose condition holds; ``none`` is an empty array.
 
-    Spark compiles this. It compiles no function that takes a lambda, as ``array_compact`` does inside, nor
-    what such a function is given.
+    Spark compiles this expression. It does not compile functions that take a lambda, such as
+    ``array_compact`` internally, nor the arguments of such a function.
     """
     return F.concat(none, *(F.when(there, F.array(*items)).otherwise(F.array()) for there, items in parts))
 
@@ -63,7 +63,7 @@ def build_array(parts: Iterable[tuple[Column, Sequence[Column]]], none: Column) 
 def combine_columns(
     operation: Callable[[Column, Column], Column], columns: Iterable[Column], none: Column
 ) -> Column:
-    """Combine columns by an operation that may group them as it likes; ``none`` where there are none."""
+    """Combine columns by an associative operation; return ``none`` if there are no columns."""
     found = list(columns) or [none]
     while len(found) > 1:
         pairs = [operation(one, other) for one, other in zip(found[::2], found[1::2], strict=False)]

@@ -1,4 +1,4 @@
-"""Several things at once that mostly wait for Spark: planning of one goes on while another runs."""
+"""Run several functions that mostly wait for Spark in parallel, so that planning and execution overlap."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _AT_ONCE = 8
 def run_in_parallel(
     spark: SparkSession, function: Callable[[Item], Found], items: Iterable[Item]
 ) -> list[Found]:
-    """Call a function for every item, some at a time, and give what it gave in the order of the items.
+    """Call a function for every item, some at a time, and return the results in the order of the items.
 
-    What Spark does in it belongs to the job group, pool and tags of the caller.
+    The Spark jobs of the function belong to the job group, pool and tags of the caller.
 
-    :raises Exception: the first one that a call raises; what has not begun by then does not begin.
+    :raises Exception: the first one that a call raises; calls that have not begun by then do not begin.
     """
     pool = ThreadPoolExecutor(_AT_ONCE)
     try:
@@ -31,5 +31,5 @@ def run_in_parallel(
         pool.shutdown(cancel_futures=True)
         raise
     finally:
-        # A process that is told to end does not wait: whoever started it ends what Spark still does.
+        # A process that gets a termination signal does not wait: its parent cancels the remaining Spark work.
         pool.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""How functions of this package get to Python workers that may not have it installed."""
+"""Ship functions of this package to Python workers that may not have it installed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from pyspark import cloudpickle
 
 
 def pickle_by_value(*modules: ModuleType) -> None:
-    """Let functions of these modules travel as code instead of as names."""
+    """Pickle the functions of these modules by value instead of by name."""
     for module in modules:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # a copy inside pyspark

@@ -1,4 +1,4 @@
-"""Which Spark session a job gets: the one its process was started for, or one made here."""
+"""Return the Spark session of a job: the one its process was started for, or a new one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pyspark.sql.utils import is_remote
 
 from airflow_merge_provider.core.machine import FILESYSTEM_SETTING, get_filesystem_id
 
-# Each failed statement would be printed with its whole stack as JSON; the job reports its errors itself.
+# These loggers print each failed statement with its whole stack as JSON; the job reports its errors itself.
 _TALKATIVE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-# Up to so many parts of a shuffle cost less than putting the small ones among them together.
+# Up to this many shuffle partitions cost less than coalescing the small ones.
 _FEW_PARTS = 16
 
 
@@ -31,8 +31,8 @@ def get_session(conf: Mapping[str, str] | None = None) -> SparkSession:
 
 
 def local_session(conf: Mapping[str, str], master: str = "local[2]") -> SparkSession:
-    """Start Spark inside this process, for tests and benchmarks; ``conf`` as ``session_conf`` gives it."""
-    # Python workers on this machine are this Python, not the first one on the path.
+    """Start Spark inside this process, for tests and benchmarks; ``conf`` as returned by ``session_conf``."""
+    # Python workers on this machine use this Python, not the first one on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return get_session({"spark.master": master, **conf})
 
@@ -47,15 +47,16 @@ def is_local(spark: SparkSession) -> bool:
 
 @lru_cache(maxsize=8)
 def _sees_same_files(spark: SparkSession) -> bool:
-    """Ask a server of this package once; another server does not say which files it sees."""
+    """Query a server of this package once; another server does not report which files it sees."""
     filesystem = spark.conf.get(FILESYSTEM_SETTING, None)
     return filesystem is not None and filesystem == get_filesystem_id()
 
 
 def adaptive_execution_disabled(spark: SparkSession) -> dict[str, str]:
-    """Return the settings under which Spark plans a query on few rows once, and not anew after each stage.
+    """Return the settings that plan a query on few rows once, without adaptive execution.
 
-    Where a shuffle has many parts, as on clusters, planning anew pays: few rows come to few parts, and files.
+    With many shuffle partitions, as on clusters, adaptive execution pays off: it reduces the number of
+    partitions, and of files, for few rows.
     """
     parts = int(spark.conf.get("spark.sql.shuffle.partitions", None) or 200)
     return {"spark.sql.adaptive.enabled": "false"} if parts <= _FEW_PARTS else {}
@@ -63,7 +64,7 @@ def adaptive_execution_disabled(spark: SparkSession) -> dict[str, str]:
 
 @contextmanager
 def override_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Change settings of the session inside the block, and put them back afterwards."""
+    """Change settings of the session inside the block, and restore them afterwards."""
     before = {key: spark.conf.get(key, None) for key in settings}
     try:
         for key, value in settings.items():

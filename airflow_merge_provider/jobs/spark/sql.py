@@ -1,4 +1,4 @@
-"""How names and values stand in SQL text: every identifier quoted, every value escaped."""
+"""Quote identifiers and escape values in SQL text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\0": "\\0"}
 
 
 def quote_name(*parts: str) -> str:
-    """Quote an identifier; several parts give a dotted one.
+    """Quote an identifier; several parts are joined with dots.
 
     >>> quote_name("t", "a.b`c")
     '`t`.`a.b``c`'
@@ -31,12 +31,12 @@ def quote_names(columns: Iterable[str]) -> str:
 
 
 def quote_column(named: str) -> Column:
-    """Refer to a column by its exact name, whatever characters it has."""
+    """Return the column with an exact name, whatever characters the name has."""
     return col(quote_name(named))
 
 
 def quote_text(value: str) -> str:
-    r"""Write a text as a SQL literal.
+    r"""Return a text as a SQL literal.
 
     >>> quote_text("it's")
     "'it\\'s'"
@@ -45,7 +45,7 @@ def quote_text(value: str) -> str:
 
 
 def quote_table(dataset: Dataset) -> str:
-    """Name a dataset in SQL: a catalog table by its parts, a location as a Delta table.
+    """Return a dataset as a name in SQL: a catalog table by its parts, a location as a Delta table.
 
     >>> quote_table(Dataset(id="t", path="/lake/it's `here`"))
     "`delta`.`/lake/it's ``here```"

@@ -1,4 +1,4 @@
-"""Hand tables in the driver's memory to Spark: as a file if Spark is local, which is much faster."""
+"""Pass tables in the driver's memory to Spark: as a file if Spark is local, which is much faster."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def create_dataframe(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 
 def shorten_plan(rows: DataFrame, held: ExitStack) -> DataFrame:
-    """Return rows by a plan of one step, for as long as ``held`` holds.
+    """Return rows with a plan of one step, which is valid as long as ``held`` is open.
 
-    Spark Connect sends a whole plan with every request and limits how deep it nests. Metrics that the plan
-    observes have to be asked for before.
+    Spark Connect sends the whole plan with every request and limits how deep it nests. Observed metrics of
+    the plan have to be read before.
     """
     if not is_remote():
         return rows

@@ -1,4 +1,4 @@
-"""Reach object stores with Spark's credentials, and remove folders that Spark still writes into."""
+"""Access object stores with Spark's credentials, and remove folders that Spark still writes into."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pyspark.sql import SparkSession
 
 _REMOVALS_MAX = 5
-# The settings of Hadoop's S3 client, and what fsspec calls them.
+# The settings of Hadoop's S3 client, and their names in fsspec.
 _S3_OPTIONS = {
     "access.key": "key",
     "secret.key": "secret",
@@ -18,7 +18,7 @@ _S3_OPTIONS = {
 
 
 def build_storage_options(spark: SparkSession, location: str) -> dict[str, str]:
-    """Return fsspec's options for a location; what Spark's settings do not say comes from the environment."""
+    """Return fsspec's options for a location; options that Spark does not set come from the environment."""
     if not location.startswith(("s3://", "s3a://")):
         return {}
     options = {
@@ -28,12 +28,12 @@ def build_storage_options(spark: SparkSession, location: str) -> dict[str, str]:
 
 
 def remove_busy_folder(remove: Callable[[], object]) -> None:
-    """Remove a folder while a job may still write into it, whose run was killed or overtaken.
+    """Remove a folder while a job whose run was killed or overtaken may still write into it.
 
-    What the job adds at last may stay until the next run; a folder that is gone is no error.
+    The last files of that job may remain until the next run; a missing folder does not raise an error.
 
-    :param remove: removes the folder, and raises what the file system does.
-    :raises OSError: if the folder may not be removed.
+    :param remove: removes the folder, and raises the errors of the file system.
+    :raises OSError: if the process may not remove the folder.
     """
     for _ in range(_REMOVALS_MAX):
         try:

@@ -1,4 +1,4 @@
-"""The file given to spark-submit; alone in its folder, because that folder comes first on ``sys.path``."""
+"""The script that spark-submit runs, in a separate folder because that folder comes first on ``sys.path``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a JVM does before its classes are written to an archive: write, merge, replace and read a table."""
+"""Exercise a JVM before its classes are archived: write, merge, replace and read a table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CLAUSES = ("WHEN MATCHED THEN UPDATE SET *", "WHEN NOT MATCHED THEN INSERT *")
 
 
 def exercise_spark(path: str) -> None:
-    """Go through what every job goes through, on a few rows."""
+    """Execute the Spark operations that every job uses, on a few rows."""
     spark = get_session()
     target = Dataset(id="trained", path=path)
     columns = ["id", "CAST(id AS STRING) AS name", "array(id, id + 1) AS ids"]

@@ -1,4 +1,4 @@
-"""A load that asks a person before it changes more than a fifth of its target."""
+"""A DAG with a load that requests approval before it changes more than a fifth of its target."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Operators of this package in DAGs that start each other; only Spark is replaced, by a step that copies.
+"""DAGs that start each other through assets; a step that copies values replaces Spark.
 
-The step does what every job does: it compares the versions of its sources with those of its last commit,
-takes everything in between, and writes nothing when there is nothing.
+Like every job, the step compares the versions of its sources with those of its last commit, processes all
+changes in between, and writes nothing if there are none.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from airflow_merge_provider.pipes import pipe_dag
 from airflow_merge_provider.triggers.dataset_changed import DatasetChangedTrigger
 
 SLOW_SECONDS = 6.0
-# Values end here, so that a loop has an end.
+# Limits the values, so that the loop of two DAGs ends.
 HIGHEST = 6
 
 
 class CopyingHook:
-    """Stands in for the hook that starts Spark."""
+    """A replacement of the hook that starts Spark: it copies values."""
 
     def __init__(self, conn_id: str, *, conf: Any = None) -> None:
         self.seconds = SLOW_SECONDS if (conf or {}).get("slow") else 0.0
@@ -87,13 +87,13 @@ _spark_job.SparkJobHook = CopyingHook  # type: ignore[assignment]
 
 
 def merge_pipe(name: str, *datasets: str, **source: Any) -> DAG:
-    """Return a pipe that merges datasets and starts whenever one of them changes."""
+    """Return a DAG that merges datasets and starts whenever one of them changes."""
     aliased = [f"{dataset} {chr(ord('a') + place)}" for place, dataset in enumerate(datasets)]
     settings = {"type": "merge", "version": 2, "datasets": aliased, "supports_signalling": True, **source}
     return pipe_dag({"_id": name, "source": settings})
 
 
-# A consumer of two inputs, behind it a task that runs whether anything has changed or not.
+# A consumer of two inputs, followed by a task that runs with or without changes.
 with merge_pipe("burst_out", "burst_a", "burst_b") as burst:
 
     @task
@@ -115,7 +115,7 @@ slow = pipe_dag(
     },
     operator_args={"conf": {"slow": "true"}},
 )
-# A loop: each of the two is an input of the other.
+# A loop: each of the two datasets is an input of the other DAG.
 there = merge_pipe("loop_there", "loop_back", "loop_start", initial_datasets=["loop_start"])
 back = merge_pipe("loop_back", "loop_there")
 
@@ -128,7 +128,7 @@ watched = dataset_asset(
 with DAG("watched_out", schedule=watched, catchup=False, max_active_runs=1) as from_outside:
     UpsertOperator(task_id="merge", source=watched, target="watched_out", primary_key="_id")
 
-# Waits for what nobody has loaded yet.
+# Waits for a dataset that has not been loaded yet.
 waiting = pipe_dag(
     {
         "_id": "waiting_out",

@@ -1,4 +1,4 @@
-"""The one commit: what it carries, when it is skipped, who loses a race, what maintenance does to it."""
+"""Test the commit of a run: its content, when it is skipped, lost races, and maintenance of the table."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _merge_rows(spark: SparkSession, target: Any, expected: Any, *pairs: Any, st
 
 
 def test_the_first_commit_carries_everything_at_once(spark: SparkSession, target: Any) -> None:
-    """Rows, properties, number and token arrive in one commit, and nothing before it."""
+    """Rows, properties, run number and token are committed at once; no commit precedes it."""
     done = _create_target(spark, target, (1, "a"), state={"token": {"run_id": "r1"}})
 
     (only,) = list_commits(Path(target.path))
@@ -72,7 +72,7 @@ def test_the_first_commit_carries_everything_at_once(spark: SparkSession, target
 
 
 def test_each_run_counts_one_up_and_finds_the_last_ones_state(spark: SparkSession, target: Any) -> None:
-    """Create, merge and overwrite are runs 1, 2 and 3; the schema may change with a full refresh."""
+    """Create, merge and overwrite are runs 1, 2 and 3; a full refresh may change the schema."""
     _create_target(spark, target, (1, "a"))
     _merge_rows(
         spark, target, load_previous_run(spark, target, CAP), (1, "b"), (2, "c"), state={"sources": {"x": 7}}
@@ -89,7 +89,10 @@ def test_each_run_counts_one_up_and_finds_the_last_ones_state(spark: SparkSessio
 
 
 def test_rows_are_replaced_where_they_meet(spark: SparkSession, target: Any) -> None:
-    """One commit with everything a run says; rows that meet none are added, columns only where they may."""
+    """One commit replaces all rows of the source's keys, and appends rows of new keys.
+
+    Columns are added only where this is allowed.
+    """
     _create_target(spark, target, (1, "a"), (2, "b"))
     rows = spark.createDataFrame([(2, "B", 7), (3, "c", 8)], "id INT, name STRING, s INT")
     first = load_previous_run(spark, target, CAP)
@@ -106,7 +109,7 @@ def test_rows_are_replaced_where_they_meet(spark: SparkSession, target: Any) -> 
 
 
 def test_two_replacements_at_once_do_not_both_land(spark: SparkSession, target: Any) -> None:
-    """One of two threads that start from the same run writes; the other one says that it lost."""
+    """Of two threads that start from the same run one commits; the other one raises a lost-race error."""
     _create_target(spark, target, *[(number, "a") for number in range(50)])
     expected = load_previous_run(spark, target, CAP)
 
@@ -128,7 +131,7 @@ def test_two_replacements_at_once_do_not_both_land(spark: SparkSession, target: 
 
 
 def test_rows_are_not_replaced_where_readers_follow_them(spark: SparkSession, target: Any) -> None:
-    """A change data feed has to say what a row was before."""
+    """Rows are not replaced in a table with a change data feed, which needs the previous images of rows."""
     _create_target(spark, target, (1, "a"))
     assert can_replace_rows(spark, target)
     for name in ("delta.enableChangeDataFeed", "delta.enableRowTracking"):
@@ -140,7 +143,10 @@ def test_rows_are_not_replaced_where_readers_follow_them(spark: SparkSession, ta
 def test_rows_are_not_replaced_by_a_delta_that_does_not_know_how(
     spark: SparkSession, target: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would take the option for none and overwrite the whole table."""
+    """A Delta version without support for row replacement is rejected.
+
+    It would ignore the option and overwrite the whole table.
+    """
     _create_target(spark, target, (1, "a"))
     assert can_replace_rows(spark, target)
     monkeypatch.setattr(writer, "_ALLOWED", "spark.databricks.delta.unknown.to.this.one")
@@ -151,7 +157,7 @@ def test_rows_are_not_replaced_by_a_delta_that_does_not_know_how(
 
 
 def test_a_catalog_table_is_created_merged_replaced_and_overwritten(spark: SparkSession) -> None:
-    """The same commits work by name."""
+    """A catalog table gets the same commits by its name."""
     target = Dataset(id="default.run_target", table="default.run_target")
     _create_target(spark, target, (1, "a"))
     _merge_rows(spark, target, load_previous_run(spark, target, CAP), (2, "b"))
@@ -169,7 +175,7 @@ def test_a_catalog_table_is_created_merged_replaced_and_overwritten(spark: Spark
 
 
 def test_a_retry_finds_its_own_token(spark: SparkSession, target: Any) -> None:
-    """The state that a run left is the state that its next try finds."""
+    """A retry finds the commit with its own token, and the state in it."""
     token = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1}
     _create_target(spark, target, (1, "ä 日 'quoted' \\"), state={"token": token, "counts": {"rows": 1}})
 
@@ -181,7 +187,7 @@ def test_a_retry_finds_its_own_token(spark: SparkSession, target: Any) -> None:
 
 @pytest.mark.parametrize("way", ["merge", "replace", "overwrite"])
 def test_a_write_that_delta_skips_silently_is_a_lost_race(spark: SparkSession, target: Any, way: Any) -> None:
-    """A stale number is not an error for Delta; it is one here, and nothing of it is written."""
+    """A write that Delta skips because of an old run number raises a lost-race error and writes nothing."""
     _create_target(spark, target, (1, "a"))
     stale = load_previous_run(spark, target, CAP)
     _merge_rows(spark, target, stale, (1, "first"))
@@ -200,7 +206,7 @@ def test_a_write_that_delta_skips_silently_is_a_lost_race(spark: SparkSession, t
 
 
 def test_the_second_of_two_first_runs_loses(spark: SparkSession, target: Any) -> None:
-    """Both saw no table; one creates it."""
+    """Of two first runs that both found no table, one creates it and the other one fails."""
     _create_target(spark, target, (1, "first"))
 
     with pytest.raises(ConflictError, match="another run committed to the table first"):
@@ -212,7 +218,7 @@ def test_the_second_of_two_first_runs_loses(spark: SparkSession, target: Any) ->
 def test_an_attempt_learns_that_another_attempt_of_its_run_has_committed(
     spark: SparkSession, target: Any
 ) -> None:
-    """It writes nothing, and whoever runs it reports the commit of the other one."""
+    """An attempt writes nothing if another attempt of its run has committed, and reports that commit."""
     state = {"token": {"run_id": "r"}}
     _create_target(spark, target, (1, "a"))
     stale = load_previous_run(spark, target, CAP)
@@ -224,7 +230,7 @@ def test_an_attempt_learns_that_another_attempt_of_its_run_has_committed(
 
 
 def test_maintenance_between_two_runs_changes_nothing(spark: SparkSession, target: Any) -> None:
-    """OPTIMIZE, VACUUM and a table property are commits of others: the number and the state stay."""
+    """OPTIMIZE, VACUUM and a table property keep the run number and the state."""
     _create_target(spark, target, *[(n, "a") for n in range(10)], state={"fingerprint": "f"})
     name = f"delta.`{target.path}`"
     spark.sql(f"INSERT INTO {name} VALUES (10, 'by hand')")
@@ -244,7 +250,7 @@ def test_maintenance_between_two_runs_changes_nothing(spark: SparkSession, targe
 
 
 def test_a_run_is_found_behind_many_commits_of_others(spark: SparkSession, target: Any) -> None:
-    """The look into the history goes as far as it has to."""
+    """The last run is found in the history even behind many commits of others."""
     _create_target(spark, target, (1, "a"), state={"fingerprint": "f"})
     for _ in range(21):
         spark.sql(f"ALTER TABLE delta.`{target.path}` SET TBLPROPERTIES ('note' = 'x')")
@@ -256,7 +262,10 @@ def test_a_run_is_found_behind_many_commits_of_others(spark: SparkSession, targe
 def test_a_run_whose_commit_has_aged_out_does_not_stop_the_next(
     spark: SparkSession, target: Any, monkeypatch: pytest.MonkeyPatch, readable: Any
 ) -> None:
-    """The number lives as long as the table; where it cannot be read, a number beyond all is taken."""
+    """The next run succeeds after the commit of the last run has left the history.
+
+    The run number lasts as long as the table; if it cannot be read, a number above all others is used.
+    """
     for n in range(3):
         expected = load_previous_run(spark, target, CAP)
         _merge_rows(spark, target, expected, (n, "a")) if expected else _create_target(
@@ -280,7 +289,7 @@ def test_a_run_whose_commit_has_aged_out_does_not_stop_the_next(
 
 
 def test_a_table_made_by_hand_for_this_capability_is_run_number_one(spark: SparkSession, target: Any) -> None:
-    """Whoever sets the property hands the table over."""
+    """The first run on a table made by hand has number 1 if the user has set the capability's property."""
     spark.sql(
         f"CREATE TABLE delta.`{target.path}` (id INT, name STRING) USING delta "
         f"TBLPROPERTIES ('merge.capability' = '{CAP}')"
@@ -294,7 +303,7 @@ def test_a_table_made_by_hand_for_this_capability_is_run_number_one(spark: Spark
 
 
 def test_the_session_is_left_as_it_was(spark: SparkSession, target: Any) -> None:
-    """The next statement of the session is nobody's run, whether the write went through or not."""
+    """The session keeps no settings of the run, whether the write succeeded or failed."""
 
     def raise_error() -> None:
         raise RuntimeError("no")
@@ -309,7 +318,7 @@ def test_the_session_is_left_as_it_was(spark: SparkSession, target: Any) -> None
 
 
 def test_an_error_after_the_commit_does_not_lose_it(spark: SparkSession, target: Any) -> None:
-    """What has landed is reported, even when the statement ended in an error."""
+    """A commit is reported even if the statement ended in an error afterwards."""
     rows = _build_rows(spark, (1, "a"))
 
     def write_rows() -> None:
@@ -323,7 +332,10 @@ def test_an_error_after_the_commit_does_not_lose_it(spark: SparkSession, target:
 def test_what_a_killed_first_write_left_is_no_table_and_no_obstacle(
     spark: SparkSession, target: Any, left: Any
 ) -> None:
-    """A log folder without a commit is not there; the next first run makes the table in one commit."""
+    """A log folder without a commit counts as a missing table.
+
+    The next first run creates the table in one commit.
+    """
     (Path(target.path) / "_delta_log").mkdir(parents=True)
     for name in left:
         (Path(target.path) / name).write_bytes(b"PAR1")
@@ -339,7 +351,7 @@ def test_what_a_killed_first_write_left_is_no_table_and_no_obstacle(
 
 @pytest.mark.parametrize("first", [True, False], ids=["first runs", "later runs"])
 def test_of_two_writers_at_once_one_wins_whole(spark: SparkSession, target: Any, first: Any) -> None:
-    """Two sessions that saw the same last run: one commit more, the winner's rows, an error for the other."""
+    """Of two sessions that start from the same last run, one commits its rows and the other one fails."""
     if not first:
         _create_target(spark, target, *[(n, "old") for n in range(50)])
     sessions = [new_session(spark), new_session(spark)]

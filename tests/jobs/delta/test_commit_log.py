@@ -1,4 +1,4 @@
-"""What a source's commits did, told from the entries of its log; no Spark."""
+"""Test how the commits of a source are classified by its Delta log, without Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOVED = {**ADD, "dataChange": False}
 
 
 def list_commits(entries: Mapping[int, Sequence[Any]], since: int, newest: int) -> list[Commit]:
-    """Ask a log with the given entries."""
+    """Return the commits of a log with the given entries."""
     log = CommitLog(
         "/there",
         StructType(),
@@ -55,7 +55,7 @@ def list_commits(entries: Mapping[int, Sequence[Any]], since: int, newest: int) 
     ],
 )
 def test_entries_tell_what_became_of_the_rows(entries: Sequence[Any], changes: bool, added: bool) -> None:
-    """Whoever wrote them, and whatever they called it."""
+    """Entries show how rows changed, whoever wrote them and whatever operation they name."""
     (found,) = list_commits({8: entries}, 7, 8)
 
     assert found.version == 8
@@ -73,7 +73,7 @@ def test_entries_tell_what_became_of_the_rows(entries: Sequence[Any], changes: b
     ],
 )
 def test_files_have_their_whole_path(written: str, path: str, name: str) -> None:
-    """Paths are encoded in the log, and those of a clone lead to another table."""
+    """Encoded paths are decoded, and paths of a shallow clone refer to the other table."""
     (found,) = list_commits({1: [{"add": {**ADD, "path": written, "partitionValues": {"day": None}}}]}, 0, 1)
 
     assert found.files == [AddedFile(path, 1, {"day": None})]
@@ -81,7 +81,7 @@ def test_files_have_their_whole_path(written: str, path: str, name: str) -> None
 
 
 def test_commits_come_in_their_order() -> None:
-    """Those after the one that was folded last, up to the one that is pinned."""
+    """Commits after the last folded one and up to the pinned one are returned in order."""
     entries = {version: [{"add": {**ADD, "path": str(version)}}] for version in range(9)}
 
     found = list_commits(entries, 2, 5)
@@ -94,7 +94,7 @@ def test_commits_come_in_their_order() -> None:
 
 
 def test_a_commit_that_is_gone_is_noticed(tmp_path: Path) -> None:
-    """The log was cleaned further than the runs had come."""
+    """A missing commit is detected: the log was cleaned beyond the last commit that runs have read."""
     log = tmp_path / "_delta_log"
     log.mkdir()
     (log / f"{2:020}.json").write_text(json.dumps({"add": ADD}) + "\n", encoding="utf-8")

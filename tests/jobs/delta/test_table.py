@@ -1,4 +1,4 @@
-"""Reading: versions, formats, what is missing, what is something else."""
+"""Test reading of tables: versions, formats, missing tables, and tables of another kind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _build_numbers(spark: SparkSession, count: int) -> Any:
 
 
 def test_a_pinned_read_does_not_see_later_commits(spark: SparkSession, tmp_path: Path) -> None:
-    """What a run reads is what was there when it pinned."""
+    """A pinned read returns the pinned version, whatever is committed later."""
     dataset = Dataset(id="d", path=str(tmp_path / "d"))
     _build_numbers(spark, 3).write.format("delta").save(dataset.path)
     pinned = pin_dataset(spark, dataset)
@@ -53,7 +53,7 @@ def test_a_pinned_read_does_not_see_later_commits(spark: SparkSession, tmp_path:
 
 @pytest.mark.parametrize("odd", ODD_NAMES)
 def test_any_path_can_be_created_pinned_read_and_owned(spark: SparkSession, tmp_path: Path, odd: Any) -> None:
-    """Whatever stands in a path, it is quoted."""
+    """Paths are quoted: tables in paths of any characters can be created, pinned, read and owned."""
     target = Dataset(id="t", path=str(tmp_path / odd))
 
     create_table(target, _build_numbers(spark, 2), "merge_source")
@@ -64,7 +64,7 @@ def test_any_path_can_be_created_pinned_read_and_owned(spark: SparkSession, tmp_
 
 
 def test_a_catalog_table_is_pinned_and_read_at_its_version(spark: SparkSession) -> None:
-    """A name with dots goes through the catalog."""
+    """A name with dots is read through the catalog, at the pinned version."""
     dataset = Dataset(id="default.pinned", table="default.pinned")
     assert not pin_dataset(spark, dataset).exists
     _build_numbers(spark, 2).writeTo("default.pinned").using("delta").create()
@@ -79,7 +79,7 @@ def test_a_catalog_table_is_pinned_and_read_at_its_version(spark: SparkSession) 
 def test_files_of_every_format_are_read_with_their_options(
     spark: SparkSession, tmp_path: Path, kind: Any
 ) -> None:
-    """A dataset of plain files is an input like any other."""
+    """Plain files of every format are read with their options, like any other dataset."""
     options = {"csv": {"header": "true"}, "xml": {"rowTag": "row"}}.get(kind, {})
     columns = ["name"] if kind == "text" else ["id", "name"]
     _build_numbers(spark, 4).select(columns).write.format(kind).options(**options).save(str(tmp_path / "f"))
@@ -94,7 +94,7 @@ def test_files_of_every_format_are_read_with_their_options(
 def test_the_version_of_files_changes_with_them_and_only_with_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Plain files have no log, yet a changed input is seen."""
+    """The version of plain files, which have no log, changes if and only if the files change."""
     dataset = Dataset(id="f", path=str(tmp_path / "f"), format="json")
     assert pin_dataset(spark, dataset).version is None
     _build_numbers(spark, 4).write.json(dataset.path)
@@ -107,7 +107,7 @@ def test_the_version_of_files_changes_with_them_and_only_with_them(
 
 
 def test_a_missing_dataset_has_no_version_and_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
-    """Missing is a fact for the caller first, an error when read."""
+    """A missing dataset has version None, and reading it raises an error."""
     pinned = pin_dataset(spark, Dataset(id="gone", path=str(tmp_path / "gone")))
 
     assert not pinned.exists
@@ -116,14 +116,17 @@ def test_a_missing_dataset_has_no_version_and_cannot_be_read(spark: SparkSession
 
 
 def test_an_empty_folder_is_a_missing_dataset(spark: SparkSession, tmp_path: Path) -> None:
-    """A folder that somebody prepared is not data."""
+    """An empty folder counts as a missing dataset."""
     (tmp_path / "prepared").mkdir()
 
     assert not pin_dataset(spark, Dataset(id="p", path=str(tmp_path / "prepared"))).exists
 
 
 def test_a_folder_of_other_files_is_no_delta_table(spark: SparkSession, tmp_path: Path) -> None:
-    """The error names the way to read it."""
+    """A folder with files of another format is rejected as a Delta table.
+
+    The error names the right format.
+    """
     _build_numbers(spark, 1).write.parquet(str(tmp_path / "p"))
 
     with pytest.raises(DataError, match=r'is not a Delta table \(.*"format": "parquet"'):
@@ -131,7 +134,7 @@ def test_a_folder_of_other_files_is_no_delta_table(spark: SparkSession, tmp_path
 
 
 def test_a_view_and_a_table_of_another_format_are_no_delta_tables(spark: SparkSession) -> None:
-    """A catalog name does not promise Delta."""
+    """A view and a catalog table of another format are rejected as Delta tables."""
     spark.sql("CREATE OR REPLACE VIEW default.a_view AS SELECT 1 AS id")
     spark.sql("CREATE TABLE default.a_parquet USING parquet AS SELECT 1 AS id")
     for name in ("default.a_view", "default.a_parquet"):
@@ -146,7 +149,7 @@ def test_a_view_and_a_table_of_another_format_are_no_delta_tables(spark: SparkSe
 
 
 def test_a_target_that_something_else_wrote_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Nobody's table is merged into by mistake."""
+    """A target that was not written by this package is rejected."""
     target = Dataset(id="t", path=str(tmp_path / "t"))
     assert load_previous_run(spark, target, "merge_source") is None
     _build_numbers(spark, 1).write.format("delta").save(target.path)
@@ -158,7 +161,7 @@ def test_a_target_that_something_else_wrote_is_refused(spark: SparkSession, tmp_
 
 
 def test_a_target_of_another_capability_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """One table has one writer."""
+    """A target of another capability is rejected, because a table has one writer."""
     target = Dataset(id="t", path=str(tmp_path / "t"))
     create_table(target, _build_numbers(spark, 1), "merge_engine")
 
@@ -167,7 +170,7 @@ def test_a_target_of_another_capability_is_refused(spark: SparkSession, tmp_path
 
 
 def test_a_target_folder_of_other_files_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """A target is never created over files that are there."""
+    """A folder with other files is rejected as a target."""
     Path(tmp_path / "t").mkdir()
     Path(tmp_path / "t" / "notes.txt").write_text("mine")
 
@@ -178,7 +181,7 @@ def test_a_target_folder_of_other_files_is_refused(spark: SparkSession, tmp_path
 def test_rows_that_are_marked_as_deleted_are_counted_from_the_log(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Deletion vectors say how many; at each version, without reading a row."""
+    """Rows deleted by deletion vectors are counted from the log at each version, without reading rows."""
     target = Dataset(id="t", path=str(tmp_path / "t"))
     create_table(target, _build_numbers(spark, 100).coalesce(2), "merge_source")
     spark.sql(f"DELETE FROM {sql.quote_table(target)} WHERE id % 10 = 3")

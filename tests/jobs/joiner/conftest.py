@@ -1,4 +1,4 @@
-"""One lean session for the tests of this folder, and a join in a folder of its own for each."""
+"""Fixtures: one small session for the tests of this folder, and a join in a folder of its own per test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lean(spark: SparkSession) -> SparkSession:
 
 @pytest.fixture
 def lake(lean: SparkSession, tmp_path: Path) -> MakeLake:
-    """Make a folder of tables and the join that runs over them."""
+    """Create a folder of tables, and the join that runs over them."""
 
     def make_lake(**settings: Any) -> Lake:
         return Lake(lean, tmp_path, **settings)

@@ -1,4 +1,4 @@
-"""A join in a folder of its own: inputs written without Spark, runs as the operator asks for them."""
+"""A join in a folder of its own: its inputs are written without Spark, its runs match the operator's."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Lake:
         write_deltalake(str(self.folder / dataset), rows, mode=mode, schema_mode=schema_mode)
 
     def run_job(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
-        """Run once; what is of the request goes there, all else is configuration."""
+        """Run the job once; arguments of the request go there, all others are configuration."""
         self._runs += 1
         request = self.build_request(run_id or str(self._runs), **more)
         return check_report(run(self.spark, request, Progress(out=str)))
 
     def build_request(self, run_id: str, **more: Any) -> JobRequest:
-        """Return what the operator asks a Spark process for."""
+        """Build the request that the operator sends to a Spark process."""
         given = ("until", "full_refresh", "max_change_ratio")
         asked = {name: more.pop(name) for name in given if name in more}
         return JobRequest(
@@ -66,6 +66,6 @@ class Lake:
         return sorted((tuple(row) for row in frame.collect()), key=repr)
 
     def read_version(self) -> int | None:
-        """Return the target's version, None when there is none."""
+        """Return the target's version, None if there is no target."""
         place = self.folder / TARGET
         return DeltaTable(str(place)).version() if (place / "_delta_log").exists() else None

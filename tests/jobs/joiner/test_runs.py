@@ -1,4 +1,4 @@
-"""What runs of a join do to its target: once, all or nothing, and again when something has changed."""
+"""Test the effect of join runs on the target: one atomic commit per run, and none without a change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE_MORE = pa.table({"purchase": [27], "customer": [3]})
 
 
 def test_a_run_is_one_commit_and_tells_what_it_did(lake: MakeLake) -> None:
-    """Rows in per input, rows out, columns with their sources, versions, the plan."""
+    """A run is one commit; the report has input rows, output rows, columns, sources, versions and plan."""
     join = lake()
 
     report = join.run_job()
@@ -45,7 +45,7 @@ def test_a_run_is_one_commit_and_tells_what_it_did(lake: MakeLake) -> None:
 
 
 def test_the_same_inputs_are_not_joined_again_and_changed_ones_are(lake: MakeLake) -> None:
-    """No commit without a change; another hint is none, another join is."""
+    """Without a change nothing is committed; another hint is not a change, another join is one."""
     join = lake()
     join.run_job()
 
@@ -66,7 +66,7 @@ def test_the_same_inputs_are_not_joined_again_and_changed_ones_are(lake: MakeLak
 
 
 def test_a_table_that_is_joined_to_itself_is_added_once(lake: MakeLake) -> None:
-    """It is one source, which has not changed since."""
+    """A table that is joined to itself is one source: unchanged, it is not appended a second time."""
     join = lake(
         inputs={"customers": "customers", "purchases": "customers"},
         join_keys="customers.id = purchases.id",
@@ -80,7 +80,7 @@ def test_a_table_that_is_joined_to_itself_is_added_once(lake: MakeLake) -> None:
 
 
 def test_a_retry_reports_the_commit_of_its_first_try(lake: MakeLake) -> None:
-    """It says "changed", because its run did change the table, and commits nothing."""
+    """A retry of a run that has committed reports "changed" for that commit, and commits nothing."""
     join = lake()
     first = join.run_job("r1")
 
@@ -92,7 +92,7 @@ def test_a_retry_reports_the_commit_of_its_first_try(lake: MakeLake) -> None:
 
 
 def test_appending_adds_each_runs_rows_once(lake: MakeLake) -> None:
-    """Not for a retry, not without a change; and each commit counts its own rows."""
+    """Each run appends and counts its own rows once; a retry or a run without a change appends none."""
     join = lake(write_mode="append", join_type="innerjoin")
     join.run_job("r1")
     join.write_rows("purchases", ONE_MORE, mode="append")
@@ -121,7 +121,7 @@ def test_rows_that_do_not_fit_are_not_appended(lake: MakeLake) -> None:
 
 @pytest.mark.parametrize("until", ["plan", "transform"])
 def test_a_run_that_stops_early_writes_nothing(lake: MakeLake, until: str) -> None:
-    """A plan knows the columns, a dry run the rows as well."""
+    """A plan has the columns, a dry run the rows as well; neither writes."""
     join = lake()
 
     report = join.run_job(until=until)
@@ -133,7 +133,7 @@ def test_a_run_that_stops_early_writes_nothing(lake: MakeLake, until: str) -> No
 
 
 def test_every_input_that_is_missing_is_named(lake: MakeLake) -> None:
-    """With the place where it was looked for."""
+    """Every missing input is named with its location."""
     join = lake(inputs={"customers": "nobody", "purchases": "nothing"})
 
     with pytest.raises(DataError) as refused:
@@ -144,7 +144,7 @@ def test_every_input_that_is_missing_is_named(lake: MakeLake) -> None:
 
 
 def test_faults_of_the_schemas_come_together_before_anything_is_read(lake: MakeLake) -> None:
-    """Key, column and type in one report, under the names of the user."""
+    """Wrong keys, columns and types are reported together, under the user's names, before data is read."""
     join = lake(join_keys=None, selected_fields=None, required_inputs=None)
 
     with pytest.raises(ConfigError) as refused:
@@ -172,7 +172,7 @@ def test_faults_of_the_schemas_come_together_before_anything_is_read(lake: MakeL
     ],
 )
 def test_an_expression_that_cannot_decide_is_refused(lake: MakeLake, expression: str, words: str) -> None:
-    """With Spark's reason and the names there are."""
+    """An expression that is not a condition is rejected with Spark's reason and the available names."""
     join = lake(join_keys=None, required_inputs="customers,purchases")
 
     with pytest.raises(ConfigError, match=words) as refused:
@@ -194,7 +194,7 @@ def test_an_expression_that_cannot_decide_is_refused(lake: MakeLake, expression:
 def test_keys_that_must_not_repeat_are_guarded(
     lake: MakeLake, expect: dict[str, str], refused: str | None
 ) -> None:
-    """The run fails before it writes, and says which key."""
+    """A run fails before it writes if keys repeat that must be unique, and names one of them."""
     join = lake(expect=expect)
 
     if refused is None:
@@ -207,7 +207,7 @@ def test_keys_that_must_not_repeat_are_guarded(
 
 
 def test_null_keys_repeat_only_where_they_match(lake: MakeLake) -> None:
-    """Rows without a key meet nothing when nulls do not match, so they multiply nothing."""
+    """Null keys count as repeated only if nulls match: otherwise they multiply no rows."""
     join = lake(expect={"purchases": "many_to_one"}, join_null_keys=False)
     purchases = pa.table({"purchase": [1, 2], "customer": pa.array([None, None], pa.int64())})
     join.write_rows("purchases", purchases)
@@ -218,7 +218,7 @@ def test_null_keys_repeat_only_where_they_match(lake: MakeLake) -> None:
 
 
 def test_the_indicator_lists_the_inputs_of_each_row(lake: MakeLake) -> None:
-    """In declared order; the column comes last."""
+    """The last column lists the inputs of each row in declared order."""
     join = lake(required_inputs="", indicator="found in")
 
     join.run_job()
@@ -229,7 +229,7 @@ def test_the_indicator_lists_the_inputs_of_each_row(lake: MakeLake) -> None:
 
 
 def test_rows_that_come_out_nowhere_are_kept_beside(lake: MakeLake) -> None:
-    """Each with its input and all its fields, and anew in every run that joins."""
+    """Each run that joins writes the unmatched rows anew to a side table, with their input and all fields."""
     join = lake(join_type="innerjoin", unmatched="nowhere")
 
     report = join.run_job()
@@ -247,7 +247,7 @@ def test_rows_that_come_out_nowhere_are_kept_beside(lake: MakeLake) -> None:
 
 
 def test_an_expression_leaves_rows_out_too(lake: MakeLake) -> None:
-    """Those of the optional input that match no row of the required one."""
+    """Rows of an optional input without a match in the required input are unmatched rows too."""
     join = lake(
         join_keys=None,
         condition_type="advanced",
@@ -266,7 +266,7 @@ def read_unmatched(join: Lake) -> list[tuple[str, str]]:
 
 
 def test_the_key_is_shown_whichever_input_has_it(lake: MakeLake) -> None:
-    """In front of the other columns, under a name of its own."""
+    """The key is the first column, under a name of its own, whichever input has it."""
     join = lake(required_inputs="", key_columns="customer id", selected_fields="customers.name")
 
     join.run_job()
@@ -275,7 +275,7 @@ def test_the_key_is_shown_whichever_input_has_it(lake: MakeLake) -> None:
 
 
 def test_odd_names_are_kept_from_the_first_run_to_the_next(lake: MakeLake) -> None:
-    """Blanks, commas, equal signs and other scripts stand in the table as they are written."""
+    """Names with blanks, commas, equal signs and other scripts are kept in the first and in later runs."""
     odd = "käufer, id = (1)"
     fields = [{"input": "customers", "field": "id", "as": odd}, "customers.name as группа name"]
     join = lake(selected_fields=fields, join_type="innerjoin")
@@ -291,7 +291,7 @@ def test_odd_names_are_kept_from_the_first_run_to_the_next(lake: MakeLake) -> No
 
 
 def test_odd_names_are_refused_where_the_table_cannot_take_them(lake: MakeLake) -> None:
-    """A table that was made without them says so before anything is computed."""
+    """A table without column mapping rejects such names before anything is computed."""
     join = lake()
     join.run_job()
 
@@ -301,7 +301,7 @@ def test_odd_names_are_refused_where_the_table_cannot_take_them(lake: MakeLake) 
 
 
 def test_another_columns_replace_those_of_the_run_before(lake: MakeLake) -> None:
-    """Overwriting takes the new schema in the same commit."""
+    """Overwriting replaces the schema in the commit that replaces the rows."""
     join = lake()
     join.run_job()
 
@@ -312,7 +312,7 @@ def test_another_columns_replace_those_of_the_run_before(lake: MakeLake) -> None
 
 
 def test_plain_files_are_inputs_too(lake: MakeLake) -> None:
-    """Their schema is inferred, which is said; a change of the files is a change."""
+    """Plain files are inputs: the report warns of the inferred schema, and changed files are a change."""
     join = lake(join_keys="customers.id = purchases.customer & customers.name = purchases.who")
     place = join.folder / "files"
     place.mkdir()
@@ -329,7 +329,7 @@ def test_plain_files_are_inputs_too(lake: MakeLake) -> None:
 
 
 def test_no_rows_come_out_as_a_table_without_rows(lake: MakeLake) -> None:
-    """The target has its schema all the same."""
+    """Without rows the target is created with its schema."""
     join = lake(join_type="innerjoin")
     join.write_rows("purchases", PURCHASES.slice(0, 0))
 
@@ -339,7 +339,7 @@ def test_no_rows_come_out_as_a_table_without_rows(lake: MakeLake) -> None:
 
 
 def test_a_table_joined_to_itself_is_read_at_one_version(lake: MakeLake) -> None:
-    """Each name counts its rows."""
+    """A table joined to itself is read at one version, and its rows are counted under each name."""
     join = lake(
         inputs={"x": "customers", "y": "customers"},
         join_keys="x.id = y.id",
@@ -352,7 +352,7 @@ def test_a_table_joined_to_itself_is_read_at_one_version(lake: MakeLake) -> None
 
 
 def test_an_input_is_not_written_under_another_name(lake: MakeLake) -> None:
-    """A bare id and a location may be one place."""
+    """The target is rejected as an input also if one is given as a bare id and the other as a location."""
     join = lake(target="purchases", inputs={"customers": "customers", "purchases": "other"})
     place = str(join.folder / "purchases")
 
@@ -361,7 +361,7 @@ def test_an_input_is_not_written_under_another_name(lake: MakeLake) -> None:
 
 
 def test_a_target_of_another_capability_is_left_alone(lake: MakeLake) -> None:
-    """It says whose it is."""
+    """A target of another capability is rejected; the error names its owner."""
     join = lake(target="purchases", inputs={"customers": "customers", "p": "other"})
     join.write_rows("other", PURCHASES)
 
@@ -371,7 +371,7 @@ def test_a_target_of_another_capability_is_left_alone(lake: MakeLake) -> None:
 
 @pytest.mark.parametrize("kind", ["delta", "csv"])
 def test_a_result_of_another_size_is_stopped(lake: MakeLake, kind: str) -> None:
-    """Four rows become two: a dry run warns, a run leaves the target alone; the limit itself may be met."""
+    """A change of four rows to two is limited: a dry run warns, a run fails; the limit itself is allowed."""
     join = lake(target_format=kind)
     first = join.run_job(max_change_ratio=0.0)
     join.write_rows("purchases", PURCHASES.slice(3))
@@ -389,7 +389,7 @@ def test_a_result_of_another_size_is_stopped(lake: MakeLake, kind: str) -> None:
 
 
 def test_an_input_that_was_made_anew_is_joined_again(lake: MakeLake) -> None:
-    """It has the version of the table that was in its place, and other rows."""
+    """An input that was recreated at the same version with other rows is joined again."""
     join = lake()
     join.run_job()
     shutil.rmtree(join.folder / "purchases")

@@ -1,4 +1,4 @@
-"""One lean session for the tests of this folder, and a stream in a folder of its own for each."""
+"""Fixtures: one small session for the tests of this folder, and a stream in a folder of its own per test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lean(spark: SparkSession) -> SparkSession:
 
 @pytest.fixture
 def stream(lean: SparkSession, tmp_path: Path) -> MakeStream:
-    """Make a stream in this test's folder."""
+    """Create a stream in this test's folder."""
 
     def make_stream(**settings: Any) -> Stream:
         return Stream(lean, tmp_path, **settings)

@@ -1,4 +1,4 @@
-"""A merge engine in a folder of its own: batches written without Spark, runs as the operator asks for."""
+"""A merge engine in a folder of its own: batches are written without Spark, runs match the operator's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Stream:
         self.spark.sql(statement.format(**places)).collect()
 
     def run_job(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
-        """Run once; settings that are of the request go there, all else is configuration."""
+        """Run the job once; settings of the request go there, all others are configuration."""
         self._runs += 1
         given = ("until", "full_refresh", "started_at", "max_change_ratio")
         asked = {"started_at": self._runs} | {name: more.pop(name) for name in given if name in more}
@@ -52,11 +52,11 @@ class Stream:
         return check_report(run(self.spark, request, Progress(out=self.said.append)))
 
     def read_rows(self, table: str = "state", order: Sequence[str] = ("k",)) -> list[tuple[Any, ...]]:
-        """Return what stands in a table, in the order of some columns."""
+        """Return the rows of a table, ordered by some columns."""
         frame = self.spark.read.format("delta").load(str(self.folder / table))
         return [tuple(row) for row in frame.orderBy(*order).collect()]
 
     def read_version(self, table: str = "state") -> int | None:
-        """Return a table's version, None when there is none."""
+        """Return a table's version, None if there is no table."""
         place = self.folder / table
         return DeltaTable(str(place)).version() if (place / "_delta_log").exists() else None

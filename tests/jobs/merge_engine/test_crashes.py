@@ -1,4 +1,4 @@
-"""A run that dies at any of its commits, and two runs at once: every record counts once, in all tables."""
+"""Test runs that die at any commit, and concurrent runs: each record counts once in every table."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ SETTINGS: dict[str, Any] = {
     "tombstone_retention": 7,
     "changelog": "log",
 }
-# The commits of a run in their order: the log, the removed keys, the target.
+# The commits of a run in order: the change log, the removed keys, the target.
 COMMITS = 3
 
 
 class KilledError(BaseException):
-    """What ends a process here: no handler of the job may catch it."""
+    """An exception that stands for the end of the process: handlers of the job must not catch it."""
 
 
 def build_killing_commit(commit: Callable[..., Any], place: int, *, before: bool) -> Callable[..., Any]:
-    """Make commits of which one ends the process, before it writes or after it has landed."""
+    """Build a commit function that ends the process before the nth commit or after it."""
     made = []
 
     def commit_and_kill(*given: Any, **named: Any) -> Any:
@@ -52,22 +52,22 @@ def build_killing_commit(commit: Callable[..., Any], place: int, *, before: bool
 
 
 def write_batch(made: Stream, number: int) -> None:
-    """Write one more: key 0 grows by one, key ``number`` comes and the key before it goes."""
+    """Write one more batch: key 0 is incremented, key ``number`` is added and the previous key is deleted."""
     keys = [0, number, number - 1] if number > 1 else [0, 1]
     made.write_batch(
         {"k": keys, "op": ["+I", "+I", "-D"][: len(keys)], "s": [number] * len(keys), "v": [1] * len(keys)}
     )
 
 
-# More than 20 seconds: nine runs that write three tables each.
+# More than 20 seconds: nine runs write three tables each.
 def test_a_run_that_dies_at_a_commit_is_made_up_for(
     stream: MakeStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed before and after each of its commits and tried again, it leaves what an undisturbed one does."""
+    """A run killed before or after any commit and retried leaves the tables of an undisturbed run."""
     made = stream(**SETTINGS)
     write_batch(made, 1)
     made.run_job()
-    # After one commit is before the next.
+    # After one commit is the same as before the next.
     places = [*((at, True) for at in range(1, COMMITS + 1)), (COMMITS, False)]
     for number, (place, before) in enumerate(places, 2):
         write_batch(made, number)
@@ -87,7 +87,7 @@ def test_a_run_that_dies_at_a_commit_is_made_up_for(
 
 
 def test_the_second_of_two_runs_at_once_loses(stream: MakeStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It writes nothing, may be tried again, and finds then that there is nothing left to do."""
+    """The second of two concurrent runs writes nothing and can be retried; the retry has nothing to do."""
     made = stream(merge_engine="aggregation", options={"fields.v.aggregate-function": "sum"})
     made.write_batch({"k": [1], "v": [1]})
     made.run_job()

@@ -1,4 +1,4 @@
-"""Why a row looks as it does: read without Spark from what runs have committed."""
+"""Test explanations of rows, read without Spark from the commits of runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from tests.jobs.merge_engine.conftest import MakeStream
 
 
 def test_every_value_has_the_record_that_gave_it(stream: MakeStream) -> None:
-    """Groups, functions and columns outside groups; late records and those without a value say why not."""
+    """Each value is explained by its record: in groups, by functions, and in columns outside groups.
+
+    Late records and records without a value are listed with the reason why they do not count.
+    """
     options = {
         "fields.g.sequence-group": "a,total",
         "fields.total.aggregate-function": "sum",
@@ -49,7 +52,7 @@ def test_every_value_has_the_record_that_gave_it(stream: MakeStream) -> None:
 
 
 def test_the_command_line_explains(stream: MakeStream, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same as lines, and as JSON for programs."""
+    """The command line prints the explanation as text, or as JSON for programs."""
     made = stream()
     made.write_batch({"k": [1, 1], "v": ["a", "b"]})
     made.run_job()
@@ -64,7 +67,10 @@ def test_the_command_line_explains(stream: MakeStream, capsys: pytest.CaptureFix
 
 
 def test_a_removed_row_is_explained_too(stream: MakeStream) -> None:
-    """Late records lose to the removal, dropped ones are said to be; keys of several columns are JSON."""
+    """A removed row is explained: late records count less than the removal, dropped records are marked.
+
+    Keys of several columns are given as JSON.
+    """
     made = stream(
         primary_key=["k", "day"],
         options={"sequence.field": "s", "ignore-update-before": True},

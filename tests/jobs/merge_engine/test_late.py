@@ -1,4 +1,4 @@
-"""What late records do: they are counted, and a removal that is remembered keeps them away."""
+"""Test late records: they are counted, and a recorded removal rejects them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAY = 86_400_000_000
 
 
 def test_late_records_are_counted(stream: MakeStream) -> None:
-    """Late ones, ties, missing sequences, deletes that reached nothing, lone -U: each has a number."""
+    """Late records, ties, missing sequences, deletes without a row and unpaired -U are counted separately."""
     made = stream(**KINDS, **SEQUENCE)
     made.write_batch({"k": [1, 2, 3], "op": ["+I"] * 3, "s": [10, 10, 10], "v": ["a", "b", "c"]})
     made.run_job()
@@ -43,7 +43,7 @@ def test_late_records_are_counted(stream: MakeStream) -> None:
 
 
 def test_late_records_that_fill_holes_are_told_apart(stream: MakeStream) -> None:
-    """A late record that gives a row what it lacked is no lost one."""
+    """A late record that supplies a missing value of a row does not count as lost."""
     made = stream(merge_engine="partial-update", **SEQUENCE)
     made.write_batch({"k": [1, 2], "s": [10, 10], "a": ["x", "x"], "b": pa.nulls(2, pa.string())})
     made.run_job()
@@ -57,7 +57,7 @@ def test_late_records_that_fill_holes_are_told_apart(stream: MakeStream) -> None
 
 
 def make_removing_stream(stream: MakeStream, **settings: Any) -> Stream:
-    """Make a table of one key that was removed at 20, in the second of two runs."""
+    """Create a table with one key that was removed at 20, in the second of two runs."""
     made = stream(**KINDS, **SEQUENCE, **settings)
     made.write_batch({"k": [1], "op": ["+I"], "s": [10], "v": ["x"]})
     made.run_job(started_at=DAY)
@@ -67,7 +67,7 @@ def make_removing_stream(stream: MakeStream, **settings: Any) -> Stream:
 
 
 def test_a_removal_that_is_remembered_keeps_late_records_away(stream: MakeStream) -> None:
-    """Also of keys that were never there; what is newer than the removal makes a row again."""
+    """Late records do not bring back a removed key, even one that never had a row; newer records do."""
     made = make_removing_stream(stream, tombstone_retention="7 days")
     made.write_batch({"k": [1, 2, 3], "op": ["+I"] * 3, "s": [15, 15, 15], "v": ["late", "late", "new"]})
 
@@ -83,7 +83,10 @@ def test_a_removal_that_is_remembered_keeps_late_records_away(stream: MakeStream
 
 
 def test_a_removal_is_forgotten_after_its_time(stream: MakeStream) -> None:
-    """Late records make the row again, as they do at once where nothing is remembered; old marks go."""
+    """After the retention time late records bring the row back, as they do at once without retention.
+
+    Expired tombstones are deleted.
+    """
     made = make_removing_stream(stream, tombstone_retention=7)
     made.write_batch({"k": [1], "op": ["+I"], "s": [15], "v": ["late"]})
     made.run_job(started_at=10 * DAY)
@@ -97,7 +100,7 @@ def test_a_removal_is_forgotten_after_its_time(stream: MakeStream) -> None:
 
 
 def test_groups_remember_who_removed_the_row(stream: MakeStream) -> None:
-    """A late record of the group that removed the row stays away; those of others start a new one."""
+    """Late records of the group that removed a row are rejected; those of other groups start a new row."""
     groups = {
         "fields.g.sequence-group": "a",
         "fields.h.sequence-group": {"columns": "b", "descending": True},
@@ -120,7 +123,7 @@ def test_groups_remember_who_removed_the_row(stream: MakeStream) -> None:
 def test_a_removal_that_did_not_get_through_is_not_remembered(
     stream: MakeStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table beside the target is written first: what a failed run left there does not count."""
+    """Removals of a failed run do not count, although their side table is written before the target."""
     made = make_removing_stream(stream, tombstone_retention=7)
     made.write_batch({"k": [3], "op": ["-D"], "s": [50], "v": pa.nulls(1, pa.string())}, "other")
     with monkeypatch.context() as broken:
@@ -140,7 +143,7 @@ def _raise_error(*args: Any) -> None:
 
 
 def test_a_record_can_empty_columns(stream: MakeStream) -> None:
-    """Null alone says nothing; a name in the list does, whatever its case and however it is written."""
+    """A record sets columns to NULL by listing their names, in any case and spelling; NULL alone does not."""
     made = stream(merge_engine="partial-update", clear_column="gone")
     nobody = pa.array([None, None], pa.list_(pa.string()))
     made.write_batch({"k": [1, 2], "gone": nobody, "a": ["x", "x"], "b": ["y", "y"]})
@@ -160,7 +163,10 @@ def test_a_record_can_empty_columns(stream: MakeStream) -> None:
 
 
 def test_a_table_is_compacted_when_enough_of_it_is_outdated(stream: MakeStream) -> None:
-    """The rows stay, their old forms go, and the run's commit is still found."""
+    """A table is compacted if enough of it is outdated: rows stay, old forms are deleted.
+
+    The commit of the run can still be found.
+    """
     made = stream(compact_ratio=0.4)
     made.write_batch({"k": list(range(10)), "v": ["a"] * 10})
     made.run_job()

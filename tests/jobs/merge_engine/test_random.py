@@ -1,4 +1,4 @@
-"""Random tables folded on Spark against the definition: rows and changes of every commit.
+"""Test random tables folded on Spark against the definition: rows and changes of every commit.
 
 ``MERGE_RANDOM_RUNS=500 MERGE_RANDOM_SEED=1`` runs other and more tables.
 """
@@ -26,7 +26,7 @@ SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "16")))
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_spark_folds_as_the_definition_says(lean: SparkSession, tmp_path: Path, seed: int) -> None:
-    """Three commits give the same rows and the same net changes, or are refused by both."""
+    """Three commits give the same rows and net changes as the definition, or both reject them."""
     vector = draw_workload(seed)
     oracle = Oracle(vector)
     try:
@@ -49,6 +49,6 @@ def count_rows(rows: Iterable[Any]) -> Counter[str]:
 
 
 def test_comparing_tells_decimals_and_counts_apart() -> None:
-    """A decimal is its text at its scale, and a row that is there twice is not one that is there once."""
+    """The comparison uses the text of a decimal at its scale, and counts duplicate rows."""
     assert count_rows([[Decimal("1.10")]]) == count_rows([["1.10"]])
     assert count_rows([[1], [1]]) != count_rows([[1]])

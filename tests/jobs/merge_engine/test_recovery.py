@@ -1,4 +1,4 @@
-"""What users do to tables between runs: restore, delete, move, copy, name differently."""
+"""Test runs after tables were restored, deleted from, moved, copied or renamed in spelling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUM: dict[str, Any] = {"merge_engine": "aggregation", "options": {"fields.v.aggr
 
 
 def fold_twice(stream: MakeStream, **settings: Any) -> Stream:
-    """Return a sum of key 1 that two runs have made: 1, then 3."""
+    """Create a sum of key 1 in two runs: 1, then 3."""
     made = stream(**{**SUM, **settings})
     for value in (1, 2):
         made.write_batch({"k": [1], "v": [value]})
@@ -25,7 +25,7 @@ def fold_twice(stream: MakeStream, **settings: Any) -> Stream:
 
 @pytest.mark.parametrize("has_input", [False, True])
 def test_a_restored_target_is_caught_up(stream: MakeStream, has_input: bool) -> None:
-    """Offsets and change log go back with the rows, so that every record counts once."""
+    """After a RESTORE of the target every record counts once, as offsets and change log are restored too."""
     made = fold_twice(stream, changelog="log")
     made.run_sql("RESTORE TABLE {target} TO VERSION AS OF 0")
     if has_input:
@@ -41,7 +41,7 @@ def test_a_restored_target_is_caught_up(stream: MakeStream, has_input: bool) -> 
 
 
 def test_removed_keys_go_back_with_a_restored_target(stream: MakeStream) -> None:
-    """A key that the undone run removed is not taken for removed when it comes again."""
+    """The removals of a run that RESTORE undid do not affect keys that return."""
     options = {"sequence.field": "s"}
     made = stream(options=options, row_kind_column="op", tombstone_retention=7)
     made.write_batch({"k": [1, 2], "op": ["+I", "+I"], "s": [1, 1], "v": [1, 1]})
@@ -58,7 +58,7 @@ def test_removed_keys_go_back_with_a_restored_target(stream: MakeStream) -> None
 
 
 def test_rows_that_a_user_deleted_are_noticed(stream: MakeStream) -> None:
-    """The run folds on, and says that somebody else has changed the rows."""
+    """A run over a target with rows deleted by a user folds on and reports the change by others."""
     made = fold_twice(stream)
     made.run_sql("DELETE FROM {target} WHERE k = 1")
 
@@ -75,7 +75,7 @@ def test_rows_that_a_user_deleted_are_noticed(stream: MakeStream) -> None:
 
 @pytest.mark.parametrize("spelling", ["dots", "link", "file", "catalog"])
 def test_a_source_with_another_spelling_continues(stream: MakeStream, spelling: str) -> None:
-    """It is the same table: its records are not folded again."""
+    """Another spelling of the source is the same table: its records are not folded again."""
     made = fold_twice(stream)
     folder = made.folder
     (folder / "link").symlink_to(folder, target_is_directory=True)
@@ -98,7 +98,7 @@ def test_a_source_with_another_spelling_continues(stream: MakeStream, spelling: 
 
 
 def test_a_moved_warehouse_continues(stream: MakeStream, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Target, source and side tables were copied to another place."""
+    """Runs continue after target, source and side tables were copied to another location."""
     made = fold_twice(stream, changelog="log")
     elsewhere = tmp_path_factory.mktemp("moved") / "warehouse"
     shutil.copytree(made.folder, elsewhere)
@@ -112,7 +112,7 @@ def test_a_moved_warehouse_continues(stream: MakeStream, tmp_path_factory: pytes
 
 
 def test_a_copy_that_went_another_way_is_refused(stream: MakeStream) -> None:
-    """It has the id of the table that was folded, and another commit at the offset."""
+    """A copy with the id of the folded table but with another commit at the offset is rejected."""
     made = fold_twice(stream)
     shutil.copytree(made.folder / "changes", made.folder / "copy")
     shutil.rmtree(made.folder / "copy" / "_delta_log")
@@ -129,7 +129,7 @@ def test_a_copy_that_went_another_way_is_refused(stream: MakeStream) -> None:
 
 
 def test_a_retry_reports_its_commit_whatever_came_after(stream: MakeStream) -> None:
-    """The source has grown and another run has committed since."""
+    """A retry reports its own commit, even after new source rows and the commit of another run."""
     made = fold_twice(stream)
     made.write_batch({"k": [1], "v": [4]})
     own = made.run_job("own")

@@ -1,4 +1,4 @@
-"""What a run reads, writes and reports: only what is new, once, with the changes in a log of their own."""
+"""Test what runs read, write and report: new records only, each once, with a change log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = {"row_kind_column": "op"}
 
 
 def make_sums(stream: MakeStream, **settings: Any) -> Stream:
-    """Make a stream of sums that has folded two batches, one run each."""
+    """Create a stream of sums with two folded batches, one per run."""
     made = stream(**{**SUM, **KINDS, **settings})
     made.write_batch({"k": [1, 2], "op": ["+I", "+I"], "v": [10, 1]})
     made.run_job()
@@ -28,7 +28,7 @@ def make_sums(stream: MakeStream, **settings: Any) -> Stream:
 
 
 def test_runs_fold_only_what_is_new(stream: MakeStream) -> None:
-    """Each batch counts once, and a run that finds nothing new commits nothing."""
+    """Each batch counts once, and a run without new records commits nothing."""
     made = make_sums(stream)
 
     report = made.run_job()
@@ -39,7 +39,7 @@ def test_runs_fold_only_what_is_new(stream: MakeStream) -> None:
 
 
 def test_a_run_that_is_tried_again_reports_its_commit(stream: MakeStream) -> None:
-    """A sum is not counted twice when the first try has committed."""
+    """A retry after a commit reports that commit, so that a sum is not counted twice."""
     made = stream(**SUM)
     made.write_batch({"k": [1], "v": [5]})
     made.run_job("first")
@@ -55,7 +55,10 @@ def test_a_run_that_is_tried_again_reports_its_commit(stream: MakeStream) -> Non
 
 
 def test_the_report_counts_what_happened(stream: MakeStream) -> None:
-    """Inserted, updated, removed and unchanged rows, orphan and ignored retracts are told apart."""
+    """The report counts inserted, updated, removed and unchanged rows.
+
+    Orphan retracts and ignored retracts have separate counts.
+    """
     made = stream(**KINDS)
     made.write_batch({"k": [1, 2, 3], "op": ["+I"] * 3, "v": ["a", "b", "c"]})
     made.run_job()
@@ -73,7 +76,7 @@ def test_the_report_counts_what_happened(stream: MakeStream) -> None:
 
 
 def test_a_batch_that_changes_nothing_is_not_committed(stream: MakeStream) -> None:
-    """The same rows once more leave the table at its version."""
+    """A batch that repeats the same rows leaves the table at its version."""
     made = stream()
     made.write_batch({"k": [1], "v": ["a"]})
     made.run_job()
@@ -87,7 +90,7 @@ def test_a_batch_that_changes_nothing_is_not_committed(stream: MakeStream) -> No
 
 
 def test_tables_may_be_wide(stream: MakeStream) -> None:
-    """Hundreds of columns, many of them texts."""
+    """A table may have hundreds of columns, many of them strings."""
     made = stream()
     wide = {f"c{place}": ["a", "b"] for place in range(400)}
     made.write_batch({"k": [1, 2], **wide})
@@ -101,7 +104,7 @@ def test_tables_may_be_wide(stream: MakeStream) -> None:
 
 
 def test_the_log_holds_the_net_changes_of_every_run(stream: MakeStream) -> None:
-    """Kinds with the images before and after, and the number of the run."""
+    """The change log has the kinds of changes, the images before and after, and the number of the run."""
     made = make_sums(stream, changelog="log")
     made.write_batch({"k": [3, 2], "op": ["+I", "+I"], "v": [0, 1]})
 
@@ -115,7 +118,7 @@ def test_the_log_holds_the_net_changes_of_every_run(stream: MakeStream) -> None:
 
 
 def test_a_batch_is_folded_once_by_its_name(stream: MakeStream) -> None:
-    """A whole batch that is given again under its name is not counted again."""
+    """A whole batch with the name of a folded batch is not folded again."""
     made = stream(**SUM, incremental=False)
     made.write_batch({"k": [1], "v": [5]})
     made.run_job(batch_id="monday")
@@ -130,7 +133,7 @@ def test_a_batch_is_folded_once_by_its_name(stream: MakeStream) -> None:
 
 
 def test_a_whole_batch_counts_once_in_a_run(stream: MakeStream) -> None:
-    """A late try of a run finds that its batch was folded, also after another run."""
+    """A late try of a run finds that its batch was folded, even after another run."""
     made = stream(**SUM, incremental=False)
     made.write_batch({"k": [1], "v": [5]})
     monday = made.run_job("monday")["target"]["version"]
@@ -142,7 +145,7 @@ def test_a_whole_batch_counts_once_in_a_run(stream: MakeStream) -> None:
 
 
 def test_a_dry_run_counts_and_commits_nothing(stream: MakeStream) -> None:
-    """Everything but the commit happens, also where there is no target yet."""
+    """A dry run does everything but the commit, even without a target."""
     made = stream(**SUM, changelog="log")
     made.write_batch({"k": [1], "v": [5]})
 
@@ -154,7 +157,7 @@ def test_a_dry_run_counts_and_commits_nothing(stream: MakeStream) -> None:
 
 
 def test_the_plan_says_the_form_of_every_column(stream: MakeStream) -> None:
-    """Aggregates where there is one, the fold with its reason elsewhere."""
+    """The plan has the form of every column: an aggregate if possible, else the fold with its reason."""
     options = {"fields.v.aggregate-function": "sum", "fields.t.aggregate-function": "listagg"}
     made = stream(merge_engine="aggregation", options=options)
     made.write_batch({"k": [1], "v": [5], "t": ["x"]})
@@ -169,7 +172,7 @@ def test_the_plan_says_the_form_of_every_column(stream: MakeStream) -> None:
 
 
 def test_several_sources_feed_one_target(stream: MakeStream) -> None:
-    """Each stream gives its own columns and keeps its own place."""
+    """Several sources feed one target: each one supplies its own columns and has its own offset."""
     options = {"fields.g_1.sequence-group": "a", "fields.g_2.sequence-group": "b"}
     made = stream(merge_engine="partial-update", options=options)
     made.write_batch(
@@ -196,7 +199,7 @@ BAD = [
 
 @pytest.mark.parametrize(("columns", "words"), BAD, ids=[words[:30] for _, words in BAD])
 def test_a_batch_that_does_not_fit_is_refused(stream: MakeStream, columns: Any, words: str) -> None:
-    """The message names the column, and the target stays as it is."""
+    """A batch that does not fit raises an error that names the column; the target stays unchanged."""
     made = stream(**SUM)
     made.write_batch({"k": [1], "v": [5]})
     made.run_job()
@@ -210,7 +213,10 @@ def test_a_batch_that_does_not_fit_is_refused(stream: MakeStream, columns: Any, 
 
 
 def test_a_record_that_is_refused_stops_the_whole_batch(stream: MakeStream) -> None:
-    """The problem, how many keys have it and one of them are named; nothing is written."""
+    """A rejected record stops the whole batch and nothing is written.
+
+    The error has the problem, the number of keys with it and one of these keys.
+    """
     made = stream(merge_engine="first-row", **KINDS)
     made.write_batch({"k": [1, 2, 3], "op": ["+I", "-D", "-D"], "v": [1, 2, 3]})
 
@@ -222,7 +228,7 @@ def test_a_record_that_is_refused_stops_the_whole_batch(stream: MakeStream) -> N
 
 
 def test_another_configuration_cannot_go_on(stream: MakeStream) -> None:
-    """What the rows depend on stays; a full refresh starts anew."""
+    """A change of an option that rows depend on is rejected; a full refresh accepts it."""
     made = stream(**SUM)
     made.write_batch({"k": [1, 1], "v": [5, 6]})
     made.run_job()
@@ -236,7 +242,7 @@ def test_another_configuration_cannot_go_on(stream: MakeStream) -> None:
 
 
 def test_names_with_any_characters_are_columns(stream: MakeStream) -> None:
-    """Hyphens, quotes, dots and backticks in names go through."""
+    """Columns may have hyphens, quotes, dots and backticks in their names."""
     made = stream(primary_key=["its-key"], merge_engine="partial-update")
     odd = {"its-key": [1], "it's": ["a"], "a.b": [None], "c`d": [1]}
     made.write_batch({**odd, "a.b": pa.array([None], pa.int64())})
@@ -249,7 +255,7 @@ def test_names_with_any_characters_are_columns(stream: MakeStream) -> None:
 
 
 def test_a_new_target_is_partitioned(stream: MakeStream) -> None:
-    """Rows stay in their partition's files."""
+    """A new target is partitioned, and rows are in the files of their partition."""
     made = stream(primary_key=["k", "day"], partition_by=["day"])
     made.write_batch({"k": [1, 1], "day": ["mon", "tue"], "v": [1, 2]})
 
@@ -269,7 +275,7 @@ STRICT = [
 def test_what_is_not_wanted_stops_the_run(
     stream: MakeStream, word: str, columns: Any, settings: Any, words: str
 ) -> None:
-    """Each switch refuses its case, which is taken without it."""
+    """Each switch rejects its case, which is accepted without it."""
     made = stream(options={"sequence.field": "s"}, **settings)
     made.write_batch(columns)
 
@@ -280,7 +286,10 @@ def test_what_is_not_wanted_stops_the_run(
 
 
 def test_what_is_not_folded_yet_can_be_read(stream: MakeStream) -> None:
-    """The rows as the next run would leave them, while nothing is written; a bad record fails the reader."""
+    """The preview has the rows that the next run would leave, without a write.
+
+    A bad record raises an error.
+    """
     made = make_sums(stream)
     folded = made.read_rows()
     made.write_batch({"k": [1, 4], "op": ["+I", "+I"], "v": [100, 9]})

@@ -1,4 +1,4 @@
-"""What goes to Spark's workers: the whole fold, so that they need no copy of the package."""
+"""Test that the pickled fold has all that Spark's workers need, so that they need no copy of the package."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ print(next(walk(iter([batch]))).to_pylist()[0]["v"])
 
 
 def test_the_fold_works_where_the_package_is_not(tmp_path: Path) -> None:
-    """A worker that cannot import the package folds what the driver has sent."""
+    """A worker that cannot import the package folds with what the driver has sent."""
     options = {"fields.v.aggregate-function": "listagg"}
     config = MergeEngineConfig.parse(
         {"primary_key": ["k"], "merge_engine": "aggregation", "options": options}

@@ -1,4 +1,4 @@
-"""One lean session for the tests of this folder, and loads into a folder of its own for each."""
+"""Fixtures: one small session for the tests of this folder, and loads into a folder of its own per test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lean(spark: SparkSession) -> SparkSession:
 
 @pytest.fixture
 def loads(lean: SparkSession, tmp_path: Path) -> MakeLoads:
-    """Make loads of a strategy into this test's folder."""
+    """Create loads of a strategy into this test's folder."""
 
     def make_loads(strategy: str, **settings: Any) -> Loads:
         return Loads(lean, tmp_path, strategy, **settings)
@@ -33,7 +33,7 @@ def loads(lean: SparkSession, tmp_path: Path) -> MakeLoads:
 
 @pytest.fixture
 def memory_loads(lean: SparkSession, tmp_path: Path) -> MakeLoads:
-    """Make loads of a strategy whose source and target are in memory."""
+    """Create loads of a strategy whose source and target are in memory."""
 
     def make_loads(strategy: str, **settings: Any) -> MemoryLoads:
         return MemoryLoads(lean, tmp_path, strategy, **settings)

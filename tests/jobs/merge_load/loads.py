@@ -1,4 +1,4 @@
-"""Loads into one target: sources written without Spark, runs as the operators ask for them."""
+"""Loads into one target: sources are written without Spark, runs match those of the operators."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 class Killed(BaseException):
-    """The end of a process: nothing catches it."""
+    """An exception that stands for the end of the process: no handler catches it."""
 
 
 def raise_killed(*args: Any, **more: Any) -> Any:
-    """Stand in for a step before which the process ends."""
+    """Replace a step before which the process ends."""
     raise Killed
 
 
@@ -45,7 +45,7 @@ class Loads:
     def load_rows(
         self, rows: Rows | pa.Table | None = None, run_id: str | None = None, **more: Any
     ) -> dict[str, Any]:
-        """Write rows as the source and run once; what is of the request goes there."""
+        """Write rows as the source and run once; arguments of the request go there."""
         self._runs += 1
         if rows is not None:
             self.write_source(rows)
@@ -62,7 +62,7 @@ class Loads:
         return check_report(self._run_job(request))
 
     def check_history(self, **more: Any) -> dict[str, Any]:
-        """Check that the target is a history."""
+        """Check that the target is a valid history."""
         request = JobRequest(
             job="merge_load",
             config={"strategy": "scd2-check", "target": "t", **more},
@@ -78,13 +78,13 @@ class Loads:
         self._write_table(table, name)
 
     def read_rows(self, *names: str) -> list[dict[str, Any]]:
-        """Return what stands in the target, NULLs left out, in an order that compares."""
+        """Return the rows of the target without NULLs, in a comparable order."""
         frame = self._read_target().drop("_row_hash")
         found = [row.asDict(recursive=True) for row in (frame.select(*names) if names else frame).collect()]
         return sort_rows({k: v for k, v in row.items() if v is not None} for row in found)
 
     def rows_of(self, tail: str) -> list[dict[str, Any]]:
-        """Return what stands in a table beside or inside the target, by the order of what it holds."""
+        """Return the rows of a side table or of the target, sorted by their content."""
         found = self.spark.read.format("delta").load(f"{self.target}{tail}").collect()
         rows = [{k: v for k, v in row.asDict(recursive=True).items() if v is not None} for row in found]
         return sorted(
@@ -92,7 +92,7 @@ class Loads:
         )
 
     def read_version(self) -> int | None:
-        """Return the target's version, None when there is none."""
+        """Return the target's version, None if there is no target."""
         return DeltaTable(str(self.target)).version() if (self.target / "_delta_log").exists() else None
 
     def read_history(self, key: str, *state: str) -> dict[Any, list[tuple[Any, Any, Any]]]:
@@ -121,7 +121,7 @@ class MemoryLoads(Loads):
         self._lake = MemoryLake(spark, folder)
 
     def read_version(self) -> int | None:
-        """Return how many commits there were after the first, None when there was none."""
+        """Return the number of commits after the first one, None if there is none."""
         last = self._lake.target.last
         return None if last is None else last.version
 
@@ -136,10 +136,10 @@ class MemoryLoads(Loads):
 
 
 def format_day(at: datetime | None) -> int | None:
-    """Return a moment of January 2024 as its day."""
+    """Return the day of a timestamp of January 2024."""
     return None if at is None else at.day
 
 
 def sort_rows(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Sort rows by what they hold."""
+    """Return rows sorted by their content."""
     return sorted(map(dict, rows), key=lambda row: json.dumps(row, sort_keys=True, default=str))

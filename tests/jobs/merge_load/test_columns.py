@@ -1,4 +1,4 @@
-"""Columns that a source gets between loads, and columns that it loses."""
+"""Test columns that a source gains or loses between loads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ KEY = {"primary_key": "id"}
 
 
 def test_new_columns_come_with_any_kind_of_write(loads: MakeLoads) -> None:
-    """Appended, updated and inserted rows carry them; older rows have NULL, unsent columns too."""
+    """Appended, updated and inserted rows have the new columns; older rows have NULL.
+
+    Columns that the load does not send are NULL too.
+    """
     made = loads("upsert", **KEY)
     made.load_rows([{"id": 1, "v": "a"}])
     made.load_rows([{"id": 2, "v": "b", "n": 5}])
@@ -33,7 +36,7 @@ def test_new_columns_come_with_any_kind_of_write(loads: MakeLoads) -> None:
     ids=["merge key", "both keys", "scope"],
 )
 def test_replaced_groups_get_new_columns(loads: MakeLoads, settings: dict[str, Any]) -> None:
-    """Stored rows are found by the columns that they have."""
+    """Replaced groups get new columns; stored rows are compared by the columns that they have."""
     made = loads("delete-insert", **settings)
     made.load_rows([{"id": 1, "g": "x", "v": 1}, {"id": 2, "g": "x", "v": 2}])
     report = made.load_rows([{"id": 3, "g": "x", "v": 3, "n": 5}, {"id": 1, "g": "x", "v": 1}])
@@ -55,7 +58,10 @@ def test_replaced_groups_get_new_columns(loads: MakeLoads, settings: dict[str, A
 def test_a_column_that_the_source_has_no_more_is_an_error(
     memory_loads: MakeLoads, strategy: str, settings: dict[str, Any]
 ) -> None:
-    """Nothing is written; all are named, with what they may be called now. NULL is taken if asked for."""
+    """A missing column is an error and nothing is written; NULL is accepted if the option is set.
+
+    The error lists all missing columns with similar names in the source.
+    """
     days = iter(("2024-01-01", "2024-01-02", "2024-01-03"))
 
     def load_rows(rows: Any, **more: Any) -> Any:
@@ -77,7 +83,7 @@ def test_a_column_that_the_source_has_no_more_is_an_error(
 
 
 def test_a_list_that_the_source_has_no_more_is_an_error(loads: MakeLoads) -> None:
-    """Its elements would go with the rows that are written."""
+    """A missing list column is an error, because its elements would be deleted with the rows."""
     made = loads("upsert", primary_key="id", nested="tables")
     made.load_rows([{"id": 1, "v": 1, "items": [{"n": 1, "inner": [1]}]}])
 

@@ -1,4 +1,4 @@
-"""How rows of one load find the tables that one of their columns names."""
+"""Test how rows of one load are dispatched to the tables that one of their columns names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EVENTS = [{"id": 1, "type": "push"}, {"id": 2, "type": "fork"}, {"id": 3, "type"
 
 
 def test_each_type_has_a_table_with_commits_of_its_own(loads: MakeLoads) -> None:
-    """A table that the load does not name stays as it is; a retry writes none of them again."""
+    """Each type has a table with its own commits; other tables stay unchanged, a retry writes none again."""
     made = loads("upsert", primary_key="id", dispatch_by="type")
     first = made.load_rows(EVENTS)
     second = made.load_rows([{"id": 4, "type": "push"}], run_id="mine")
@@ -27,7 +27,7 @@ def test_each_type_has_a_table_with_commits_of_its_own(loads: MakeLoads) -> None
 
 
 def test_values_that_are_no_names_stop_the_load(loads: MakeLoads) -> None:
-    """Nothing is written, of the rows with good names neither."""
+    """A value that is not a valid table name stops the load, including rows with valid names."""
     made = loads("upsert", primary_key="id", dispatch_by="type")
     for wrong, words in [(None, "None"), ("../x", "'../x'"), ("Push", "differ in case only")]:
         with pytest.raises(DataError, match=words):

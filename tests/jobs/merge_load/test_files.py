@@ -1,4 +1,4 @@
-"""How many files a load of few rows writes, however many parts Spark shuffles rows to."""
+"""Test the number of files that a small load writes, whatever the number of shuffle partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.conformance.lean import lean_session
 from tests.jobs.merge_load.loads import Loads
 
 KEY = {"primary_key": "id"}
-# As on a cluster, as on a large machine.
+# As on a cluster or on a large machine.
 SHUFFLES = {"planned anew": ("32", "true"), "planned once": ("8", "true")}
 STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
     "upsert": ("upsert", KEY),
@@ -29,7 +29,7 @@ STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.fixture(params=SHUFFLES.values(), ids=list(SHUFFLES))
 def shuffling(spark: SparkSession, request: pytest.FixtureRequest) -> SparkSession:
-    """Return a session that shuffles rows to many parts, as it does where tables are large."""
+    """Return a session with many shuffle partitions, as used for large tables."""
     session = lean_session(spark)
     parts, adaptive = request.param
     session.conf.set("spark.sql.shuffle.partitions", parts)
@@ -44,7 +44,10 @@ def build_rows(ids: range, value: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_load_of_few_rows_writes_few_files(shuffling: SparkSession, tmp_path: Path, name: str) -> None:
-    """One; a MERGE, which replaces groups, writes the few parts that it joins where it is planned once."""
+    """A small load writes one file; a MERGE that replaces groups writes its few join partitions.
+
+    This holds where the MERGE is planned once.
+    """
     most = 8 if name == "delete-insert of groups" else 1
     strategy, settings = STRATEGIES[name]
     made = Loads(shuffling, tmp_path, strategy, **settings)
@@ -60,7 +63,10 @@ def test_a_load_of_few_rows_writes_few_files(shuffling: SparkSession, tmp_path: 
 
 @pytest.mark.parametrize("settings", [{}, {"natural_key": "id"}], ids=["rows", "keys"])
 def test_an_empty_side_is_counted(shuffling: SparkSession, tmp_path: Path, settings: dict[str, Any]) -> None:
-    """What is counted while a snapshot is joined: Spark would wait for a count of what it left out."""
+    """Rows are counted while a snapshot is joined, also for an empty side.
+
+    Spark would wait for the count of a side that it left out of the plan.
+    """
     made = Loads(shuffling, tmp_path, "scd2", on_empty="apply", **settings)
     made.load_rows(build_rows(range(12), "old"))
 

@@ -1,4 +1,4 @@
-"""What the histories of rows and of keys look like after each kind of load."""
+"""Test the histories of rows and of keys after each kind of load."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def build_boundary(number: int) -> dict[str, Any]:
 
 
 def test_a_snapshot_opens_closes_and_leaves_alone(loads: MakeLoads) -> None:
-    """The report counts what happened, and history has no gap but that of a key that was away."""
+    """A snapshot opens and closes versions, and keeps unchanged ones; the report counts them.
+
+    The history has gaps only where a key was absent.
+    """
     made = loads("scd2", natural_key="nk", track=["c"], overwrite=["u"])
     made.load_rows(FIRST, **build_boundary(1))
 
@@ -38,7 +41,7 @@ def test_a_snapshot_opens_closes_and_leaves_alone(loads: MakeLoads) -> None:
 
 
 def test_the_same_time_again_replaces_what_it_had_done(memory_loads: MakeLoads) -> None:
-    """A restated snapshot equals a history built with it from the start; no version is empty."""
+    """A restated snapshot gives the history that starts with it, without empty versions."""
     made = memory_loads("scd2", natural_key="nk")
     made.load_rows(FIRST, **build_boundary(1))
     made.load_rows([{"nk": 1, "c": "x", "u": 1}], **build_boundary(2))
@@ -49,7 +52,10 @@ def test_the_same_time_again_replaces_what_it_had_done(memory_loads: MakeLoads) 
 
 
 def test_a_late_snapshot_is_an_error_even_after_one_that_changed_nothing(memory_loads: MakeLoads) -> None:
-    """A time that left no trace is remembered; what came after it must not be overwritten."""
+    """A late snapshot is an error even if the later snapshot changed nothing, as times of loads are recorded.
+
+    The result of the later load must not be overwritten.
+    """
     made = memory_loads("scd2", natural_key="nk")
     made.load_rows(FIRST, **build_boundary(1))
     assert not made.load_rows(**build_boundary(5))["changed"]
@@ -61,7 +67,10 @@ def test_a_late_snapshot_is_an_error_even_after_one_that_changed_nothing(memory_
 
 
 def test_a_day_loaded_again_leaves_the_deletion_before_it_marked(memory_loads: MakeLoads) -> None:
-    """What a deletion shows comes from a version that had ended before the day that is loaded again."""
+    """Loading a day again keeps the deletion marker before it.
+
+    The values of the marker come from a version that ended before that day.
+    """
     made = memory_loads("scd2", natural_key="nk", on_late="repair", on_empty="apply", on_delete="mark")
     for number, present in ((13, True), (22, True), (18, False), (22, False)):
         others = [{"nk": 2, "c": "b"}]
@@ -80,7 +89,10 @@ def test_a_day_loaded_again_leaves_the_deletion_before_it_marked(memory_loads: M
 def test_a_group_seen_first_knows_what_another_one_saw_later(
     stays: bool, moved: list[Any], memory_loads: MakeLoads
 ) -> None:
-    """A key that had been in another group by then was in the late one until that group had it again."""
+    """A late load of a group uses what a later load of another group had stored.
+
+    A key that was in another group by then is in the late group until that group has it again.
+    """
     made = memory_loads("scd2", natural_key="nk", on_late="repair", scope=["g"])
     others = [{"nk": 2, "g": "z"}]
     made.load_rows([*others, {"nk": 1, "g": "z"}], **build_boundary(10))
@@ -91,7 +103,7 @@ def test_a_group_seen_first_knows_what_another_one_saw_later(
 
 
 def test_flags_and_columns_that_are_added(memory_loads: MakeLoads) -> None:
-    """Valid versions are marked, every version has a key of its own that a rebuild gives again."""
+    """Valid versions have a flag, and each version has a surrogate key that a rebuild reproduces."""
     settings = {"natural_key": "nk", "current_column": "now", "surrogate_key_column": "sk"}
     made = memory_loads("scd2", **settings, active_record_timestamp="9999-12-31")
     made.load_rows(FIRST, **build_boundary(1))
@@ -108,7 +120,7 @@ def test_flags_and_columns_that_are_added(memory_loads: MakeLoads) -> None:
 
 
 def test_changes_with_times_of_their_own_make_several_versions(memory_loads: MakeLoads) -> None:
-    """Events of one load are chained by their time; a flagged one ends the key."""
+    """Events of one load become versions in the order of their times; a flagged event ends the key."""
     made = memory_loads("scd2", natural_key="nk", mode="changes", effective_from="at", hard_delete="gone")
     events = [(1, 1, "a"), (1, 3, "b"), (1, 5, "b"), (1, 7, None), (2, 2, "x")]
 
@@ -140,7 +152,7 @@ def test_a_scope_limits_what_ends(memory_loads: MakeLoads) -> None:
 
 
 def test_too_many_endings_stop_the_run(memory_loads: MakeLoads) -> None:
-    """Half of the keys may end where a half is allowed, and not where less is."""
+    """Ending half of the keys passes a limit of a half, and fails with a lower limit."""
     made = memory_loads("scd2", natural_key="nk", max_close_ratio=0.4)
     made.load_rows(FIRST, **build_boundary(1))
 
@@ -151,7 +163,10 @@ def test_too_many_endings_stop_the_run(memory_loads: MakeLoads) -> None:
 
 
 def test_versions_of_rows_are_replaced_by_a_load_of_the_same_time(memory_loads: MakeLoads) -> None:
-    """What the boundary had opened is removed, what it had closed goes on; an older load is an error."""
+    """A load of the same time replaces versions: those that it opened are deleted, those closed continue.
+
+    An older load is an error.
+    """
     made = memory_loads("scd2")
     made.load_rows([{"c": "a"}, {"c": "b"}, {"c": "b"}], **build_boundary(1))
     made.load_rows([{"c": "x"}], **build_boundary(2))
@@ -166,7 +181,10 @@ def test_versions_of_rows_are_replaced_by_a_load_of_the_same_time(memory_loads: 
 
 
 def test_deletions_are_marked_by_a_version_that_says_so(loads: MakeLoads) -> None:
-    """It has the last values, lasts until the key returns, and is not repeated by the next snapshot."""
+    """A deletion is marked by a version with the last values, which lasts until the key returns.
+
+    The next snapshot does not repeat it.
+    """
     made = loads("scd2", natural_key="nk", on_delete="mark", current_column="now")
     made.load_rows(FIRST, **build_boundary(1))
     report = made.load_rows(FIRST[:1], **build_boundary(2))
@@ -183,7 +201,7 @@ def test_deletions_are_marked_by_a_version_that_says_so(loads: MakeLoads) -> Non
 
 @pytest.mark.parametrize("mode", ["snapshot", "changes"])
 def test_purged_keys_leave_nothing(mode: str, loads: MakeLoads) -> None:
-    """All versions of a deleted key go; one that returns begins anew."""
+    """All versions of a purged key are deleted; a key that returns starts a new history."""
     made = loads("scd2", natural_key="nk", on_delete="purge", mode=mode, hard_delete="gone")
     made.load_rows([{**row, "gone": False} for row in FIRST], **build_boundary(1))
     made.load_rows(
@@ -201,7 +219,10 @@ def test_purged_keys_leave_nothing(mode: str, loads: MakeLoads) -> None:
 
 
 def test_the_highest_of_several_rows_counts_and_ties_are_refused(memory_loads: MakeLoads) -> None:
-    """NULL is the lowest; a time in effective_from is that of the load."""
+    """Of several rows of a key the highest sequence wins, NULL is the lowest, and ties are rejected.
+
+    A timestamp in effective_from is that of the load.
+    """
     made = memory_loads("scd2", natural_key="nk", sequence_by=["s", "p"], effective_from="2024-01-01")
     rows = [(1, None, 9, "null"), (1, 2, 1, "low"), (1, 2, 3, "high"), (2, 1, 1, "same"), (2, 1, 1, "same")]
     report = made.load_rows([dict(zip(("nk", "s", "p", "c"), row, strict=True)) for row in rows])
@@ -213,7 +234,10 @@ def test_the_highest_of_several_rows_counts_and_ties_are_refused(memory_loads: M
 
 
 def test_several_rows_of_one_key_are_seen_in_a_snapshot_too(memory_loads: MakeLoads) -> None:
-    """Identical ones are one; of different ones one may be what is stored, and it is still an error."""
+    """In a snapshot identical rows of one key count as one, and different rows are an error.
+
+    This holds even if one of them equals the stored row.
+    """
     made = memory_loads("scd2", natural_key="nk")
     made.load_rows(FIRST, **build_boundary(1))
 
@@ -231,7 +255,7 @@ def test_several_rows_of_one_key_are_seen_in_a_snapshot_too(memory_loads: MakeLo
 
 
 def test_a_check_finds_what_is_wrong_in_a_history(loads: MakeLoads) -> None:
-    """All that does not hold is named at once; a table that is no history cannot be checked."""
+    """A check reports all faults of a history at once; a table without history columns cannot be checked."""
     made = loads("scd2", natural_key="nk", current_column="now", surrogate_key_column="sk")
     made.load_rows([*FIRST, {"nk": 3, "c": "c", "u": 1}], **build_boundary(1))
     made.load_rows([{**FIRST[0], "c": "a2"}, FIRST[1], {"nk": 3, "c": "c", "u": 1}], **build_boundary(3))
@@ -256,7 +280,10 @@ def test_a_check_finds_what_is_wrong_in_a_history(loads: MakeLoads) -> None:
 def test_a_run_that_is_killed_before_its_commit_spoils_no_history(
     loads: MakeLoads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its time is remembered already; a late load between, and the next try, end in the ordered history."""
+    """After a kill before the commit, a late load and then the retry give the ordered history.
+
+    The time of the killed run is already recorded.
+    """
     made = loads("scd2", natural_key="nk", on_late="repair")
     made.load_rows(FIRST, **build_boundary(1))
     third = [{"nk": 1, "c": "z", "u": 1}]

@@ -1,4 +1,4 @@
-"""Rows that come late: the highest sequence counts, in whatever load it comes, also if it was a deletion."""
+"""Test late rows: the highest sequence wins, in whatever load it comes, also if it is a deletion."""
 
 from __future__ import annotations
 
@@ -33,13 +33,16 @@ def list_valid(made: Loads) -> list[str]:
 
 
 def load_on(made: Loads, day: int, rows: list[dict[str, Any]]) -> None:
-    """Load so many days after 1970."""
+    """Load the given number of days after 1970."""
     made._runs = day * 86_400
     made.load_rows(rows)
 
 
 def test_a_key_that_was_deleted_does_not_come_back(loads: MakeLoads) -> None:
-    """Neither right after it nor later, and a newer row does; a load that only remembers commits once."""
+    """Late rows do not bring back a deleted key, newer rows do.
+
+    A load that only adds tombstones commits once.
+    """
     made = loads("upsert", **KEY, sequence_by="s", hard_delete="gone")
     made.load_rows([make_row(1, 5, "a"), make_row(2, 5, "b"), make_row(3, 7, "", gone=True)])
     made.load_rows([make_row(1, 6, "", gone=True)])
@@ -54,7 +57,10 @@ def test_a_key_that_was_deleted_does_not_come_back(loads: MakeLoads) -> None:
 
 
 def test_a_deletion_of_a_cdc_load_is_remembered(memory_loads: MakeLoads) -> None:
-    """A late row still says that its key is there: it takes nothing away."""
+    """A deletion of a CDC load is recorded.
+
+    A late row still shows that its key exists and deletes nothing.
+    """
     made = memory_loads("upsert", **KEY, variant="cdc", sequence_by="s", hard_delete="gone")
     made.load_rows([make_row(1, 5, "a"), make_row(2, 5, "b")])
     made.load_rows([make_row(1, 6, "", gone=True), make_row(2, 5, "b")])
@@ -65,7 +71,7 @@ def test_a_deletion_of_a_cdc_load_is_remembered(memory_loads: MakeLoads) -> None
 
 
 def test_a_run_that_dies_remembers_nothing(loads: MakeLoads, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was written before a commit that never came is taken back, or a row that counts would not."""
+    """Tombstones of a run that died before its commit are rolled back, so that valid rows count."""
     made = loads("upsert", **KEY, sequence_by="s", hard_delete="gone")
     made.load_rows([make_row(1, 5, "a"), make_row(2, 1, "", gone=True)])
     target = "airflow_merge_provider.jobs.merge_load.target.write_changes"
@@ -85,7 +91,7 @@ def test_a_run_that_dies_remembers_nothing(loads: MakeLoads, monkeypatch: pytest
 
 
 def test_memories_are_given_up_after_a_time(loads: MakeLoads) -> None:
-    """Or they would grow for ever."""
+    """Tombstones expire after a time, so that they do not accumulate."""
     made = loads("upsert", **KEY, sequence_by="s", hard_delete="gone")
     load_on(made, 1, [make_row(1, 5, "a")])
     load_on(made, 2, [make_row(1, 6, "", gone=True)])
@@ -100,7 +106,10 @@ def test_memories_are_given_up_after_a_time(loads: MakeLoads) -> None:
 def test_of_one_time_the_highest_sequence_counts_whenever_it_comes(
     on_late: Any, memory_loads: MakeLoads
 ) -> None:
-    """The first load is remembered as well as a state without a trace and a deletion."""
+    """Of one time the highest sequence wins, in whatever load it comes.
+
+    The first load is recorded too, as well as a state without a version and a deletion.
+    """
     made = memory_loads("scd2", **HISTORY, on_late=on_late, hard_delete="gone")
     made.load_rows([make_row(1, 5, "a", at=1), make_row(2, 5, "b", at=1)])
     before = made.read_rows()
@@ -119,7 +128,7 @@ def test_of_one_time_the_highest_sequence_counts_whenever_it_comes(
 
 @pytest.mark.parametrize("seed", range(2))
 def test_any_order_of_loads_gives_one_history(seed: int, memory_loads: MakeLoads) -> None:
-    """The history of rows that come in any loads is that of all of them in one."""
+    """Rows in any distribution over loads give the history of all of them in one load."""
     draw = random.Random(seed)  # noqa: S311 - a workload, no secret
     places = list(itertools.product((1, 2), (1, 2, 3), range(3)))
     rows = [

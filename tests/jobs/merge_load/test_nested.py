@@ -1,4 +1,4 @@
-"""What becomes of lists that have tables of their own, also when a run ends before its end."""
+"""Test lists that have tables of their own, also if a run is killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST = [
 
 
 def join_tables(made: Loads) -> set[tuple[Any, ...]]:
-    """Return root, child and grandchild as a reader sees them who joins the tables by their keys."""
+    """Return root, child and grandchild rows, joined by their keys."""
     frames = {tail: made.spark.read.format("delta").load(f"{made.target}{tail}") for tail in ("", "__kids")}
     root, kids = frames[""], frames["__kids"]
     found = root.join(kids, root["_row_id"] == kids["_root_id"]).select("id", "k", kids["_list_index"])
@@ -29,7 +29,7 @@ def join_tables(made: Loads) -> set[tuple[Any, ...]]:
 
 
 def test_lists_become_tables_that_are_linked_to_their_row(loads: MakeLoads) -> None:
-    """Every element knows its row, its parent and its place; the target has no lists."""
+    """Each element has the keys of its row and parent, and its position; the target has no list columns."""
     made = loads("upsert", **KEY)
     report = made.load_rows(FIRST)
 
@@ -50,7 +50,7 @@ def test_lists_become_tables_that_are_linked_to_their_row(loads: MakeLoads) -> N
 
 
 def test_only_elements_of_changed_lists_are_written(loads: MakeLoads) -> None:
-    """A change beside the lists leaves their tables alone; a load with the same lists changes nothing."""
+    """Only elements of changed lists are written: other changes and loads with the same lists write none."""
     made = loads("upsert", **KEY)
     made.load_rows(FIRST)
 
@@ -69,7 +69,10 @@ def test_only_elements_of_changed_lists_are_written(loads: MakeLoads) -> None:
 def test_a_killed_run_leaves_no_element_without_its_row(
     step: str, loads: MakeLoads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever joins the tables sees the state before or the one after; the next try ends what was begun."""
+    """After a kill, a join of the tables shows the state before or after the run.
+
+    The next try completes it.
+    """
     made = loads("upsert", **KEY)
     made.load_rows(FIRST)
     before = join_tables(made)
@@ -92,7 +95,7 @@ def test_a_killed_run_leaves_no_element_without_its_row(
 
 
 def test_versions_have_the_elements_with_which_they_began(loads: MakeLoads) -> None:
-    """A history keeps the lists of ended versions; a changed list begins a version."""
+    """A history keeps the lists of ended versions; a changed list starts a version."""
     made = loads("scd2", natural_key="id", nested="tables")
     made.load_rows(FIRST, boundary_timestamp="2024-01-01")
     second = [{**FIRST[0], "kids": [{"k": "n", "g": [9]}]}, FIRST[1]]
@@ -104,7 +107,7 @@ def test_versions_have_the_elements_with_which_they_began(loads: MakeLoads) -> N
 
 
 def test_lists_do_not_move_between_columns_and_tables(loads: MakeLoads) -> None:
-    """A target has one form, and names that the tables need are not those of the source."""
+    """A target keeps lists either in columns or in tables; names that the tables need are reserved."""
     made = loads("upsert", primary_key="id")
     made.load_rows(FIRST)
 
@@ -117,7 +120,7 @@ def test_lists_do_not_move_between_columns_and_tables(loads: MakeLoads) -> None:
 
 
 def test_values_inside_lists_and_structs_count_by_their_place(loads: MakeLoads) -> None:
-    """A NULL that changes its place, or its name, is a change."""
+    """A NULL that changes its position or its name inside lists and structs is a change."""
     made = loads("scd2", natural_key="id")
     kind = pa.struct([("a", pa.int64()), ("b", pa.int64())])
     rows = {"id": [1, 2], "l": [["x", None], ["y"]], "s": [{"a": 1}, {"a": 1}]}

@@ -1,4 +1,4 @@
-"""Random loads against the slow oracle: many independent keys in a few loads."""
+"""Test random loads against the slow oracle: many independent keys in a few loads."""
 
 # ruff: noqa: S311 - random tests, not secrets
 
@@ -14,7 +14,7 @@ from tests.conformance.oracles import merge_load as oracle
 from tests.jobs.merge_load.conftest import MakeLoads
 from tests.jobs.merge_load.loads import Loads, sort_rows
 
-# Each key is a case of its own; a longer run is asked for by a number of seeds.
+# Each key is a case of its own; a longer run is requested by a number of seeds.
 SEEDS = range(int(os.environ.get("MERGE_LOAD_SEEDS", "1")))
 KEYS = range(60)
 
@@ -28,7 +28,7 @@ def format_day(number: int) -> str:
 def test_snapshots_in_any_order_give_the_history_of_the_ordered_run(
     seed: int, on_delete: str, memory_loads: MakeLoads
 ) -> None:
-    """Late, repeated and restated snapshots end in the history that the last ones loaded make in order."""
+    """Late, repeated and restated snapshots give the history of the last ones loaded in order."""
     random = Random(f"{seed}{on_delete}")
     made = memory_loads("scd2", natural_key="nk", on_late="repair", on_empty="apply", on_delete=on_delete)
     days = random.sample(range(1, 28), 3)
@@ -49,7 +49,7 @@ def test_snapshots_in_any_order_give_the_history_of_the_ordered_run(
 def test_snapshots_of_groups_in_any_order_give_the_history_of_the_ordered_run(
     seed: int, memory_loads: MakeLoads
 ) -> None:
-    """Each group has its own times, and keys move between them."""
+    """Each group has its own times, and keys move between groups; the history is that of the ordered run."""
     random = Random(seed)
     made = memory_loads("scd2", natural_key="nk", on_late="repair", scope=["g"])
     days = random.sample(range(1, 28), 5)
@@ -73,7 +73,7 @@ def test_snapshots_of_groups_in_any_order_give_the_history_of_the_ordered_run(
 def test_changes_in_any_order_give_the_history_of_the_ordered_run(
     seed: int, on_delete: str, memory_loads: MakeLoads
 ) -> None:
-    """Events and deletions of each key may come in any order, and more than once."""
+    """Events and deletions of each key in any order, also repeated, give the history of the ordered run."""
     random = Random(f"{seed}{on_delete}")
     made = memory_loads(
         "scd2", natural_key="nk", mode="changes", on_late="repair", effective_from="at", hard_delete="gone",
@@ -99,12 +99,12 @@ def test_changes_in_any_order_give_the_history_of_the_ordered_run(
 
 
 def read_history(made: Loads, on_delete: str) -> dict[Any, list[Any]]:
-    """Return the history as it stands; where deletions are marked, they are versions too."""
+    """Return the stored history; where deletions are marked, they are versions too."""
     return made.read_history("nk", "c", *(["is_deleted"] if on_delete == "mark" else []))
 
 
 def build_history(versions: dict[Any, list[Any]], on_delete: str) -> dict[Any, list[Any]]:
-    """Return the history as it should be."""
+    """Return the expected history."""
     expected = {key: each for key, each in versions.items() if each}
     if on_delete == "mark":
         return {key: oracle.fill_gaps(each) for key, each in expected.items()}
@@ -119,7 +119,7 @@ def oracle_time(number: int) -> Any:
 
 @pytest.mark.parametrize("variant", ["upsert", "insert-only", "cdc"])
 def test_loads_by_key_are_those_of_the_oracle(variant: str, memory_loads: MakeLoads) -> None:
-    """Updates, inserts, deletions by flag and by absence, after a first load."""
+    """Updates, inserts, and deletions by flag and by absence after a first load equal those of the oracle."""
     random = Random(variant)
     made = memory_loads("upsert", primary_key="id", variant=variant, hard_delete="gone")
     stored: list[dict[str, Any]] = []
@@ -137,7 +137,7 @@ def test_loads_by_key_are_those_of_the_oracle(variant: str, memory_loads: MakeLo
 
 @pytest.mark.parametrize(("key", "group"), [("id", None), (None, "g"), ("id", "g")])
 def test_replaced_rows_are_those_of_the_oracle(key: str | None, group: str | None, loads: MakeLoads) -> None:
-    """Keys and groups give way to the load, one row of each key, in any mixture with flags."""
+    """Replacing keys and groups, one row per key and mixed with flags, gives the rows of the oracle."""
     random = Random(f"{key}{group}")
     made = loads(
         "delete-insert", primary_key=key, merge_key=group, hard_delete="gone", dedup_sort={"s": "desc"}

@@ -1,4 +1,4 @@
-"""What users do to tables between loads: restore, delete, move, name differently; and retries."""
+"""Test loads after tables were restored, deleted from, moved or renamed in spelling, and retries of loads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run_sql(made: Loads, statement: str) -> None:
 
 
 def test_a_restored_target_is_loaded_again(loads: MakeLoads) -> None:
-    """The same source is no reason to do nothing: its rows are not there any more."""
+    """An unchanged source is loaded again after a RESTORE of the target, which removed its rows."""
     made = loads("upsert", **KEY)
     made.load_rows(FIRST)
     made.load_rows(SECOND)
@@ -37,7 +37,7 @@ def test_a_restored_target_is_loaded_again(loads: MakeLoads) -> None:
 
 
 def test_rows_that_a_user_deleted_are_loaded_again(loads: MakeLoads) -> None:
-    """The report says who changed them."""
+    """Rows that a user deleted are loaded again, and the report names who changed the target."""
     made = loads("upsert", **KEY)
     made.load_rows(FIRST)
     run_sql(made, "DELETE FROM {target} WHERE id = 2")
@@ -62,7 +62,7 @@ def test_maintenance_is_no_change(loads: MakeLoads) -> None:
 
 @pytest.mark.parametrize("spelling", ["{0}/t/../s", "file://{0}/s", "{0}/link/s"])
 def test_a_source_with_another_spelling_is_the_same(loads: MakeLoads, spelling: str) -> None:
-    """Nothing is loaded again."""
+    """A source in another spelling is the same source: nothing is loaded again."""
     made = loads("upsert", **KEY)
     made.load_rows(FIRST)
     (made.folder / "link").symlink_to(made.folder, target_is_directory=True)
@@ -79,7 +79,10 @@ def test_a_source_with_another_spelling_is_the_same(loads: MakeLoads, spelling: 
 def test_a_retry_reports_its_commit_whatever_came_after(
     loads: MakeLoads, settings: dict[str, Any], more: dict[str, Any]
 ) -> None:
-    """The source was written again and another run has committed since; rows are not loaded twice."""
+    """A retry reports its own commit and does not load rows twice.
+
+    This holds after a new write of the source and the commit of another run.
+    """
     made = loads("delete-insert", **settings)
     own = made.load_rows(FIRST, run_id="own")
     made.load_rows([{"id": 7, "v": "z"}], run_id="other")
@@ -93,7 +96,10 @@ def test_a_retry_reports_its_commit_whatever_came_after(
 
 
 def test_two_attempts_of_one_run_write_lists_once(loads: MakeLoads, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second attempt overtakes the first, which loses at the table of its lists and is tried again."""
+    """If a second attempt commits first, the first one fails at the table of its lists and can be retried.
+
+    The lists are written once.
+    """
     made = loads("upsert", nested="tables", **KEY)
     made.load_rows([{"id": 9, "kids": [{"k": "o"}]}])
     append = nested._append_elements
@@ -121,7 +127,7 @@ def test_two_attempts_of_one_run_write_lists_once(loads: MakeLoads, monkeypatch:
 def test_lists_go_back_with_a_restored_target(
     loads: MakeLoads, undone: dict[str, Any], kids: list[str]
 ) -> None:
-    """Elements that the undone run cleared are there again, and those that it added are not."""
+    """After a RESTORE of the target, elements that the undone run deleted exist again, added ones do not."""
     made = loads("upsert", nested="tables", **KEY)
     made.load_rows(LISTS)
     made.load_rows([undone], schema_evolution="allow_missing")
@@ -134,7 +140,7 @@ def test_lists_go_back_with_a_restored_target(
 
 
 def test_remembered_times_go_back_with_a_restored_history(loads: MakeLoads) -> None:
-    """A late load after a RESTORE is placed as if the undone loads had not been."""
+    """A late load after a RESTORE of the history is placed as if the undone loads had not run."""
     made = loads("scd2", natural_key="id", on_late="repair")
 
     def load_value(v: str, at: int) -> None:
@@ -151,7 +157,7 @@ def test_remembered_times_go_back_with_a_restored_history(loads: MakeLoads) -> N
 
 
 def test_a_moved_warehouse_continues(loads: MakeLoads, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Source and target were copied to another place."""
+    """Loads continue after source and target were copied to another location."""
     made = loads("upsert", **KEY)
     made.load_rows(FIRST)
     elsewhere = tmp_path_factory.mktemp("moved") / "warehouse"

@@ -1,4 +1,4 @@
-"""What a run does with bad input, a second time, with nothing new, and with a table of another kind."""
+"""Test runs with invalid input, repeated runs, runs without changes, and tables of another kind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_refusal(call: Callable[[], Any], words: str) -> None:
 
 
 def test_wrong_rows_are_refused_and_the_target_stays(loads: MakeLoads) -> None:
-    """Each kind of wrong input has its own words, and none of them leaves a commit."""
+    """Each kind of invalid input has its own error, and nothing is committed."""
     made = loads("upsert", **KEY)
     check_refusal(made.load_rows, "does not exist")
     made.load_rows([{"id": 1, "v": "a"}])
@@ -64,7 +64,7 @@ def test_wrong_rows_are_refused_and_the_target_stays(loads: MakeLoads) -> None:
 
 
 def test_a_run_is_one_commit_and_its_retry_none(loads: MakeLoads) -> None:
-    """An appended load is not appended twice by a task that is tried again; another run appends it again."""
+    """A run is one commit: its retry appends nothing, another run appends the load again."""
     made = loads("delete-insert")
     made.load_rows([{"id": 1}])
 
@@ -97,7 +97,10 @@ def test_a_run_is_one_commit_and_its_retry_none(loads: MakeLoads) -> None:
 def test_a_load_without_news_commits_nothing(
     strategy: str, settings: dict[str, Any], memory_loads: MakeLoads
 ) -> None:
-    """Columns without equality of their own are compared by content, and NULL equals NULL."""
+    """A load without changes commits nothing: columns without equality are compared by content.
+
+    NULL equals NULL.
+    """
     made = memory_loads(strategy, **settings)
     maps = pa.array([[("a", 1), ("b", 2)], [("b", 2), ("a", 1)], None], pa.map_(pa.string(), pa.int64()))
     table = pa.table({"id": [1, 2, 3], "g": ["x", "x", "y"], "m": maps, "l": [[1], None, []]})
@@ -118,7 +121,10 @@ def test_a_load_without_news_commits_nothing(
 def test_a_load_that_was_loaded_is_not_read_again(
     strategy: str, settings: dict[str, Any], loads: MakeLoads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says how many rows it had; a commit by somebody else, or a source made anew, is looked at."""
+    """An unchanged load is not read again, and its report has the number of its rows.
+
+    A commit by others or a recreated source causes a new read.
+    """
     made = loads(strategy, **settings)
     loaded = made.load_rows([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
     with monkeypatch.context() as patched:
@@ -162,7 +168,10 @@ def test_a_load_that_may_say_something_else_is_read_again(
     memory_loads: MakeLoads,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A condition may ask what time it is, an appended load is appended, a history asks when."""
+    """A load with possibly different results is read again although its source is unchanged.
+
+    A condition may use the current time, an appended load is appended, a history depends on the load time.
+    """
     made = memory_loads(strategy, **settings)
     day = date(2024, 1, 1)
     made.load_rows([{"id": day, "v": day}])
@@ -174,7 +183,7 @@ def test_a_load_that_may_say_something_else_is_read_again(
 
 
 def test_a_dry_run_counts_and_writes_nothing(memory_loads: MakeLoads) -> None:
-    """The report says what would change."""
+    """A dry run reports the changes and writes nothing."""
     made = memory_loads("upsert", **KEY)
     made.load_rows([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
 
@@ -189,7 +198,7 @@ def test_a_dry_run_counts_and_writes_nothing(memory_loads: MakeLoads) -> None:
 def test_two_runs_that_start_from_one_version_do_not_both_write(
     loads: MakeLoads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second one loses cleanly, whatever it had computed."""
+    """Of two runs that start from one version, the second one loses the race, whatever it computed."""
     made = loads("upsert", **KEY)
     made.load_rows([{"id": 1, "v": "a"}])
     write = commit_once
@@ -207,7 +216,7 @@ def test_two_runs_that_start_from_one_version_do_not_both_write(
 
 
 def test_a_table_of_another_kind_is_refused_until_it_is_written_anew(loads: MakeLoads) -> None:
-    """Rows and versions do not mix; a history with another key is another history."""
+    """A table of the other kind, rows or versions, is rejected until it is rewritten; so is another key."""
     made = loads("upsert", **KEY)
     made.load_rows([{"id": 1, "v": "a"}])
     history = {
@@ -231,7 +240,7 @@ def test_a_table_of_another_kind_is_refused_until_it_is_written_anew(loads: Make
 
 
 def test_a_foreign_table_is_not_touched(loads: MakeLoads) -> None:
-    """A table that no merge load wrote has rows that somebody else needs."""
+    """A table that was not written by a merge load is rejected, because its rows belong to others."""
     made = loads("upsert", **KEY)
     write_deltalake(str(made.target), pa.table({"id": [7]}))
 
@@ -241,7 +250,10 @@ def test_a_foreign_table_is_not_touched(loads: MakeLoads) -> None:
 
 
 def test_an_empty_load_does_what_it_is_told(memory_loads: MakeLoads) -> None:
-    """By default it is an error where it would delete; skipped, nothing happens; applied, all is deleted."""
+    """An empty load is an error by default if it would delete rows.
+
+    It changes nothing if it is skipped, and deletes all rows if it is applied.
+    """
     made = memory_loads("upsert", **KEY, variant="cdc")
     made.load_rows([{"id": 1, "v": "a"}])
     made.write_source(pa.table({"id": pa.array([], pa.int64()), "v": pa.array([], pa.string())}))
@@ -253,7 +265,7 @@ def test_an_empty_load_does_what_it_is_told(memory_loads: MakeLoads) -> None:
 
 
 def test_the_first_to_arrive_counts_among_equals(loads: MakeLoads) -> None:
-    """Arrival is the order of files by time, and of rows inside a file, whatever their content."""
+    """Of equal rows the first to arrive wins: by file time, then by position in the file, not by content."""
     made = loads("delete-insert", **KEY, dedup_sort={"s": "desc"})
     rows = [{"id": n % 3, "s": 1, "v": f"{(n * 7) % 10}"} for n in range(10)]
     made.load_rows(rows)
@@ -271,7 +283,7 @@ def test_the_first_to_arrive_counts_among_equals(loads: MakeLoads) -> None:
     ids=["upsert", "delete-insert", "history"],
 )
 def test_columns_may_have_any_name(strategy: str, settings: dict[str, Any], loads: MakeLoads) -> None:
-    """Dots, quotes and words of SQL are letters like others."""
+    """Columns may have dots, quotes and SQL keywords in their names."""
     made = loads(strategy, **settings)
     rows = [{"a.b": 1, "x`y": "o'k", "select": 1}, {"a.b": 2, "x`y": "z", "select": 2}]
     made.load_rows(rows, **({"boundary_timestamp": "2024-01-01"} if strategy == "scd2" else {}))
@@ -283,7 +295,7 @@ def test_columns_may_have_any_name(strategy: str, settings: dict[str, Any], load
 
 
 def test_a_row_that_is_older_than_the_stored_one_does_nothing(memory_loads: MakeLoads) -> None:
-    """Neither an update nor a deletion that comes late undoes a newer state; NULL is the oldest."""
+    """A late row neither updates nor deletes a newer stored row; NULL is the lowest sequence."""
     made = memory_loads("upsert", **KEY, sequence_by="s", hard_delete="gone")
     made.load_rows(
         [{"id": key, "s": s, "v": "a", "gone": False} for key, s in ((1, 5), (2, 5), (3, None), (4, 5))]
@@ -304,7 +316,10 @@ def test_a_row_that_is_older_than_the_stored_one_does_nothing(memory_loads: Make
 
 
 def test_a_load_that_changes_too_much_writes_nothing(memory_loads: MakeLoads) -> None:
-    """Two rows of two are replaced or deleted: a dry run warns, a run stops, a higher limit lets it pass."""
+    """If two of two rows are replaced or deleted, a dry run warns and a run fails.
+
+    With a higher limit the run succeeds.
+    """
     made = memory_loads("upsert", **KEY, hard_delete="gone")
     made.load_rows(
         [{"id": 1, "v": "a", "gone": None}, {"id": 2, "v": "b", "gone": None}], max_change_ratio=0.0
@@ -325,7 +340,7 @@ def test_a_load_that_changes_too_much_writes_nothing(memory_loads: MakeLoads) ->
 
 
 def test_tables_may_be_wide(memory_loads: MakeLoads) -> None:
-    """Hundreds of columns, and a change of the last one is seen."""
+    """A table may have hundreds of columns, and a change of the last one is detected."""
     made = memory_loads("upsert", **KEY, skip_unchanged_rows=True)
     rows = [{"id": number, **{f"c{place}": "a" for place in range(400)}} for number in (1, 2)]
     made.load_rows(rows)

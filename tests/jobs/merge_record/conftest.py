@@ -1,4 +1,4 @@
-"""One lean session for the tests of this folder."""
+"""Fixture: one small session for the tests of this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same three rows in every format, written by another library than Spark where there is one."""
+"""Write the same three rows in every format, with a library other than Spark if there is one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ XML = {"format": "xml", "schema": "id BIGINT, v STRING", "options": {"rowTag": "
 
 
 def write_content(kind: str, rows: list[dict[str, Any]], spark: Any, scratch: Path) -> bytes:
-    """Write rows in a format, by another library than Spark where there is one."""
+    """Write rows in a format, with a library other than Spark if there is one."""
     if kind == "csv":
         cells = [f"{row['id']},{_format_cell(row['v'])}" for row in rows]
         return "\n".join(["id,v", *cells, ""]).encode()
@@ -53,7 +53,7 @@ def _format_element(text: str | None) -> str:
 
 
 def build_avro(schema: str, block: bytes, *, count: int = 1, size: int | None = None) -> bytes:
-    """Write an Avro file of one block, which may say of itself what is not so."""
+    """Build an Avro file of one block, whose header may be wrong on purpose."""
     marker = b"0123456789abcdef"
     text = schema.encode()
     header = (
@@ -76,7 +76,7 @@ def build_avro(schema: str, block: bytes, *, count: int = 1, size: int | None = 
 
 
 def encode_zigzag(number: int) -> bytes:
-    """Write a number as Avro does."""
+    """Return a number in Avro's zigzag encoding."""
     rest = number << 1 if number >= 0 else (-number << 1) - 1
     written = b""
     while rest > 0x7F:

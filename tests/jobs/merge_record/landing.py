@@ -1,4 +1,4 @@
-"""A landing folder with everything a MergeRecord needs around it, and runs over it."""
+"""A landing folder with all that a MergeRecord needs, and runs over it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Open = Callable[[str], Storage]
 
 
 class PlainEngine:
-    """Count and move JSON lines without Spark, for tests of everything around it."""
+    """An engine that counts and moves JSON lines without Spark, for tests of everything else."""
 
     def find_arrivals(
         self, source: Storage, queue: FileQueue, config: MergeRecordConfig, now: int
@@ -91,7 +91,7 @@ class Landing:
         return self.put_file(name, "".join(json.dumps(each) + "\n" for each in records), at=at, **attributes)
 
     def run_job(self, *, at: float = 0, opened: Open = open_storage, **changes: Any) -> dict[str, Any]:
-        """Make one run, as a task of its own, ``at`` seconds after the start."""
+        """Run once, as a task of its own, ``at`` seconds after the start."""
         self.runs += 1
         asked = {name: changes.pop(name) for name in ("until", "full_refresh", "run_id") if name in changes}
         run = RunToken(dag_id="d", run_id=asked.pop("run_id", f"r{self.runs}"), task_id="merge")
@@ -109,11 +109,11 @@ class Landing:
             self.engine.close()
 
     def read_merged(self) -> list[str]:
-        """Return the contents of the merged files, in no order of their own."""
+        """Return the contents of the merged files, in no defined order."""
         return sorted(path.read_text(encoding="utf-8") for path in self.list_outputs())
 
     def list_outputs(self) -> list[Path]:
-        """Return the merged files, as a reader of the folder finds them."""
+        """Return the merged files that a reader of the folder finds."""
         found = sorted((self.root / "merged").glob("merged-*"))
         return [path for path in found if not path.name.endswith(SIDECAR)]
 
@@ -122,22 +122,22 @@ class Landing:
         return sorted([json.loads(line)["id"] for line in each.splitlines()] for each in self.read_merged())
 
     def list_names(self, folder: str) -> list[str]:
-        """Return the files of a folder, without their sidecars."""
+        """Return the files of a folder without their sidecars."""
         found = (path for path in (self.root / folder).rglob("*") if path.is_file())
         return sorted(str(path.relative_to(self.root / folder)) for path in found if SIDECAR not in path.name)
 
     def read_attributes(self, path: Path) -> dict[str, str]:
-        """Read the sidecar of a file."""
+        """Return the attributes in the sidecar of a file."""
         told: dict[str, str] = json.loads(path.with_name(f"{path.name}{SIDECAR}").read_text(encoding="utf-8"))
         return told
 
     def read_ledger(self) -> list[dict[str, Any]]:
-        """Read all lines of the ledger."""
+        """Return all lines of the ledger."""
         files = sorted((self.root / "state" / "ledger").glob("*.jsonl"))
         return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
 
     def read_everything(self) -> dict[str, bytes]:
-        """Return every file that a run leaves, byte by byte; what tells the run's name is not compared."""
+        """Return the bytes of every file that a run leaves, except content with the run's name."""
         left = {}
         for path in sorted(self.root.rglob("*")):
             if path.is_file() and not path.name.startswith("state-"):

@@ -1,4 +1,4 @@
-"""What cannot be read or written: told with its reason, and nothing of it half done."""
+"""Test input that cannot be read or written: the run reports the reason, and no bin is half published."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ from tests.jobs.merge_record.landing import Landing
 def test_a_malformed_record_fails_its_bin(
     kind: Any, schema: Any, good: Any, bad: Any, lean: SparkSession, tmp_path: Path
 ) -> None:
-    """Found on arrival, also in a column that a count would not touch; the good one goes along."""
+    """A malformed record fails its bin on arrival, including the good file in the same bin.
+
+    It is found even in a column that a count would not read.
+    """
     options = {"rowTag": "r"} if kind == "xml" else {}
     reader = {"format": kind, "schema": schema, "options": options}
     made = Landing(tmp_path, lean, reader=reader, min_records=9)
@@ -43,7 +46,10 @@ def test_a_malformed_record_fails_its_bin(
 
 
 def test_braces_inside_an_object_are_no_second_one(lean: SparkSession, tmp_path: Path) -> None:
-    """A large file is opened by Spark, whose parser would take the first object of a line and say nothing."""
+    """Braces inside an object do not count as a second object on the line.
+
+    Spark reads large files; its parser would silently take the first object of a line.
+    """
     lines = [
         '{"v":"}{"}',
         '{"v":"} , {"} ',
@@ -84,7 +90,7 @@ def test_braces_inside_an_object_are_no_second_one(lean: SparkSession, tmp_path:
 def test_a_file_whose_schema_cannot_be_told_fails_alone(
     kind: Any, bad: Any, lean: SparkSession, tmp_path: Path
 ) -> None:
-    """No reader can be opened for it; the bin of the others goes on."""
+    """A file whose schema cannot be determined fails alone; the other files of its bin are merged."""
     kind, _, packed = kind.partition(".")
     name = f"bad.{packed}" if packed else "bad"
     made = Landing(tmp_path / "landing", lean, reader=kind, min_records=9)
@@ -98,7 +104,10 @@ def test_a_file_whose_schema_cannot_be_told_fails_alone(
 
 
 def test_a_header_that_is_not_the_schemas_fails_alone(lean: SparkSession, tmp_path: Path) -> None:
-    """Bound by position its values would land in other columns."""
+    """A file whose header differs from the schema fails alone.
+
+    Bound by position, its values would be in other columns.
+    """
     made = Landing(tmp_path, lean, reader={"format": "csv", "schema": "name STRING, age INT"})
     made.put_file("a.csv", "age,name\n1,x\n")
     made.put_file("b.csv", "name,age\nx,1\n", at=1)
@@ -111,7 +120,7 @@ def test_a_header_that_is_not_the_schemas_fails_alone(lean: SparkSession, tmp_pa
 
 
 def test_records_without_fields_are_records(lean: SparkSession, tmp_path: Path) -> None:
-    """JSON writes them; a format that needs a field fails their file alone."""
+    """JSON records without fields are records; for a format that needs a field only their file fails."""
     for writer, merged, failed in (("json", ["{}\n{}\n"], []), ("json-array", ["[{},\n{}]\n"], []),
                                    ("parquet", [], ["a.json"])):  # fmt: skip
         made = Landing(tmp_path / writer, lean, writer=writer)
@@ -121,7 +130,7 @@ def test_records_without_fields_are_records(lean: SparkSession, tmp_path: Path) 
 
 
 def test_what_cannot_be_written_does_not_block_the_runs_to_come(lean: SparkSession, tmp_path: Path) -> None:
-    """A value that the writer's schema does not take fails the run; another schema mends it."""
+    """A value that does not fit the writer's schema fails the run; a run with another schema succeeds."""
     made = Landing(tmp_path, lean)
     made.put_records("a.json", {"id": "x"})
 
@@ -133,7 +142,7 @@ def test_what_cannot_be_written_does_not_block_the_runs_to_come(lean: SparkSessi
 
 
 def test_a_source_that_grows_while_it_is_merged_is_noticed(lean: SparkSession, tmp_path: Path) -> None:
-    """Nothing of it is published, and the next run takes the file as it is now."""
+    """A source that changes during its merge is not published; the next run merges its new content."""
     made = Landing(tmp_path, lean, reader={"format": "json", "schema": "id INT"})
     made.put_records("a.json", {"id": 1})
     engine = made.engine
@@ -154,7 +163,7 @@ def test_a_source_that_grows_while_it_is_merged_is_noticed(lean: SparkSession, t
 
 
 def test_a_schema_that_is_none_is_an_error_of_the_configuration(lean: SparkSession, tmp_path: Path) -> None:
-    """Spark's own words, before anything is read."""
+    """An invalid schema is a configuration error with Spark's message, raised before anything is read."""
     made = Landing(tmp_path, lean, reader={"format": "json", "schema": "id WHAT EVER"})
 
     with pytest.raises(ConfigError, match=r"reader\.schema"):
@@ -163,7 +172,10 @@ def test_a_schema_that_is_none_is_an_error_of_the_configuration(lean: SparkSessi
 
 @pytest.mark.parametrize("kind", ["parquet", "orc", "avro"])
 def test_a_damaged_page_fails_the_bin_and_not_the_run(kind: Any, lean: SparkSession, tmp_path: Path) -> None:
-    """The footer is whole and tells more records than can be read."""
+    """A damaged page fails the bin and not the run.
+
+    The footer is valid and has more records than can be read.
+    """
     rows = [{"id": number, "v": f"{number:x}" * 40} for number in range(2000)]
     whole = bytearray(write_content(kind, rows, lean, tmp_path))
     middle = len(whole) // 2
@@ -183,7 +195,7 @@ def test_a_damaged_page_fails_the_bin_and_not_the_run(kind: Any, lean: SparkSess
 
 @pytest.mark.parametrize("scope", ["bin", "flowfile"])
 def test_checked_on_merge_the_same_bin_fails_later(scope: Any, lean: SparkSession, tmp_path: Path) -> None:
-    """The run that sees the file only counts it; the one that would merge it looks."""
+    """With checks on merge, a malformed file is counted on arrival, and its bin fails when it is merged."""
     reader = {"format": "json", "schema": "id INT"}
     made = Landing(tmp_path, lean, reader=reader, min_records=3, validate="on_merge", failure_scope=scope)
     made.put_records("a.json", {"id": 1})
@@ -203,7 +215,7 @@ def test_checked_on_merge_the_same_bin_fails_later(scope: Any, lean: SparkSessio
 
 
 def test_a_record_count_is_believed_and_found_out(lean: SparkSession, tmp_path: Path) -> None:
-    """It decides which bin is full; a wrong one fails its bin when that is merged."""
+    """The record count attribute decides which bin is full; a wrong count fails its bin on merge."""
     reader = {"format": "csv", "schema": "id INT"}
     made = Landing(tmp_path, lean, reader=reader, min_records=3, max_records=3, trust_record_count=True,
                    correlation_attribute_name="k")  # fmt: skip
@@ -219,7 +231,7 @@ def test_a_record_count_is_believed_and_found_out(lean: SparkSession, tmp_path: 
 
 
 def test_packed_files_count_by_what_they_hold(lean: SparkSession, tmp_path: Path) -> None:
-    """With the sizes of their content one is full that is small on disk."""
+    """Compressed files count with the size of their content, so that a bin of small files can be full."""
     reader = {"format": "json", "schema": "id INT"}
     for basis, merged in (("input", 0), ("uncompressed", 1)):
         made = Landing(tmp_path / basis, lean, reader=reader, min_bin_size="5 KB", size_basis=basis)

@@ -1,4 +1,4 @@
-"""Runs that die: killed before or after any step, the next run brings everything to the same end."""
+"""Test runs that are killed before or after any step: the next run leads to the same result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.jobs.merge_record.landing import Landing, PlainEngine
 
 
 class Killed(BaseException):
-    """Raised where the process would be gone; nothing of ours catches it."""
+    """An exception that stands for the end of the process; no handler of the package catches it."""
 
 
 class Mortal(LocalStorage):
@@ -77,7 +77,7 @@ class Mortal(LocalStorage):
 
 
 def build_landing(root: Path) -> Landing:
-    """Two files that make a full bin, two that are malformed together, one that stays, with a sidecar."""
+    """Build two files that fill a bin, two malformed ones in a bin, and a waiting one with a sidecar."""
     made = Landing(
         root, min_records=2, max_records=2, correlation_attribute_name="k", attribute_sources=["sidecar"]
     )
@@ -94,10 +94,10 @@ def make_relative(left: dict[str, bytes], root: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 def test_a_run_killed_at_any_step_is_finished_by_the_next(before: Any, tmp_path: Path) -> None:
-    """The same files with the same bytes, and each record exactly once, wherever it dies."""
+    """Wherever a run dies, the next run leaves the same files with the same bytes, and each record once."""
     whole = build_landing(tmp_path / "whole")
     expected_report = whole.run_job(run_id="r")
-    # The uuid of a file is made of its place: the other tries have to be in the same one.
+    # The uuid of a file is derived from its location: all tries must use the same folder.
     (tmp_path / "whole").rename(tmp_path / "kept")
     expected = Landing(tmp_path / "kept").read_everything()
 
@@ -121,7 +121,10 @@ def test_a_run_killed_at_any_step_is_finished_by_the_next(before: Any, tmp_path:
 
 
 def test_the_next_scheduled_run_finishes_a_plan_and_goes_on(tmp_path: Path) -> None:
-    """What was planned is not planned again, and what has arrived meanwhile is merged in the same run."""
+    """The next scheduled run completes an existing plan without planning it again.
+
+    It merges files that have arrived meanwhile in the same run.
+    """
     made = build_landing(tmp_path)
     Mortal.dies_at(4, before=True)
     with pytest.raises(Killed):
@@ -135,7 +138,7 @@ def test_the_next_scheduled_run_finishes_a_plan_and_goes_on(tmp_path: Path) -> N
 
 
 def test_a_plan_is_made_anew_when_its_files_changed_before_it_began(tmp_path: Path) -> None:
-    """Nothing of it was published, so nothing is lost."""
+    """A plan is made anew if its files changed before it began; nothing of it was published or lost."""
     made = build_landing(tmp_path)
     Mortal.dies_at(2, before=True)
     with pytest.raises(Killed):
@@ -148,7 +151,10 @@ def test_a_plan_is_made_anew_when_its_files_changed_before_it_began(tmp_path: Pa
 
 
 def test_of_a_plan_that_has_begun_only_what_has_changed_is_planned_anew(tmp_path: Path) -> None:
-    """Half of the plan is published and stays; the file that has changed is merged as it is."""
+    """Of a plan that has begun, the published half stays, and only changed files are planned anew.
+
+    A changed file is merged as it is.
+    """
     made = next(
         made
         for number in itertools.count(1)
@@ -166,7 +172,7 @@ def test_of_a_plan_that_has_begun_only_what_has_changed_is_planned_anew(tmp_path
 
 
 def _kill_run(root: Path, change: int) -> Landing | None:
-    """Kill a run at a step; give its landing when one manifest is there then."""
+    """Kill a run at a step; return its landing folder if it has one manifest then."""
     made = build_landing(root)
     Mortal.dies_at(change, before=False)
     with pytest.raises(Killed):
@@ -180,7 +186,10 @@ def _list_merged_names(made: Landing) -> set[str]:
 
 
 def test_two_runs_at_once_are_one(tmp_path: Path) -> None:
-    """The second stops at the lease, with the name of the first; nothing is doubled."""
+    """The second of two concurrent runs stops at the lease with the name of the first.
+
+    Nothing is duplicated.
+    """
     made = build_landing(tmp_path)
     refused: list[Any] = []
 
@@ -200,7 +209,7 @@ def test_two_runs_at_once_are_one(tmp_path: Path) -> None:
 
 
 def test_a_lease_of_a_process_that_is_gone_is_taken_over(tmp_path: Path) -> None:
-    """At once where that can be seen."""
+    """A lease of a dead process is taken over, at once if the death of the process can be detected."""
     made = build_landing(tmp_path)
     lease = tmp_path / "state" / "lease.json"
     lease.parent.mkdir()
@@ -222,12 +231,15 @@ def test_a_lease_of_a_process_that_is_gone_is_taken_over(tmp_path: Path) -> None
     "other", [{"namespace": "pid:[1]"}, {"boot": "x"}, None], ids=["pid", "boot", "none"]
 )
 def test_a_process_of_elsewhere_is_not_looked_for_here(other: Any, tmp_path: Path) -> None:
-    """Its number may be nobody's here; its lease is over when the store has seen no change of it for long."""
+    """The process id of another machine is not looked up here, where it may be absent.
+
+    Its lease expires after the store has not seen a change of it for a long time.
+    """
     made = build_landing(tmp_path)
     lease = tmp_path / "state" / "lease.json"
     lease.parent.mkdir()
     process = other and {**identify_process(os.getpid()), "pid": 2**22 + 1, **other}
-    # The clock of the other machine is of no account, and nor is its name.
+    # Neither the clock nor the host name of the other machine matters.
     held = {"id": "x", "owner": {}, "expires": 1, "host": os.uname().nodename, "pid": 2**22 + 1}
     lease.write_text(json.dumps({**held, "process": process}))
     with pytest.raises(ConflictError):
@@ -242,7 +254,7 @@ def test_a_process_of_elsewhere_is_not_looked_for_here(other: Any, tmp_path: Pat
 
 
 def test_a_run_that_lost_its_lease_publishes_nothing(tmp_path: Path) -> None:
-    """A process that hung while another took over stops before its commit."""
+    """A run that hung until another one took its lease stops before its commit."""
     made = build_landing(tmp_path)
 
     class Hung(type(made.engine)):  # type: ignore[misc]
@@ -259,7 +271,7 @@ def test_a_run_that_lost_its_lease_publishes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_damaged_state_is_no_empty_state(tmp_path: Path) -> None:
-    """Forgetting open bins would lose their ages, and reading half a file is worse."""
+    """A damaged state is an error, as an empty or partial state would lose the ages of open bins."""
     made = build_landing(tmp_path)
     made.run_job()
     (tmp_path / "state" / "state-000000000001.json").write_text("{")
@@ -269,7 +281,7 @@ def test_a_damaged_state_is_no_empty_state(tmp_path: Path) -> None:
 
 
 def test_a_state_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    """What it says cannot be known."""
+    """A state of a newer version is rejected, because its content is unknown."""
     made = build_landing(tmp_path)
     made.run_job()
     state = tmp_path / "state" / "state-000000000001.json"
@@ -281,7 +293,7 @@ def test_a_state_of_a_newer_version_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("action", ["keep", "move"])
 def test_a_folder_that_was_moved_is_carried_on(action: Any, tmp_path: Path) -> None:
-    """Open bins, files that stay, a plan that a killed run left: each goes on in the new place."""
+    """Runs continue after the folder was moved: open bins, waiting files and the plan of a killed run."""
     for change in itertools.count(1):
         made = Landing(
             tmp_path / f"{change}", min_records=2, max_records=2, correlation_attribute_name="k",
@@ -310,7 +322,7 @@ def test_a_folder_that_was_moved_is_carried_on(action: Any, tmp_path: Path) -> N
 
 
 class DyingEngine(PlainEngine):
-    """An engine whose first driver is killed when its files are to be written, and whose job goes on."""
+    """An engine whose first driver is killed when its files are to be written, while its job continues."""
 
     def __init__(self) -> None:
         self.staging: Storage | None = None
@@ -323,7 +335,10 @@ class DyingEngine(PlainEngine):
 
 
 def test_what_a_job_writes_after_its_driver_was_killed_is_removed(tmp_path: Path) -> None:
-    """It comes when the retry has cleaned up; what runs of another journal write stays."""
+    """Files that a job writes after its driver was killed and the retry has cleaned up are deleted.
+
+    Files that runs of another journal write stay.
+    """
     engine = DyingEngine()
     made = Landing(tmp_path, engine=engine, min_records=1)
     made.put_records("a.json", {"id": "a"})

@@ -1,4 +1,4 @@
-"""Records through Spark: every format in and out, in their order, and nothing malformed unseen."""
+"""Test reading and writing of records with Spark: all formats, record order, and malformed records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.jobs.merge_record.landing import Landing
 
 @pytest.mark.parametrize("kind", ["csv", "json", "json-array", "avro", "parquet", "orc", "xml"])
 def test_every_format_is_read(kind: Any, lean: SparkSession, tmp_path: Path) -> None:
-    """Records, nulls and quotes come out of two files in their order, whatever they were written in."""
+    """Two files of each format are read in order, with nulls and quotes."""
     reader = XML if kind == "xml" else kind
     made = Landing(tmp_path / "landing", lean, reader=reader, writer="json", min_records=3, max_records=3)
     made.put_file(f"b.{kind}", write_content(kind, ROWS[:1], lean, tmp_path), at=0)
@@ -35,7 +35,7 @@ def test_every_format_is_read(kind: Any, lean: SparkSession, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("kind", ["csv", "json-array", "avro", "parquet", "orc", "xml"])
 def test_every_format_is_written(kind: Any, lean: SparkSession, tmp_path: Path) -> None:
-    """One file for each of two bins, read back by another MergeRecord; also a bin without records."""
+    """Two bins give one file each, which another MergeRecord can read, even if a bin has no records."""
     options = {"rowTag": "r"} if kind == "xml" else {}
     made = Landing(
         tmp_path, lean, reader={"format": "json", "schema": "id BIGINT, v STRING"},
@@ -65,7 +65,10 @@ def test_every_format_is_written(kind: Any, lean: SparkSession, tmp_path: Path) 
 
 
 def test_names_of_all_kinds_are_read_as_they_are(lean: SparkSession, tmp_path: Path) -> None:
-    """Spaces, commas, brackets, percent signs, other scripts; a colon goes to failure."""
+    """Names with spaces, commas, brackets, percent signs and other scripts are read.
+
+    A colon goes to failure.
+    """
     names = [
         "a b.json", "c,d.json", "e[1].json", "p%20q.json", "ü é.json", "star*.json", "q?.json", "{x}.json",
         "k=v x/z.json", "plus+.json", "hash#1.json", "semi;.json", "back\\slash.json", "dollar$(x).json",
@@ -87,7 +90,10 @@ def test_names_of_all_kinds_are_read_as_they_are(lean: SparkSession, tmp_path: P
 
 
 def test_the_order_holds_where_spark_splits_files(lean: SparkSession, tmp_path: Path) -> None:
-    """One large file among small ones: by their place in the queue, whatever their size and blocks."""
+    """Records keep the queue order of their files, whatever the size and blocks of the files.
+
+    Spark splits the large file among the small ones.
+    """
     made = Landing(tmp_path, lean, arrival_order="path", max_records="unlimited")
     expected = []
     for number in range(30):
@@ -107,7 +113,7 @@ def test_the_order_holds_where_spark_splits_files(lean: SparkSession, tmp_path: 
 
 
 def test_schemas_of_json_are_inferred_by_file(lean: SparkSession, tmp_path: Path) -> None:
-    """33 and 33.5 make different schemas; numbers and nested values stay what they are."""
+    """33 and 33.5 give different JSON schemas; numbers and nested values are kept."""
     made = Landing(tmp_path, lean)
     made.put_records("a.json", {"id": 1, "n": 33, "o": {"l": [1, 2]}}, at=0)
     made.put_records("b.json", {"id": 2, "n": 33.5, "o": {"l": [1]}}, at=1)
@@ -131,7 +137,7 @@ def test_schemas_of_json_are_inferred_by_file(lean: SparkSession, tmp_path: Path
 
 
 def test_a_union_holds_files_of_all_schemas(lean: SparkSession, tmp_path: Path) -> None:
-    """Missing fields are null, numbers widen, what does not fit is a text."""
+    """In a union missing fields are null, numbers are widened, and values that do not fit become strings."""
     made = Landing(tmp_path, lean, schema_merge="union", arrival_order="path")
     made.put_records("a.json", {"id": 1, "n": 33, "m": 1})
     made.put_records("b.json", {"id": 2, "n": 33.5, "m": {"x": 1}})
@@ -148,7 +154,7 @@ def test_a_union_holds_files_of_all_schemas(lean: SparkSession, tmp_path: Path) 
 
 
 def test_csv_files_share_a_bin_only_with_their_own_header(lean: SparkSession, tmp_path: Path) -> None:
-    """A permuted header is another schema; with union the columns find their names."""
+    """A permuted CSV header is another schema and another bin; with union, columns are matched by name."""
     settings = {"reader": "csv", "arrival_order": "path", "original_action": "keep"}
     made = Landing(tmp_path, lean, **settings)
     made.put_file("a.csv", "name,age\nMark,33\n")
@@ -168,7 +174,7 @@ def test_csv_files_share_a_bin_only_with_their_own_header(lean: SparkSession, tm
 
 
 def test_csv_without_a_header(lean: SparkSession, tmp_path: Path) -> None:
-    """Columns go by their place, with and without a schema."""
+    """CSV columns without a header are matched by position, with and without a schema."""
     reader = {"format": "csv", "options": {"header": "false", "sep": ";"}}
     made = Landing(tmp_path, lean, reader=reader, arrival_order="path")
     made.put_file("a.csv", "Mark;33\n")
@@ -178,7 +184,7 @@ def test_csv_without_a_header(lean: SparkSession, tmp_path: Path) -> None:
 
 
 def test_files_are_split_by_fields_first(lean: SparkSession, tmp_path: Path) -> None:
-    """Parts go into bins by their values; a source moves with its last part; nulls share a group."""
+    """Parts go into bins by their field values, nulls share a group, a source moves with its last part."""
     made = Landing(
         tmp_path, lean, partition_by={"store": "store.id"}, correlation_attribute_name="store",
         min_records=2, attribute_sources=[], arrival_order="path",
@@ -208,7 +214,7 @@ def test_files_are_split_by_fields_first(lean: SparkSession, tmp_path: Path) -> 
 def test_ten_bins_of_one_schema_are_one_write(
     lean: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Jobs are counted by schemas of outputs, not by bins."""
+    """Ten bins of one schema are one write: Spark jobs are counted by output schemas, not by bins."""
     from airflow_merge_provider.jobs.merge_record import writing
 
     saved: list[Any] = []
@@ -230,7 +236,7 @@ def test_ten_bins_of_one_schema_are_one_write(
 
 
 def test_a_writers_schema_decides_the_fields(lean: SparkSession, tmp_path: Path) -> None:
-    """Its fields, its types, its order."""
+    """A writer's schema determines the fields, their types and their order."""
     made = Landing(tmp_path, lean, writer={"format": "json", "schema": "v STRING, id STRING, w INT"})
     made.put_records("a.json", {"id": 1, "v": "x", "u": 0})
     made.run_job()
@@ -239,7 +245,10 @@ def test_a_writers_schema_decides_the_fields(lean: SparkSession, tmp_path: Path)
 
 
 def test_a_first_fragment_without_records_tells_no_fields(lean: SparkSession, tmp_path: Path) -> None:
-    """The output has those of the next one, and nothing of it is lost; an array of JSON ends in .json."""
+    """If the first fragment has no records, the output has the fields of the next one and all its records.
+
+    The name of a JSON array ends in .json.
+    """
     made = Landing(tmp_path, lean, writer="json-array", merge_strategy="Defragment")
     for index, ids in enumerate(([], [1, 2])):
         fragment = {"fragment.identifier": "f", "fragment.count": "2", "fragment.index": str(index)}
@@ -253,7 +262,7 @@ def test_a_first_fragment_without_records_tells_no_fields(lean: SparkSession, tm
 
 
 def test_an_avro_file_tells_its_schema_and_records(lean: SparkSession, tmp_path: Path) -> None:
-    """Read without a library of its own; a cut file is no file."""
+    """Schema and records of an Avro file are read without a library; a truncated file is rejected."""
     whole = write_content("avro", ROWS, lean, tmp_path)
     file = tmp_path / "a.avro"
     file.write_bytes(whole)
@@ -277,5 +286,8 @@ def test_an_avro_file_tells_its_schema_and_records(lean: SparkSession, tmp_path:
     ],
 )
 def test_an_output_ends_as_its_part_does(part: Any, suffix: Any) -> None:
-    """The random part of Spark's names never gets into ours: one in 65 UUIDs ends as its counter does."""
+    """The name of an output ends with its part number, not with the random part of Spark's file names.
+
+    One in 65 UUIDs ends with the same digits as its counter.
+    """
     assert suffix_of(f"write-0/__merge_slot=0/{part}") == suffix

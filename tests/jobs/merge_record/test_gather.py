@@ -1,4 +1,4 @@
-"""Which lines are handed over to Spark as they are, and which files are left to its own reader."""
+"""Test which lines are passed to Spark as they are, and which files Spark's own reader reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def write_files(tmp_path: Path, contents: Any) -> Any:
 
 
 def test_lines_keep_their_order_and_their_file(tmp_path: Path) -> None:
-    """Blank ones are none; a mark at the beginning and ends of another system are no part of a line."""
+    """Lines keep their order and their file, without blank lines, byte order marks and foreign line ends."""
     contents = {"a": b'{"id":1}\n\n {"id":2}  \n', "b": b"", "c": b'\xef\xbb\xbf{"id":3}\r\n{"id":4}'}
     source, files = write_files(tmp_path, contents)
 
@@ -34,7 +34,7 @@ def test_lines_keep_their_order_and_their_file(tmp_path: Path) -> None:
 
 
 def test_files_that_only_sparks_reader_understands_are_left_to_it(tmp_path: Path) -> None:
-    """Arrays, other encodings, other ends of lines, and packed ones."""
+    """Spark's reader reads arrays, other encodings, other line ends and compressed files."""
     contents = {
         "array": b'[{"id":1}]\n',
         "latin": b'{"v":"\xe9"}\n',
@@ -50,7 +50,10 @@ def test_files_that_only_sparks_reader_understands_are_left_to_it(tmp_path: Path
 
 
 def test_a_line_that_goes_on_after_its_object_is_found(tmp_path: Path) -> None:
-    """Spark would read the first object and say nothing; braces in texts and lists are none of these."""
+    """Text after the object on a line is detected; braces in strings and lists are not.
+
+    Spark would silently read the first object only.
+    """
     contents = {
         "two": b'{"id":1}{"id":2}\n', "rest": b'{"id":1} x\n', "text": b'{"v":"}{"}\n',
         "list": b'{"l":[{"a":1}, {"a":2}]}\n', "cut": b'{"id": \n',
@@ -63,7 +66,7 @@ def test_a_line_that_goes_on_after_its_object_is_found(tmp_path: Path) -> None:
 
 
 def test_large_files_and_options_of_lines_are_sparks_matter(tmp_path: Path) -> None:
-    """It splits the large ones, and knows the options."""
+    """Spark reads large files, which it splits, and files with options for lines."""
     _, files = write_files(tmp_path, {"a": b"{}", "b": b"{}"})
 
     large = replace(files[0], entry=replace(files[0].entry, size=3 << 20))

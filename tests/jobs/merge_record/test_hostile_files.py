@@ -1,4 +1,4 @@
-"""One bad file goes to failure with its reason; its neighbours are merged in the same run."""
+"""Test that one bad file goes to failure with its reason, while the others are merged in the same run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def merge_beside(made: Landing, good: tuple[str, ...] = ("good.json",)) -> dict[
     ],
 )
 def test_avro(content: Any, reason: Any, lean: SparkSession, tmp_path: Path) -> None:
-    """Whatever an Avro file says of itself."""
+    """An Avro file with any invalid header fails alone."""
     made = Landing(tmp_path, lean, reader={"format": "avro"}, writer={"format": "json"})
     made.put_file("bad.avro", content)
     made.put_file("good.avro", build_avro(AVRO_SCHEMA, encode_zigzag(7)))
@@ -80,7 +80,7 @@ def test_avro(content: Any, reason: Any, lean: SparkSession, tmp_path: Path) -> 
     ],
 )
 def test_csv(content: Any, reason: Any, lean: SparkSession, tmp_path: Path) -> None:
-    """Whatever the first line is like."""
+    """A CSV file with any invalid first line fails alone."""
     made = Landing(tmp_path, lean, reader={"format": "csv"}, writer={"format": "json"})
     made.put_file("bad.csv", content)
     made.put_file("good.csv", "id\n7\n")
@@ -101,7 +101,7 @@ def test_csv(content: Any, reason: Any, lean: SparkSession, tmp_path: Path) -> N
     ],
 )
 def test_lines_that_no_parser_takes(content: Any, reader: Any, lean: SparkSession, tmp_path: Path) -> None:
-    """Nested deeper than any data is, or no text."""
+    """A file with lines that no parser accepts fails alone: nested too deeply, or not text."""
     made = Landing(tmp_path, lean, failure_scope="flowfile", reader=reader)
     made.put_file("bad.json", content)
     made.put_records("good.json", {"id": 7})
@@ -119,7 +119,7 @@ def test_lines_that_no_parser_takes(content: Any, reader: Any, lean: SparkSessio
     ],
 )
 def test_arrays_that_are_no_text(content: Any, lean: SparkSession, tmp_path: Path) -> None:
-    """What one parser takes and another does not."""
+    """A file with an array that only one of two parsers accepts fails alone."""
     made = Landing(tmp_path, lean, reader={"format": "json-array"}, writer={"format": "json"})
     made.put_file("bad.json", content)
     made.put_file("good.json", '[{"id": 7}]')
@@ -134,7 +134,7 @@ def test_arrays_that_are_no_text(content: Any, lean: SparkSession, tmp_path: Pat
 def test_fields_called_like_columns_of_our_own(
     name: Any, kind: Any, lean: SparkSession, tmp_path: Path
 ) -> None:
-    """They would be taken for ours."""
+    """A file with fields named like internal columns fails alone: they would be mistaken for these."""
     made = Landing(tmp_path, lean, reader={"format": kind}, writer={"format": "json"})
     records = {"bad.json": {"id": 1, name: 5}, "good.json": {"id": 7}}
     for file, record in records.items():
@@ -157,7 +157,7 @@ def test_fields_called_like_columns_of_our_own(
     ],
 )
 def test_sidecars(sidecar: Any, lean: SparkSession, tmp_path: Path) -> None:
-    """What cannot be read or written as attributes."""
+    """A file whose sidecar cannot be read, or whose attributes cannot be written, fails alone."""
     made = Landing(tmp_path, lean)
     made.put_records("bad.json", {"id": 1})
     (tmp_path / "in" / f"bad.json{SIDECAR}").write_bytes(sidecar)
@@ -172,7 +172,7 @@ def test_sidecars(sidecar: Any, lean: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [b"\xff\xfe.json", b"x" * 245 + b".json", "ä".encode() * 120 + b".json"])
 @pytest.mark.parametrize("action", ["move", "delete", "keep"])
 def test_names(name: Any, action: Any, lean: SparkSession, tmp_path: Path) -> None:
-    """That are no text, or leave no room for the name of a sidecar."""
+    """A file fails alone if its name is not text, or leaves no room for the name of a sidecar."""
     made = Landing(tmp_path, lean, original_action=action)
     path = made.put_records("bad.json", {"id": 1})
     path.rename(path.with_name(os.fsdecode(name)))
@@ -188,7 +188,7 @@ def test_names(name: Any, action: Any, lean: SparkSession, tmp_path: Path) -> No
 
 
 def test_symbolic_links(lean: SparkSession, tmp_path: Path) -> None:
-    """They are told, and neither followed nor touched: not out of the folder, and not around in a circle."""
+    """Symbolic links are reported, not followed or changed, whether they leave the folder or form a cycle."""
     made = Landing(tmp_path, lean, original_action="delete")
     made.put_records("sub/good.json", {"id": 7})
     outside = tmp_path / "outside"
@@ -212,7 +212,7 @@ def test_symbolic_links(lean: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", [{"encoding": "nosuch"}, {"sep": "::"}], ids=["encoding", "sep"])
 def test_a_wrong_option_fails_the_run_and_no_file(option: Any, lean: SparkSession, tmp_path: Path) -> None:
-    """It is said of all files alike."""
+    """A wrong option fails the run and no file, because the error holds for all files alike."""
     made = Landing(tmp_path, lean, reader={"format": "csv", "options": option})
     for name in ("a.csv", "b.csv"):
         made.put_file(name, "id\n7\n")
@@ -229,7 +229,10 @@ def test_a_wrong_option_fails_the_run_and_no_file(option: Any, lean: SparkSessio
 def test_what_only_the_engine_raises(
     wrong: Any, lean: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file is found by halves, where Spark names none; what all files share is no failure of theirs."""
+    """If Spark does not name the bad file, it is found by bisection.
+
+    Errors of all files fail none of them.
+    """
     made = Landing(tmp_path, lean, reader={"format": "csv", "schema": "id LONG"}, writer={"format": "json"})
     for number in range(5):
         made.put_file(f"{number}.csv", f"id\n{number}\n", at=number)

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, on file systems that know files without a name and on others."""
+"""Test atomic creation of files, on file systems with and without support for unnamed files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_text(path: Any, content: Any, *, replaces: Any) -> Any:
 
 
 def test_a_file_is_created_once(tmp_path: Path) -> None:
-    """Its folder is made where there is none; the second writer changes nothing."""
+    """A file is created once, with its folder if there is none; the second writer changes nothing."""
     path = tmp_path / "a" / "b.json"
 
     assert write_text(path, b"first", replaces=False)
@@ -35,7 +35,7 @@ def test_a_file_is_created_once(tmp_path: Path) -> None:
 
 
 def test_a_file_is_replaced(tmp_path: Path) -> None:
-    """Whether or not there is one; nothing else is left."""
+    """A file is replaced whether or not it exists; no other file remains."""
     path = tmp_path / "b.json"
 
     for content in (b"first", b"second", b""):
@@ -47,7 +47,7 @@ def test_a_file_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_finished_never_was(tmp_path: Path) -> None:
-    """Neither the file nor a part of it is left."""
+    """Of a write that does not finish, neither the file nor a part of it remains."""
     with NewFile(tmp_path / "b.json") as new:
         new.file.write(b"half")
 
@@ -55,7 +55,7 @@ def test_a_file_that_is_not_finished_never_was(tmp_path: Path) -> None:
 
 
 def test_a_name_may_be_as_long_as_names_can_be(tmp_path: Path) -> None:
-    """The name of a part is not derived from it."""
+    """A name of the maximum length works, because the name of a part is not derived from it."""
     path = tmp_path / ("a" * 255)
 
     assert write_text(path, b"x", replaces=False)

@@ -1,6 +1,6 @@
-"""New files that take the names of others while these are merged, in runs that live and runs that die.
+"""Test new files that take the names of files being merged, in runs that complete and runs that die.
 
-What a writer has put into the folder is merged once; what it has replaced before that may be gone.
+A file in the folder is merged once; a file that was replaced before its merge may be lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ACTIONS = ("move", "delete", "keep")
 
 
 class Watched(Mortal):
-    """A storage that does something before or after the n-th change, and goes on."""
+    """A storage that runs an action before or after the n-th change, and continues."""
 
     def _count_change(self, change: Any, name: str, *rest: Any) -> Any:
         number = next(Mortal.changes)
@@ -37,7 +37,7 @@ class Watched(Mortal):
 
 
 def make_landing(root: Path, action: str) -> Landing:
-    """Return two bins of two files, and one that waits for more."""
+    """Return two bins of two files, and one file that waits for more."""
     made = Landing(
         root,
         min_records=2,
@@ -52,7 +52,7 @@ def make_landing(root: Path, action: str) -> Landing:
 
 
 def replace_file(made: Landing) -> None:
-    """Put other content in the place of a file that may have been merged, and its sidecar first."""
+    """Replace a file that may have been merged by other content, its sidecar first."""
     path = made.root / "in" / "a.json"
     path.parent.mkdir(exist_ok=True)
     path.with_name(f"a.json{SIDECAR}").write_text(json.dumps({"k": "9"}), encoding="utf-8")
@@ -62,14 +62,14 @@ def replace_file(made: Landing) -> None:
 
 
 def count_merged(made: Landing) -> Counter[str]:
-    """Return how often each record was merged, once everything that waits is flushed."""
+    """Return how often each record was merged, after all waiting files are flushed."""
     made.run_job(run_id="later", at=5)
     made.run_job(run_id="last", at=6, flush=True)
     return Counter(id_ for ids in made.read_ids() for id_ in ids)
 
 
 def check_merged(made: Landing, place: Any) -> None:
-    """Every record is merged once but the one that was replaced, which may be gone."""
+    """Check that every record is merged once, except the replaced one, which may be lost."""
     merged = count_merged(made)
     replaced = merged.pop("a", 0)
     assert merged == Counter("bcdeA"), place
@@ -96,7 +96,7 @@ def check_merged(made: Landing, place: Any) -> None:
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_name_that_is_used_again_after_a_crash(action: Any, before: Any, tmp_path: Path) -> None:
-    """A run dies at any step, a new file takes the name of one of its sources, and the next run goes on."""
+    """After a run dies at any step and a new file takes the name of a source, the next run merges all."""
     for change in itertools.count(1):
         made = make_landing(tmp_path / str(change), action)
         Mortal.dies_at(change, before=before)
@@ -115,7 +115,7 @@ def test_a_name_that_is_used_again_after_a_crash(action: Any, before: Any, tmp_p
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_name_that_is_used_again_during_a_run(action: Any, tmp_path: Path) -> None:
-    """The new file comes before any step of the run."""
+    """A new file that takes the name of a source before any step of the run is merged once."""
     for change in itertools.count(1):
         made = make_landing(tmp_path / str(change), action)
         came: list[bool] = []
@@ -136,7 +136,7 @@ def test_a_name_that_is_used_again_during_a_run(action: Any, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 def test_a_second_crash_after_a_name_was_used_again(before: Any, tmp_path: Path) -> None:
-    """The run that carries on dies, too, at any of its steps."""
+    """All files are merged even if the next run dies too, at any of its steps."""
     for first in range(3, 18):
         for second in itertools.count(1):
             made = make_landing(tmp_path / f"{first}-{second}", "move")
@@ -158,7 +158,7 @@ def test_a_second_crash_after_a_name_was_used_again(before: Any, tmp_path: Path)
 
 
 def test_a_file_is_replaced_between_two_looks_at_it(tmp_path: Path) -> None:
-    """What a run has taken by mistake goes back under its name, or beside the next one that has it."""
+    """A file that a run took although it was replaced is returned to its name, or next to the file there."""
     storage = open_storage(str(tmp_path))
     path = tmp_path / "a.json"
     path.write_text("old")
@@ -174,7 +174,7 @@ def test_a_file_is_replaced_between_two_looks_at_it(tmp_path: Path) -> None:
     assert Slow(str(tmp_path)).claim_file("a.json", version) is None
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("a.json", "newer")]
 
-    # One that died right after it had taken it: the next try finds what it left.
+    # A run that died right after it had moved the file: the next try finds the moved file.
     path.write_text("old")
     version = storage.find_entry("a.json").version
     aside = storage.claim_file("a.json", version)
@@ -188,7 +188,7 @@ def test_a_file_is_replaced_between_two_looks_at_it(tmp_path: Path) -> None:
 
 
 def test_a_failed_file_whose_name_is_used_again(tmp_path: Path) -> None:
-    """The new file is merged with its own sidecar; the failed one is gone with its name."""
+    """The new file is merged with its own sidecar; the failed file of the same name is lost."""
     made = Landing(tmp_path, failure_scope="flowfile")
     made.put_records("a.json", {"bad": 1}, k="1")
     Mortal.dies_at(1, before=False)
@@ -204,7 +204,7 @@ def test_a_failed_file_whose_name_is_used_again(tmp_path: Path) -> None:
 
 
 def test_a_merge_that_was_withdrawn_is_never_published(tmp_path: Path) -> None:
-    """A run that hung while it wrote an output finds that others have gone on without it."""
+    """A run that hung while it wrote an output publishes nothing if other runs have withdrawn its merge."""
     made = make_landing(tmp_path, "move")
     engine = made.engine
     stage = engine.stage_merges

@@ -1,4 +1,4 @@
-"""What runs do over a landing folder: bins that live on, files that move, and what is told of it."""
+"""Test runs over a landing folder: bins that stay open across runs, moved files, and reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.jobs.merge_record.landing import Landing
 
 
 def test_the_seeds_example_is_merged_as_it_says(tmp_path: Path) -> None:
-    """Four files of five records become one, and their sources go to original with its uuid."""
+    """Four files of five records become one file, and their sources go to original with its uuid."""
     made = Landing(tmp_path, min_records=3, max_records=5)
     for number, ids in enumerate(([1], [2, 3], [4], [5])):
         made.put_records(f"{number}.json", *({"id": each} for each in ids), at=number)
@@ -41,7 +41,7 @@ def test_the_seeds_example_is_merged_as_it_says(tmp_path: Path) -> None:
 
 
 def test_a_bin_lives_on_until_it_is_old(tmp_path: Path) -> None:
-    """Nothing new for three runs: it is merged by the first run after its expiry."""
+    """After three runs without new files, a bin is merged by the first run after its expiry."""
     made = Landing(tmp_path, min_records=5, max_bin_age="30 secs")
     made.put_records("a.json", {"id": 1}, at=0)
     reports = [made.run_job(at=at) for at in (1, 10, 30, 31)]
@@ -58,7 +58,7 @@ def test_a_bin_lives_on_until_it_is_old(tmp_path: Path) -> None:
 
 
 def test_a_run_with_nothing_to_do_writes_nothing(tmp_path: Path) -> None:
-    """Not even a new state, and no event."""
+    """A run without work writes no file, not even a state, and emits no event."""
     made = Landing(tmp_path, min_records=5)
     made.put_records("a.json", {"id": 1})
     made.run_job()
@@ -71,7 +71,7 @@ def test_a_run_with_nothing_to_do_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_task_that_is_tried_again_after_its_end_tells_the_same(tmp_path: Path) -> None:
-    """The same run finds its own run; another one has nothing to do."""
+    """A retry of a completed run reports that run; another run has nothing to do."""
     made = Landing(tmp_path)
     made.put_records("a.json", {"id": 1})
     first = made.run_job(run_id="r")
@@ -83,7 +83,7 @@ def test_a_task_that_is_tried_again_after_its_end_tells_the_same(tmp_path: Path)
 
 
 def test_a_dry_run_tells_and_touches_nothing(tmp_path: Path) -> None:
-    """The plan is in the report, the files are where they were."""
+    """A dry run reports its plan and moves no files."""
     made = Landing(tmp_path)
     made.put_records("a.json", {"id": 1})
 
@@ -94,7 +94,7 @@ def test_a_dry_run_tells_and_touches_nothing(tmp_path: Path) -> None:
 
 
 def test_kept_sources_are_merged_once(tmp_path: Path) -> None:
-    """They stay where they are and are known; one that changes is a new arrival."""
+    """Kept sources stay in place and are merged once; a changed one is a new arrival."""
     made = Landing(tmp_path, original_action="keep")
     made.put_records("a.json", {"id": 1})
     made.run_job()
@@ -108,7 +108,7 @@ def test_kept_sources_are_merged_once(tmp_path: Path) -> None:
 
 
 def test_deleted_sources_take_their_sidecars_along(tmp_path: Path) -> None:
-    """Nothing of them is left but the ledger's line."""
+    """Deleted sources are deleted with their sidecars; only the ledger lists them."""
     made = Landing(tmp_path, original_action="delete")
     made.put_records("a.json", {"id": 1}, k="v")
     made.run_job()
@@ -118,7 +118,7 @@ def test_deleted_sources_take_their_sidecars_along(tmp_path: Path) -> None:
 
 
 def test_names_that_return_do_not_replace_their_predecessors(tmp_path: Path) -> None:
-    """A second data.json lies beside the first one in original."""
+    """A second data.json is stored next to the first one in original."""
     made = Landing(tmp_path)
     for number in range(2):
         made.put_records("x/data.json", {"id": number}, at=number)
@@ -131,7 +131,7 @@ def test_names_that_return_do_not_replace_their_predecessors(tmp_path: Path) -> 
 
 
 def test_a_failed_bin_goes_to_failure_with_its_culprit(tmp_path: Path) -> None:
-    """Also the files of runs before; the sidecars say why."""
+    """A failed bin goes to failure with all its files, also of earlier runs; sidecars have the reason."""
     made = Landing(tmp_path, min_records=5)
     made.put_records("a.json", {"id": 1}, x="y")
     made.run_job()
@@ -147,7 +147,7 @@ def test_a_failed_bin_goes_to_failure_with_its_culprit(tmp_path: Path) -> None:
 
 
 def test_a_file_that_changes_or_vanishes_leaves_its_bin(tmp_path: Path) -> None:
-    """A changed one is a new arrival, one that is gone is told as lost."""
+    """A changed file leaves its bin as a new arrival; a missing one is reported as lost."""
     made = Landing(tmp_path, min_records=3)
     for name in "ab":
         made.put_records(f"{name}.json", {"id": name})
@@ -165,7 +165,10 @@ def test_a_file_that_changes_or_vanishes_leaves_its_bin(tmp_path: Path) -> None:
 
 
 def test_changed_grouping_dissolves_bins_and_changed_thresholds_do_not(tmp_path: Path) -> None:
-    """Files of dissolved bins are binned anew by what is configured now."""
+    """A changed grouping dissolves open bins, changed thresholds do not.
+
+    Files of dissolved bins are binned anew by the current configuration.
+    """
     made = Landing(tmp_path, min_records=5)
     made.put_records("a.json", {"id": 1}, k="1")
     made.put_records("b.json", {"id": 2}, k="2")
@@ -181,7 +184,7 @@ def test_changed_grouping_dissolves_bins_and_changed_thresholds_do_not(tmp_path:
 
 
 def test_a_full_refresh_bins_everything_anew(tmp_path: Path) -> None:
-    """Open bins are dissolved on purpose."""
+    """A full refresh dissolves open bins and bins their files anew."""
     made = Landing(tmp_path, min_records=5)
     made.put_records("a.json", {"id": 1})
     made.run_job()
@@ -193,7 +196,10 @@ def test_a_full_refresh_bins_everything_anew(tmp_path: Path) -> None:
 
 
 def test_files_that_are_not_ready_are_left_alone(tmp_path: Path) -> None:
-    """Hidden and temporary names, sidecars without a file, and files that are younger than settle_time."""
+    """Files that are not ready are skipped: hidden and temporary names, and files younger than settle_time.
+
+    Sidecars without a file are skipped too.
+    """
     made = Landing(tmp_path, settle_time="10 secs")
     for name in ("_a.json", ".b.json", "c.json.tmp", "d.json._COPYING_", "_temporary/e.json", "_SUCCESS"):
         made.put_records(name, {"id": name})
@@ -208,7 +214,10 @@ def test_files_that_are_not_ready_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_attributes_come_from_everywhere_the_strongest_last(tmp_path: Path) -> None:
-    """File, path, sidecar, computed; a wrong sidecar makes its file unreadable."""
+    """Attributes come from file, path, sidecar and computation; later ones override earlier ones.
+
+    An invalid sidecar makes its file unreadable.
+    """
     made = Landing(tmp_path, attributes={"both": "${store}/${day}"}, correlation_attribute_name="both")
     made.put_records("store=1/day=2/a.json", {"id": 1})
     made.put_records("store=1/day=3/b.json", {"id": 2}, day="2")
@@ -226,7 +235,7 @@ def test_attributes_come_from_everywhere_the_strongest_last(tmp_path: Path) -> N
 
 
 def _wrong_sidecars(arrivals: Any) -> Any:
-    """Leave out what Spark's side refuses because of its sidecar."""
+    """Leave out the files that the Spark side rejects because of their sidecars."""
     return lambda source, queue, config, now: arrivals(
         source, FileQueue(tuple(file for file in queue.files if file.wrong is None), False), config, now
     )
@@ -241,7 +250,7 @@ def _wrong_sidecars(arrivals: Any) -> Any:
     ],
 )
 def test_the_order_of_arrival(order: Any, expected: Any, tmp_path: Path) -> None:
-    """By time, by path, or by an attribute: numbers as numbers, files without it last."""
+    """Files are ordered by time, path or attribute: numbers as numbers, files without the attribute last."""
     made = Landing(tmp_path, arrival_order=order, attribute_sources=["sidecar"])
     made.put_records("a.json", {"id": 1}, at=5, n="1")
     made.put_records("b.json", {"id": 2}, at=1, n="2")
@@ -255,7 +264,7 @@ def test_the_order_of_arrival(order: Any, expected: Any, tmp_path: Path) -> None
 
 
 def test_eviction_is_told(tmp_path: Path) -> None:
-    """More groups than bins: the report warns and counts."""
+    """With more groups than bins the report has a warning and the number of evicted bins."""
     made = Landing(tmp_path, min_records=5, max_bins=2, correlation_attribute_name="k")
     for number in range(5):
         made.put_records(f"{number}.json", {"id": number}, at=number, k=str(number))
@@ -267,7 +276,7 @@ def test_eviction_is_told(tmp_path: Path) -> None:
 
 
 def test_a_job_without_places_is_refused() -> None:
-    """All that is missing, at once; and types that do not exist."""
+    """A job without locations is rejected with a list of all missing ones; so are types that do not exist."""
     request = JobRequest(
         job="merge_record",
         config={"reader": {"format": "json", "schema": {"fields": [{"name": "a", "type": "what"}]}}},
@@ -284,7 +293,7 @@ def test_a_job_without_places_is_refused() -> None:
 
 
 def test_the_state_stays_small_and_planning_fast(tmp_path: Path) -> None:
-    """A thousand open files need less than two megabytes."""
+    """The state of a thousand open files takes less than two megabytes, and planning is fast."""
     made = Landing(tmp_path, min_records=10_000, max_records="unlimited")
     for number in range(1000):
         made.put_records(f"{number}.json", {"id": number})

@@ -1,4 +1,4 @@
-"""Whole runs over a local S3 server, where its libraries are installed (``s3fs`` and ``moto[server]``)."""
+"""Test whole runs on a local S3 server, if its libraries are installed (``s3fs`` and ``moto[server]``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ server = pytest.importorskip("moto.server", reason="moto wants an older python-d
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Start a server with one bucket and point every S3 library of this process at it."""
+    """Start a server with one bucket and configure every S3 library of this process to use it."""
     running = server.ThreadedMotoServer(port=0)
     running.start()
     host, port = running.get_host_and_port()
@@ -26,7 +26,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    # fsspec keeps clients, with the address of the server before.
+    # fsspec caches clients, which have the address of the previous server.
     s3fs.S3FileSystem.clear_instance_cache()
     place = open_storage(f"s3://bucket-{uuid.uuid4().hex}/lake")
     place.fs.mkdir(place.resolve_path("").split("/")[0])
@@ -35,7 +35,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def test_a_name_is_created_once_on_s3(bucket: Any) -> None:
-    """Lease, plan and manifests stand on it."""
+    """A name is created once: lease, plan and manifests depend on it."""
     state = open_storage(f"{bucket}/state")
 
     assert state.create_file("lease.json", b"first") is True
@@ -45,7 +45,7 @@ def test_a_name_is_created_once_on_s3(bucket: Any) -> None:
 
 @pytest.mark.spark
 def test_bins_of_several_runs_are_merged_on_s3(lean: SparkSession, bucket: Any) -> None:
-    """State, plan, manifest, ledger, lease, originals and failures: every record once."""
+    """State, plan, manifest, ledger, lease, originals and failures work on S3; records are merged once."""
     put_file(bucket, "k=1/a b.json", {"id": 1}, {"id": 2})
     put_file(bucket, "k=2/b.json", {"id": 3})
     open_storage(f"{bucket}/source").write_file("bad.json", b"no record\n")

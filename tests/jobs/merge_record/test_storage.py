@@ -1,4 +1,4 @@
-"""Whether a folder behaves the same on a local disk and on a store of objects."""
+"""Test that a folder behaves alike on a local disk and in an object store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def storage(request: Any, tmp_path: Path) -> Any:
 
 
 def test_files_are_listed_below_their_folder(storage: Any) -> None:
-    """With their size and a version; no folder is no file."""
+    """Files are listed below their folder with size and version; a missing folder has no files."""
     assert storage.list_files() == []
     storage.write_file("x/a b.json", b"12")
     storage.write_file("c", b"1")
@@ -29,7 +29,7 @@ def test_files_are_listed_below_their_folder(storage: Any) -> None:
 
 
 def test_a_version_is_another_one_once_the_content_is(storage: Any) -> None:
-    """Also where the size stays."""
+    """The version of a file changes with its content, even if the size stays the same."""
     storage.write_file("a", b"1")
     (before,) = storage.list_files()
     storage.write_file("a", b"2")
@@ -38,7 +38,7 @@ def test_a_version_is_another_one_once_the_content_is(storage: Any) -> None:
 
 
 def test_a_name_is_created_once(storage: Any) -> None:
-    """The second one is told, and changes nothing."""
+    """A name is created once: the second writer gets an error and changes nothing."""
     assert storage.create_file("d/lease", b"first") is True
     assert storage.create_file("d/lease", b"second") is False
     assert storage.read_file("d/lease") == b"first"
@@ -46,7 +46,7 @@ def test_a_name_is_created_once(storage: Any) -> None:
 
 
 def test_what_is_written_replaces(storage: Any) -> None:
-    """Whole, and nothing else is left."""
+    """A write replaces the whole file, and no other file remains."""
     storage.write_file("a", b"long content")
     storage.write_file("a", b"short")
 
@@ -55,7 +55,7 @@ def test_what_is_written_replaces(storage: Any) -> None:
 
 
 def test_what_is_not_there_is_no_error(storage: Any) -> None:
-    """Neither to read nor to delete."""
+    """Reading or deleting a missing file is not an error."""
     storage.delete_path("nothing")
 
     assert storage.read_file("nothing") is None
@@ -63,7 +63,7 @@ def test_what_is_not_there_is_no_error(storage: Any) -> None:
 
 
 def test_files_and_folders_are_deleted(storage: Any) -> None:
-    """A folder with all that is in it."""
+    """Files are deleted, and a folder with all its content."""
     storage.write_file("f/a", b"1")
     storage.write_file("f/g/b", b"1")
     storage.write_file("c", b"1")
@@ -75,7 +75,7 @@ def test_files_and_folders_are_deleted(storage: Any) -> None:
 
 
 def test_files_move_within_a_store_and_between_stores(storage: Any, tmp_path: Path) -> None:
-    """Here or there, with their content; what is there already is replaced."""
+    """Files are moved with their content within a store and between stores; existing files are replaced."""
     for other in (opened(f"{storage.location}-there"), opened(f"{tmp_path}/elsewhere")):
         storage.write_file("a", b"content")
         other.write_file("x/b", b"old")
@@ -85,6 +85,6 @@ def test_files_move_within_a_store_and_between_stores(storage: Any, tmp_path: Pa
 
 
 def test_a_location_of_an_unknown_kind_is_an_error_of_the_setup() -> None:
-    """Before anything is done, with what is missing."""
+    """A location of an unknown type is a setup error that names what is missing, before any work."""
     with pytest.raises(SetupError, match="no library for this kind of location"):
         opened("nosuch://bucket/x")

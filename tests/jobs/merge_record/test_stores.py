@@ -1,4 +1,4 @@
-"""Whole runs over a store that Spark has no jars for: records are brought here and taken back."""
+"""Test whole runs on a store without Spark jars: records are copied to this machine and back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ START = 1_700_000_000
 
 @pytest.fixture
 def bucket() -> Any:
-    """Return an empty place of a store in memory."""
+    """Return an empty location of an in-memory store."""
     return f"memory://{uuid.uuid4().hex}"
 
 
@@ -55,7 +55,10 @@ def read_merged(bucket: Any) -> Any:
 
 
 def test_files_of_a_store_are_merged_there(lean: SparkSession, bucket: Any) -> None:
-    """Each record once, sources in original; state, manifests and ledger too, and no copy is left."""
+    """Each record is merged once in the store, where originals, state, manifests and ledger are too.
+
+    No local copy remains.
+    """
     put_file(bucket, "k=1/a b.json", {"id": 1}, {"id": 2})
     put_file(bucket, "k=2/b.json", {"id": 3})
     settings = {"min_records": 2, "correlation_attribute_name": "k"}
@@ -75,7 +78,7 @@ def test_files_of_a_store_are_merged_there(lean: SparkSession, bucket: Any) -> N
 
 
 def test_the_ledger_names_files_where_they_are(lean: SparkSession, bucket: Any) -> None:
-    """Not where their copies were."""
+    """The ledger has the locations of the files in the store, not those of their copies."""
     put_file(bucket, "a.json", {"id": 1})
 
     report = run_job(lean, bucket)
@@ -91,7 +94,7 @@ def _read_ledger(bucket: Any) -> Any:
 
 
 def test_a_malformed_file_of_a_store_goes_to_its_failure(lean: SparkSession, bucket: Any) -> None:
-    """With its reason beside it."""
+    """A malformed file of a store goes to the failure folder of the store with its reason."""
     put_file(bucket, "good.json", {"id": 1})
     open_storage(f"{bucket}/source").write_file("bad.json", b"no record\n")
 
@@ -105,7 +108,7 @@ def test_a_malformed_file_of_a_store_goes_to_its_failure(lean: SparkSession, buc
 def test_a_spark_elsewhere_needs_the_jars_of_the_store(
     lean: SparkSession, bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Copies on this machine would not help it."""
+    """A Spark on another machine needs the jars of the store: it cannot read copies on this machine."""
     monkeypatch.setattr(spools, "is_local", lambda spark: False)
 
     with pytest.raises(SetupError, match="Spark has no file system for memory"):

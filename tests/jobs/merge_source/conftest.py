@@ -1,4 +1,4 @@
-"""One lean session for the tests of this folder, and a pipe in a folder of its own for each."""
+"""Fixtures: one small session for the tests of this folder, and a pipe in a folder of its own per test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lean(spark: SparkSession) -> SparkSession:
 
 @pytest.fixture
 def pipe(lean: SparkSession, tmp_path: Path) -> MakePipe:
-    """Make a pipe of datasets A, B, … by their aliases a, b, … in this test's folder."""
+    """Create a pipe of datasets A, B, … with the aliases a, b, … in this test's folder."""
 
     def make_pipe(datasets: str = "AB", **settings: Any) -> Pipe:
         return Pipe(lean, tmp_path, datasets=[f"{name} {name.lower()}" for name in datasets], **settings)
@@ -33,7 +33,7 @@ def pipe(lean: SparkSession, tmp_path: Path) -> MakePipe:
 
 @pytest.fixture
 def memory_pipe(lean: SparkSession, tmp_path: Path) -> MakePipe:
-    """Make the same with datasets and target in memory."""
+    """Create the same with datasets and target in memory."""
 
     def make_pipe(datasets: str = "AB", **settings: Any) -> MemoryPipe:
         names = [f"{name} {name.lower()}" for name in datasets]

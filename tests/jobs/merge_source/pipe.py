@@ -1,4 +1,4 @@
-"""A merge source in a folder of its own: inputs written without Spark, runs as the operator asks for them."""
+"""A merge source in a folder of its own: inputs are written without Spark, runs match the operator's."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Pipe:
         write_deltalake(str(self.folder / dataset), rows, mode=mode, configuration=feed)
 
     def write_json(self, dataset: str, entities: Iterable[Any], mode: str = "append") -> None:
-        """Write entities as JSON texts, numbered in their order."""
+        """Write entities as JSON strings, numbered in their order."""
         texts = [entity if isinstance(entity, str) else json.dumps(entity) for entity in entities]
         written = self._versions.get(dataset, 0)
         numbers = list(range(written + 1, written + len(texts) + 1))
@@ -51,7 +51,7 @@ class Pipe:
         self.write_rows(dataset, pa.table({"_updated": numbers, "entity": texts}, SCHEMA), mode)
 
     def run_job(self, run_id: str | None = None, **more: Any) -> dict[str, Any]:
-        """Run once; what a request has of its own goes there, all else is configuration."""
+        """Run the job once; arguments of the request go there, all others are configuration."""
         self._runs += 1
         asked = {name: more.pop(name) for name in REQUESTED if name in more}
         request = JobRequest(
@@ -65,11 +65,11 @@ class Pipe:
         return check_report(self._run_request(request))
 
     def read_rows(self) -> list[dict[str, Any]]:
-        """Return what stands in the target, in its order, as entities."""
+        """Return the rows of the target as entities, in its order."""
         return list(iterate_written(self.target_rows(), -1))
 
     def read_new_rows(self) -> list[dict[str, Any]]:
-        """Return what was written since this was asked last, in its order."""
+        """Return the rows written since the last call, in their order."""
         rows = list(iterate_written(self.target_rows(), self._seen))
         self._seen = max([self._seen, *(row["_updated"] for row in rows)])
         return rows
@@ -82,7 +82,7 @@ class Pipe:
         return self.spark.read.format("delta").load(str(self.target))
 
     def read_version(self) -> int | None:
-        """Return the target's version, None when there is none."""
+        """Return the target's version, None if there is no target."""
         return DeltaTable(str(self.target)).version() if (self.target / "_delta_log").exists() else None
 
     def read_clusters(self) -> list[list[str]]:
@@ -102,7 +102,7 @@ class MemoryPipe(Pipe):
         (self._lake.append_rows if mode == "append" else self._lake.write_rows)(dataset, rows)
 
     def read_version(self) -> int | None:
-        """Return how many commits there were after the first, None when there was none."""
+        """Return the number of commits after the first one, None if there is none."""
         last = self._lake.target.last
         return None if last is None else last.version
 
@@ -115,7 +115,7 @@ class MemoryPipe(Pipe):
 
 
 class FeedPipe(MemoryPipe):
-    """The same with datasets on Delta, which alone keeps change data feeds."""
+    """The same with datasets on Delta, the only storage with change data feeds."""
 
     def write_rows(self, dataset: str, rows: pa.Table, mode: str = "append") -> None:
         """Write a typed table."""
@@ -127,7 +127,7 @@ def build_column(values: Iterable[Any], kind: pa.DataType | None = None) -> pa.A
 
 
 def build_table(columns: Mapping[str, Any]) -> pa.Table:
-    """Make a table of columns given as lists or as arrays."""
+    """Build a table of columns given as lists or as arrays."""
     return pa.table(
         {name: pa.array(given) if isinstance(given, list) else given for name, given in columns.items()}
     )

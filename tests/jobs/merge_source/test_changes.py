@@ -1,4 +1,4 @@
-"""What a run after the first one writes: the difference, in one commit, or nothing."""
+"""Test what later runs write: the differences in one commit, or nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RULE: dict[str, Any] = {"equality": [["eq", "a.x", "b.x"]]}
 
 
 def format_rows(rows: list[dict[str, Any]]) -> list[str]:
-    """Write rows in short: ``+id`` is live, ``-id`` deleted, ``~id`` replaced."""
+    """Return rows in short form: ``+id`` is live, ``-id`` deleted, ``~id`` replaced."""
     signs = ("~" if row.get("$replaced") else "-" if row.get("_deleted") else "+" for row in rows)
     return [sign + row["_id"] for sign, row in zip(signs, rows, strict=True)]
 
@@ -33,7 +33,7 @@ def build_versions(numbers: list[int], ids: list[str], x: list[int]) -> pa.Table
 
 
 def make_merged_pipe(pipe: MakePipe, **settings: Any) -> Pipe:
-    """Make a pipe over two tables with versions that has run once."""
+    """Create a pipe over two tables with versions that has run once."""
     made = pipe("AB", **{**RULE, **settings})
     made.write_rows("A", build_versions([1, 2], ["a1", "a2"], [1, 2]))
     made.write_rows("B", build_versions([1], ["b1"], [1]))
@@ -67,7 +67,10 @@ def test_only_what_differs_is_written(pipe: MakePipe) -> None:
 def test_a_cluster_is_read_once_however_many_of_its_members_are_reached(
     memory_pipe: MakePipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One key reaches all members of a cluster: a copy of them for each would be their square."""
+    """An affected cluster is read once, however many of its members a changed key reaches.
+
+    One copy per reached member would be quadratic in the size of the cluster.
+    """
     size = 40
     made = make_merged_pipe(memory_pipe)
     ids = [f"a{100 + each}" for each in range(size)]
@@ -95,7 +98,10 @@ def test_a_cluster_is_read_once_however_many_of_its_members_are_reached(
 
 
 def test_few_changes_become_one_file(pipe: MakePipe, lean: SparkSession) -> None:
-    """However many parts they were shuffled to: a target of many small files is slow to read."""
+    """Few changes are written as one file, whatever the number of shuffle partitions.
+
+    A target of many small files is slow to read.
+    """
     made = make_merged_pipe(pipe)
     before = set(DeltaTable(str(made.target)).file_uris())
     shared = [10 + each for each in range(9)]
@@ -113,7 +119,10 @@ def test_few_changes_become_one_file(pipe: MakePipe, lean: SparkSession) -> None
 
 
 def test_a_refused_change_is_refused_as_a_full_run_is(memory_pipe: MakePipe) -> None:
-    """Of two ids that are there twice the first is named, though the change reaches the other one alone."""
+    """An incremental run fails with the same error as a full run.
+
+    Of two duplicate ids the first one is named, although the change affects only the other one.
+    """
     made = memory_pipe("AB", **RULE, identity="first")
     made.write_rows("B", build_versions([1, 2], ["i1", "i2"], [1, 2]))
     made.run_job("first")
@@ -128,7 +137,7 @@ def test_a_refused_change_is_refused_as_a_full_run_is(memory_pipe: MakePipe) -> 
 
 
 def test_what_says_the_same_is_not_written(pipe: MakePipe) -> None:
-    """A new version with the old content, and a table that was only rewritten, make no version."""
+    """A new version with unchanged content and a rewritten table commit no version."""
     made = make_merged_pipe(pipe)
     made.write_rows("A", build_versions([3], ["a1"], [1]))
     DeltaTable(str(made.folder / "B")).vacuum(0, dry_run=False, enforce_retention_duration=False)
@@ -141,7 +150,7 @@ def test_what_says_the_same_is_not_written(pipe: MakePipe) -> None:
 
 
 def test_members_are_remembered_without_telling_readers(pipe: MakePipe) -> None:
-    """A change that the output does not show is kept, so that the next run joins by the new key."""
+    """A change that the output does not show is stored, so that the next run joins by the new key."""
     made = pipe("AB", equality=[["eq", "a._key", "b.x"]], **JSON)
     made.write_json("A", [{"_id": "a1", "_key": 1}])
     made.write_json("B", [{"_id": "b1", "x": 2}])
@@ -158,7 +167,7 @@ def test_members_are_remembered_without_telling_readers(pipe: MakePipe) -> None:
 
 
 def test_a_table_without_versions_is_compared_as_a_whole(memory_pipe: MakePipe) -> None:
-    """Changed and vanished rows of a plain table are found by their hashes."""
+    """Changed and deleted rows of a table without versions are detected by their hashes."""
     made = memory_pipe("AB", **RULE)
     made.write_rows("A", build_table({"_id": ["a1", "a2", "a3"], "x": [1, 2, 3]}))
     made.write_rows("B", build_table({"_id": ["b1"], "x": [1]}))
@@ -172,7 +181,7 @@ def test_a_table_without_versions_is_compared_as_a_whole(memory_pipe: MakePipe) 
 
 
 def test_a_vanished_entity_is_noticed_where_something_changes(memory_pipe: MakePipe) -> None:
-    """With versions a row that is gone stays unnoticed until its output is written anew."""
+    """With versions a deleted row is detected only when its output is written again."""
     made = make_merged_pipe(memory_pipe)
     made.write_rows("A", build_versions([2], ["a2"], [2]), "overwrite")
     assert made.run_job("second")["changed"] is False
@@ -185,7 +194,10 @@ def test_a_vanished_entity_is_noticed_where_something_changes(memory_pipe: MakeP
 
 
 def test_contents_show_what_versions_do_not(pipe: MakePipe) -> None:
-    """By hashes a row that is gone is noticed at once; by versions alone no dataset may be without one."""
+    """With hashes a deleted row is detected at once.
+
+    With versions alone every dataset needs a version column.
+    """
     made = make_merged_pipe(pipe, change_detection="hash")
     made.write_rows("A", build_versions([2], ["a2"], [2]), "overwrite")
 
@@ -199,7 +211,7 @@ def test_contents_show_what_versions_do_not(pipe: MakePipe) -> None:
 
 
 def test_a_dataset_that_was_made_anew_is_compared(memory_pipe: MakePipe) -> None:
-    """When the versions end before the place that was read, everything is looked at, with a warning."""
+    """If versions end before the stored offset, all rows are compared, with a warning."""
     made = make_merged_pipe(memory_pipe)
     made.write_rows("A", build_versions([1], ["a7"], [1]), "overwrite")
 
@@ -210,7 +222,10 @@ def test_a_dataset_that_was_made_anew_is_compared(memory_pipe: MakePipe) -> None
 
 
 def test_a_dataset_that_only_lost_its_last_rows_is_not_made_anew(memory_pipe: MakePipe) -> None:
-    """Rows that are gone are noticed by a full refresh, also when they were the last that was read."""
+    """A dataset that only lost its last rows is not treated as recreated.
+
+    A full refresh detects deleted rows, even if they were the last that were read.
+    """
     made = make_merged_pipe(memory_pipe)
     made.write_rows("A", build_versions([1], ["a1"], [1]), "overwrite")
 
@@ -221,7 +236,7 @@ def test_a_dataset_that_only_lost_its_last_rows_is_not_made_anew(memory_pipe: Ma
 
 
 def test_rows_without_a_version_are_always_read(memory_pipe: MakePipe) -> None:
-    """A NULL in the sequence column says nothing: such a row is compared in every run."""
+    """A row with NULL in the sequence column is compared in every run, because its version is unknown."""
     made = make_merged_pipe(memory_pipe)
     made.write_rows("B", pa.table({"_updated": pa.array([None], pa.int64()), "_id": ["b2"], "x": [2]}))
 
@@ -232,7 +247,7 @@ def test_rows_without_a_version_are_always_read(memory_pipe: MakePipe) -> None:
 
 
 def test_timestamps_are_versions(memory_pipe: MakePipe) -> None:
-    """Only what was written after the last timestamp is read."""
+    """With timestamps as versions, only rows later than the last timestamp are read."""
     made = memory_pipe("A", sequence_column="changed")
     when = [dt.datetime(2026, 1, day, tzinfo=dt.UTC) for day in (1, 2, 3)]
     kind = pa.timestamp("us", "UTC")
@@ -248,7 +263,10 @@ def test_timestamps_are_versions(memory_pipe: MakePipe) -> None:
 
 
 def test_a_full_refresh_compares_and_a_reset_writes_anew(memory_pipe: MakePipe) -> None:
-    """The first writes nothing where nothing differs, the second starts the numbers again."""
+    """A full refresh writes nothing if nothing differs.
+
+    A reset writes everything and restarts the numbers.
+    """
     made = make_merged_pipe(memory_pipe)
     made.write_rows("A", build_versions([3], ["a1"], [2]))
     made.run_job("second")
@@ -266,7 +284,7 @@ def test_a_full_refresh_compares_and_a_reset_writes_anew(memory_pipe: MakePipe) 
 
 
 def test_changed_rules_write_what_differs(memory_pipe: MakePipe) -> None:
-    """Everything is compared by the new rules; ``on_config_change`` may refuse that."""
+    """After a change of rules everything is compared, unless ``on_config_change`` rejects the run."""
     made = make_merged_pipe(memory_pipe)
     rules = {"equality": [["eq", "a._id", "b._id"]]}
 
@@ -281,7 +299,7 @@ def test_changed_rules_write_what_differs(memory_pipe: MakePipe) -> None:
 
 
 def test_version_1_does_not_move_datasets(memory_pipe: MakePipe) -> None:
-    """Their offsets are in the ids: the run is refused until a reset."""
+    """In version 1 a changed dataset order is rejected until a reset, as the ids have dataset offsets."""
     made = make_merged_pipe(memory_pipe, version=1)
 
     with pytest.raises(ConfigError, match="dataset 'B' moved from offset 1 to 0, the pipe must be reset"):
@@ -291,7 +309,7 @@ def test_version_1_does_not_move_datasets(memory_pipe: MakePipe) -> None:
 
 
 def test_a_dry_run_tells_what_would_be_written(memory_pipe: MakePipe) -> None:
-    """The counts are those of the run that follows, and the target is not touched."""
+    """A dry run reports the counts of the run that follows it, and does not write the target."""
     made = make_merged_pipe(memory_pipe)
     made.write_rows("B", build_versions([2], ["b2"], [2]))
 
@@ -305,7 +323,7 @@ def test_a_dry_run_tells_what_would_be_written(memory_pipe: MakePipe) -> None:
 
 @pytest.mark.parametrize("identity", ["composite", "first"])
 def test_maintenance_of_the_target_changes_nothing(pipe: MakePipe, identity: str) -> None:
-    """A compaction between two runs is no run: the next one finds its state and goes on counting."""
+    """A compaction between two runs keeps the state: the next run finds it and continues the numbers."""
     made = make_merged_pipe(pipe, identity=identity)
     DeltaTable(str(made.target)).vacuum(0, dry_run=False, enforce_retention_duration=False)
     made.spark.sql(f"OPTIMIZE delta.`{made.target}`").collect()
@@ -317,7 +335,7 @@ def test_maintenance_of_the_target_changes_nothing(pipe: MakePipe, identity: str
 
 
 def test_datasets_may_be_wide(memory_pipe: MakePipe) -> None:
-    """Hundreds of properties, and a change of one of them is seen."""
+    """A dataset may have hundreds of properties, and a change of one of them is detected."""
     made = memory_pipe("AB", **RULE, values="columns")
     wide = {f"c{place}": ["a"] for place in range(400)}
     made.write_rows("A", build_table({"_id": ["a1"], "_updated": [1], "x": [1], **wide}))
@@ -331,7 +349,7 @@ def test_datasets_may_be_wide(memory_pipe: MakePipe) -> None:
 
 
 def test_pairs_and_entities_of_neighbours_are_counted_once(pipe: MakePipe) -> None:
-    """Three lists with one key each make two pairs, in the first run and in one after a change of one."""
+    """Three lists with one key each give two pairs, in the first run and after a change of one list."""
     made = pipe("ABC", equality=[["eq", "a.x", "b.x"], ["eq", "b.x", "c.x"]])
     for name in "ABC":
         made.write_rows(name, build_table({"_updated": [1], "_id": [f"{name.lower()}1"], "x": [7], "y": [0]}))

@@ -1,4 +1,4 @@
-"""Typed columns in the target, and values that survive, in both shapes and every kind of run."""
+"""Test typed columns of the target and surviving values, in both shapes and every kind of run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SYSTEM = ("_updated", "_hash", "_previous", "_ts", "_members")
 
 
 def read_columns(made: Pipe, *names: str) -> dict[str, Any]:
-    """Return columns of the live outputs by their ids; of one column its values."""
+    """Return columns of the live outputs by their ids; for one column, its values."""
     rows = made.target_rows().where("NOT _deleted")
     chosen = rows.select("_id", *(f"`{name}`" for name in names)).orderBy("_id").collect()
     return {row["_id"]: row[1] if len(names) == 1 else tuple(row[1:]) for row in chosen}
@@ -34,7 +34,10 @@ def read_types(made: Pipe) -> dict[str, str]:
 
 
 def test_properties_are_lists_of_all_values(memory_pipe: MakePipe) -> None:
-    """In member order, lists spliced, whole numbers widened; what types cannot say together is VARIANT."""
+    """Properties are lists of all values in member order: lists are concatenated, integers widened.
+
+    Values without a common type become VARIANT.
+    """
     made = memory_pipe("AB", **COLUMNS)
     made.write_rows(
         "A",
@@ -63,7 +66,10 @@ def test_properties_are_lists_of_all_values(memory_pipe: MakePipe) -> None:
 
 
 def test_a_column_that_a_dataset_gains_is_added(pipe: MakePipe) -> None:
-    """In the run's one commit; older rows have NULL there and are not written, and what is lost stays."""
+    """A new column is added in the run's commit; older rows have NULL and are not rewritten.
+
+    Columns that a dataset loses stay in the target.
+    """
     made = pipe("AB", **COLUMNS)
     made.write_rows("A", build_table({"_id": ["a1", "a2"], "k": [1, 2], "old": [5, 6], "_updated": [1, 2]}))
     made.write_rows("B", build_table({"_id": ["b1"], "k": [1], "_updated": [1]}))
@@ -80,7 +86,7 @@ def test_a_column_that_a_dataset_gains_is_added(pipe: MakePipe) -> None:
 
 
 def test_columns_may_have_any_name(pipe: MakePipe) -> None:
-    """The target maps names where they need it."""
+    """Columns may have any names; the target uses column mapping where names require it."""
     made = pipe("A", values="columns")
     frame = made.spark.createDataFrame([("a1", 1, 2)], "_id string, `two words` int, `it's; (x)` int")
     place = str(made.folder / "A")
@@ -93,7 +99,7 @@ def test_columns_may_have_any_name(pipe: MakePipe) -> None:
 
 
 def test_columns_of_another_type_or_shape_are_refused(pipe: MakePipe) -> None:
-    """Nothing is written; a reset writes the target anew."""
+    """A column of another type or shape is rejected and nothing is written; a reset rewrites the target."""
     made = pipe("AB", **COLUMNS)
     made.write_rows("A", build_table({"_id": ["a1"], "k": [1]}))
     made.write_rows("B", build_table({"_id": ["b1"], "k": [1]}))
@@ -110,7 +116,7 @@ def test_columns_of_another_type_or_shape_are_refused(pipe: MakePipe) -> None:
 
 
 def test_whole_entities_have_no_columns(pipe: MakePipe) -> None:
-    """A dataset of JSON entities is refused by name, and so are names that columns cannot tell apart."""
+    """A dataset of JSON entities is rejected by name, and so are property names that give the same column."""
     made = pipe("A", values="columns", entity_column="entity")
     made.write_json("A", [{"_id": "a1"}])
     with pytest.raises(DataError, match="dataset 'A': holds whole entities, which have no columns"):
@@ -136,13 +142,13 @@ Row = Mapping[str, Any]
 
 
 def find_best(members: Sequence[Row], names: Sequence[str], *ranks: Any) -> Row | None:
-    """Return the best member that has any of the properties; of equals the first."""
+    """Return the best member that has any of the properties; of equal ones the first."""
     there = [member for member in members if any(member[name] is not None for name in names)]
     return min(there, key=lambda member: [rank(member, there) for rank in ranks], default=None)
 
 
 def build_expected(members: Sequence[Row]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the values that survive and where they come from, straight from the definition."""
+    """Return the surviving values and their sources, computed directly from the definition."""
     when = lambda member, _: -(member["_updated"])  # noqa: E731 - a table of ranks
     chosen = {
         "p": find_best(members, "p"),
@@ -164,7 +170,10 @@ def build_expected(members: Sequence[Row]) -> tuple[dict[str, Any], dict[str, st
 
 @pytest.mark.parametrize("values", ["columns", "entity"])
 def test_what_survives_is_what_is_defined(memory_pipe: MakePipe, values: str) -> None:
-    """On random members, in a first run and after a change, in both shapes, with where it comes from."""
+    """Values and sources equal the definition on random members, in a first run and after a change.
+
+    This holds for both shapes.
+    """
     draw = random.Random(7)  # noqa: S311 - a workload, no secret
     made = memory_pipe("AB", **RULE, values=values, survivorship=SURVIVORSHIP)
     kinds = {"p": pa.int64(), "v": pa.date32()}
@@ -202,7 +211,10 @@ def test_what_survives_is_what_is_defined(memory_pipe: MakePipe, values: str) ->
 
 
 def test_what_survives_of_whole_entities(memory_pipe: MakePipe) -> None:
-    """Properties inside VARIANT are chosen too; those without a rule stay lists, and nulls never survive."""
+    """Properties inside VARIANT survive by rules.
+
+    Those without a rule stay lists, and nulls never survive.
+    """
     rules = {"p": "first", "n": {"prefer": ["B"]}}
     made = memory_pipe("AB", **RULE, survivorship=rules, entity_column="entity")
     made.write_json("A", [{"_id": "a1", "k": 1, "p": None, "n": [1], "x": 1}, {"_id": "a2", "k": 2, "p": 3}])
@@ -220,7 +232,7 @@ def test_what_survives_of_whole_entities(memory_pipe: MakePipe) -> None:
 
 
 def test_the_latest_needs_to_be_told(memory_pipe: MakePipe) -> None:
-    """Without a sequence column nobody knows; the dataset is named."""
+    """The rule for the latest value needs a sequence column; a dataset without one is named in the error."""
     made = memory_pipe("AB", **RULE, survivorship={"k": "latest"})
     made.write_rows("A", build_table({"_id": ["a1"], "k": [1], "_updated": [1]}))
     made.write_rows("B", build_table({"_id": ["b1"], "k": [1]}))
@@ -231,7 +243,7 @@ def test_the_latest_needs_to_be_told(memory_pipe: MakePipe) -> None:
 
 @pytest.mark.parametrize("values", ["columns", "entity"])
 def test_an_output_can_be_merged_again(pipe: MakePipe, values: str) -> None:
-    """The next merge sees outputs as entities: original ids are united, deletes and replaced ids go on."""
+    """The next merge reads outputs as entities: original ids are united, deleted and replaced ids kept."""
     first = pipe("AB", **RULE, values=values)
     first.write_rows("A", build_table({"_id": ["a1", "a2"], "k": [1, 2], "_updated": [1, 2]}))
     first.write_rows("B", build_table({"_id": ["b1"], "k": [1], "_updated": [1]}))

@@ -1,4 +1,4 @@
-"""Clusters on random graphs against a union-find that looks at all pairs; no Spark."""
+"""Test clusters of random graphs against a union-find over all pairs, without Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow_merge_provider.jobs.merge_source.model import Entities, HashCollisi
 from airflow_merge_provider.jobs.merge_source.scan.source_scan import read_entities
 
 Keys = list[set[int]]
-# Hashes spread over all 64 bits, below zero too.
+# Hashes are spread over all 64 bits, including negative ones.
 _SPREAD = -7_046_029_254_386_353_131
 
 
@@ -26,7 +26,7 @@ def build_side(dataset: int, name: str) -> Side:
 
 
 class Workload:
-    """Some datasets, their rules, and for every side the keys of every entity."""
+    """Datasets, their rules, and for each side of a rule the keys of every entity."""
 
     def __init__(self, sizes: Sequence[int], rules: Sequence[Rule]) -> None:
         self.sizes, self.rules = sizes, rules
@@ -54,7 +54,7 @@ class Workload:
         return Entities(pa.array(ids, pa.string()), hashes, deleted, 0 * hashes, keys)
 
     def find_expected(self) -> set[frozenset[tuple[int, int]]]:
-        """Look at every pair of every rule, and unite."""
+        """Return the clusters of a union-find over every pair of every rule."""
         entities = [(dataset, place) for dataset, size in enumerate(self.sizes) for place in range(size)]
         cluster_of = {entity: {entity} for entity in entities}
         for rule in self.rules:
@@ -96,7 +96,7 @@ def random_workload(seed: int) -> Workload:
 
 @pytest.mark.parametrize("block", range(10))
 def test_random_graphs_have_the_clusters_of_all_pairs(block: int) -> None:
-    """Hub nodes give the same clusters as linking every pair, self-rules and empty datasets included."""
+    """Hub nodes give the same clusters as linking every pair, with self-rules and empty datasets."""
     for seed in range(block * 50, block * 50 + 50):
         workload = random_workload(seed)
 
@@ -104,7 +104,7 @@ def test_random_graphs_have_the_clusters_of_all_pairs(block: int) -> None:
 
 
 def test_a_hub_makes_one_cluster() -> None:
-    """A key that everybody has links everybody once the other side has it, and nobody before."""
+    """A shared key links all its entities if the other side of the rule has the key, and none otherwise."""
     rule = Rule(build_side(0, "x"), build_side(1, "x"))
     workload = Workload((400, 1), [rule])
     for held in workload.keys[rule.left.order]:
@@ -119,7 +119,7 @@ def test_a_hub_makes_one_cluster() -> None:
 
 
 def test_a_long_chain_makes_one_cluster() -> None:
-    """Entities of two datasets that hang together in one line are one, however long it is."""
+    """Entities of two datasets that form a chain are one cluster, however long the chain is."""
     rule = Rule(build_side(0, "x"), build_side(1, "x"))
     size = 5000
     workload = Workload((size, size), [rule])
@@ -134,7 +134,7 @@ def test_a_long_chain_makes_one_cluster() -> None:
 
 
 def test_a_self_rule_links_inside_its_dataset_only() -> None:
-    """``a.x = a.x`` finds duplicates of A and leaves B with the same key alone."""
+    """``a.x = a.x`` links duplicates within A, and leaves entities of B with the same key unlinked."""
     rule, other = Rule(build_side(0, "x"), build_side(0, "x")), Rule(build_side(1, "y"), build_side(1, "y"))
     workload = Workload((3, 2), [rule, other])
     for place in (0, 2):
@@ -145,7 +145,7 @@ def test_a_self_rule_links_inside_its_dataset_only() -> None:
 
 
 def test_members_stand_in_the_order_of_datasets_and_code_points() -> None:
-    """Ids order by code point: not by locale, not by the units of UTF-16."""
+    """Members are ordered by dataset and by the code points of ids: not by locale, not by UTF-16 units."""
     ids = ["é", "e10", "e2", "\U0001f600", "\uffee", "Z"]
     numbers, live = np.arange(6, dtype=np.int64), np.zeros(6, np.bool_)
     source = Entities(pa.array(ids), numbers, live, 0 * numbers, {build_side(0, "x").order: _all_one(6)})
@@ -155,7 +155,7 @@ def test_members_stand_in_the_order_of_datasets_and_code_points() -> None:
 
 
 def test_two_keys_with_one_hash_are_noticed() -> None:
-    """Keys that only share their hash are no link: the second hash tells, and the run hashes anew."""
+    """Keys that share only their first hash are not linked: the second hash differs, and the run rehashes."""
     x, y = build_side(0, "x"), build_side(1, "x")
     one = np.array([77], np.int64)
     sources = [
@@ -168,7 +168,7 @@ def test_two_keys_with_one_hash_are_noticed() -> None:
 
 
 def test_an_id_in_two_rows_is_named() -> None:
-    """An id that stands twice is told with its count; two ids with one hash are a collision."""
+    """A duplicate id is reported with its count; two ids with one hash are a collision."""
     hashes = np.array([1, 2, 1], np.int64)
     deleted = np.zeros(3, np.bool_)
 
@@ -179,7 +179,7 @@ def test_an_id_in_two_rows_is_named() -> None:
 
 
 def test_thin_rows_are_read_whatever_their_chunks() -> None:
-    """Lists of keys keep their entities when the table comes in several pieces, and NULL lists have none."""
+    """Key lists stay with their entities if a table has several chunks, and NULL lists have no keys."""
     kinds = pa.schema(
         {
             "id": pa.string(), "hash": pa.int64(), "deleted": pa.bool_(), "content": pa.int64(),

@@ -1,4 +1,4 @@
-"""Clusters contracted by Spark: those of the driver's memory, on graphs of every shape and in whole runs."""
+"""Test that clusters contracted in Spark equal those of the driver, on graphs of all shapes and in runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EDGES = 100
 
 
 def build_shapes() -> Workload:
-    """Make a chain, a star, a clique and many pairs, all in one dataset."""
+    """Build a chain, a star, a clique and many pairs, all in one dataset."""
     rules = [Rule(build_side(0, "x"), build_side(0, "y")), Rule(build_side(0, "z"), build_side(0, "z"))]
     workload = Workload([2_000], rules)
     (x, y, z) = (workload.keys[build_side(0, name).order] for name in "xyz")
@@ -68,7 +68,7 @@ def in_spark(spark: SparkSession, workload: Workload) -> tuple[list[int], list[i
 
 
 def to_partition(clusters: list[int]) -> set[frozenset[int]]:
-    """See clusters as sets of entities, however they are numbered."""
+    """Return clusters as sets of entities, whatever their numbers."""
     members: dict[int, set[int]] = {}
     for entity, cluster in enumerate(clusters):
         members.setdefault(cluster, set()).add(entity)
@@ -76,7 +76,7 @@ def to_partition(clusters: list[int]) -> set[frozenset[int]]:
 
 
 def test_chains_stars_and_cliques_contract_to_their_clusters(lean: SparkSession) -> None:
-    """With room for 100 edges, several rounds in Spark give what one solve in memory gives."""
+    """With room for 100 edges, several rounds in Spark give the clusters of one computation in memory."""
     mine, theirs = in_spark(lean, build_shapes())
 
     assert to_partition(theirs) == to_partition(mine)
@@ -84,7 +84,7 @@ def test_chains_stars_and_cliques_contract_to_their_clusters(lean: SparkSession)
 
 
 def test_a_hub_and_the_chain_that_hangs_on_it_are_one_cluster(lean: SparkSession) -> None:
-    """A key of 100,000 entities of two datasets, one of which begins a chain of 1,000."""
+    """A key of 100,000 entities of two datasets and a chain of 1,000 that starts at one are one cluster."""
     rules = [Rule(build_side(0, "hub"), build_side(1, "hub")), Rule(build_side(0, "x"), build_side(0, "y"))]
     workload = Workload([51_000, 50_010], rules)
     for dataset in (0, 1):
@@ -103,14 +103,17 @@ def test_a_hub_and_the_chain_that_hangs_on_it_are_one_cluster(lean: SparkSession
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_rules_connect_alike(lean: SparkSession, seed: int) -> None:
-    """Rules within and across datasets, keys on one side only, deleted entities: the same clusters."""
+    """Random rules give the same clusters in Spark as in memory.
+
+    Rules are within and across datasets, with keys on one side only and deleted entities.
+    """
     mine, theirs = in_spark(lean, random_workload(seed))
 
     assert to_partition(theirs) == to_partition(mine)
 
 
 def test_a_run_writes_the_same_where_spark_connects(lean: SparkSession, tmp_path: Path) -> None:
-    """A first run and a full refresh write what they write where the keys fit into memory."""
+    """A first run and a full refresh write the same with clusters from Spark as with keys in memory."""
     written = []
     for limit in ("0", "1000"):
         merge = Pipe(lean, tmp_path / limit, datasets=["A a", "B b"], equality=[["eq", "a.x", "b.x"]])

@@ -1,4 +1,4 @@
-"""How a run finds what has changed: from the change data feed, and where a table is another one."""
+"""Test how runs detect changes: by the change data feed, and for recreated tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ A = {"_id": ["a1", "a2", "a3"], "x": [1, 2, 3]}
 
 @pytest.fixture
 def pipe(lean: SparkSession, tmp_path: Path) -> MakePipe:
-    """Make pipes over datasets on Delta into targets in memory: what is read matters here."""
+    """Create pipes with datasets on Delta and targets in memory, because these tests are about reads."""
 
     def make_pipe(datasets: str = "AB", **settings: Any) -> Pipe:
         return FeedPipe(lean, tmp_path, datasets=[f"{name} {name.lower()}" for name in datasets], **settings)
@@ -35,7 +35,7 @@ def pipe(lean: SparkSession, tmp_path: Path) -> MakePipe:
 
 
 def make_merged_pipe(pipe: MakePipe, **settings: Any) -> Pipe:
-    """Make a pipe over two tables without versions that has run once."""
+    """Create a pipe over two tables without versions that has run once."""
     made = pipe("AB", **{**FED, **settings})
     made.write_rows("A", build_table(A))
     made.write_rows("B", build_table({"_id": ["b1"], "x": [1]}))
@@ -46,7 +46,7 @@ def make_merged_pipe(pipe: MakePipe, **settings: Any) -> Pipe:
 
 @pytest.fixture
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
-    """Return the ids that each read of a dataset gave."""
+    """Return the ids that each read of a dataset returned."""
     found: list[set[str]] = []
     read = source_scan.read_entities
 
@@ -59,7 +59,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
 
 
 def test_a_feed_tells_what_was_touched(pipe: MakePipe, looked_at: list[set[str]]) -> None:
-    """Updated, deleted, new and renamed rows of several commits, and only these are read."""
+    """Only rows that several commits updated, deleted, inserted or renamed are read from the feed."""
     made = make_merged_pipe(pipe)
     looked_at.clear()
     at = f"delta.`{made.folder / 'A'}`"
@@ -89,7 +89,7 @@ def test_a_feed_tells_what_was_touched(pipe: MakePipe, looked_at: list[set[str]]
 
 
 def test_versions_of_one_entity_are_weighed_against_those_before(pipe: MakePipe) -> None:
-    """The last version counts, also where it is an old one, because the newest was deleted."""
+    """The last version of an entity counts, also if it is an old one because the newest was deleted."""
     made = pipe("AB", **FED)
     made.write_rows("A", build_table({"_id": ["a1", "a1", "a2"], "x": [1, 2, 3], "_updated": [1, 2, 3]}))
     made.write_rows("B", build_table({"_id": ["b1"], "x": [1], "_updated": [1]}))
@@ -104,7 +104,7 @@ def test_versions_of_one_entity_are_weighed_against_those_before(pipe: MakePipe)
 
 
 def test_datasets_without_a_feed_are_named(pipe: MakePipe) -> None:
-    """Before anything is read, all of them."""
+    """All datasets without a feed are named in one error before anything is read."""
     made = make_merged_pipe(pipe)
     made.keeps_feeds = False
     made.write_rows("C", build_table({"_id": ["c1"]}))
@@ -118,7 +118,7 @@ def test_datasets_without_a_feed_are_named(pipe: MakePipe) -> None:
 
 
 def test_a_feed_with_a_gap_is_not_believed(pipe: MakePipe, looked_at: list[set[str]]) -> None:
-    """What was committed while no feed was kept is found by reading that dataset as a whole."""
+    """A feed with a gap is not used: the dataset is read completely, to find commits made without a feed."""
     made = make_merged_pipe(pipe)
     looked_at.clear()
     at = f"delta.`{made.folder / 'A'}`"
@@ -137,7 +137,10 @@ def test_a_feed_with_a_gap_is_not_believed(pipe: MakePipe, looked_at: list[set[s
 
 
 def test_an_entity_that_comes_a_second_time_is_refused(pipe: MakePipe) -> None:
-    """The feed shows one new row; that there was one before shows only in the whole table."""
+    """An id inserted a second time is rejected.
+
+    The feed has one new row only; the earlier row is found in the whole table.
+    """
     made = make_merged_pipe(pipe)
     made.write_rows("A", build_table({"_id": ["a1"], "x": [5]}))
 
@@ -151,7 +154,7 @@ def test_an_entity_that_comes_a_second_time_is_refused(pipe: MakePipe) -> None:
 def test_a_table_made_anew_in_the_place_of_another_is_noticed(
     pipe: MakePipe, settings: dict[str, Any]
 ) -> None:
-    """It has the version of the one before it, and none of its rows are those."""
+    """A table recreated with the same version number and other rows is detected."""
     made = make_merged_pipe(pipe, **{"change_detection": "auto", **settings})
     before = DeltaTable(str(made.folder / "A")).version()
     shutil.rmtree(made.folder / "A")
@@ -165,7 +168,7 @@ def test_a_table_made_anew_in_the_place_of_another_is_noticed(
 
 
 def test_a_table_with_versions_that_was_made_anew_is_read_from_its_start(pipe: MakePipe) -> None:
-    """Also where its versions go beyond the place that was read."""
+    """A recreated table with versions is read from its start, even if its versions exceed the offset."""
     made = make_merged_pipe(pipe, change_detection="auto")
     versions = {"_id": ["a1", "a2"], "x": [1, 2], "_updated": [1, 2]}
     shutil.rmtree(made.folder / "A")
@@ -181,7 +184,7 @@ def test_a_table_with_versions_that_was_made_anew_is_read_from_its_start(pipe: M
 
 
 def test_what_a_feed_says_of_rows_is_counted() -> None:
-    """An entity had one row or none, and has one row or none."""
+    """Feed rows are counted per entity, which has at most one row before and after the changes."""
     known = pa.array([1, 2]).to_numpy()
 
     def is_plain(hashes: list[int], net: list[int]) -> bool:
@@ -200,7 +203,7 @@ def test_what_a_feed_says_of_rows_is_counted() -> None:
 
 
 def vacuum_source(made: Pipe) -> None:
-    """Clean away every file of A that its newest version does not need, the feed's own among them."""
+    """Delete every file of A that its newest version does not need, including those of the feed."""
     made.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     try:
         made.spark.sql(f"VACUUM delta.`{made.folder / 'A'}` RETAIN 0 HOURS").collect()
@@ -209,7 +212,7 @@ def vacuum_source(made: Pipe) -> None:
 
 
 def without_old_commits(made: Pipe) -> None:
-    """Clean away the log of A before its newest version, which a checkpoint holds."""
+    """Delete the log of A before its newest version, which a checkpoint contains."""
     log = made.folder / "A" / "_delta_log"
     DeltaTable(str(made.folder / "A")).create_checkpoint()
     for commit in sorted(log.glob("*.json"))[:-1]:
@@ -220,7 +223,7 @@ def without_old_commits(made: Pipe) -> None:
 def test_a_feed_that_was_cleaned_away_is_not_believed(
     pipe: MakePipe, looked_at: list[set[str]], cleaned: Callable[[Pipe], None]
 ) -> None:
-    """After a longer pause than the table keeps its files or its log, that dataset is read as a whole."""
+    """If feed files or log were deleted after their retention time, the whole dataset is read."""
     made = make_merged_pipe(pipe)
     looked_at.clear()
     at = f"delta.`{made.folder / 'A'}`"

@@ -1,4 +1,4 @@
-"""What clusters rest on, counted on random graphs against a look at all pairs; no Spark."""
+"""Test link statistics of random graphs against a comparison of all pairs, without Spark."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pairs_by_key(work: Workload, rule: Rule) -> dict[int, set[frozenset[tuple[in
 
 @pytest.mark.parametrize("seed", range(40))
 def test_rules_and_keys_are_counted_as_all_pairs_say(seed: int) -> None:
-    """Pairs by rule, clusters that one rule alone explains, and the keys of most entities."""
+    """The counts equal those of all pairs: pairs by rule, clusters of one rule, keys of most entities."""
     work = draw_workload(seed)
     sources = work.build_sources()
     evidence = LinkStatistics()
@@ -71,7 +71,10 @@ def test_rules_and_keys_are_counted_as_all_pairs_say(seed: int) -> None:
 
 
 def test_a_key_is_told_with_some_of_its_entities() -> None:
-    """The first ones by their numbers, named by dataset and id; a key of two is not worth a line."""
+    """A key is listed with its first entities by number, each with dataset and id.
+
+    A key of two entities is not listed.
+    """
     work = Workload([3, 1, 1], RULES)
     for held in (*work.keys[RULES[0].left.order], *work.keys[RULES[0].right.order]):
         held.add(7)

@@ -1,4 +1,4 @@
-"""What stops a run before it writes: too much change, and values that link too many entities."""
+"""Test limits that stop a run before it writes: changed rows, and entities linked by one value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RULE: dict[str, Any] = {"equality": [["eq", "a.x", "b.x"]]}
 
 
 def make_merged_pipe(pipe: MakePipe, **settings: Any) -> Pipe:
-    """Make a pipe whose target has four outputs, one of two entities."""
+    """Create a pipe whose target has four outputs, one of two entities."""
     made = pipe("AB", **{**RULE, **settings})
     made.write_rows(
         "A", build_table({"_id": ["a1", "a2", "a3", "a4"], "x": [1, 2, 3, 4], "_updated": [1, 2, 3, 4]})
@@ -26,7 +26,7 @@ def make_merged_pipe(pipe: MakePipe, **settings: Any) -> Pipe:
 
 
 def test_a_run_that_changes_too_much_writes_nothing(pipe: MakePipe) -> None:
-    """Two rows of four go and one comes: the run tells so; with a higher limit the same run passes."""
+    """A run that deletes two of four rows and adds one fails at the limit; a higher limit lets it pass."""
     made = make_merged_pipe(pipe)
     made.write_rows("A", build_table({"_id": ["a2"], "x": [1], "_updated": [5]}))
 
@@ -42,14 +42,14 @@ def test_a_run_that_changes_too_much_writes_nothing(pipe: MakePipe) -> None:
 
 
 def test_a_run_that_changes_nothing_is_never_stopped(pipe: MakePipe) -> None:
-    """Also a full refresh passes a limit of nothing as long as nothing differs."""
+    """A run without changes passes a limit of zero, also in full mode."""
     made = make_merged_pipe(pipe)
 
     assert made.run_job("second", full_refresh=True, max_change_ratio=0.0)["changed"] is False
 
 
 def write_crowd(pipe: MakePipe) -> Pipe:
-    """Make inputs where one value, N/A, links four entities, and another one two."""
+    """Create inputs where the value N/A links four entities and another value links two."""
     made = pipe("AB", **RULE)
     made.write_rows(
         "A",
@@ -68,7 +68,7 @@ def read_quarantine(made: Pipe) -> list[dict[str, Any]]:
 
 
 def test_a_value_that_links_too_many_is_named(pipe: MakePipe) -> None:
-    """The run stops with the value, its rule and some of the entities; exactly the limit is allowed."""
+    """The run fails with the value, its rule and some of its entities; exactly the limit is allowed."""
     made = write_crowd(pipe)
 
     with pytest.raises(
@@ -81,7 +81,7 @@ def test_a_value_that_links_too_many_is_named(pipe: MakePipe) -> None:
 
 
 def test_rules_may_have_limits_of_their_own(pipe: MakePipe) -> None:
-    """By their texts, in either direction; the others have that of the star, or none."""
+    """Rules may have their own limits, by rule text in either direction; others use ``*`` or have none."""
     made = write_crowd(pipe)
     with pytest.raises(DataError, match=r'the value "N/A" of a.x = b.x links 4 entities, the limit is 3'):
         made.run_job(max_key_fanout={"b.x = a.x": 3, "*": 100})
@@ -99,7 +99,10 @@ def test_rules_may_have_limits_of_their_own(pipe: MakePipe) -> None:
 
 
 def test_values_in_quarantine_link_nothing_until_few_have_them(pipe: MakePipe) -> None:
-    """Each run compares everything while there are any: when holders leave, the rest is linked again."""
+    """Quarantined values link no entities until few enough have them.
+
+    While there are any, each run compares everything, so that the remaining entities are linked again.
+    """
     made = write_crowd(pipe)
     settings = {"max_key_fanout": 2, "on_over_merge": "quarantine"}
 
@@ -125,7 +128,10 @@ def test_values_in_quarantine_link_nothing_until_few_have_them(pipe: MakePipe) -
 
 
 def test_an_empty_text_that_links_a_thousand_is_told(pipe: MakePipe) -> None:
-    """It is a value like any other, and mostly not meant: a warning, no refusal."""
+    """An empty string that links a thousand entities gives a warning, not an error.
+
+    It is a regular value, but mostly unintended.
+    """
     made = pipe("AB", **RULE)
     made.write_rows("A", build_table({"_id": [f"a{number}" for number in range(1001)], "x": [""] * 1001}))
     made.write_rows("B", build_table({"_id": ["b1"], "x": [""]}))

@@ -1,4 +1,4 @@
-"""The view of links over a target, beside what is said of it without Spark."""
+"""Test the view of links over a target against the links computed without Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.jobs.merge_source.pipe import build_table
 
 
 def test_the_view_has_the_links_of_every_output(pipe: MakePipe) -> None:
-    """It follows the target, has n - 1 rows for n members, and no JVM is needed to see the same."""
+    """The view follows the target and has n - 1 rows for n members; without a JVM the result is the same."""
     made = pipe("AB", equality=[["eq", "a.x", "b.x"], ["eq", "a.y", "a.y"]])
     made.write_rows("A", build_table({"_id": ["a1", "a2", "a3"], "x": [1, 2, 3], "y": ["p", "p", "q"]}))
     made.write_rows("B", build_table({"_id": ["b1", "b2"], "x": [1, 9]}))

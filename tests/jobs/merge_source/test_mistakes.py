@@ -1,4 +1,4 @@
-"""Mistakes of a configuration that its data gives away: what is refused, and what is warned of."""
+"""Test configuration mistakes that the data shows: which are rejected, and which give a warning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ OTHER = build_table({"_id": ["b1"], "mail": ["m"], "_updated": [1]})
 
 
 def test_a_rule_on_a_column_that_does_not_exist_is_refused(memory_pipe: MakePipe) -> None:
-    """Every such column, with a near name; nothing is written, as nothing would match."""
+    """Rules on missing columns are rejected with similar names; nothing is written.
+
+    The error lists all of these columns, because none of them would match.
+    """
     rules = [["eq", ["lower", "a.mial"], "b.mail"], ["eq", "a.phone", "b.phone"], ["eq", "a._id", "b._id"]]
     made = memory_pipe("AB", equality=rules)
     made.write_rows("A", ONE)
@@ -33,7 +36,7 @@ def test_a_rule_on_a_column_that_does_not_exist_is_refused(memory_pipe: MakePipe
 
 @pytest.mark.parametrize("argument", ["sequence_column", "deleted_column"])
 def test_a_column_that_no_dataset_has_is_refused(memory_pipe: MakePipe, argument: str) -> None:
-    """One dataset may lack it, as long as another one has it."""
+    """A column that no dataset has is rejected; some datasets may lack it if another one has it."""
     made = memory_pipe("AB", equality=[["eq", "a.mail", "b.mail"]], **{argument: "_upd"})
     made.write_rows("A", ONE)
     made.write_rows("B", OTHER)
@@ -43,7 +46,7 @@ def test_a_column_that_no_dataset_has_is_refused(memory_pipe: MakePipe, argument
 
 
 def test_entities_without_columns_may_lack_a_property(memory_pipe: MakePipe) -> None:
-    """In JSON a property is there or not; a rule that links nothing is told of."""
+    """JSON entities may lack a property of a rule; a rule that links no entities gives a warning."""
     made = memory_pipe("AB", equality=[["eq", "a.mial", "b.mail"]])
     made.write_json("A", [{"_id": "a1", "mail": "m"}])
     made.write_json("B", [{"_id": "b1", "mail": "m"}])
@@ -55,7 +58,7 @@ def test_entities_without_columns_may_lack_a_property(memory_pipe: MakePipe) -> 
 
 
 def test_a_rule_without_entities_on_one_side_is_not_told_of(memory_pipe: MakePipe) -> None:
-    """Nothing can match yet."""
+    """A rule without entities on one side gives no warning, because it cannot match yet."""
     made = memory_pipe("AB", equality=[["eq", "a.mail", "b.mail"]])
     made.write_rows("A", ONE)
     made.write_rows("B", OTHER.slice(0, 0))
@@ -64,7 +67,10 @@ def test_a_rule_without_entities_on_one_side_is_not_told_of(memory_pipe: MakePip
 
 
 def test_a_rule_whose_values_are_quarantined_is_not_told_of(memory_pipe: MakePipe) -> None:
-    """It would link too much, which is another mistake, and told of."""
+    """A rule with quarantined values gives no warning of missing links.
+
+    It would link too many entities, which has its own warning.
+    """
     made = memory_pipe("A", equality=[["eq", "a.phone", "a.phone"]])
     made.write_rows("A", build_people(3, 3))
 
@@ -75,7 +81,7 @@ def test_a_rule_whose_values_are_quarantined_is_not_told_of(memory_pipe: MakePip
 
 
 def build_people(count: int, shared: int) -> Any:
-    """Make people of whom some share a phone number."""
+    """Build people of whom some share a phone number."""
     phones = ["none" if number < shared else str(number) for number in range(count)]
     return build_table({"_id": [f"p{number:05}" for number in range(count)], "phone": phones})
 
@@ -84,7 +90,10 @@ def build_people(count: int, shared: int) -> Any:
 def test_a_cluster_that_swallows_a_share_of_all_is_told_of(
     memory_pipe: MakePipe, shared: int, warned: bool
 ) -> None:
-    """First of all warnings, with the rule and the value; in a later run too."""
+    """A cluster with a large share of all entities gives the first warning, with the rule and the value.
+
+    This holds in later runs too.
+    """
     made = memory_pipe("A", equality=[["eq", "a.phone", "a.phone"]])
     made.write_rows("A", build_people(1000, shared))
 
@@ -101,7 +110,10 @@ def test_a_cluster_that_swallows_a_share_of_all_is_told_of(
 
 @pytest.mark.parametrize("again", [{}, {"full_refresh": True}], ids=["incremental", "full"])
 def test_a_column_that_a_dataset_has_lost_is_refused(memory_pipe: MakePipe, again: dict[str, Any]) -> None:
-    """With a near name and a way out: the golden records would lose a property in silence."""
+    """A column that a dataset has lost is rejected, with a similar name and a remedy.
+
+    Otherwise the golden records would silently lose a property.
+    """
     made = memory_pipe("AB", equality=[["eq", "a.mail", "b.mail"]])
     made.write_rows("A", ONE)
     made.write_rows("B", OTHER)
@@ -124,7 +136,7 @@ def test_a_column_that_a_dataset_has_lost_is_refused(memory_pipe: MakePipe, agai
 
 
 def test_a_dataset_that_is_written_anew_may_lack_columns(memory_pipe: MakePipe) -> None:
-    """Who resets the target begins as if there had been no run."""
+    """A reset of the target accepts datasets with missing columns, like a first run."""
     made = memory_pipe("AB", equality=[["eq", "a.mail", "b.mail"]])
     made.write_rows("A", ONE)
     made.write_rows("B", OTHER)

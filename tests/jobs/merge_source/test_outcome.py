@@ -1,4 +1,4 @@
-"""Which outputs clusters make, decided on numbers alone; no Spark."""
+"""Test how clusters are assigned to outputs, on numbers and without Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from airflow_merge_provider.jobs.merge_source.model import (
 def build_graph(
     datasets: list[list[str]], clusters: list[list[int]], deleted: tuple[str, ...] = (), start: int = 0
 ) -> EntityGraph:
-    """Make a graph of datasets given by their ids, and of clusters given by the entities' numbers."""
+    """Build a graph of datasets given by their ids, and of clusters given by the entities' numbers."""
     count = sum(map(len, datasets))
     of_entity = np.empty(count, np.int64)
     for number, members in enumerate(clusters):
@@ -43,13 +43,16 @@ def parse_config(**settings: Any) -> MergeSourceConfig:
 
 
 def list_labels(found: OutputAssignment) -> dict[int, tuple[int, bool]]:
-    """Return for each entity, by its number, its output and whether it shares it."""
+    """Return the output of each entity, by its number, and whether the entity shares it."""
     rows = zip(found.labels[HASH].to_pylist(), found.labels[LABEL].to_pylist(), strict=True)
     return {number: (label >> 1, bool(label & 1)) for number, label in rows}
 
 
 def test_outputs_are_numbered_by_their_first_members() -> None:
-    """The order is that of datasets and ids, whatever numbers the clusters have; deleted ones count too."""
+    """Outputs are ordered by dataset and id of their first members, whatever the numbers of clusters.
+
+    Deleted members count too.
+    """
     found = assign_outputs(
         build_graph([["a2", "a1"], ["b1"]], [[2], [0], [1]], deleted=("a1",)), parse_config()
     )
@@ -59,7 +62,7 @@ def test_outputs_are_numbered_by_their_first_members() -> None:
 
 
 def test_members_of_a_cluster_share_an_output() -> None:
-    """The lowest bit of the label says that there is more than one member."""
+    """The lowest bit of the label is set if the output has more than one member."""
     found = assign_outputs(build_graph([["a1", "a2"], ["b1"]], [[0, 2], [1]]), parse_config())
 
     assert list_labels(found) == {0: (0, True), 2: (0, True), 1: (1, False)}
@@ -67,7 +70,7 @@ def test_members_of_a_cluster_share_an_output() -> None:
 
 
 def test_the_largest_clusters_are_those_that_come_first() -> None:
-    """Largest first, those of one size in the order of outputs; who is alone only where all are."""
+    """The largest clusters come first, equal ones in output order; singletons only if there are no others."""
     ids = [[f"a{number}" for number in range(9)], [f"b{number}" for number in range(4)]]
     clusters = [[8], [7, 12], [5, 6], [4, 11], [0, 1, 2], [3, 10], [9]]
     found = assign_outputs(build_graph(ids, clusters), parse_config())
@@ -82,7 +85,7 @@ def test_the_largest_clusters_are_those_that_come_first() -> None:
 
 @pytest.mark.parametrize(("most", "fits"), [(2, False), (3, True)])
 def test_a_cluster_may_have_max_merged_members(most: int, fits: bool) -> None:
-    """Exactly ``max_merged`` is allowed, one more is refused with the first members' names."""
+    """A cluster may have ``max_merged`` members; one more is rejected with the names of the first members."""
     clusters = build_graph([["a1", "a2"], ["b1"]], [[0, 1, 2]])
     if fits:
         assert assign_outputs(clusters, parse_config(max_merged=most)).outputs == 1
@@ -93,7 +96,7 @@ def test_a_cluster_may_have_max_merged_members(most: int, fits: bool) -> None:
 
 
 def test_version_1_has_no_limit() -> None:
-    """Version 1 does not know ``max_merged``, not even its default."""
+    """Version 1 does not apply ``max_merged``, not even its default."""
     ids = [f"a{number:06}" for number in range(50_001)]
     clusters = build_graph([ids, []], [list(range(50_001))])
 
@@ -103,7 +106,7 @@ def test_version_1_has_no_limit() -> None:
 
 
 def test_two_live_clusters_cannot_have_one_first_id() -> None:
-    """The refusal names both entities and the way out."""
+    """Two live clusters with the same first id are rejected; the error has both entities and a remedy."""
     clusters = build_graph([["x1"], ["x1"]], [[0], [1]])
 
     with pytest.raises(DataError, match="duplicate output id 'x1': from A/x1 and B/x1; add an equality rule"):
@@ -111,7 +114,7 @@ def test_two_live_clusters_cannot_have_one_first_id() -> None:
 
 
 def test_every_overlap_and_every_crowd_is_named() -> None:
-    """Nobody has to mend them one run at a time; of very many the first ten are named."""
+    """Every overlap and every oversized cluster is named in one error, at most ten of each."""
     ids = [f"x{number:02}" for number in range(12)]
     overlapping = build_graph([ids, ids], [[number] for number in range(24)])
     crowds = build_graph([["a1", "a2", "a3", "a4", "a5"], ["b1"]], [[0, 1], [2, 3, 4], [5]])
@@ -129,7 +132,7 @@ def test_every_overlap_and_every_crowd_is_named() -> None:
 
 
 def test_every_composite_id_that_two_outputs_have_is_named() -> None:
-    """Two pairs of outputs meet in their ids."""
+    """Every composite id that two outputs share is named: here two pairs of outputs."""
     meeting = build_graph([["a", "b", "a|0|b", "c", "d", "c|0|d"]], [[0, 1], [2], [3, 4], [5]])
 
     with pytest.raises(DataError) as refused:
@@ -151,7 +154,7 @@ def test_a_live_cluster_owns_its_id(deleted_first: bool, kept: int) -> None:
 
 
 def test_of_deleted_entities_with_one_id_the_first_dataset_counts() -> None:
-    """Two deleted entities with one id make one delete."""
+    """Two deleted entities with one id give one delete, from the first dataset."""
     found = assign_outputs(
         build_graph([["x1"], ["x1"]], [[0], [1]], deleted=("x1",)), parse_config(identity="first")
     )
@@ -161,13 +164,16 @@ def test_of_deleted_entities_with_one_id_the_first_dataset_counts() -> None:
 
 
 def test_version_1_refuses_an_id_in_two_datasets() -> None:
-    """Even where both are in one cluster."""
+    """Version 1 rejects an id in two datasets, even if both entities are in one cluster."""
     with pytest.raises(DataError, match="entity id 'x1' is in more than one dataset, use version 2"):
         assign_outputs(build_graph([["x1"], ["x1"]], [[0, 1]]), parse_config(version=1, identity="first"))
 
 
 def test_a_bar_in_an_id_is_allowed_until_two_ids_meet() -> None:
-    """``0|a|0|b`` of two entities is also the id of one that is called so."""
+    """A bar in an id is allowed until two composite ids are equal.
+
+    ``0|a|0|b`` of two entities is also the id of one entity with this name.
+    """
     assert assign_outputs(build_graph([["a|b"], ["b1"]], [[0], [1]]), parse_config()).outputs == 2
 
     with pytest.raises(DataError, match=r"duplicate output id '0\|a\|0\|b': from A/a and A/a\|0\|b"):
@@ -175,7 +181,7 @@ def test_a_bar_in_an_id_is_allowed_until_two_ids_meet() -> None:
 
 
 def test_entities_with_one_hash_are_noticed() -> None:
-    """Labels go by hash, so two entities with one hash stop this attempt."""
+    """Two entities with one hash stop the attempt, because labels are looked up by hash."""
     clusters = build_graph([["a"], ["b"]], [[0], [1]])
     clusters.sources[1].hashes[:] = clusters.sources[0].hashes
 
@@ -184,7 +190,7 @@ def test_entities_with_one_hash_are_noticed() -> None:
 
 
 def test_no_entities_make_no_outputs() -> None:
-    """Empty datasets are not an error here."""
+    """Empty datasets give no outputs and no error."""
     found = assign_outputs(build_graph([[], []], []), parse_config())
 
     assert (found.outputs, found.find_largest(1, 9), list_labels(found)) == (0, [], {})

@@ -1,4 +1,4 @@
-"""What people's decisions do to outputs, in every kind of run."""
+"""Test the effect of override decisions on outputs in every kind of run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SCHEMA = pa.schema({"kind": TEXT, "left": TEXT, "right": TEXT, "until": pa.times
 
 
 def write_decisions(made: Pipe, *decisions: tuple[Any, ...]) -> None:
-    """Let the table hold these decisions and no others."""
+    """Replace the content of the table by these decisions."""
     rows = [dict(zip(SCHEMA.names, (*decision, None)[:4], strict=True)) for decision in decisions]
     made.write_rows("decisions", pa.Table.from_pylist(rows, SCHEMA), "overwrite")
 
 
 def make_merged_pipe(pipe: MakePipe, *decisions: tuple[Any, ...], **settings: Any) -> Pipe:
-    """Make a pipe where a1, a2 and b1 share a value, which has run once with some decisions."""
+    """Create a pipe where a1, a2 and b1 share a value, and run it once with some decisions."""
     made = pipe(
         "AB", equality=[["eq", "a.x", "b.x"], ["eq", "a.y", "b.y"]], overrides="decisions", **settings
     )
@@ -38,7 +38,7 @@ def make_merged_pipe(pipe: MakePipe, *decisions: tuple[Any, ...], **settings: An
 
 
 def test_decisions_count_in_every_run(pipe: MakePipe) -> None:
-    """A first run, a new decision, a change of an input, one withdrawn, a full refresh: each is exact."""
+    """Decisions apply to first, incremental and full runs, also new and withdrawn ones."""
     made = make_merged_pipe(pipe, ("same", "A/a3", "B/b2"))
     assert format_rows(made.read_new_rows()) == ["+0|a1|0|a2|1|b1", "+0|a3|1|b2"]
     (link,) = explain_output(str(made.target), "0|a3|1|b2").links
@@ -76,7 +76,7 @@ def test_decisions_count_in_every_run(pipe: MakePipe) -> None:
 
 
 def test_a_decision_ends_by_itself(pipe: MakePipe) -> None:
-    """A run after its time no longer knows it, although no table has changed."""
+    """An expired decision does not apply to later runs, although no table has changed."""
     ends = dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=2)
     made = make_merged_pipe(pipe, ("same", "A/a3", "B/b2", ends))
     assert format_rows(made.read_new_rows())[-1] == "+0|a3|1|b2"
@@ -87,7 +87,7 @@ def test_a_decision_ends_by_itself(pipe: MakePipe) -> None:
 
 
 def test_whole_entities_can_be_corrected_too(pipe: MakePipe) -> None:
-    """Decisions are keys beside those of the entity, of whatever form it is."""
+    """Decisions apply to whole entities of any form, by separate key columns."""
     made = pipe("AB", equality=[["eq", "a.x", "b.x"]], overrides="decisions", entity_column="entity")
     made.write_json("A", [{"_id": "a1", "x": "~:n:1"}, {"_id": "a2", "x": 2}])
     made.write_json("B", [{"_id": "b1", "x": 5}, {"_id": "b2", "x": 2}])
@@ -108,7 +108,7 @@ def test_whole_entities_can_be_corrected_too(pipe: MakePipe) -> None:
     ids=["no table", "no column", "no dataset"],
 )
 def test_a_table_of_something_else_is_refused(pipe: MakePipe, rows: pa.Table | None, words: str) -> None:
-    """Nothing is written on wrong or missing decisions."""
+    """A table of another kind is rejected and nothing is written, as decisions would be wrong or missing."""
     made = pipe("A", overrides="decisions")
     made.write_rows("A", build_table({"_id": ["a1"]}))
     if rows is not None:

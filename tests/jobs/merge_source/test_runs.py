@@ -1,4 +1,4 @@
-"""What a run does with bad input, a second time, after a failure, and when it may not write."""
+"""Test runs with invalid input, repeated runs, runs after a failure, and runs that must not write."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RULE = {"equality": [["eq", "a.x", "b.x"]]}
 
 
 def make_merged_pipe(pipe: MakePipe, **settings: Any) -> Pipe:
-    """Make a pipe over two small tables that has run once."""
+    """Create a pipe over two small tables that has run once."""
     made = pipe("AB", **{**RULE, **settings})
     made.write_rows("A", build_table({"_id": ["a1", "a2"], "x": [1, 2]}))
     made.write_rows("B", build_table({"_id": ["b1"], "x": [1]}))
@@ -34,7 +34,7 @@ def make_merged_pipe(pipe: MakePipe, **settings: Any) -> Pipe:
 
 
 def test_a_missing_dataset_is_empty(pipe: MakePipe) -> None:
-    """One dataset that does not exist is named in a warning; its offset stays its own."""
+    """A missing dataset counts as empty with a warning that names it, and keeps its own offset."""
     made = pipe("ABC", equality=[["eq", "a.x", "c.x"], ["eq", "b.x", "c.x"]])
     made.write_rows("A", build_table({"_id": ["a1"], "x": [1]}))
     made.write_rows("C", build_table({"_id": ["c1"], "x": [1]}))
@@ -57,7 +57,7 @@ def test_a_missing_dataset_is_empty(pipe: MakePipe) -> None:
 def test_missing_datasets_are_refused(
     pipe: MakePipe, existing: str, settings: dict[str, Any], named: str
 ) -> None:
-    """No input at all is a mistake; so is a missing one where the configuration waits for it."""
+    """A run without any input is rejected, and so is a missing dataset that the configuration requires."""
     made = pipe("AB", **settings)
     for name in existing:
         made.write_rows(name, build_table({"_id": ["a1"]}))
@@ -96,7 +96,10 @@ def build_texts(*values: Any) -> pa.Array:
 def test_an_input_that_holds_no_entities_is_refused(
     pipe: MakePipe, bad: pa.Table, settings: dict[str, Any], words: str
 ) -> None:
-    """The message names the dataset, what is wrong and the remedy, and nothing is written."""
+    """An input without valid entities is rejected; nothing is written.
+
+    The error names the dataset, the problem and the remedy.
+    """
     made = pipe("A", **settings)
     made.write_rows("A", bad)
 
@@ -109,7 +112,7 @@ def test_an_input_that_holds_no_entities_is_refused(
 
 
 def test_an_error_leaves_the_target_as_it_was(pipe: MakePipe) -> None:
-    """Duplicates, too large clusters and bad flags: each stops a rewrite before the target is touched."""
+    """Duplicates, oversized clusters and invalid flags stop a rewrite before the target changes."""
     made = make_merged_pipe(pipe)
     before = made.read_rows()
 
@@ -151,7 +154,7 @@ def test_a_target_of_somebody_else_is_refused(pipe: MakePipe, kind: str) -> None
 
 
 def test_a_run_again_does_nothing(pipe: MakePipe) -> None:
-    """With the same inputs and configuration no version is written; the report repeats what was found."""
+    """A run with the same inputs and configuration commits no version; its report repeats the figures."""
     made = make_merged_pipe(pipe)
 
     again = made.run_job("second", comment="not part of the configuration", max_merged=7)
@@ -167,7 +170,7 @@ def test_a_run_again_does_nothing(pipe: MakePipe) -> None:
 
 
 def test_a_retry_reports_its_own_commit(pipe: MakePipe) -> None:
-    """A try that died after its commit is repeated as changed, and nothing is written twice."""
+    """A retry of an attempt that died after its commit reports "changed" and writes nothing again."""
     made = make_merged_pipe(pipe)
 
     again = made.run_job("first")
@@ -179,7 +182,7 @@ def test_a_retry_reports_its_own_commit(pipe: MakePipe) -> None:
 
 @pytest.mark.parametrize("until", ["plan", "transform"])
 def test_a_dry_run_writes_nothing(pipe: MakePipe, until: str) -> None:
-    """Neither a new target nor a new version; a transform tells what a run would find."""
+    """A dry run writes neither a new target nor a new version; a transform shows what a run would find."""
     made = pipe("AB", **RULE)
     made.write_rows("A", build_table({"_id": ["a1"], "x": [1]}))
     made.write_rows("B", build_table({"_id": ["b1"], "x": [1]}))
@@ -197,7 +200,7 @@ def test_a_dry_run_writes_nothing(pipe: MakePipe, until: str) -> None:
 
 
 def test_an_empty_source_is_accepted_or_not(pipe: MakePipe) -> None:
-    """Datasets without a row give an empty target, or an error where ``if_source_empty`` says so."""
+    """Datasets without rows give an empty target, or an error if ``if_source_empty`` requires it."""
     made = pipe("A")
     made.write_rows("A", build_table({"_id": pa.array([], pa.string())}))
 
@@ -226,7 +229,7 @@ def one_id_hash(entities: Entities) -> Entities:
 def test_colliding_hashes_are_noticed_and_drawn_anew(
     pipe: MakePipe, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Entities], Entities]
 ) -> None:
-    """Different keys, or ids, with one hash never merge: the run says so and hashes with another seed."""
+    """If different keys or ids have one hash, they are not merged: the run logs it and uses another seed."""
     made = pipe("AB", **RULE)
     made.write_rows("A", build_table({"_id": ["a1", "a2"], "x": [1, 2]}))
     made.write_rows("B", build_table({"_id": ["b1", "b3"], "x": [1, 3]}))
@@ -245,7 +248,7 @@ def test_colliding_hashes_are_noticed_and_drawn_anew(
 
 
 def test_hashes_that_always_collide_end_the_run(pipe: MakePipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a few seeds the run gives up instead of merging what is not the same."""
+    """The run fails after a few seeds with collisions, so that different values are never merged."""
     made = pipe("A")
     made.write_rows("A", build_table({"_id": ["a1", "a2"]}))
     read = source_scan.read_entities
@@ -261,7 +264,7 @@ def test_hashes_that_always_collide_end_the_run(pipe: MakePipe, monkeypatch: pyt
 def test_many_rows_are_written_like_few(
     lean: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: Any
 ) -> None:
-    """Entities that stand alone say the same whether they pass by the clusters or through them."""
+    """Singletons have the same content whether they bypass clustering or not."""
     written = []
     for few in (render._PLANNED_ONCE_MAX, 0):
         monkeypatch.setattr(render, "_PLANNED_ONCE_MAX", few)
@@ -286,7 +289,7 @@ def test_many_rows_are_written_like_few(
 def test_typed_rows_have_one_hash_whichever_way_they_go(
     lean: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an entity alone says is hashed without its VARIANT, and gives what hashing that would give."""
+    """A singleton's content hash, computed without VARIANT, equals the hash of its VARIANT."""
     texts = [
         "plain",
         'quo"te',

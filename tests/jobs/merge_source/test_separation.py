@@ -1,4 +1,4 @@
-"""Where clusters are cut, on random graphs against a look at all ways to cut; no Spark."""
+"""Test where clusters are cut, on random graphs against all possible cuts, without Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build_member(dataset: int, place: int) -> Member:
 
 
 def cut_cluster(work: Workload, different: list[Pair]) -> tuple[set[frozenset[Entity]], int]:
-    """Return the clusters after the cuts, and how many pairs were cut apart."""
+    """Return the clusters after the cuts, and the number of separated pairs."""
     sources = work.build_sources()
     evidence = LinkStatistics(keep_links=True)
     found = cut_clusters(
@@ -49,7 +49,7 @@ def cut_cluster(work: Workload, different: list[Pair]) -> tuple[set[frozenset[En
 
 
 def count_strengths(work: Workload) -> Counter[frozenset[Entity]]:
-    """Count the values that each pair of entities shares."""
+    """Return the number of values that each pair of entities shares."""
     found: Counter[frozenset[Entity]] = Counter()
     for rule in work.rules:
         left, right = work.keys[rule.left.order], work.keys[rule.right.order]
@@ -64,7 +64,7 @@ def count_strengths(work: Workload) -> Counter[frozenset[Entity]]:
 def best_sides(
     work: Workload, cluster: frozenset[Entity], one: Entity, other: Entity
 ) -> list[frozenset[Entity]]:
-    """Return every side of the first entity that cuts through the fewest values."""
+    """Return the first entity's side of every cut through the fewest values."""
     strong = count_strengths(work)
     rest = sorted(cluster - {one, other})
     ways: dict[frozenset[Entity], int] = {}
@@ -77,7 +77,7 @@ def best_sides(
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_pair_is_cut_apart_through_the_fewest_values(seed: int) -> None:
-    """One best way is taken, several are refused, and other clusters stay as they are."""
+    """A pair is cut through the fewest values; several minimal cuts are rejected, other clusters stay."""
     draw = random.Random(seed)  # noqa: S311 - a workload, no secret
     work = Workload([draw.randint(2, 4), draw.randint(2, 4)], RULES)
     for of_entities in work.keys.values():
@@ -99,7 +99,7 @@ def test_a_pair_is_cut_apart_through_the_fewest_values(seed: int) -> None:
 
 
 def build_pairs(*linked: tuple[int, int]) -> Workload:
-    """Make three entities on either side, with one value for each linked pair."""
+    """Build three entities on either side, with one value for each linked pair."""
     work = Workload([3, 3], (RULES[0], DECIDED))
     for value, (one, other) in enumerate(linked):
         work.keys[RULES[0].left.order][one].add(value)
@@ -108,7 +108,7 @@ def build_pairs(*linked: tuple[int, int]) -> Workload:
 
 
 def test_a_decision_settles_where_to_cut() -> None:
-    """B/e0 is as near to A/e0 as to A/e1, until somebody says whose it is."""
+    """B/e0 is linked to A/e0 and A/e1 by as many values; a decision determines where to cut."""
     work = build_pairs((0, 0), (1, 0))
     different = [(build_member(0, 0), build_member(0, 1))]
     with pytest.raises(DataError, match="A/e0 and A/e1 are decided to be different, and there are several"):
@@ -123,7 +123,7 @@ def test_a_decision_settles_where_to_cut() -> None:
 
 
 def test_decisions_that_contradict_each_other_are_refused() -> None:
-    """What others are decided to be the same as cannot be cut."""
+    """Decisions that contradict each other are rejected: entities decided to be the same cannot be cut."""
     work = Workload([3, 3], (RULES[0], DECIDED))
     for one in (0, 1):
         work.keys[DECIDED.left.order][one].add(7)
@@ -137,7 +137,7 @@ def test_decisions_that_contradict_each_other_are_refused() -> None:
 
 
 def test_pairs_that_are_not_one_anyway_are_left_alone() -> None:
-    """Nothing is cut for them, nor for entities that do not exist."""
+    """Pairs that are not in one cluster, or whose entities do not exist, cause no cut."""
     work = build_pairs((0, 0), (1, 1))
 
     clusters, count = cut_cluster(
@@ -148,7 +148,7 @@ def test_pairs_that_are_not_one_anyway_are_left_alone() -> None:
 
 
 def test_several_pairs_of_one_cluster_are_cut_one_after_the_other() -> None:
-    """A second decision may be fulfilled by the first cut already."""
+    """Several pairs of one cluster are cut in turn; the first cut may separate the second pair too."""
     work = build_pairs((0, 0), (0, 0), (1, 0), (1, 1), (1, 1))
 
     clusters, count = cut_cluster(
@@ -160,7 +160,7 @@ def test_several_pairs_of_one_cluster_are_cut_one_after_the_other() -> None:
 
 
 def build_shared(*entities: Entity) -> Workload:
-    """Make entities that share one value, so that each is linked with every other one."""
+    """Build entities that share one value, so that each is linked with every other one."""
     sizes = [
         1 + max((place for side_, place in entities if side_ == dataset), default=0) for dataset in (0, 1)
     ]
@@ -178,7 +178,7 @@ def build_shared(*entities: Entity) -> Workload:
 
 
 def test_several_decisions_together_say_whose_the_rest_is() -> None:
-    """Of three, or four, that are all alike one differs from two others: these stay one."""
+    """Of three or four equally linked entities, one is separated from two others, which stay one cluster."""
     one, two, three = (0, 0), (0, 1), (1, 0)
     work = build_shared(one, two, three)
     with pytest.raises(DataError, match="several ways"):
@@ -198,7 +198,7 @@ def test_several_decisions_together_say_whose_the_rest_is() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_where_every_pair_is_decided_it_is_as_they_say(seed: int) -> None:
-    """People have looked at all pairs of a cluster: each is as they have decided, whatever the links are."""
+    """If all pairs of a cluster are decided, the result follows the decisions, whatever the links are."""
     draw = random.Random(seed)  # noqa: S311 - a workload, no secret
     entities = [(0, place) for place in range(draw.randint(1, 3))] + [(1, place) for place in range(3)]
     groups = {entity: draw.randint(0, 2) for entity in entities}

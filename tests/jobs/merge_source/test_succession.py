@@ -1,4 +1,4 @@
-"""Ids that survive, and what took the place of those that do not, in every kind of run."""
+"""Test stable ids, and successors of ids that end, in every kind of run."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ RULE: dict[str, Any] = {"equality": [["eq", "a.x", "b.x"]]}
 
 
 def read_stable_ids(made: Pipe) -> dict[str, int]:
-    """Return the stable ids of the outputs, also of deleted ones, by the members."""
+    """Return the stable ids of the outputs, including deleted ones, by the members."""
     rows = made.target_rows().where("size(_members) > 0")
     return {row["_id"]: row["$stable_id"] for row in rows.collect()}
 
 
 def read_lineage(made: Pipe) -> list[tuple[Any, ...]]:
-    """Return the events as the target's last commit names them."""
+    """Return the lineage events that the target's last commit names."""
     version = list_commits(made.target)[-1]["run"]["side_table_versions"]["lineage"]
     rows = made.spark.read.format("delta").option("versionAsOf", version).load(f"{made.target}__lineage")
     return [tuple(row) for row in rows.orderBy("run", "from_ids").collect()]
 
 
 def make_merged_pipe(pipe: MakePipe, **settings: Any) -> Pipe:
-    """Make a pipe over two tables with versions that has run once: a1 with b1, and a2."""
+    """Create a pipe over two tables with versions that has run once: a1 with b1, and a2."""
     made = pipe("AB", **{**RULE, **settings})
     made.write_rows("A", build_versions([1, 2], ["a1", "a2"], [1, 2]))
     made.write_rows("B", build_versions([1], ["b1"], [1]))
@@ -43,7 +43,10 @@ def make_merged_pipe(pipe: MakePipe, **settings: Any) -> Pipe:
 def test_the_oldest_id_survives_a_join_and_the_largest_part_a_split(
     memory_pipe: MakePipe,
 ) -> None:
-    """New outputs get new ids, and none is given twice."""
+    """A join keeps the oldest id, a split gives it to the largest part; new outputs get new ids.
+
+    No id is assigned twice.
+    """
     made = make_merged_pipe(memory_pipe, stable_id=True)
     assert read_stable_ids(made) == {"0|a1|1|b1": 0, "0|a2": 1}
 
@@ -64,7 +67,10 @@ def test_the_oldest_id_survives_a_join_and_the_largest_part_a_split(
 
 
 def test_a_live_part_keeps_the_id_before_a_deleted_one(pipe: MakePipe) -> None:
-    """What is deleted gets another, and has it still when it comes back alone."""
+    """In a split the live part keeps the id.
+
+    The deleted part gets another id, and keeps it if it returns alone.
+    """
     made = make_merged_pipe(pipe, stable_id=True)
     gone = build_table({"_updated": [3], "_id": ["a1"], "x": [1], "_deleted": [True]})
     write_deltalake(str(made.folder / "A"), gone, mode="append", schema_mode="merge")
@@ -75,7 +81,7 @@ def test_a_live_part_keeps_the_id_before_a_deleted_one(pipe: MakePipe) -> None:
 
 
 def test_ids_that_are_no_more_say_what_took_their_place(pipe: MakePipe) -> None:
-    """In their rows, in explanations, and as events: merged, split, moved, deleted."""
+    """Rows, explanations and events have the successors of ids: merged, split, moved, deleted."""
     made = make_merged_pipe(pipe, replaced_by=True)
     made.write_rows("A", build_versions([3], ["a2"], [1]))
     made.run_job("merged")
@@ -102,7 +108,10 @@ def test_ids_that_are_no_more_say_what_took_their_place(pipe: MakePipe) -> None:
 
 
 def test_events_of_a_run_that_did_not_commit_are_taken_back(pipe: MakePipe) -> None:
-    """The next run appends to what the target's last commit names, whatever else the table holds."""
+    """The next run appends to the events that the target's last commit names.
+
+    Events of an uncommitted run in the table are removed.
+    """
     made = make_merged_pipe(pipe, replaced_by=True)
     made.write_rows("A", build_versions([3], ["a2"], [1]))
     made.run_job("merged")
@@ -119,7 +128,10 @@ def test_events_of_a_run_that_did_not_commit_are_taken_back(pipe: MakePipe) -> N
 
 
 def test_both_can_be_asked_for_later(memory_pipe: MakePipe) -> None:
-    """A target that has neither column gets them; what says the same reaches no reader."""
+    """A target without the two columns gets them on a later run.
+
+    Unchanged rows are not emitted to readers.
+    """
     made = make_merged_pipe(memory_pipe)
     assert made.run_job("second", replaced_by=True)["changed"] is False
 
@@ -132,7 +144,7 @@ def test_both_can_be_asked_for_later(memory_pipe: MakePipe) -> None:
 
 @pytest.mark.parametrize("identity", ["composite", "first"])
 def test_random_changes_keep_ids_as_defined(memory_pipe: MakePipe, identity: str) -> None:
-    """Each id goes on in one output, the right one, after every change, and no id comes back."""
+    """After random changes each id continues in one output, as defined, and no ended id is used again."""
     draw = random.Random(11)  # noqa: S311 - a workload, no secret
     made = memory_pipe("AB", **RULE, identity=identity, stable_id=True)
     number, ids = 0, {"A": [f"a{at}" for at in range(6)], "B": [f"b{at}" for at in range(6)]}

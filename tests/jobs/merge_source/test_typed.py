@@ -1,4 +1,4 @@
-"""Typed columns: the same clusters and entities as whole JSON entities would give."""
+"""Test that typed columns give the clusters and entities of whole JSON entities."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ KINDS: dict[str, tuple[pa.DataType, Any, Any]] = {
     "ntz": (LOCAL_TIME, NOON.replace(tzinfo=None), "~t2020-01-01T12:00:00.005Z"),
     "bytes": (pa.binary(), b"\x00\xff", "~bAP8="),
 }
-# JSON has no such values: what the output says of them is the column's own.
+# JSON has no such values: the output has the column's own form.
 ONLY_TYPED = ("date", "time", "ntz", "bytes")
 
 
 def one_column_each(prefix: str) -> pa.Table:
-    """Make an entity per kind, with its one column filled and all others NULL."""
+    """Build one entity per kind, with one column filled and all others NULL."""
     columns = {"_id": pa.array([f"{prefix}-{name}" for name in KINDS])}
     for name, (kind, value, _) in KINDS.items():
         columns[name] = pa.array([value if other == name else None for other in KINDS], kind)
@@ -60,7 +60,7 @@ def one_column_each(prefix: str) -> pa.Table:
 
 @pytest.mark.parametrize("strategy", ["default", "compact"])
 def test_typed_columns_and_json_give_the_same_entities(pipe: MakePipe, strategy: str) -> None:
-    """Every type joins with itself and with its JSON form's meaning, and is kept as it is; NULL is absent."""
+    """Every type matches itself and its JSON form, and is kept unchanged; NULL is an absent property."""
     rules = [["eq", f"a.{name}", f"b.{name}"] for name in KINDS]
     typed = pipe("AB", equality=rules, strategy=strategy)
     as_json = pipe("XY", equality=[[eq, f"x{left[1:]}", f"y{right[1:]}"] for eq, left, right in rules])
@@ -92,7 +92,10 @@ def test_typed_columns_and_json_give_the_same_entities(pipe: MakePipe, strategy:
 def test_members_stand_in_their_order_in_every_one_of_many_clusters(
     memory_pipe: MakePipe, identity: str
 ) -> None:
-    """By dataset, then by id: rows are put in order, and the lists made of them must keep it."""
+    """Members are ordered by dataset, then by id, in each of many clusters.
+
+    Rows are sorted, and the lists made of them must keep the order.
+    """
     clusters, each = 700, 5
     places = np.random.default_rng(3).permutation(clusters * each)
     made = memory_pipe("AB", equality=[["eq", "a.x", "b.x"]], identity=identity)
@@ -119,7 +122,10 @@ def test_members_stand_in_their_order_in_every_one_of_many_clusters(
 
 
 def test_values_of_different_types_meet_by_value(memory_pipe: MakePipe) -> None:
-    """Numbers meet numbers of any width, FLOAT by its own text; texts, flags, dates meet their own only."""
+    """Numbers match numbers of any width, FLOAT by its text.
+
+    Strings, booleans and dates match their type only.
+    """
     names = ["number", "tenth", "decimal", "when", "coded", "text", "flag", "day"]
     empty = [None] * len(names)
 
@@ -156,7 +162,7 @@ def test_values_of_different_types_meet_by_value(memory_pipe: MakePipe) -> None:
 
 
 def test_columns_may_have_any_name(pipe: MakePipe, lean: SparkSession) -> None:
-    """Dots, blanks, quotes, backticks and letters of any script in names change nothing."""
+    """Columns may have dots, blanks, quotes, backticks and letters of any script in their names."""
     names = ["x.y", "two words", "it's", 'a "b"', "back`tick", "größe", "a,b;c=(d)"]
     merging = pipe("AB")
     quoted = ["'" + name.replace("'", "''") + "'" for name in names]
@@ -182,7 +188,10 @@ def test_columns_may_have_any_name(pipe: MakePipe, lean: SparkSession) -> None:
 
 
 def test_a_coded_text_in_any_row_is_understood(memory_pipe: MakePipe) -> None:
-    """``~:`` texts are no strings: ``lower`` ignores them, and the plain rows beside them join as before."""
+    """Transit-coded ``~:`` values are not strings: ``lower`` ignores them.
+
+    Plain rows of the same column match as before.
+    """
     merging = memory_pipe("AB", equality=[["eq", ["lower", "a.x"], "b.x"]])
     merging.write_rows("A", build_table({"_id": ["a1", "a2", "a3"], "x": ["~:N:1", "Y", "~Zoo"]}))
     merging.write_rows("B", build_table({"_id": ["b1", "b2", "b3"], "x": ["~:n:1", "y", "~zoo"]}))
@@ -194,7 +203,7 @@ def test_a_coded_text_in_any_row_is_understood(memory_pipe: MakePipe) -> None:
 
 @pytest.mark.parametrize("case", ["lower", "upper"])
 def test_native_keys_are_those_of_the_definition(lean: SparkSession, case: str) -> None:
-    """Spark's lower and upper give for every letter, and for sigmas in words, what the definition gives."""
+    """Spark's lower and upper equal the definition for every letter, and for sigmas in words."""
     letters = [
         chr(code) for code in range(0x20, 0xD800) if chr(code).isalpha() and chr(code).swapcase() != chr(code)
     ]
@@ -224,7 +233,7 @@ def test_native_keys_are_those_of_the_definition(lean: SparkSession, case: str) 
 
 
 def test_the_last_version_of_an_entity_counts(memory_pipe: MakePipe) -> None:
-    """Of several rows of an id the one with the highest sequence is the entity, also where it is deleted."""
+    """Of several rows of an id the one with the highest sequence counts, also if it is deleted."""
     merging = memory_pipe("AB", equality=[["eq", "a.x", "b.x"]])
     merging.write_rows(
         "A",
@@ -244,7 +253,7 @@ def test_the_last_version_of_an_entity_counts(memory_pipe: MakePipe) -> None:
 
 
 def test_what_is_wrong_in_several_datasets_is_said_at_once(pipe: MakePipe) -> None:
-    """Ids that are missing in one, several rows of one entity in another."""
+    """Faults of several datasets are reported together: missing ids in one, duplicates in another."""
     merging = pipe("AB")
     merging.write_rows("A", build_table({"_id": ["a1", None], "x": [1, 2]}))
     merging.write_rows("B", build_table({"_id": ["b1", "b2", "b1", "b2", "b1"], "x": [1, 2, 3, 4, 5]}))
@@ -269,7 +278,7 @@ def test_what_is_wrong_in_several_datasets_is_said_at_once(pipe: MakePipe) -> No
 def test_two_current_versions_are_refused(
     pipe: MakePipe, columns: dict[str, list[int]], settings: dict[str, str], remedy: str
 ) -> None:
-    """Where nothing says which row is newer the run stops and names the entity and the way out."""
+    """Two rows of an entity without an order are rejected; the error has the entity and a remedy."""
     merging = pipe("A", **settings)
     merging.write_rows("A", build_table({"_id": ["a1", "a1"], "x": [1, 2], **columns}))
 

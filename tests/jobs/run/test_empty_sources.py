@@ -1,4 +1,4 @@
-"""A source without rows: the run says so, and leaves a table with the source's columns."""
+"""Test that a run over a source without rows gives a warning and a table with the source's columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.conformance.lean import lean_session
 from tests.reports import check_report
 
 EMPTY = pa.schema([("id", pa.string()), ("v", pa.string())])
-# The configuration of each, and the columns of the table that it leaves.
+# The configuration of each capability, and the columns of the table that it leaves.
 CASES: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     "upsert": ("merge_load", {"strategy": "upsert", "primary_key": "id"}, {"id", "v"}),
     "delete-insert": ("merge_load", {"strategy": "delete-insert", "primary_key": "id"}, {"id", "v"}),
@@ -70,7 +70,7 @@ def lean(spark: SparkSession, tmp_path: Path) -> SparkSession:
 def test_a_first_run_over_nothing_makes_a_table_and_warns(
     name: Any, lean: SparkSession, tmp_path: Path
 ) -> None:
-    """The next run finds nothing to do, and says so again."""
+    """A first run without rows creates the table with a warning; the next one has no work and warns again."""
     report = run_job(lean, tmp_path, name)
 
     assert any("no rows" in warning for warning in report["warnings"]), report["warnings"]
@@ -84,7 +84,7 @@ def test_a_first_run_over_nothing_makes_a_table_and_warns(
 
 @pytest.mark.parametrize("name", ["upsert", "scd2"])
 def test_an_empty_load_can_be_refused(name: Any, lean: SparkSession, tmp_path: Path) -> None:
-    """Nothing is written then."""
+    """An empty load is rejected if the option requires it, and nothing is written."""
     with pytest.raises(DataError, match="has no rows to load"):
         run_job(lean, tmp_path, name, on_empty="error")
 

@@ -1,4 +1,4 @@
-"""From a request file to a result file: every way a run can end has its answer."""
+"""Test the result file for a request file: every way in which a run can end has a result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.jobs import probe
 
 @pytest.fixture
 def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Any:
-    """Answer a request with a job in this process, whose session outlives the run."""
+    """Return the result of a request, from a job in this process whose session outlives the run."""
     monkeypatch.setattr(entry, "die_with_parent", lambda: None)
     lent = SimpleNamespace(sql=spark.sql, stop=lambda: None)
     monkeypatch.setattr(entry, "_open_session", lambda conf: lent)
@@ -53,7 +53,7 @@ def _build_reporting(words: Any) -> Any:
 
 
 def test_a_report_comes_back(answer: Any) -> None:
-    """What the job returns is what the other side reads."""
+    """The report that the job returns is the report that the other side reads."""
     code, told = answer(lambda spark, request, progress: {**REPORT, "approved_by": request.run.run_id})
 
     assert code == 0
@@ -62,7 +62,7 @@ def test_a_report_comes_back(answer: Any) -> None:
 
 
 def test_an_error_of_ours_keeps_its_problems_and_needs_no_trace(answer: Any) -> None:
-    """Both sides speak of the same problems."""
+    """An error of the package arrives with its problems and without a stack trace."""
     code, told = answer(
         _build_raising(
             ConfigError.from_problems([Problem("datasets[0]", "value", "is wrong", "write it right")])
@@ -75,7 +75,7 @@ def test_an_error_of_ours_keeps_its_problems_and_needs_no_trace(answer: Any) -> 
 
 
 def test_an_unknown_error_may_be_tried_again_and_has_a_trace(answer: Any) -> None:
-    """What nobody foresaw is not called the user's fault."""
+    """An unknown error can be retried and has a stack trace; it is not classified as a user error."""
     _, told = answer(_build_raising(RuntimeError("the disk is\non fire")))
 
     assert (told.code, told.retryable) == ("job", True)
@@ -106,7 +106,7 @@ def test_an_unknown_error_may_be_tried_again_and_has_a_trace(answer: Any) -> Non
 def test_what_spark_says_becomes_an_error_with_a_remedy(
     answer: Any, words: Any, code: Any, message: Any
 ) -> None:
-    """The first line is for the user, the trace for us."""
+    """A Spark error becomes an error with a remedy: first line for the user, stack trace for developers."""
     _, told = answer(_build_reporting(words))
 
     assert told.code == code, told
@@ -128,7 +128,10 @@ def test_what_spark_says_becomes_an_error_with_a_remedy(
     ],
 )
 def test_a_failure_deep_in_the_jvm_is_recognised_by_its_text(text: Any, code: Any) -> None:
-    """The two kinds of session have different Python classes and the same words."""
+    """A failure inside the JVM is recognised by its text, the same in both kinds of session.
+
+    Their Python classes differ.
+    """
     known = errors.convert_error(RuntimeError(f"An error occurred while calling o1.sql.\n: {text}"))
 
     assert known.code == code
@@ -137,7 +140,7 @@ def test_a_failure_deep_in_the_jvm_is_recognised_by_its_text(text: Any, code: An
 def test_a_request_of_another_protocol_is_answered_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A driver of another version says so instead of dying."""
+    """A request of another protocol version, from another driver, gets an error as its result."""
     monkeypatch.setattr(entry, "die_with_parent", lambda: None)
     raw = probe.build_request("s", "t").model_dump() | {"protocol": 2}
     (tmp_path / "request.json").write_text(json.dumps(raw))
@@ -151,7 +154,7 @@ def test_a_request_of_another_protocol_is_answered_too(
 
 
 def test_an_error_that_is_its_own_cause_is_looked_at_once() -> None:
-    """Libraries make such rings; walking one must end."""
+    """An error that is its own cause, as some libraries raise, is inspected once and the loop ends."""
     error = RuntimeError("round")
     error.__cause__ = RuntimeError("and round")
     error.__cause__.__cause__ = error
@@ -162,7 +165,10 @@ def test_an_error_that_is_its_own_cause_is_looked_at_once() -> None:
 def test_a_driver_over_connect_collects_nothing_meanwhile(
     answer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or PySpark's client tells the server from any thread, also from one that waits for gRPC's lock."""
+    """Garbage collection is off in a driver over Spark Connect.
+
+    Otherwise PySpark's client calls the server from any thread, also from one that waits for gRPC's lock.
+    """
     monkeypatch.setenv("SPARK_REMOTE", "sc://localhost")
     monkeypatch.setattr(entry.signal, "signal", lambda *_: None)
     gc.enable()

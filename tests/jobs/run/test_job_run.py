@@ -1,4 +1,4 @@
-"""The order of a run: what is recognised, what is left out, what is stopped; without Spark."""
+"""Test the order of steps in a run: detected attempts, skipped steps and limits, without Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMIT = RunCommit(4, {"result": {**DONE.to_state(), "version_before": 3}, "chan
 
 
 class Counting(JobRun):
-    """A run that counts how often it evaluates and writes."""
+    """A run that counts its evaluations and writes."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ def list_steps(run: Counting) -> tuple[int, int]:
 
 
 def test_a_run_evaluates_and_writes() -> None:
-    """The report has the version before and the one that was committed."""
+    """The report has the previous version and the committed one."""
     run = Counting(build_previous())
 
     report = check_report(run.run_to_end())
@@ -84,7 +84,7 @@ def test_a_run_evaluates_and_writes() -> None:
 
 
 def test_an_earlier_attempt_is_reported_instead() -> None:
-    """Whatever the run would have found: mode, rows, counts and versions are those of the commit."""
+    """If an earlier attempt has committed, mode, rows, counts and versions are those of its commit."""
     run = Counting(build_previous(own_commit=COMMIT), mode="noop")
 
     report = check_report(run.run_to_end())
@@ -97,7 +97,7 @@ def test_an_earlier_attempt_is_reported_instead() -> None:
 
 @pytest.mark.parametrize("repeatable", [True, False])
 def test_a_cleared_run_is_repeated_unless_it_may_not(repeatable: bool) -> None:
-    """Rows that were appended are not appended again."""
+    """A cleared run is repeated, except if it appended rows, which are not appended again."""
     run = Counting(build_previous(cleared_commit=COMMIT), repeatable=repeatable)
 
     run.run_to_end()
@@ -106,7 +106,7 @@ def test_a_cleared_run_is_repeated_unless_it_may_not(repeatable: bool) -> None:
 
 
 def test_a_run_without_work_says_what_the_target_holds() -> None:
-    """Counts of the run are 0, counts of the target are those that the previous run left."""
+    """A run without work reports counts of 0 for itself, and the target's counts of the previous run."""
     run = Counting(build_previous(), mode="noop")
 
     report = check_report(run.run_to_end())
@@ -117,7 +117,7 @@ def test_a_run_without_work_says_what_the_target_holds() -> None:
 
 
 def test_a_plan_evaluates_nothing() -> None:
-    """Rows and counts are unknown, the details are there."""
+    """A plan evaluates nothing: it has details, but no rows and counts."""
     run = Counting(build_previous(), until="plan")
 
     report = check_report(run.run_to_end())
@@ -128,7 +128,7 @@ def test_a_plan_evaluates_nothing() -> None:
 
 
 def test_a_dry_run_does_not_write() -> None:
-    """It says what would change, and warns where another run would be stopped."""
+    """A dry run reports the changes, and warns if a run would fail at a limit."""
     run = Counting(build_previous(), until="transform", max_change_ratio=0.1)
 
     report = check_report(run.run_to_end())
@@ -139,7 +139,7 @@ def test_a_dry_run_does_not_write() -> None:
 
 
 def test_too_much_change_stops_before_the_write() -> None:
-    """The error carries the report that a person judges by."""
+    """Exceeding the change limit stops the run before its write; the error has the report for a decision."""
     run = Counting(build_previous(), max_change_ratio=0.1)
 
     with pytest.raises(RiskError) as stopped:
@@ -150,7 +150,7 @@ def test_too_much_change_stops_before_the_write() -> None:
 
 
 def test_warnings_are_printed_and_the_first_are_reported() -> None:
-    """No warning is lost: the log has all of them."""
+    """The log has all warnings, the report the first ones."""
     run = Counting(None, mode="noop")
     run.reporter.add_warnings(f"warning {number}" for number in [*range(8), 3])
 

@@ -1,4 +1,4 @@
-"""Mistakes that users make, and the first line of what each prints: that of the page about errors."""
+"""Test that each user mistake prints the first line that the page about errors has."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ MISTAKES: dict[str, Callable[[Lake], Any]] = {
 
 
 def read_page() -> dict[str, str]:
-    """Return the first line of each mistake, as the page has it."""
+    """Return the first line of each mistake from the page."""
     table = (
         PAGE.read_text(encoding="utf-8").partition("## Mistakes and what they print")[2].partition("\n## ")[0]
     )
@@ -155,7 +155,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
 def test_a_mistake_prints_what_the_page_says(
     mistake: Any, lake: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Errors write nothing; a warning is the first of its report."""
+    """An error writes nothing and starts with the line of the page; a warning is the first in its report."""
     lake.target = f"target_{list(MISTAKES).index(mistake)}"
 
     line = _find_first_line(MISTAKES[mistake], lake, capsys)
@@ -166,7 +166,7 @@ def test_a_mistake_prints_what_the_page_says(
 def _find_first_line(make: Callable[[Lake], Any], lake: Lake, capsys: Any) -> str:
     try:
         report = make(lake)
-    except Exception as error:  # noqa: BLE001 - what a task would say of it
+    except Exception as error:  # noqa: BLE001 - what a task would report
         return build_failure(error).message.splitlines()[0]
     if isinstance(report, int):
         return str(capsys.readouterr().err).removeprefix("error: ").splitlines()[0]
@@ -174,5 +174,5 @@ def _find_first_line(make: Callable[[Lake], Any], lake: Lake, capsys: Any) -> st
 
 
 def test_the_page_has_no_other_mistakes() -> None:
-    """What is not tried is not promised."""
+    """The page lists only mistakes that are tested here."""
     assert set(read_page()) == set(MISTAKES)

@@ -1,4 +1,4 @@
-"""When the table of a run says that it is populated: after the commit, once, and repaired by later runs."""
+"""Test when a run marks its table as populated: after the commit, once, repaired by later runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.tables import FLAGGED, OURS, create_table
 
 @pytest.fixture
 def flagged(spark: SparkSession, tmp_path: Path) -> Any:
-    """Run the probe over a source that this package writes, and give its report."""
+    """Run the probe over a source that this package writes, and return its report."""
 
     def run_flagged(
         mode: Any = "if-source-populated", run: Any = "r1", job: Any = probe.run, **wish: Any
@@ -56,7 +56,7 @@ def run_without_flag(spark: SparkSession, request: Any, progress: Any) -> Any:
 
 
 def test_the_flag_follows_the_source(flagged: Any, tmp_path: Path) -> None:
-    """Not before the source is populated; then by the next run, even if that finds nothing new, and once."""
+    """The target becomes populated, once, by the next run after its source, even if it finds no changes."""
     make_source(tmp_path)
 
     assert flagged()["populated"] is False
@@ -73,7 +73,7 @@ def test_the_flag_follows_the_source(flagged: Any, tmp_path: Path) -> None:
 def test_tables_of_others_files_and_marks_count_as_they_do_for_the_sensor(
     flagged: Any, tmp_path: Path
 ) -> None:
-    """Rows, files and marks by hand make a source populated; an empty table does not."""
+    """Rows, files and marks by hand make a source populated, as for the sensor; an empty table does not."""
     make_source(tmp_path)
     create_table(tmp_path / "empty", rows=0)
     create_table(tmp_path / "full")
@@ -95,7 +95,7 @@ def test_tables_of_others_files_and_marks_count_as_they_do_for_the_sensor(
 
 
 def test_a_run_that_needs_a_populated_source_does_not_start(flagged: Any, tmp_path: Path) -> None:
-    """Nothing is read or written then."""
+    """A run that requires a populated source does not start, so it reads and writes nothing."""
     make_source(tmp_path)
 
     with pytest.raises(DataError, match="not populated yet"):
@@ -116,7 +116,7 @@ def test_a_run_that_needs_a_populated_source_does_not_start(flagged: Any, tmp_pa
 def test_the_mode_decides_how_far_a_run_has_to_come(
     flagged: Any, tmp_path: Path, mode: Any, failed: Any, done: Any
 ) -> None:
-    """Of an output that exists: a run that fails, and one that ends well."""
+    """The mode decides whether an existing output is populated after a failed or a successful run."""
     make_source(tmp_path)
     flagged("never")
 
@@ -131,7 +131,7 @@ def test_the_mode_decides_how_far_a_run_has_to_come(
 
 
 def test_a_reset_decides_anew(flagged: Any, tmp_path: Path) -> None:
-    """Its source is not populated any more, so the output is not either."""
+    """After a reset the output is not populated if its source is not populated any more."""
     make_source(tmp_path, FLAGGED)
     assert flagged()["populated"] is True
     set_properties(tmp_path / "source", {"merge.populated": "false"})
@@ -143,7 +143,7 @@ def test_a_reset_decides_anew(flagged: Any, tmp_path: Path) -> None:
 
 
 def test_a_dry_run_sets_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """It stops before the commit, and before the flag."""
+    """A dry run stops before the commit and does not set the flag."""
     population = Population(target=str(tmp_path / "target"), set_initial_offset="always")
     request = probe.build_request("s", "t").model_copy(
         update={"population": population, "until": "transform"}
@@ -155,7 +155,7 @@ def test_a_dry_run_sets_nothing(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_the_request_file_carries_it() -> None:
-    """The Spark side reads what the Airflow side wrote."""
+    """The request file transfers the settings from the Airflow side to the Spark side."""
     population = Population(target="t", datasets=("A", {"dataset": "B", "format": "json"}))
     request = probe.build_request("s", "t").model_copy(update={"population": population})
 

@@ -1,4 +1,4 @@
-"""What a run prints and keeps of its steps."""
+"""Test the log lines and figures of a run's steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_merge_provider.jobs.run.progress import Progress
 
 
 def test_a_step_is_one_line_and_one_figure() -> None:
-    """The line is for people, the figure for the report."""
+    """A step gives one line in the log and one figure in the report."""
     lines: list[str] = []
     progress = Progress(lines.append)
 
@@ -22,7 +22,7 @@ def test_a_step_is_one_line_and_one_figure() -> None:
 
 
 def test_a_name_used_twice_adds_up() -> None:
-    """Two passes of one step are one figure."""
+    """Two passes of one step give one figure, their sum."""
     progress = Progress(lambda _: None)
     progress.seconds["write"] = 5.0
 
@@ -33,7 +33,7 @@ def test_a_name_used_twice_adds_up() -> None:
 
 
 def test_a_step_that_fails_is_not_said_to_be_done() -> None:
-    """The error speaks for itself."""
+    """A failed step logs no line that it is done; the error is reported instead."""
     lines: list[str] = []
 
     with pytest.raises(ValueError, match="no"), Progress(lines.append).time_step("write"):
@@ -43,7 +43,7 @@ def test_a_step_that_fails_is_not_said_to_be_done() -> None:
 
 
 def test_lines_go_to_standard_output_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """A task log shows them while the job works."""
+    """Lines are flushed to standard output at once, so that a task log shows them while the job runs."""
     Progress().log_line("hello")
 
     assert capsys.readouterr().out.endswith("] hello\n")

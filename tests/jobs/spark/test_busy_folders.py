@@ -1,4 +1,4 @@
-"""Folders that are removed while a Spark job of a killed or overtaken run still writes into them."""
+"""Test removal of folders into which a Spark job of a killed or overtaken run still writes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from airflow_merge_provider.jobs.merge_record.files.storage import open_storage
 def test_a_folder_is_removed_while_somebody_writes_into_it(
     find_remover: Callable[[str], Callable[[str], None]], tmp_path: Path
 ) -> None:
-    """The writer is not waited for; what it writes at last is removed the next time."""
+    """A folder is removed without waiting for its writer; files written later are removed the next time."""
     remove, stop = find_remover(str(tmp_path)), threading.Event()
 
     def keep_writing() -> None:
@@ -50,7 +50,7 @@ def test_a_folder_is_removed_while_somebody_writes_into_it(
 def test_a_folder_that_may_not_be_removed_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only what the writer adds is passed over."""
+    """A folder without delete permission is an error; only files that the writer adds are ignored."""
     (tmp_path / "staging").mkdir()
 
     def raise_refusal(*_: object, **__: object) -> None:

@@ -1,4 +1,4 @@
-"""The first line of an error: what it is about, wherever the library that raises it puts that."""
+"""Test that the first line of an error has its cause, whichever library raises it."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ SHORT = "\n".join(CALL.splitlines()[:2])
     ],
 )
 def test_the_first_line_is_the_cause(text: Any, line: Any) -> None:
-    """Not the call that failed, and not the name of a class of gRPC's."""
+    """The first line has the cause, not the failed call and not the name of a gRPC class."""
     assert first_line(ValueError(text)) == line
 
 
 def test_a_refused_token_says_where_one_belongs() -> None:
-    """It cannot be tried again as it is."""
+    """A rejected token gives an error that names the setting for it, and is not retried."""
     error = convert_error(ValueError(RPC))
 
     assert isinstance(error, SetupError)
@@ -55,7 +55,7 @@ def test_a_refused_token_says_where_one_belongs() -> None:
 
 
 def test_exhausted_memory_names_the_setting() -> None:
-    """Wherever in the causes it is."""
+    """An out-of-memory error names the setting, at whatever depth of the causes it is."""
     error = convert_error(ValueError(f"{CALL}Caused by: java.lang.OutOfMemoryError: Java heap space"))
 
     assert isinstance(error, JobError)

@@ -1,4 +1,4 @@
-"""Expressions over many columns: their values, and that there may be thousands of columns."""
+"""Test expressions over many columns: their values, and support for thousands of columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from airflow_merge_provider.jobs.spark.expressions import all_of, any_of, combin
 def test_conditions_are_combined(
     spark: SparkSession, conditions: list[bool | None], all_hold: bool | None, one_holds: bool | None
 ) -> None:
-    """As one after the other, also where one of them is not known."""
+    """Combined conditions equal conditions applied in turn, also if one of them is NULL."""
     known = [lit(condition).cast("boolean") for condition in conditions]
 
     row = spark.range(1).select(all_of(known), any_of(known)).collect()[0]
@@ -32,7 +32,7 @@ def test_conditions_are_combined(
 
 
 def test_thousands_of_columns_fit_into_one_expression(spark: SparkSession) -> None:
-    """A chain of so many overflows Spark's stack."""
+    """Thousands of columns fit into one expression, although a chain of as many overflows Spark's stack."""
     number = col("id")
     rows = spark.range(2).select(
         any_of(number == place for place in range(1, 3000)).alias("some"),

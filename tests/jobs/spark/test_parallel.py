@@ -1,4 +1,4 @@
-"""Calls side by side: their order, what an error of one means for the others, and who does not wait."""
+"""Test parallel calls: their order, the effect of an error on the other calls, and exit without waiting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_merge_provider.jobs.spark.parallel import run_in_parallel
 
 
 def test_calls_wait_for_each_other_and_answer_in_order(spark: SparkSession) -> None:
-    """Every call waits until all have begun, and the last ends first: the answers keep the items' order."""
+    """Calls run in parallel, and results have the order of the items, although the last call ends first."""
     here = threading.Barrier(4)
     later = [threading.Event() for _ in range(5)]
     later[4].set()
@@ -28,7 +28,7 @@ def test_calls_wait_for_each_other_and_answer_in_order(spark: SparkSession) -> N
 
 
 def test_the_first_error_ends_all(spark: SparkSession) -> None:
-    """The error comes out as it was raised, after the calls that had begun, and the rest never begins."""
+    """The first error is raised unchanged after the running calls have ended; no further call starts."""
     begun: list[int] = []
     ended: list[int] = []
     failed = threading.Event()
@@ -50,7 +50,7 @@ def test_the_first_error_ends_all(spark: SparkSession) -> None:
 
 
 def test_a_process_that_is_told_to_end_does_not_wait(spark: SparkSession) -> None:
-    """The exit comes out while a call goes on: nobody waits for Spark before telling it to stop."""
+    """An exit is raised while a call is running, because Spark must be stopped without waiting for it."""
     going_on, done = threading.Event(), threading.Event()
 
     def wait_slowly(_: int) -> None:
@@ -71,7 +71,7 @@ def test_a_process_that_is_told_to_end_does_not_wait(spark: SparkSession) -> Non
 
 @pytest.mark.classic
 def test_calls_belong_to_the_callers_job_group(spark: SparkSession) -> None:
-    """Whoever cancels or counts the jobs of a group finds those of all calls."""
+    """All calls belong to the caller's job group, so that its jobs can be cancelled and counted."""
     context = spark.sparkContext
     context.setJobGroup("side by side", "some jobs")
     try:

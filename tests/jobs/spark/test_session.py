@@ -1,4 +1,4 @@
-"""The session that jobs get: its settings and its silence."""
+"""Test the Spark session of jobs: its settings, and that it prints nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 @pytest.mark.classic
 def test_a_local_session_is_lean_and_strict(spark: SparkSession) -> None:
-    """UTC, ANSI, few partitions, no UI."""
+    """A local session has UTC, ANSI mode, few partitions and no UI."""
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.ansi.enabled") == "true"
     assert spark.conf.get("spark.databricks.delta.snapshotPartitions") == "2"
@@ -17,7 +17,10 @@ def test_a_local_session_is_lean_and_strict(spark: SparkSession) -> None:
 
 @pytest.mark.classic
 def test_a_session_finds_the_classes_of_its_last_run(spark: SparkSession) -> None:
-    """Of the hundred that Spark keeps unless it is told otherwise, a run of more leaves none for the next."""
+    """A session finds the classes that its last run generated, because its cache is larger.
+
+    By default Spark keeps a hundred, so that a run of more leaves none for the next run.
+    """
     jvm = spark._jvm
     generated = jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount
     codegen = jvm.org.apache.spark.sql.catalyst.expressions.codegen
@@ -35,7 +38,7 @@ def test_a_session_finds_the_classes_of_its_last_run(spark: SparkSession) -> Non
 
 
 def test_a_failed_statement_prints_nothing(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
-    """The job reports its errors itself, once."""
+    """A failed statement prints nothing, because the job reports its errors itself, once."""
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
         spark.sql("SELECT 1 / id FROM range(1)").collect()
     with pytest.raises(Exception, match="UNRESOLVED_COLUMN"):

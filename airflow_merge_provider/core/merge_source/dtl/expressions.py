@@ -1,6 +1,7 @@
-"""What is one side of an equality rule: a path, a function of paths, a constant, and its value for an entity.
+"""Expressions of match rules: a path, a function of paths, or a constant, and their values for an entity.
 
-Standard library only: Spark ships ``evaluate`` to its workers where no column expression does the same.
+Standard library only: Spark sends ``evaluate_expression`` to its workers if no column expression does the
+same.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ Expression = Path | Call | Constant
 
 
 class ExpressionError(ValueError):
-    """Raised when an expression means nothing; ``hint`` says what to write instead."""
+    """Raised when an expression is invalid; ``hint`` describes what to write instead."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -56,7 +57,7 @@ class ExpressionError(ValueError):
 
 
 def parse_expression(raw: Any, aliases: Collection[str]) -> Expression:
-    """Read an expression as it stands in a configuration.
+    """Parse an expression as it is written in a configuration.
 
     >>> parse_expression(["lower", "a.o.'x.y'"], {"a"})
     Call(name='lower', args=(Path(alias='a', elements=('o', 'x.y')),))
@@ -67,7 +68,7 @@ def parse_expression(raw: Any, aliases: Collection[str]) -> Expression:
 
 
 def evaluate_expression(expression: Expression, entity: Mapping[str, Any], current: Any = None) -> Any:
-    """Return the value of an expression for one entity; ``current`` is what ``_.`` means.
+    """Return the value of an expression for one entity; ``current`` is the value of ``_.``.
 
     >>> evaluate_expression(parse_expression(["lower", "a.x"], {"a"}), {"x": ["A", 1]})
     ['a']
@@ -98,25 +99,25 @@ def find_aliases(expression: Expression) -> frozenset[str]:
 
 
 def list_properties(expression: Expression) -> list[str]:
-    """Return the properties of entities that an expression reads, each once, in their order."""
+    """Return the properties of entities that an expression reads, each once, in order."""
     paths = (part for part in _list_parts(expression) if isinstance(part, Path) and part.alias != CURRENT)
     return list(dict.fromkeys(path.elements[0] for path in paths if path.elements))
 
 
 def is_calling(expression: Expression, name: str) -> bool:
-    """Return whether a function is called anywhere in an expression."""
+    """Return whether an expression calls a function anywhere."""
     return any(isinstance(part, Call) and part.name == name for part in _list_parts(expression))
 
 
 def foreign_words(expression: Expression) -> list[str]:
-    """Return the words of constants such as ``z.name`` that look like aliases and are none."""
+    """Return the prefixes of constants such as ``z.name`` that look like aliases but are not."""
     constants = (part.value for part in _list_parts(expression) if isinstance(part, Constant))
     found = (_WORD.match(value) for value in constants if isinstance(value, str))
     return [match[1] for match in found if match]
 
 
 def to_raw(expression: Expression) -> Any:
-    """Write an expression as a configuration has it; ``parse`` reads it back to the same."""
+    """Return an expression as it is written in a configuration; ``parse_expression`` reverses this."""
     if isinstance(expression, Constant):
         return expression.value
     if isinstance(expression, Call):
@@ -125,7 +126,7 @@ def to_raw(expression: Expression) -> Any:
 
 
 def format_expression(expression: Expression) -> str:
-    """Write an expression for people.
+    """Format an expression for people.
 
     >>> format_expression(parse_expression(["replace", "-", "", "a.x"], {"a"}))
     'replace("-", "", a.x)'
@@ -187,7 +188,7 @@ def _parse_call(raw: list[Any], aliases: Collection[str], *, in_items: bool) -> 
 
 
 def _wrong_number(name: str, arguments: list[Any]) -> str:
-    """Return an error that states how many arguments a function takes."""
+    """Return an error message with the number of arguments that a function takes."""
     least, most = (2, 2) if name in ITEM_FUNCTIONS else (FUNCTIONS[name].least, FUNCTIONS[name].most)
     if name == "replace" and arguments and isinstance(arguments[0], dict):
         least, most = 2, 2
@@ -199,7 +200,7 @@ def _wrong_number(name: str, arguments: list[Any]) -> str:
 
 
 def _split_path(rest: str) -> Iterator[str]:
-    """Split a path at its dots; an element in quotes may hold dots, and a quote written twice.
+    """Split a path at its dots; a quoted element may contain dots, and quotes written twice.
 
     >>> list(_split_path("foo.'john.doe''s'.bar"))
     ['foo', "john.doe's", 'bar']
@@ -218,7 +219,7 @@ def _split_path(rest: str) -> Iterator[str]:
 
 
 def _read_quoted_element(rest: str, start: int) -> tuple[str, int]:
-    """Read up to the closing quote; gives the element and the position behind the dot that follows."""
+    """Read up to the closing quote; return the element and the position after the dot that follows."""
     end = start
     while True:
         end = rest.find("'", end)
@@ -237,7 +238,7 @@ def _quote_element(element: str) -> str:
 
 
 def _follow_element(value: Any, name: str) -> Any:
-    """Follow one path element: through a list it collects what the dicts in it have."""
+    """Follow one path element; for a list, collect the values from the dicts in it."""
     if isinstance(value, Mapping):
         return value.get(name)
     if not isinstance(value, list):

@@ -1,7 +1,7 @@
-"""What do the functions of an equality rule compute: each on plain values, none with a memory or a clock.
+"""The functions of match rules: pure functions on plain values, without state or clock.
 
-Every name and meaning is that of the Sesam DTL. A value of the wrong type is ignored: alone it gives null,
-in a list it is left out. Standard library only: Spark ships these functions to its workers.
+The names and semantics are those of the Sesam DTL. A value of the wrong type is ignored: a single value gives
+null, in a list it is left out. Standard library only: Spark sends these functions to its workers.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from airflow_merge_provider.core.merge_source.dtl.values import (
 )
 from airflow_merge_provider.core.merge_source.dtl.wildcard import matches_wildcard
 
-# Evaluated once per item of their second argument; ``expressions`` does it, since it knows what ``_.`` means.
+# Evaluated once per item of their second argument, in ``expressions``, which resolves ``_.``.
 ITEM_FUNCTIONS = ("filter", "map")
 _INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*\Z")
 _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+\Z")
 _EXACT = Context(prec=2000, traps=[])
-# Beyond this many digits a decimal becomes no integer: it would fill the memory.
+# A decimal with more digits is not converted to an integer, which would exhaust the memory.
 _MOST_DIGITS = 5000
 _MIDNIGHT = "T00:00:00.000000000Z"
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function on values, and how many it takes; ``most`` is None where any number will do."""
+    """A function on values and its number of arguments; ``most`` is None if the number is not limited."""
 
     least: int
     most: int | None
@@ -62,7 +62,7 @@ def is_true(value: Any) -> bool:
 
 
 def _apply_to_each(value: Any, apply: Callable[[Any], Any]) -> Any:
-    """Apply to a value, or to the items of a list; what gives null is left out of the list."""
+    """Apply a function to a value, or to the items of a list, where null results are left out."""
     if not isinstance(value, list):
         return apply(value)
     return [result for result in map(apply, value) if result is not None]
@@ -104,7 +104,7 @@ def _to_string(value: Any) -> Any:
 
 
 def _text_of(value: Any) -> str | None:
-    """Write one value as text: what stands behind a transit tag, JSON for lists and dicts."""
+    """Return one value as text: the text after a transit tag, JSON for lists and dicts."""
     kind, content = decode_value(value)
     if kind in (LIST, DICT, BOOLEAN):
         return json.dumps(_remove_tags(value), ensure_ascii=False, sort_keys=True)
@@ -136,7 +136,7 @@ def _to_integer(value: Any) -> Any:
 
 
 def _integer_of(value: Any) -> int | None:
-    """Read one value as an integer: a number without its fraction, digits, or two's complement ``0x``."""
+    """Parse one value as an integer: a number without its fraction, digits, or two's complement ``0x``."""
     if is_text(value):
         if _INTEGER.match(value):
             return int(Decimal(value.strip()))
@@ -161,7 +161,7 @@ def _replace_texts(*args: Any) -> Any:
 
 
 def _replace_all(replacements: Mapping[str, Any], values: Any) -> Any:
-    """Replace all keys in one pass, so that no replacement is replaced again; the longest key wins."""
+    """Replace all keys in one pass, so that replacements are not replaced again; the longest key wins."""
     usable = {old: new for old, new in replacements.items() if old and is_text(new)}
     if not usable:
         return _each_text(values, str)
@@ -190,7 +190,7 @@ def _cut_text(*args: Any) -> Any:
 
 
 def _to_number(value: Any) -> float | Decimal | None:
-    """Take a finite number as it is; a transit decimal as a Decimal."""
+    """Return a finite number unchanged, and a transit decimal as a Decimal."""
     kind, content = decode_value(value)
     if kind != NUMBER or not content.is_finite():
         return None
@@ -235,7 +235,7 @@ def _find_non_null(value: Any) -> Any:
 
 
 def _build_ni(*args: Any) -> Any:
-    """Make namespaced identifiers of strings; without a namespace an identifier stays what it is."""
+    """Build namespaced identifiers from strings; without a namespace, return an identifier unchanged."""
     if len(args) == 1:
         return _apply_to_each(args[0], lambda item: item if decode_value(item)[0] == NI else _global_ni(item))
     namespace = _one_text(args[0])
@@ -249,7 +249,7 @@ def _global_ni(item: Any) -> str | None:
 
 
 def _ni_part(position: int) -> Callable[[Any], Any]:
-    """Return the namespace (0) or the id (2); the last colon separates them."""
+    """Return a function for the namespace (0) or the ID (2); the last colon separates them."""
 
     def find_part(item: Any) -> str | None:
         kind, content = decode_value(item)
@@ -263,7 +263,7 @@ def _choose_branch(condition: Any, then: Any, otherwise: Any = None) -> Any:
 
 
 def _list_keys(value: Any) -> list[str] | None:
-    """Return the keys of a value seen as a list, nulls included; None when NaN is among them."""
+    """Return the keys of a value treated as a list, including nulls; None if it contains NaN."""
     keys = [NULL if item is None else build_key(item) for item in as_list(value)]
     return None if None in keys else [str(key) for key in keys]
 
@@ -280,7 +280,7 @@ def _is_in(values: Any, items: Any) -> bool:
 
 
 def _build_comparison(holds: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    """Compare the first values; of two kinds, or of one without an order, nothing holds."""
+    """Compare the first values; false for values of different kinds, and for kinds without an order."""
 
     def apply(left: Any, right: Any) -> bool:
         first, second = _to_orderable(_find_first(left)), _to_orderable(_find_first(right))
@@ -293,7 +293,7 @@ def _build_comparison(holds: Callable[[Any, Any], bool]) -> Callable[[Any, Any],
 
 def _to_orderable(value: Any) -> tuple[str, Any] | None:
     kind, content = decode_value(value)
-    if kind == DATE:  # a date and a time have one order
+    if kind == DATE:  # dates and times share one order
         return DATETIME, f"{content}{_MIDNIGHT}"
     if kind == NUMBER:
         return (kind, content) if content.is_finite() else None

@@ -1,8 +1,8 @@
-"""When are two values the same: every value has a typed key, and equal keys mean equal values.
+"""Equality of values: every value has a typed key, and equal keys mean equal values.
 
 Values are JSON values whose strings may be transit-coded (``~:ns:id``, ``~t2020-01-01``), or the Python
-values of typed columns. One definition serves joins, the ``compact`` strategy and the union of ``$ids``.
-Standard library only: Spark ships these functions to its workers.
+values of typed columns. Joins, the ``compact`` strategy and the union of ``$ids`` share this definition.
+Standard library only: Spark sends these functions to its workers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-# Beyond this many zeros a number is written with an exponent, so that 1e999999 stays a short key.
+# With more zeros, a number is written with an exponent, so that the key of 1e999999 stays short.
 _PLAIN_ZEROS = 400
 _SMALL = 10**18
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
@@ -24,12 +24,12 @@ _NOT_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)\Z", re.IGNORECASE)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _DATETIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z\Z")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
-# The kinds that ``tagged`` tells apart; the letter is also the prefix of the typed key.
+# The kinds that ``decode_value`` distinguishes; the letter is also the prefix of the typed key.
 NULL, BOOLEAN, NUMBER, STRING, NI, URI, DATE, DATETIME, UUID, BYTES, LIST, DICT = "zbnsirdtuylo"
 
 
 def build_key(value: Any) -> str | None:
-    """Return the text that equals another value's text exactly when the two values are equal.
+    """Return a text that equals the text of another value exactly if the two values are equal.
 
     Null, NaN and the infinities equal nothing, not even themselves: they have no key.
 
@@ -40,7 +40,7 @@ def build_key(value: Any) -> str | None:
 
     :raises TypeError: when the value is of no type that an entity can hold.
     """
-    # The two commonest cases first: this runs once for every key of every entity.
+    # The two most common cases first: this runs once for every key of every entity.
     if type(value) is str and not value.startswith("~"):
         return "s:" + value
     if type(value) is int and -_SMALL < value < _SMALL:
@@ -68,7 +68,7 @@ def build_keys(value: Any) -> list[str]:
 
 
 def distinct_values(values: Iterable[Any]) -> list[Any]:
-    """Drop the values that equal an earlier one; here null equals null, and NaN still nothing."""
+    """Drop the values that equal an earlier one; here null equals null, and NaN still equals nothing."""
     kept: dict[str, Any] = {}
     for position, value in enumerate(values):
         key = build_key(value)
@@ -79,7 +79,7 @@ def distinct_values(values: Iterable[Any]) -> list[Any]:
 
 
 def as_list(value: Any) -> list[Any]:
-    """See a value as a list: null is the empty one, anything else but a list a list of one."""
+    """Return a value as a list: null as an empty list, any value that is not a list as a list of one."""
     if isinstance(value, list):
         return value
     return [] if value is None else [value]
@@ -107,12 +107,12 @@ def decode_value(value: Any) -> tuple[str, Any]:
 
 
 def is_text(value: Any) -> bool:
-    """Return whether a value is a string and not a transit-coded value of another kind."""
+    """Return whether a value is a string, and not a transit-coded value of another kind."""
     return isinstance(value, str) and (not value.startswith("~") or _decode_text(value)[0] == STRING)
 
 
 def _decode_text(text: str) -> tuple[str, Any]:
-    """Decode a transit string; an unknown tag or a content that is wrong leaves it a plain string."""
+    """Decode a transit string; one with an unknown tag or invalid content stays a plain string."""
     decode = _TAGS.get(text[:2])
     return (decode(text[2:]) if decode else None) or (STRING, text)
 
@@ -127,7 +127,7 @@ def _decode_number(content: str) -> tuple[str, Decimal] | None:
 
 
 def _decode_time(content: str) -> tuple[str, str] | None:
-    """Decode ``~t``: a date, or a time in UTC, which is always written with nine digits of a second."""
+    """Decode ``~t``: a date, or a time in UTC, always formatted with nine digits of a second."""
     try:
         if _DATE.match(content):
             return DATE, dt.date.fromisoformat(content).isoformat()
@@ -157,7 +157,7 @@ _TAGS: dict[str, Callable[[str], tuple[str, Any] | None]] = {
 
 
 def _decode_object(value: Any) -> tuple[str, Any]:
-    """Take the values of typed columns that JSON does not have."""
+    """Decode the values of typed columns that JSON does not have."""
     if isinstance(value, dt.datetime):
         # A time without a zone is taken as UTC.
         utc = value if value.tzinfo is None else value.astimezone(dt.UTC)
@@ -178,11 +178,11 @@ def _scalar_key(kind: str, content: Any) -> str | None:
 
 
 class _WithoutKeyError(Exception):
-    """Raised inside a list or dict that holds NaN or an infinity: the whole equals nothing."""
+    """Raised for a list or dict that contains NaN or an infinity: it equals nothing."""
 
 
 def _write_tree(value: Any) -> Any:
-    """Write a value as JSON in which every scalar is its key: lists keep their order, dicts are sorted."""
+    """Format a value as JSON in which every scalar is its key: lists keep their order, dicts are sorted."""
     kind, content = decode_value(value)
     if kind == NULL:
         return None
@@ -204,7 +204,7 @@ def decimal_of(value: Any) -> Decimal:
 
 
 def _normal_form(number: Decimal) -> str:
-    """Write a finite number in the one way that all equal numbers share: plain, without closing zeros."""
+    """Format a finite number in the form that all equal numbers share: plain, without trailing zeros."""
     sign, digits, exponent = number.as_tuple()
     if not isinstance(exponent, int):
         raise TypeError(f"{number} is not finite")

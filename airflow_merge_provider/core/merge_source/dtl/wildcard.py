@@ -6,10 +6,10 @@ import re
 
 
 def matches_wildcard(pattern: str, text: str) -> bool:
-    """Return whether a pattern describes a whole text: ``*`` is any characters, ``?`` is one.
+    """Return whether a pattern matches a whole text: ``*`` is any characters, ``?`` is one.
 
-    What stands between two ``*`` has a fixed length and is taken where it comes first, so nothing is tried
-    twice; a regular expression would try every place of every ``*``.
+    The part between two ``*`` has a fixed length and is matched at its first occurrence, so there is no
+    backtracking; a regular expression would try every position of every ``*``.
 
     >>> matches_wildcard("a*c?", "abcd"), matches_wildcard("a*c", "abcd")
     (True, False)
@@ -29,7 +29,7 @@ def matches_wildcard(pattern: str, text: str) -> bool:
 
 
 def _compile_parts(pattern: str) -> list[re.Pattern[str]]:
-    # A cache of our own could not travel to Spark's workers; ``re`` has one.
+    # A cache in this module could not be pickled for Spark's workers; ``re`` has its own cache.
     return [
         re.compile("".join("." if each == "?" else re.escape(each) for each in part), re.DOTALL)
         for part in pattern.split("*")

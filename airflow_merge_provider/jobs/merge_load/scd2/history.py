@@ -1,6 +1,7 @@
-"""What an SCD2 load with natural key makes of its rows: the states of each key are one history.
+"""Compute the changes of an SCD2 load with natural key, whose rows form one history per key.
 
-Changes are chained with what is stored of their keys here; snapshots are compared first, in ``snapshot``.
+Loads of changes are merged with the stored versions of their keys here; snapshots are first compared with
+the history, in ``snapshot``.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _ACTIONS = {
 
 
 def build_requirements(config: Scd2Config) -> StagingRequirements:
-    """Return what the load needs of its rows: one state per key and time."""
+    """Return the staging requirements: one state per key and time."""
     keys = columns_of(config.natural_key, config.time_column)
     groups = config.scope if isinstance(config.scope, tuple) else None
     named = columns_of(config.track, config.overwrite, config.row_version_column_name)
@@ -79,7 +80,7 @@ def build_requirements(config: Scd2Config) -> StagingRequirements:
 
 
 def list_tracked(names: Sequence[str], config: Scd2Config) -> tuple[str, ...]:
-    """Return the columns whose change begins a version."""
+    """Return the columns whose change starts a new version."""
     chosen = columns_of(config.row_version_column_name or config.track)
     if chosen:
         return chosen
@@ -92,7 +93,8 @@ def list_tracked(names: Sequence[str], config: Scd2Config) -> tuple[str, ...]:
 class History:
     """One load into the history of natural keys.
 
-    ``boundary`` is when rows without a time of theirs hold; ``held`` lets go what is kept for the run.
+    ``boundary`` is the time from which rows without a time of their own are valid; ``held`` releases the
+    rows that are cached for the run.
     """
 
     taken: StagedLoad
@@ -105,7 +107,7 @@ class History:
 
     @property
     def naming(self) -> IntervalColumns:
-        """Name the columns for the chain."""
+        """The column names for building intervals."""
         config = self.config
         return IntervalColumns(
             keys=config.natural_key or (),
@@ -125,7 +127,7 @@ class History:
 
     @property
     def address(self) -> list[StructField]:
-        """What finds a stored version."""
+        """The columns that identify a stored version."""
         naming = self.naming
         return [
             *self.taken.layout.select_fields(naming.keys),
@@ -134,11 +136,11 @@ class History:
 
     @property
     def until(self) -> Column:
-        """The end of a version that is valid now."""
+        """The end of a version that is currently valid."""
         return moment_column(self.config.active_record_timestamp)
 
     def find_changes(self) -> Changes:
-        """Chain the loaded events with the stored versions of their keys.
+        """Merge the loaded events with the stored versions of their keys, and return the changes.
 
         Source: docs/semantics/merge_load.md, Changes.
         """
@@ -163,9 +165,9 @@ class History:
         return replace(found, times=times, remembers="always", sequences=sequences)
 
     def weigh_sequences(self, rows: DataFrame, met: DataFrame | None) -> tuple[DataFrame, DataFrame | None]:
-        """Leave out rows below what was loaded of their key and time; say what to remember of the others.
+        """Drop rows below the highest sequence of their key and time; also return the sequences to record.
 
-        A state that left no trace and a deletion count as well as a version that is stored.
+        States without a stored version and deletions count like stored versions.
         """
         sequence = self.config.sequence_by
         if sequence is None:
@@ -189,13 +191,13 @@ class History:
         return rows.select("*", at.alias(TIME), quote_column(TRACKED).alias(HASH_COLUMN))
 
     def is_active(self) -> Column:
-        """Return the condition for versions that are valid now; NULL counts as well as the marker."""
+        """Return the condition for currently valid versions; a NULL end counts like the configured marker."""
         end = quote_column(self.config.valid_to)
         at = self.config.active_record_timestamp
         return end.isNull() if at is None else end.isNull() | (end == moment_column(at))
 
     def read_versions(self) -> DataFrame | None:
-        """Return the stored versions with the columns that the load adds; None if there is no history yet."""
+        """Return the stored versions with the load's new columns; None if there is no history yet."""
         if self.stored is None:
             return None
         schema = self.taken.rows.schema
@@ -203,7 +205,7 @@ class History:
         return add_columns(self.stored, new)
 
     def build_events(self, rows: DataFrame) -> DataFrame:
-        """Return what loaded rows say; flagged ones say that there is nothing, unless that is ignored."""
+        """Return loaded rows as events; flagged rows are deletions, or dropped if deletions are ignored."""
         if self.config.on_delete == "ignore":
             return list_loaded_events(rows.where(~quote_column(FLAGGED)), self.naming, F.lit(False))
         return list_loaded_events(rows, self.naming, quote_column(FLAGGED))
@@ -213,7 +215,7 @@ class History:
         return self.taken.layout.select_fields(self.naming.overwritten)
 
     def compare_versions(self, events: Sequence[DataFrame], met: DataFrame | None) -> Changes:
-        """Compare the versions that there should be with those that are stored."""
+        """Compare the versions that result from the events with the stored versions."""
         naming, names = self.naming, self.names
         new = build_intervals(events, naming, self.until)
         if met is None:
@@ -241,7 +243,7 @@ class History:
         return Changes(rows.drop(_SAID), self.address, names)
 
     def _classify_version(self, naming: IntervalColumns) -> Column:
-        """Return what becomes of a version."""
+        """Return the kind of change of a version; NULL if it does not change."""
         at = self.until
         (end, was), (new, old) = (
             [refer_to_columns([name], side)[0] for side in ("n", "o")]
@@ -251,7 +253,7 @@ class History:
         if naming.overwritten:
             differs = differs | is_differing(self.list_overwritten(), "n", "o")
         if naming.mark:
-            # A deletion shows what there was before it, which a late load may change.
+            # A deletion version has the values of the version before it, which a late load may change.
             differs = differs | (
                 refer_to_columns([naming.mark], "n")[0] & is_differing(self.taken.layout.fields, "n", "o")
             )
@@ -266,7 +268,7 @@ class History:
         )
 
     def complete_columns(self, rows: DataFrame) -> DataFrame:
-        """Add the columns that follow from the others."""
+        """Add the columns that are derived from the others."""
         config, added = self.config, {}
         if config.current_column is not None:
             added[config.current_column] = quote_column(config.valid_to).eqNullSafe(self.until)

@@ -1,9 +1,10 @@
-"""How events of keys become their versions: sorted by time, without those that change nothing.
+"""Build the versions of keys from their events: sorted by time, without events that change nothing.
 
-A history is a step function of time. Every known time of a key counts: where its stored versions begin and
-end, where the load says something, and where an earlier load said what left no trace (a pin). At a time of
-the load its state is the load's, at every other one the state that was stored there; so what is loaded late
-holds until the next known time, and no longer. Source: docs/semantics/merge_load.md, Changes; Late loads.
+A history is a step function of time. All known times of a key are used: the starts and ends of its stored
+versions, the times of loaded rows, and the times of earlier loads that left no trace (pins). At a time of
+the load, the state is the loaded one; at every other time, it is the state that was stored there. So a late
+state is valid until the next known time, and no longer.
+Source: docs/semantics/merge_load.md, Changes; Late loads.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ IS_LATE = f"{PREFIX}is_late"
 
 @dataclass(frozen=True, slots=True)
 class IntervalColumns:
-    """Which columns say what: the key, the validity of stored versions, the state's hash and its columns.
+    """The column names of a history: key, validity of stored versions, hash and columns of the state.
 
-    ``mark`` is the column that is true for versions that say that there is nothing; without it nothing is
-    no version. ``purges`` says that a deletion takes what was before it along.
+    ``mark`` is the column that is true for deletion versions; without it, a deletion does not create a
+    version. If ``purges``, a deletion also removes the versions before it.
     """
 
     keys: Sequence[str]
@@ -48,12 +49,12 @@ class IntervalColumns:
 
     @property
     def state(self) -> Column:
-        """Everything that a version holds beside its validity."""
+        """All columns of a version except its key and validity."""
         return F.struct(*refer_to_columns((*self.columns, self.hashed)))
 
 
 def list_stored_events(versions: DataFrame, naming: IntervalColumns, active: Column) -> DataFrame:
-    """Take versions apart: a state where each begins, none where it ends."""
+    """Split versions into events: a state at each start, and no state at each end."""
     keys = refer_to_columns(naming.keys)
     state = naming.state if naming.mark is None else F.when(~quote_column(naming.mark), naming.state)
     begins = versions.select(*keys, quote_column(naming.valid_from).alias(TIME), state.alias(STATE))
@@ -62,32 +63,32 @@ def list_stored_events(versions: DataFrame, naming: IntervalColumns, active: Col
 
 
 def list_loaded_events(rows: DataFrame, naming: IntervalColumns, flagged: Column) -> DataFrame:
-    """Return what the load says; a flagged row says that there is nothing from its time on."""
+    """Return the events of loaded rows; a flagged row is a deletion from its time on."""
     state = F.when(~flagged, naming.state)
     return rows.select(*refer_to_columns(naming.keys), TIME, state.alias(STATE), F.lit(_LOADED).alias(_SAYS))
 
 
 def list_absences(keys: DataFrame, naming: IntervalColumns, at: Column) -> DataFrame:
-    """Return the events of keys that the load does not have any more."""
+    """Return the deletion events of keys that the load no longer has."""
     return keys.select(*refer_to_columns(naming.keys), at.alias(TIME), F.lit(_LOADED).alias(_SAYS))
 
 
 def list_pins(times: DataFrame, naming: IntervalColumns) -> DataFrame:
-    """Return times at which a state was seen that left no trace: what is stored there stays."""
+    """Return the times of states that left no trace as events; the stored state there does not change."""
     return times.select(*refer_to_columns(naming.keys), TIME, F.lit(None).cast("string").alias(_SAYS))
 
 
 def list_endings(times: DataFrame, naming: IntervalColumns) -> DataFrame:
-    """Return times at which a load saw that a key was not where the state before would have it."""
+    """Return the times at which a load did not contain a key as events that end the preceding state."""
     return times.select(*refer_to_columns(naming.keys), TIME, F.lit(_ENDED).alias(_SAYS))
 
 
 def build_intervals(events: Sequence[DataFrame], naming: IntervalColumns, until: Column) -> DataFrame:
-    """Chain events to versions: one row per state that lasts, with its columns and its validity.
+    """Build versions from events: one row per state that lasts, with its columns and its validity.
 
-    ``until`` is the end of a version that is valid now. ``IS_LATE`` is true on all rows of a key for which
-    the load changes something that lies before something stored; such a key has one row at least, if need be
-    one without a state, whose hash is NULL.
+    ``until`` is the end of a version that is currently valid. ``IS_LATE`` is true on all rows of a key for
+    which the load changes something before a stored time. Such a key has at least one row, if necessary one
+    without a state, whose hash is NULL.
     """
     seen = _add_states(_add_times(union_rows(events), naming), naming)
     keys = refer_to_columns(naming.keys)
@@ -105,7 +106,7 @@ def build_intervals(events: Sequence[DataFrame], naming: IntervalColumns, until:
     seen = _mark_latest(seen, naming)
     hashed = quote_column(_HASHED)
     seen = seen.withColumn(_BEGINS, ~hashed.eqNullSafe(F.lag(hashed).over(in_order)))
-    # A first row that begins nothing has no state: its time is no end of another one.
+    # A first row that does not start a version has no state, and its time does not end a version.
     seen = seen.withColumn(_FIRST, F.row_number().over(in_order) == 1)
     lasting = seen.where(quote_column(_BEGINS) | (quote_column(IS_LATE) & quote_column(_FIRST)))
     lasting = lasting.withColumn(_END, F.lead(TIME).over(in_order))
@@ -121,7 +122,7 @@ def build_intervals(events: Sequence[DataFrame], naming: IntervalColumns, until:
 
 
 def _mark_latest(seen: DataFrame, naming: IntervalColumns) -> DataFrame:
-    """Return each time the hash of its state; where deletions are marked, nothing is a state of its own."""
+    """Add the hash of the state at each time; if deletions are marked, they have a hash of their own."""
     if naming.mark is None:
         return seen.withColumn(_HASHED, quote_column(STATE)[naming.hashed])
     last = F.last(STATE, ignorenulls=True).over(
@@ -136,7 +137,7 @@ def _mark_latest(seen: DataFrame, naming: IntervalColumns) -> DataFrame:
 
 
 def _add_times(events: DataFrame, naming: IntervalColumns) -> DataFrame:
-    """Return each known time of a key once, with what is stored and what is loaded there."""
+    """Return each known time of a key once, with the stored and the loaded state there."""
     found = []
     for side in (_STORED, _LOADED):
         says = F.coalesce(quote_column(_SAYS) == side, F.lit(False))
@@ -147,7 +148,7 @@ def _add_times(events: DataFrame, naming: IntervalColumns) -> DataFrame:
 
 
 def _add_states(times: DataFrame, naming: IntervalColumns) -> DataFrame:
-    """Return for each time the state that is valid from then on, and the state that was stored last."""
+    """Add for each time the state valid from then on, whether it is late, and the key's newest state."""
     by_key = Window.partitionBy(*refer_to_columns(naming.keys))
     in_order = by_key.orderBy(TIME)
     stored = F.when(quote_column(_STORED), F.struct(quote_column(f"{_STORED}_state").alias("state")))
@@ -157,7 +158,7 @@ def _add_states(times: DataFrame, naming: IntervalColumns) -> DataFrame:
     )
     carried, loaded = quote_column(_CARRIED), quote_column(f"{_LOADED}_state")
     equal = loaded[naming.hashed].eqNullSafe(carried[naming.hashed])
-    # A state that is stored under the very same time stays, with its columns that are not tracked.
+    # An equal state that is stored at the same time is kept, with its untracked columns.
     state = F.when(quote_column(_LOADED) & ~(quote_column(_STORED) & equal), loaded).when(
         ~quote_column(_ENDED), carried
     )
@@ -172,7 +173,7 @@ def _add_states(times: DataFrame, naming: IntervalColumns) -> DataFrame:
 
 
 def _get_current(name: str, naming: IntervalColumns) -> Column:
-    """Return a column of a version; one that is overwritten has its newest value in the valid version."""
+    """Return a column of a version; overwritten columns have their newest value in the valid version."""
     own = quote_column(STATE)[name]
     if name not in naming.overwritten:
         return own

@@ -1,4 +1,4 @@
-"""Whether a history is one: what must hold in it, counted where it does not."""
+"""Check the invariants of an SCD2 history, and count their violations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ _CURRENT, _SURROGATE, _LAST_END, _LAST_HASH = (
 def run_check(
     spark: SparkSession, request: JobRequest, config: Scd2CheckConfig, target: Dataset, progress: Progress
 ) -> dict[str, Any]:
-    """Check a history. Source: docs/semantics/merge_load.md, History invariants.
+    """Check a history.
+
+    Source: docs/semantics/merge_load.md, History invariants.
 
     :raises DataError: with everything that does not hold, or when the target is no history.
     """
@@ -56,7 +58,7 @@ def check_history(
     source: PinnedDataset | None,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Check a pinned history, against the keys of a pinned source if there is one, and return the report.
+    """Check a pinned history, compare its keys with a pinned source if given, and return the report.
 
     :raises DataError: with everything that does not hold, or when the target is no history.
     """
@@ -84,7 +86,7 @@ def check_history(
 
 @dataclass(frozen=True, slots=True)
 class _HistoryVersions:
-    """The versions of a table, with the names that its shape gives."""
+    """The versions of a table, with the column names from its history settings."""
 
     versions: DataFrame
     keys: tuple[str, ...]
@@ -113,7 +115,7 @@ class _HistoryVersions:
         return cls(thin, keys, bool(shape["natural_key"]))
 
     def count_violations(self) -> dict[str, int]:
-        """Count the versions, the keys, and what does not hold of them."""
+        """Count the versions, the keys, and the violations of each invariant."""
         in_order = Window.partitionBy(*refer_to_columns(self.keys)).orderBy(
             _BEGIN, F.col(_END).asc_nulls_last()
         )

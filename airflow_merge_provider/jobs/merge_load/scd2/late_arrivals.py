@@ -1,4 +1,4 @@
-"""What follows from a snapshot not being the newest one: when its areas were seen, and until when it holds.
+"""Handle late snapshots: find the later loads of the same area, and until when the snapshot is valid.
 
 Source: docs/semantics/merge_load.md, Late loads.
 """
@@ -32,20 +32,20 @@ _FAR = datetime(9999, 12, 31, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class LateArrivals:
-    """The remembered times of a history, as a snapshot of its boundary sees them."""
+    """The recorded load times of a history, relative to the boundary of a snapshot."""
 
     history: History
 
     @property
     def area(self) -> ScopedTimes:
-        """Where the snapshot deletes absent keys."""
+        """The merge key or scope within which the snapshot deletes absent keys."""
         scope = self.history.config.scope
         return ScopedTimes(scope, None) if isinstance(scope, tuple) else ScopedTimes(None, scope)
 
     def find_later_times(self, rows: DataFrame) -> tuple[list[datetime], bool]:
-        """Return the remembered times, from the snapshot's on, at which its area was seen.
+        """Return the recorded load times of the snapshot's area at or after it, and whether loads follow it.
 
-        And say whether any area was seen after it: keys move between areas.
+        Loads of any area count as following, because keys move between areas.
 
         :raises DataError: when there is one after it and the history takes no late snapshots.
         """
@@ -56,12 +56,12 @@ class LateArrivals:
         return found, is_followed
 
     def until_next(self, keys: DataFrame, there: StagedLoad, met: DataFrame) -> list[DataFrame]:
-        """Return the events until which the snapshot is valid for each key.
+        """Return the events that limit how long the snapshot is valid for each key.
 
-        It holds until a stored version begins, or until the area of the stored state was seen while that
-        state was there, for then it was confirmed. Where the area of the late state was seen before, the key
-        was not there any more. An end of the stored state because its own area was seen without it says
-        nothing about the late state in another one.
+        It is valid until a stored version starts, or until a load of the stored state's area confirms that
+        state while it is valid. If the late state's area was loaded before that, the key was no longer
+        there. If a stored state ends because a load of its own area did not contain the key, a late state
+        in another area is not affected.
         """
         naming = self.history.naming
         each = keys.select(*self._names)
@@ -89,7 +89,7 @@ class LateArrivals:
         ]
 
     def record_time(self, found: CountedChanges, rows: DataFrame, *, known: bool) -> CountedChanges:
-        """Return the time of a snapshot, unless the history shows it anyway."""
+        """Return the changes with the snapshot's time to record, unless the history shows that time."""
         config = self.history.config
         remembers: Remembers = "always" if config.on_late == "repair" else "unchanged"
         if isinstance(config.scope, tuple):
@@ -119,9 +119,10 @@ class LateArrivals:
         return _list_moments(seen.join(areas, AREA, "left_semi")), is_followed
 
     def _next_times(self, there: StagedLoad, met: DataFrame, seen: DataFrame) -> list[DataFrame]:
-        """Return for each key when a late and a stored state could have been missed, and when they give way.
+        """Return for each key the times that may limit a late state and the stored state.
 
-        That is: when the area of either was seen next, when the stored state ends, and when the next begins.
+        These are the next load of the area of either state, the end of the stored state, and the next
+        start.
         """
         history, naming, layout = self.history, self.history.naming, self.history.taken.layout
         seen = seen.where(quote_column(TIME) > self._now).groupBy(AREA).agg(F.min(TIME).alias(_NEXT))

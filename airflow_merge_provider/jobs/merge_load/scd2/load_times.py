@@ -1,8 +1,8 @@
-"""Remember the times of loads that left no trace in a history: a small table beside the target.
+"""Record the times of loads that left no trace in a history, in a small side table of the target.
 
-A load that changes nothing still says that nothing had changed. A late load holds until the next load saw its
-keys, so a history can only be repaired exactly if such times are known. They are written before the target: a
-time too many is one at which a load changes nothing when it is tried again.
+A load without changes still confirms that nothing had changed. A late load is valid until the next load of
+its keys, so a history can only be repaired exactly if such times are recorded. They are written before the
+target: if the commit fails, an additional time is one at which the retried load changes nothing.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ class LoadTimes(Protocol):
 
     @property
     def version(self) -> int | None:
-        """The version that the target's commit has to name; None if there is none."""
+        """The version that the target's commit has to record; None if there is none."""
 
     def read_times(self) -> DataFrame | None:
-        """Return the remembered times; None if there are none."""
+        """Return the recorded times; None if there are none."""
 
     def save_times(self, times: DataFrame, *, full: bool, needed: bool) -> None:
         """Add times if they are needed; ``full`` drops those of a history that is replaced."""
 
 
 class TimesTable:
-    """The table of remembered times that belongs to a target."""
+    """The side table of recorded times that belongs to a target."""
 
     def __init__(self, spark: SparkSession, target: Dataset, previous: PreviousRun | None) -> None:
         self._spark, self._target, self._previous = spark, target, previous
 
     @property
     def version(self) -> int | None:
-        """The version that the target's commit has to name; None if there is none."""
+        """The version that the target's commit has to record; None if there is none."""
         return self._table.version
 
     def read_times(self) -> DataFrame | None:
-        """Return the remembered times; None if there are none."""
+        """Return the recorded times; None if there are none."""
         return self._table.read_rows()
 
     def save_times(self, times: DataFrame, *, full: bool, needed: bool) -> None:
@@ -59,9 +59,10 @@ class TimesTable:
 
     @cached_property
     def _table(self) -> SideTable:
-        """The table at its newest version: loads that commit nothing to the target write to it, too.
+        """The table at its newest version, because loads without a target commit write to it, too.
 
-        If the target was restored, the version that the restored run named: what came later is undone.
+        If the target was restored, it is the version that the restored run recorded: later times are
+        reverted.
         """
         previous = self._previous
         named = None if previous is None else previous.side_table_versions.get(TIMES)

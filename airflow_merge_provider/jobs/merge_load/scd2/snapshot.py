@@ -1,8 +1,8 @@
-"""What a snapshot changes in a history: keys are compared first, and only what differs is looked at again.
+"""Compute the changes of a snapshot to a history: compare all keys first, then read only those that differ.
 
-Rows and stored versions meet by key and hash alone, each read once. A snapshot newer than everything that is
-stored ends versions and begins others; one that is not (again the same time, or a late one) goes through the
-chain, for the keys that differ.
+Rows and stored versions are joined by key and compared by hash alone, each read once. A snapshot newer than
+all stored versions ends versions and starts others. Any other snapshot (of the same time again, or late) is
+merged with the stored versions as events, for the keys that differ.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ACTIVE, _COVERS, _MISSING = (f"{PREFIX}{each}" for each in ("active", "covers",
 
 @dataclass(frozen=True, slots=True)
 class ComparedSnapshot:
-    """The keys for which snapshot and history differ, and what was counted on the way."""
+    """The keys for which snapshot and history differ, and the counts of the comparison."""
 
     keys: DataFrame
     loaded: int
@@ -62,7 +62,7 @@ class Snapshot:
     history: History
 
     def find_changes(self) -> CountedChanges:
-        """Return what the snapshot changes, and its time, if that has to be remembered.
+        """Return the changes of the snapshot, with its time if that has to be recorded.
 
         :raises DataError: when keys or duplicates are not as they must be, or the snapshot is late.
         """
@@ -112,12 +112,12 @@ class Snapshot:
         )
 
     def _compare_keys(self, versions: DataFrame, rows: DataFrame, *, is_late: bool) -> ComparedSnapshot:
-        """Let each key of the snapshot meet the version that is stored for its time."""
+        """Compare each key of the snapshot with the version that is stored for its time."""
         history, naming = self.history, self.history.naming
         near, met = Observation(), Observation()
         content = quote_column(HASH_COLUMN)
         if naming.overwritten and not is_late:
-            # What is overwritten counts in the newest state only.
+            # Overwritten columns are compared in the newest state only.
             content = F.concat(content, content_hash(history.list_overwritten()))
         covering = self._find_covering_versions(versions, content, near)
         loaded = rows.select(
@@ -162,9 +162,9 @@ class Snapshot:
         )
 
     def _find_covering_versions(self, versions: DataFrame, content: Column, near: Observation) -> DataFrame:
-        """Return the stored version of each key at the snapshot's time, and whether there are later ones.
+        """Return each key's stored version at the snapshot's time, and observe whether there are later ones.
 
-        A version that is marked as deleted has no content.
+        A version that is marked as deleted has no content hash.
         """
         history, naming = self.history, self.history.naming
         begins, ends, active = (
@@ -202,7 +202,7 @@ class Snapshot:
         return F.coalesce(same, F.lit(False))
 
     def _select_differing(self, rows: DataFrame, compared: ComparedSnapshot) -> StagedLoad:
-        """Return the loaded rows of the keys that differ, one of each."""
+        """Return the loaded rows of the keys that differ, one per key."""
         taken = self.history.taken
         if not compared.came:
             return replace(taken, rows=rows.limit(0))
@@ -211,7 +211,7 @@ class Snapshot:
         return replace(taken, rows=there).check_rows()
 
     def _in_order(self, versions: DataFrame, there: StagedLoad, compared: ComparedSnapshot) -> CountedChanges:
-        """End the versions of keys that differ, and begin those of the snapshot."""
+        """End the versions of keys that differ, and start those of the snapshot."""
         history, naming = self.history, self.history.naming
         purges = naming.purges and compared.ended > 0
         stored = compared.keys.where(quote_column(_ACTIVE))
@@ -245,18 +245,18 @@ class Snapshot:
         return CountedChanges(changes, counts, inserts=counts["opened"], others=counts["closed"])
 
     def _open_versions(self, rows: DataFrame) -> DataFrame:
-        """Return loaded rows as versions that begin now and are valid."""
+        """Return loaded rows as valid versions that start at the snapshot's time."""
         history, config = self.history, self.history.config
         validity = {config.valid_from: self._now, config.valid_to: history.until}
         return history.complete_columns(rows.withColumns(validity)).select(*refer_to_columns(history.names))
 
     def _mark_deleted(self, last: DataFrame, mark: str) -> DataFrame:
-        """Return the versions that mark keys as deleted, with the values that they had last."""
+        """Return the versions that mark keys as deleted, with the last values of the keys."""
         deleted = {mark: F.lit(True), HASH_COLUMN: F.lit(DELETED_HASH)}
         return self._open_versions(last.withColumns(deleted))
 
     def _active_text(self) -> str:
-        """Write in SQL that a version of the target (OLD) is valid now."""
+        """Return the SQL condition for currently valid versions of the target (OLD)."""
         end, at = quote_name(OLD, self.history.config.valid_to), self.history.config.active_record_timestamp
         marked_so = "" if at is None else f" OR {end} = timestamp_micros({to_microseconds(at)})"
         return f"{end} IS NULL{marked_so}"
@@ -264,13 +264,13 @@ class Snapshot:
     def _chain_versions(
         self, versions: DataFrame, there: StagedLoad, compared: ComparedSnapshot, *, is_followed: bool
     ) -> Changes:
-        """Chain what the snapshot says with the stored versions of the keys that differ."""
+        """Merge the snapshot's events with the stored versions of the keys that differ."""
         history, naming = self.history, self.history.naming
         keys = compared.keys.select(*self._names, _CAME).distinct()
         absent = keys.where(~quote_column(_CAME))
         stored = versions
         if not naming.purges and naming.mark is None:
-            # A deletion that is marked shows what there was before it, however long ago.
+            # Purges and deletion versions need all versions: a deletion has the last values, however old.
             stored = stored.where(history.is_active() | (quote_column(naming.valid_to) >= self._now))
         met = keep_rows(stored.join(keys, self._keys, "left_semi"), history.held)
         events = [

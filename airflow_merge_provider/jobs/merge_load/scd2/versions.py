@@ -1,4 +1,4 @@
-"""What an SCD2 load without natural key changes: rows are versions of themselves, told apart by a hash."""
+"""Compute the changes of an SCD2 load without natural key: each row is a version, identified by a hash."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LOADED, _MISSING = f"{PREFIX}loaded", f"{PREFIX}missing"
 
 
 def build_requirements(config: Scd2Config) -> StagingRequirements:
-    """Return what the load needs of its rows: each version once."""
+    """Return the staging requirements: each version once."""
     groups = None if config.destination_scope is not None else config.merge_key
     keys = columns_of(groups, config.row_version_column_name)
     version = config.row_version_column_name
@@ -58,16 +58,16 @@ def build_requirements(config: Scd2Config) -> StagingRequirements:
 def find_changes(
     taken: StagedLoad, stored: DataFrame | None, config: Scd2Config, boundary: datetime, held: ExitStack
 ) -> CountedChanges:
-    """Close what the load does not have any more, and open what it has anew.
+    """Close versions that the load no longer has, and open those that it has newly.
 
     Source: docs/semantics/merge_load.md, SCD2 without natural key.
 
-    What the same boundary had opened is removed instead of closed, and what it had closed is opened again:
-    so a repeated load replaces what it did before, and no version is empty.
+    Versions that a load of the same boundary opened are removed instead of closed, and those that it closed
+    are reopened. So a repeated load replaces its earlier changes, and no version is empty.
     """
     names = (*taken.layout.names, *config.added_columns)
     if stored is None:
-        # A flagged row is one more version here.
+        # Without natural key, a flagged row is a version like any other.
         taken = replace(taken.check_rows(), flagged=0)
         return insert_all(taken, _open_versions(taken, config, boundary), names, "opened", held)
     loaded = taken.rows.groupBy(quote_column(TRACKED).alias(HASH_COLUMN)).agg(
@@ -106,7 +106,7 @@ def find_changes(
 
 
 def _open_versions(taken: StagedLoad, config: Scd2Config, boundary: datetime) -> DataFrame:
-    """Return the rows of the load as versions that begin now."""
+    """Return the rows of the load as versions that are valid from the boundary."""
     return taken.rows.select(
         *refer_to_columns(taken.layout.names),
         moment_column(boundary).alias(config.valid_from),
@@ -120,12 +120,12 @@ def _is_active(config: Scd2Config) -> Column:
 
 
 def _is_relevant(config: Scd2Config, boundary: datetime) -> Column:
-    """Leave out what was over before the boundary: most of the history."""
+    """Return the condition that leaves out versions that ended before the boundary: most of the history."""
     return _is_active(config) | (quote_column(config.valid_to) >= moment_column(boundary))
 
 
 def _choose_actions(pairs: DataFrame, config: Scd2Config, boundary: datetime) -> DataFrame:
-    """Decide what happens to each stored version and to each loaded row without one."""
+    """Choose the action for each stored version and for each loaded row without one."""
     now, active = moment_column(boundary), _is_active(config)
     stored, loaded = quote_column(config.valid_from).isNotNull(), quote_column(_LOADED).isNotNull()
     late = (quote_column(config.valid_from) > now) | (~active & (quote_column(config.valid_to) > now))

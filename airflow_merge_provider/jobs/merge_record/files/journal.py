@@ -1,4 +1,4 @@
-"""What is written down so that a run that dies is carried on: state, plan, manifests, ledger.
+"""The files that allow a run to resume after a crash: state, plan, manifests and ledger.
 
 Source: docs/semantics/merge_record.md, State and lease; Steps of a run.
 """
@@ -30,7 +30,7 @@ _KEY_LENGTH = 8
 
 
 class Journal:
-    """The folder ``state_path``: one writer at a time, and every step written once."""
+    """The folder ``state_path``, with one writer at a time; every step is written exactly once."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -38,22 +38,22 @@ class Journal:
 
     @property
     def location(self) -> str:
-        """Where the journal is."""
+        """The location of the journal."""
         return self._storage.location
 
     @property
     def key(self) -> str:
-        """What tells this journal from others that share a folder with it."""
+        """The key that distinguishes this journal from others that use the same folder."""
         return hashlib.sha256(os.fsencode(self.location)).hexdigest()[:_KEY_LENGTH]
 
     def read_state(self) -> tuple[State, dict[str, Any]]:
-        """Return the state, and what the run that wrote it told."""
+        """Return the state and the report data of the run that wrote it, empty before the first run."""
         name = self._find_state_file()
         raw = None if name is None else self._read_json(name)
         return (State(), {}) if raw is None else (State.from_json(raw["state"]), raw["told"])
 
     def save_state(self, before: State, after: State, told: Mapping[str, Any]) -> None:
-        """Write a state after the one before it, and drop the plan that led to it.
+        """Write the next state, and delete the plan that led to it.
 
         :raises ConflictError: when another run has saved one meanwhile.
         """
@@ -63,16 +63,20 @@ class Journal:
         name = state_file(after.generation)
         created = self._create_file(name, {"state": after.as_json(), "told": told})
         if not created or self._find_state_file() != name:
-            # The state of a run that hung before it wrote is not the last one: nobody reads it.
+            # If a run hangs before it writes its state, other runs may have written newer states meanwhile.
+            # No run reads the state that it writes then.
             raise ConflictError(f"other runs have gone on in {self.location}: run it again")
         self.clear_old_files(after)
 
     def find_unfinished_plan(self, state: State) -> dict[str, Any] | None:
-        """Return the plan that a run before wrote down and did not finish; ``plan`` holds it."""
+        """Return the content of the plan file that an earlier run left unfinished, or None.
+
+        The key ``plan`` holds the plan.
+        """
         return self._read_json(plan_file(state.generation + 1))
 
     def write_plan(self, made: Plan, beside: Mapping[str, Any]) -> None:
-        """Write a plan down, once: from here on it is carried out.
+        """Write a plan exactly once; from then on, this run or a later one executes it.
 
         :raises ConflictError: when another run has written one.
         """
@@ -80,23 +84,24 @@ class Journal:
         name = plan_file(made.state.generation)
         if not self._create_file(name, {**beside, "plan": made.as_json()}):
             raise ConflictError(f"another run has planned in {self.location}: run it again")
-        # A run that hung here for so long that the number was used and given back must not use it again.
+        # If this run hangs here, other runs may use this number and remove their plan file. The number must
+        # not be used a second time.
         if self.read_state()[0].generation >= made.state.generation:
             self._storage.delete_path(name)
             raise ConflictError(f"other runs have gone on in {self.location}: run it again")
 
     def clear_old_files(self, state: State) -> None:
-        """Remove what led to a state: its plan, and the states before it but the last of them."""
+        """Delete the plan of a state, and all older states but the most recent one."""
         self._storage.delete_path(plan_file(state.generation))
         for name in list_old_states(self._storage.list_prefixed(STATE_PREFIX), state.generation):
             self._storage.delete_path(name)
 
     def read_manifest(self, merge_id: str) -> dict[str, Any] | None:
-        """Return what was decided of a merge: published, or ``withdrawn``; None when nothing yet."""
+        """Return the manifest of a published or ``withdrawn`` merge; None while it is undecided."""
         return self._read_json(_manifest_name(merge_id))
 
     def publish_merge(self, merge_id: str, manifest: Mapping[str, Any]) -> None:
-        """Write a merge's manifest: its commit point.
+        """Write the manifest of a merge, which commits the merge.
 
         :raises ConflictError: when another run has withdrawn the merge.
         """
@@ -107,7 +112,7 @@ class Journal:
             raise ConflictError(f"another run has withdrawn a merge in {self.location}: run it again")
 
     def withdraw_merge(self, merge_id: str) -> None:
-        """Write that a merge is never published, also by a run that hung while it wrote it.
+        """Write a manifest that prevents the merge from being published, even by a run that hangs meanwhile.
 
         :raises ConflictError: when it has been published meanwhile.
         """
@@ -119,7 +124,7 @@ class Journal:
                 raise ConflictError(f"another run has published a merge in {self.location}: run it again")
 
     def write_ledger(self, generation: int, lines: Iterable[Mapping[str, Any]]) -> str:
-        """Write a run's lines of the ledger, one per bin that ended, and give their place."""
+        """Write the ledger lines of a run, one for each ended bin, and return the URI of the file."""
         name = f"ledger/{generation:012d}.jsonl"
         self._storage.write_file(name, b"".join(to_json(line) + b"\n" for line in lines))
         return self._storage.build_uri(name)
@@ -131,7 +136,10 @@ class Journal:
         return self._storage.create_file(name, to_json({**content, LOCATION: self.location}))
 
     def _read_json(self, name: str) -> dict[str, Any] | None:
-        """Read what was written, as if it had been written where the journal is now."""
+        """Read a JSON file; if the journal has been moved since it was written, adapt its locations.
+
+        Return None if the file does not exist.
+        """
         content = self._storage.read_file(name)
         if content is None:
             return None
@@ -152,7 +160,7 @@ def _manifest_name(merge_id: str) -> str:
 
 
 def to_json(content: Any, indent: int | None = None) -> bytes:
-    """Write a value as JSON: in UTF-8, and with escapes where the name of a file is no text."""
+    """Convert a value to JSON in UTF-8; in ASCII with escapes if a file name in it is not valid UTF-8."""
     separators = (",", ":") if indent is None else None
     text = json.dumps(content, ensure_ascii=False, indent=indent, separators=separators)
     try:

@@ -1,4 +1,4 @@
-"""Which run may work on a journal: one at a time, and which of them is gone.
+"""The lease that restricts a journal to one run at a time, and the detection of leases of dead runs.
 
 Source: docs/semantics/merge_record.md, State and lease.
 """
@@ -24,12 +24,12 @@ _RENEW_SECONDS = _LEASE_SECONDS / 4
 _MICROSECONDS = 1_000_000
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACE = Path("/proc/self/ns/pid")
-# Where the time of its start stands behind the name of a process, which may hold spaces.
+# The index of the start time among the fields after the process name, which may contain spaces.
 _STARTED = 19
 
 
 class Lease:
-    """The file ``lease.json`` of a folder, renewed as long as its run lives."""
+    """The file ``lease.json`` of a folder; a thread renews it while the run is active."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -37,7 +37,7 @@ class Lease:
 
     @contextmanager
     def hold_lease(self, owner: Mapping[str, Any]) -> Iterator[None]:
-        """Keep other runs away while the block lasts.
+        """Hold the lease during the ``with`` block, so that no other run can work on the journal.
 
         :raises ConflictError: when another run is at work.
         """
@@ -54,7 +54,7 @@ class Lease:
                 self._storage.delete_path(_LEASE)
 
     def check_lease(self) -> None:
-        """Make sure that no other run has taken the lease over, for example because this one hung.
+        """Check that no other run has taken over the lease, for example because this run was suspended.
 
         :raises ConflictError: when one has.
         """
@@ -73,7 +73,8 @@ class Lease:
                 f"{who} is at work in {self._storage.location}: run it again when that has ended, "
                 "or set max_active_tis_per_dag=1"
             )
-        # Out of the way under a name of its own: of two runs that see it expired, one gets the next lease.
+        # The expired lease is moved to a name with its own id. If two runs find it expired, only one of them
+        # gets the next lease.
         over = f"lease-{held.get('id')}.over"
         with suppress(FileNotFoundError):
             self._storage.move_file(_LEASE, self._storage, over)
@@ -83,16 +84,16 @@ class Lease:
 
     def _renew_lease(self, owner: Mapping[str, Any], stop: threading.Event) -> None:
         while not stop.wait(_RENEW_SECONDS):
-            # A store that does not answer now may do so before the lease expires.
+            # If the store does not respond, the next renewal may still succeed before the lease expires.
             with suppress(Exception):
                 if self._is_mine(self._read_lease()):
                     self._storage.write_file(_LEASE, self._build_content(owner))
 
     def _is_over(self, held: Mapping[str, Any]) -> bool:
-        """Return whether the process of a lease is gone, or has not renewed it for too long."""
+        """Return whether the process of a lease has ended, or the lease has not been renewed in time."""
         if (gone := _is_gone(held.get("process"))) is not None:
             return gone
-        # Both times are the store's: the clocks of two machines may differ by minutes.
+        # Both timestamps come from the store, because the clocks of two machines may differ by minutes.
         probe = f"lease-{self.id}.now"
         self._storage.write_file(probe, b"")
         now, written = self._storage.find_entry(probe), self._storage.find_entry(_LEASE)
@@ -102,7 +103,7 @@ class Lease:
         return now.modified - written.modified > _LEASE_SECONDS * _MICROSECONDS
 
     def _build_content(self, owner: Mapping[str, Any]) -> bytes:
-        # Nothing here reads ``expires``; earlier versions of this package do.
+        # Only earlier versions of this package read ``expires``.
         told = {"id": self.id, "owner": owner, "expires": time.time() + _LEASE_SECONDS}
         return json.dumps({**told, "process": identify_process(os.getpid())}).encode()
 
@@ -118,9 +119,10 @@ class Lease:
 
 
 def identify_process(pid: int) -> dict[str, Any] | None:
-    """Return what tells a process from every other one; None where the system does not tell.
+    """Return values that identify a process uniquely; None if the system does not provide them.
 
-    A number says nothing outside its namespace, where every container begins with 1, nor do names of hosts.
+    A process number alone is ambiguous outside its namespace, because every container starts at 1. Host names
+    are ambiguous, too.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
@@ -131,7 +133,7 @@ def identify_process(pid: int) -> dict[str, Any] | None:
 
 
 def _is_gone(process: Any) -> bool | None:
-    """Return whether a process has ended; None when that cannot be seen from here."""
+    """Return whether a process has ended; None if this process cannot determine it."""
     mine = identify_process(os.getpid())
     if mine is None or not isinstance(process, dict):
         return None

@@ -1,4 +1,4 @@
-"""Which files are new in the source folder, in which order, and with which attributes.
+"""The queue of new files in the source folder, with their order and attributes.
 
 Source: docs/semantics/merge_record.md, Landing folder; Attributes.
 """
@@ -25,7 +25,7 @@ _MOST_SIDECAR = 1 << 20
 class QueuedFile:
     """A file of the source folder with its attributes, and the version of its sidecar.
 
-    ``wrong`` says why its name or its sidecar makes it fail.
+    ``wrong`` is the reason if its name or its sidecar is invalid, so that the file fails.
     """
 
     entry: FileEntry
@@ -37,7 +37,7 @@ class QueuedFile:
 
 @dataclass(frozen=True, slots=True)
 class FileQueue:
-    """The new files in queue order; ``is_whole`` when there is nothing else that Spark would read there."""
+    """The new files in queue order; ``is_whole`` if Spark would read no other files in the source folder."""
 
     files: tuple[QueuedFile, ...]
     is_whole: bool
@@ -46,7 +46,7 @@ class FileQueue:
 def build_queue(
     source: Storage, found: Listing, fresh: Iterable[FileEntry], config: MergeRecordConfig
 ) -> FileQueue:
-    """Read the attributes of files and sort the files in queue order."""
+    """Read the attributes of new files and return the files in queue order."""
     entries = list(fresh)
     told = _read_sidecars(source, entries, found.sidecars) if "sidecar" in config.attribute_sources else {}
     versions = found.sidecars
@@ -61,7 +61,7 @@ def build_queue(
 def _read_sidecars(
     source: Storage, entries: list[FileEntry], sidecars: Mapping[str, str]
 ) -> dict[str, dict[str, str] | None]:
-    """Read the sidecars of those files that have one; None where it cannot be understood."""
+    """Return the attributes from the sidecars of files, by file name; None if a sidecar is invalid."""
     names = [entry.name for entry in entries if f"{entry.name}{SIDECAR}" in sidecars]
     contents = source.for_each(lambda name: source.read_file(f"{name}{SIDECAR}"), names)
     return {name: _parse_sidecar(content) for name, content in zip(names, contents, strict=True)}
@@ -91,7 +91,7 @@ def _with_attributes(
 
 
 def _find_wrong_name(name: str) -> str | None:
-    """Return why a file of a name cannot be merged, or None."""
+    """Return why a file with this name cannot be merged, or None."""
     if not _is_text(name):
         return "its name is no UTF-8"
     if len(name.encode()) + len(SIDECAR) > LONGEST_NAME:
@@ -121,7 +121,10 @@ def _build_metadata(uri: str, entry: FileEntry) -> dict[str, str]:
 
 
 def _parse_sidecar(content: bytes | None) -> dict[str, str] | None:
-    """Read a flat object; numbers and booleans become texts, a nested value makes it wrong."""
+    """Parse a flat JSON object, with numbers and booleans as text.
+
+    Return None if the content is invalid, too long, or has nested values.
+    """
     if content is None or len(content) > _MOST_SIDECAR:
         return None
     try:
@@ -135,7 +138,11 @@ def _parse_sidecar(content: bytes | None) -> dict[str, str] | None:
 
 
 def _build_order(file: QueuedFile, order: str) -> tuple[Any, ...]:
-    """Return the place in the queue: by time, path or a named attribute, numbers before texts, none last."""
+    """Return the sort key of a file in the queue.
+
+    The order is by modification time, path or a named attribute. For an attribute, numbers come before texts,
+    and files without it come last.
+    """
     if order == "path":
         return (file.entry.name,)
     if order == "modified":

@@ -1,4 +1,4 @@
-"""How do files of a store that Spark has no jars for get to Spark and back: by copies on this machine.
+"""Local copies of files, for stores that Spark has no jars for.
 
 Source: docs/semantics/merge_record.md, Steps of a run.
 """
@@ -16,12 +16,12 @@ from airflow_merge_provider.core.errors import SetupError
 from airflow_merge_provider.jobs.merge_record.files.storage import LocalStorage, Storage
 from airflow_merge_provider.jobs.spark.session import is_local
 
-# What Hadoop says of a kind of location that it has no jar for.
+# Hadoop's error messages for a URI scheme that it has no jar for.
 _NO_JAR = ("No FileSystem for scheme", "ClassNotFoundException")
 
 
 class LocalCopies:
-    """Copies of the files of a run, for a Spark on this machine; ``close`` removes them."""
+    """Copies of the files of a run, for Spark on this machine; ``remove_copies`` removes them."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -31,7 +31,7 @@ class LocalCopies:
         self._places: dict[str, str] = {}
 
     def copy_files(self, source: Storage, uris: Iterable[str]) -> None:
-        """Copy files that Spark cannot read where they are; those that are here already stay.
+        """Copy files that Spark cannot read at their location, unless they are already copied.
 
         :raises SetupError: when Spark is on another machine.
         """
@@ -48,23 +48,23 @@ class LocalCopies:
         self._places |= {source.build_uri(name): copies.build_uri(name) for name in names}
 
     def find_place(self, uri: str) -> str:
-        """Return where Spark finds a file."""
+        """Return the location from which Spark reads a file."""
         return self._places.get(uri, uri)
 
     def find_places(self, uris: Iterable[str]) -> list[str]:
-        """Return where Spark finds several files."""
+        """Return the locations from which Spark reads several files."""
         return [self.find_place(uri) for uri in uris]
 
     def find_folder(self, source: Storage) -> str:
-        """Return where Spark finds the files of a folder, all of which have been brought."""
+        """Return the folder from which Spark reads the files of a source; all must have been copied."""
         return self._copies[source.location].location if source.location in self._copies else source.location
 
     def open_staging(self, target: Storage) -> Storage:
-        """Return a folder that Spark can write, for files that ``take_back`` brings to the target."""
+        """Return a folder that Spark can write to, for files that ``take_back`` moves to the target."""
         return target if self._is_reachable(target.location) else self.create_folder()
 
     def take_back(self, staging: Storage, target: Storage, names: Iterable[str]) -> None:
-        """Bring written files to their target, unless they were written there."""
+        """Move written files to the target, unless Spark has written them there."""
         if staging is target:
             return
         target.for_each(lambda name: staging.move_file(name, target, name), names)
@@ -74,7 +74,7 @@ class LocalCopies:
         return is_local(self._spark)
 
     def create_folder(self) -> LocalStorage:
-        """Return a new folder, which is there until ``close``."""
+        """Return a new local folder, which exists until ``remove_copies``."""
         self._folder = self._folder or tempfile.TemporaryDirectory(prefix="merge_record-")
         return LocalStorage(str(Path(self._folder.name) / uuid.uuid4().hex))
 
@@ -101,9 +101,9 @@ class LocalCopies:
 
 
 def _is_known(spark: SparkSession, location: str) -> bool:
-    """Ask Spark for a place; that nothing is there is an answer, too."""
+    """Return whether Spark has a file system for a location, which need not exist."""
     try:
-        spark.read.format("text").load(location).schema  # noqa: B018 - asks for the file system
-    except Exception as error:  # noqa: BLE001 - py4j's, pyspark's and Connect's have no class in common
+        spark.read.format("text").load(location).schema  # noqa: B018 - makes Spark load the file system
+    except Exception as error:  # noqa: BLE001 - py4j, pyspark and Connect errors have no common class
         return not any(text in str(error) for text in _NO_JAR)
     return True

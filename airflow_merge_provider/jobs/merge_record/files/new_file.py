@@ -1,4 +1,4 @@
-"""Files of this machine that appear whole or not at all, and leave nothing of a process that is killed."""
+"""Atomic creation of local files, without leftovers of a killed process where the system supports it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-# Of Linux, and not of every file system there.
+# Only Linux has this flag, and not all of its file systems support it.
 _UNNAMED = getattr(os, "O_TMPFILE", 0)
 
 
 class NewFile:
-    """A file that gets its name once it is written: until then it has none, or one that nobody looks for."""
+    """A file that gets its name after it is written; until then it has no name, or a hidden one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -36,7 +36,7 @@ class NewFile:
             self._part.unlink(missing_ok=True)
 
     def link_new(self) -> bool:
-        """Return the file its name; False if another file has it."""
+        """Link the file to its name; return False if a file with this name exists."""
         self.file.flush()
         try:
             self._link_file(self._path)
@@ -45,7 +45,7 @@ class NewFile:
         return True
 
     def link_replacing(self) -> None:
-        """Return the file its name, in place of another file that may have it."""
+        """Link the file to its name, and replace an existing file with this name."""
         if self._part is None and self.link_new():
             return
         self.file.flush()
@@ -69,9 +69,10 @@ class NewFile:
             os.link(self._part, path)
             return
         number = self.file.fileno()
-        # Python follows the link to the file only where it is given a folder, which is not used here.
+        # Python follows the symbolic link only if a directory descriptor is given; linkat ignores it here,
+        # because the path is absolute.
         os.link(f"/proc/self/fd/{number}", path, src_dir_fd=number, follow_symlinks=True)
 
     def _name_part(self) -> Path:
-        # The name itself may be as long as names can be.
+        # This name does not include the final name, which may already have the maximum length.
         return self._path.with_name(f".part-{uuid.uuid4().hex}")

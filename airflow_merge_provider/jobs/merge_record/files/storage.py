@@ -1,4 +1,4 @@
-"""How are files listed, read, written and moved: one folder, on a local disk or an object store."""
+"""Operations on the files of a folder on a local disk or an object store: list, read, write and move."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ PACKED = tuple(_UNPACKERS)
 _THREADS = 16
 _CLAIMED = ".claimed-"
 _MARK_LENGTH = 32
-# So that a name with a mark in it is no longer than names can be, whatever its characters take.
+# Keeps a name with a mark within the maximum length, even if its characters take several bytes.
 _STEM_LENGTH = 40
 Thing = TypeVar("Thing")
 Result = TypeVar("Result")
 
 
 class Storage(ABC):
-    """A folder and what is below it; names are relative to it."""
+    """A folder with its files and subfolders; file names are relative to it."""
 
     def __init__(self, location: str) -> None:
         self.location = location.rstrip("/")
 
     @abstractmethod
     def list_files(self) -> list[FileEntry]:
-        """List every file below the folder; none when there is no folder."""
+        """Return all files below the folder; an empty list if the folder does not exist."""
 
     @abstractmethod
     def read_file(self, name: str) -> bytes | None:
-        """Return a file's content, or None when it is not there."""
+        """Return the content of a file, or None if it does not exist."""
 
     @abstractmethod
     def open_file(self, name: str) -> BinaryIO:
@@ -54,65 +54,69 @@ class Storage(ABC):
 
     @abstractmethod
     def find_entry(self, name: str) -> FileEntry | None:
-        """Return what there is under a name now, or None."""
+        """Return the current entry of a file, or None if it does not exist."""
 
     @abstractmethod
     def list_prefixed(self, prefix: str) -> list[str]:
-        """Return the names of files and folders right in the folder that begin with a text."""
+        """Return the names of files and folders directly in the folder that start with a prefix."""
 
     @abstractmethod
     def claim_file(self, name: str, version: str) -> str | None:
-        """Take the file of a version away from whoever may write its name; return where it is now.
+        """Claim a certain version of a file, and return its name after the claim.
 
-        None when it is gone, or when its name belongs to another file by now, which stays. A claim may be
-        repeated until the file is deleted or moved, also after a crash.
+        A local file is renamed, so that a writer of its name cannot change it. Return None if the file does
+        not exist or has another version; a file of another version is kept. A claim may be repeated until the
+        file is deleted or moved, also after a crash.
         """
 
     @abstractmethod
     def write_file(self, name: str, content: bytes) -> None:
-        """Write a file whole, in place of one that may be there: never is half of it seen."""
+        """Write a file atomically and replace an existing one; readers never see partial content."""
 
     @abstractmethod
     def create_file(self, name: str, content: bytes) -> bool:
-        """Write a file whole if there is none of this name; False when there is."""
+        """Write a file atomically if the name is not in use; return False if it is."""
 
     @abstractmethod
     def delete_path(self, name: str) -> None:
-        """Remove a file or a folder; one that is not there is no error."""
+        """Remove a file or a folder; do nothing if it does not exist."""
 
     @abstractmethod
     def move_file(self, name: str, target: Storage, target_name: str) -> None:
-        """Move a file into another folder; on one file system it is there or here, never in part.
+        """Move a file to another folder; the move is atomic within one file system.
 
         :raises FileNotFoundError: when there is no such file.
         """
 
     @abstractmethod
     def write_stream(self, name: str, content: BinaryIO) -> None:
-        """Write a file whole, of any size, in place of one that may be there."""
+        """Write a complete file of any size from a stream, and replace an existing one."""
 
     def build_uri(self, name: str) -> str:
-        """Name a file as Spark and users do."""
+        """Return the URI that Spark and users use for a file."""
         return f"{self.location}/{name}"
 
     def for_each(self, do: Callable[[Thing], Result], things: Iterable[Thing]) -> list[Result]:
-        """Do something for each of several files, in any order; gives the results in theirs."""
+        """Call a function for each item, in any order, and return the results in the order of the items."""
         return [do(thing) for thing in things]
 
     def write_sidecar(self, name: str, content: bytes) -> None:
-        """Write a file that nobody reads until another one is there; until then it is written again."""
+        """Write a sidecar, not necessarily atomically.
+
+        No reader uses it before the file that it belongs to exists; a retry until then writes it again.
+        """
         self.write_file(name, content)
 
     @contextlib.contextmanager
     def open_unpacked(self, name: str) -> Iterator[BinaryIO]:
-        """Open a file for reading, through the compression that its name tells."""
+        """Open a file for reading, and decompress it according to the suffix of its name."""
         with self.open_file(name) as file:
             unpacker = _UNPACKERS.get(Path(name).suffix)
             yield file if unpacker is None else cast("BinaryIO", unpacker(file))
 
 
 class LocalStorage(Storage):
-    """A folder of this machine."""
+    """A folder on a local disk."""
 
     def list_files(self) -> list[FileEntry]:
         return list(walk_folder(self.location))
@@ -140,7 +144,8 @@ class LocalStorage(Storage):
             return []
 
     def claim_file(self, name: str, version: str) -> str | None:
-        # No file system deletes or moves a name only if it is a certain file: renamed, it is nobody else's.
+        # File systems cannot delete or move a file on the condition that it has a certain version. After the
+        # rename, no other process uses the file.
         folder, slash, _ = name.rpartition("/")
         mark = hashlib.sha256(os.fsencode(f"{name}\n{version}")).hexdigest()[:_MARK_LENGTH]
         aside = f"{folder}{slash}{_CLAIMED}{mark}"
@@ -152,7 +157,7 @@ class LocalStorage(Storage):
                 Path(self.resolve_path(name)).rename(self.resolve_path(aside))
         claimed = self.find_entry(aside)
         if claimed is not None and claimed.version != version:
-            # It was replaced between the two looks, in this run or in one that died here.
+            # The file was replaced between check and rename, in this run or in one that crashed here.
             self._give_back(aside, name, mark)
             return None
         return None if claimed is None else aside
@@ -187,7 +192,7 @@ class LocalStorage(Storage):
         try:
             here.replace(there)
         except OSError:
-            # No such folder yet, or one on another disk.
+            # The target folder does not exist yet, or is on another disk.
             os.lstat(here)
             there.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(here, there)
@@ -198,11 +203,11 @@ class LocalStorage(Storage):
             new.link_replacing()
 
     def resolve_path(self, name: str) -> str:
-        """Return the whole path of a file."""
+        """Return the full path of a file."""
         return f"{self.location}/{name}"
 
     def _give_back(self, aside: str, name: str, mark: str) -> None:
-        """Put a file under its name again; beside it, where another one has that name already."""
+        """Move a claimed file back to its name, or to a new name next to it if the name is in use again."""
         folder, slash, last = name.rpartition("/")
         stem, dot, ending = last.partition(".")
         for free in (name, f"{folder}{slash}{stem[:_STEM_LENGTH]}-{mark}{dot}{ending}"):
@@ -220,7 +225,7 @@ class LocalStorage(Storage):
 
 
 class RemoteStorage(Storage):
-    """A folder of whatever fsspec has a library for.
+    """A folder in any store that fsspec has a library for.
 
     :raises SetupError: when no library for this kind of location is installed.
     """
@@ -236,7 +241,7 @@ class RemoteStorage(Storage):
         self._root = root.rstrip("/")
 
     def for_each(self, do: Callable[[Thing], Result], things: Iterable[Thing]) -> list[Result]:
-        """Do it side by side: every answer of a store takes its time, which one of a disk does not."""
+        """Call the function in parallel threads, because requests to a store have a high latency."""
         with ThreadPoolExecutor(_THREADS) as pool:
             return list(pool.map(do, things))
 
@@ -258,7 +263,7 @@ class RemoteStorage(Storage):
 
     def find_entry(self, name: str) -> FileEntry | None:
         path = self.resolve_path(name)
-        self.fs.invalidate_cache(self.fs._parent(path))  # noqa: SLF001 - fsspec's word for it
+        self.fs.invalidate_cache(self.fs._parent(path))  # noqa: SLF001 - fsspec has no public equivalent
         try:
             return FileEntry.from_stat(name, self.fs.info(path))
         except FileNotFoundError:
@@ -270,7 +275,7 @@ class RemoteStorage(Storage):
         return sorted(str(path)[len(self._root) + 1 :] for path in found)
 
     def claim_file(self, name: str, version: str) -> str | None:
-        # A store has no rename: the file stays, and what is done with it is done at once.
+        # Object stores have no rename: the file keeps its name, and the caller deletes or moves it at once.
         found = self.find_entry(name)
         return name if found is not None and found.version == version else None
 
@@ -299,7 +304,7 @@ class RemoteStorage(Storage):
             shutil.copyfileobj(content, sink)
 
     def resolve_path(self, name: str) -> str:
-        """Return the name of a file as its file system knows it."""
+        """Return the path of a file within its file system."""
         return f"{self._root}/{name}"
 
 
@@ -318,7 +323,7 @@ def find_storage_options(spark: SparkSession, location: str) -> dict[str, Any]:
 
 
 def _move_between_stores(source: Storage, name: str, target: Storage, target_name: str) -> None:
-    """Move a file between stores that do not know each other: whole there before it is gone here."""
+    """Move a file between different stores: it is copied completely before the source is deleted."""
     with source.open_file(name) as content:
         target.write_stream(target_name, content)
     source.delete_path(name)

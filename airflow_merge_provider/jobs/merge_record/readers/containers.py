@@ -1,4 +1,4 @@
-"""What do files tell about themselves without reading their records: footers, headers, first lines."""
+"""Metadata that is read from files without reading their records: footers, headers and first lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import schema_
 _MAGIC = b"Obj\x01"
 _SYNC = 16
 _CHUNK = 1 << 20
-# Where a line, a header or what a file unpacks to ends for us: a reader has to end.
+# Limits of a line, of header metadata and of uncompressed content, so that every read ends.
 _LONGEST_LINE = 1 << 20
 _MOST_METADATA = 16 << 20
 _MOST_UNPACKED = 64 << 30
@@ -39,14 +39,17 @@ _AVRO_PLAIN = {"enum": "string", "fixed": "bytes", "null": "void"}
 
 
 class UnreadableError(Exception):
-    """Raised when a file is not what its reader wants; the text says why."""
+    """Raised if a file is not valid for its reader; the message contains the reason."""
 
 
 Told = tuple[Schema, int]
 
 
 def ask_files(storage: Storage, names: Sequence[str], ask: Callable[[BinaryIO], Any]) -> dict[str, Any]:
-    """Ask many files at once, unpacked; the answer of one that cannot be read is an ``UnreadableError``."""
+    """Call a function for each opened file, decompressed, and return the results by file name.
+
+    The result for a file that cannot be read is an ``UnreadableError``.
+    """
 
     def ask_file(name: str) -> Any:
         try:
@@ -56,25 +59,28 @@ def ask_files(storage: Storage, names: Sequence[str], ask: Callable[[BinaryIO], 
             return error
         except FileNotFoundError:
             return UnreadableError("it has vanished")
-        except Exception as error:  # noqa: BLE001 - whatever a reader raises is wrong with its file alone
+        except Exception as error:  # noqa: BLE001 - any error of a reader affects only its file
             return UnreadableError(describe_error(error))
 
     return dict(zip(names, storage.for_each(ask_file, names), strict=True))
 
 
 def describe_error(error: Exception) -> str:
-    """Return one line that describes what a reader raised."""
+    """Return a description of an error of a reader in one line."""
     lines = str(error).strip().splitlines()
     return lines[0][:_LONGEST_REASON] if lines else type(error).__name__
 
 
 def is_packed(name: str) -> bool:
-    """Return whether the name tells a compression that ``told_by`` looks through."""
+    """Return whether the suffix of a name denotes a compression that ``ask_files`` decompresses."""
     return name.endswith(PACKED)
 
 
 def measure_length(file: BinaryIO) -> int:
-    """Return the bytes of a file by reading it to its end, where the checksum of a packed one is."""
+    """Return the length of a file in bytes.
+
+    The file is read to its end, because the checksum of a compressed file is there.
+    """
     total = 0
     while chunk := file.read(_CHUNK):
         total += len(chunk)
@@ -96,9 +102,9 @@ def orc_footer(file: BinaryIO) -> Told:
 
 
 def avro_header(file: BinaryIO) -> Told:
-    """Return the schema of an Avro file, and the number of records by walking over its blocks.
+    """Return the schema of an Avro file, and the number of records from its block headers.
 
-    A block that is cut off or not followed by the file's marker makes the file unreadable.
+    A file is unreadable if a block is truncated or not followed by the sync marker of the file.
     """
     if file.read(len(_MAGIC)) != _MAGIC:
         raise UnreadableError("it is no Avro file")
@@ -107,7 +113,7 @@ def avro_header(file: BinaryIO) -> Told:
     records = 0
     while first := file.read(1):
         count, size = _read_avro_long(file, first), _read_avro_long(file)
-        # With a negative size the walk would go back, and never end.
+        # A negative size would seek backwards, and the loop might not end.
         if count < 0 or size < 0:
             raise UnreadableError("an Avro block is damaged")
         file.seek(size, io.SEEK_CUR)
@@ -121,7 +127,7 @@ def avro_header(file: BinaryIO) -> Told:
 
 
 def first_line(options: Mapping[str, str]) -> Callable[[BinaryIO], tuple[str, ...]]:
-    """Return a question for the cells of the first line of a CSV file that is neither empty nor a comment.
+    """Return a function that reads the cells of the first line of a CSV file, after blanks and comments.
 
     :raises ConfigError: when no file at all can be read with these options.
     """
@@ -158,7 +164,7 @@ def _convert_arrow_schema(schema: pa.Schema) -> Schema:
 
 
 def _read_avro_metadata(file: BinaryIO) -> dict[str, bytes]:
-    """Read Avro's map of the header: blocks of pairs, closed by an empty one."""
+    """Read the metadata map of an Avro header: blocks of pairs, ended by an empty block."""
     pairs: dict[str, bytes] = {}
     while count := _read_avro_long(file):
         if count < 0:
@@ -178,7 +184,7 @@ def _read_avro_bytes(file: BinaryIO) -> bytes:
 
 
 def _read_avro_long(file: BinaryIO, first: bytes | None = None) -> int:
-    """Read Avro's integer: seven bits per byte, the lowest first, the sign in the last bit."""
+    """Read an Avro long: seven bits per byte, lowest bits first, with the sign in the lowest bit."""
     number = shift = 0
     byte = (first or file.read(1))[0]
     while True:
@@ -202,7 +208,7 @@ def _avro_fields(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _avro_type(kind: Any) -> tuple[Any, bool]:
-    """Return the type, and whether it may be null."""
+    """Return the schema type of an Avro type, and whether it is nullable."""
     if isinstance(kind, list):
         members = [_avro_type(each)[0] for each in kind if each != "null"]
         return (members[0] if len(members) == 1 else members), "null" in kind

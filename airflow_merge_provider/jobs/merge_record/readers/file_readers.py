@@ -1,4 +1,4 @@
-"""What has to be seen of files of one kind to know their schema, their records, and what is wrong with them.
+"""Readers that inspect files by format: their schema, their number of records, and their errors.
 
 Source: docs/semantics/merge_record.md, Schema identity; Record counts and sizes.
 """
@@ -25,7 +25,7 @@ from airflow_merge_provider.jobs.spark.expressions import cast_to
 from airflow_merge_provider.jobs.spark.sql import quote_column
 
 NOTHING = Schema()
-# What a text in a CSV file can be without changing when it is written again.
+# Patterns of CSV texts that do not change when they are parsed as a type and written again.
 _INTEGER = "^-?(0|[1-9][0-9]{0,8})$"
 _LONG = "^-?(0|[1-9][0-9]{0,17})$"
 _DOUBLE = "^-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][+-]?[0-9]+)?$"
@@ -40,7 +40,7 @@ _TYPES = (
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """What is known about the content of one file; ``size`` is that of its content, unpacked."""
+    """The facts about the content of one file; ``size`` is its uncompressed size in bytes."""
 
     schema: Schema = NOTHING
     records: int = 0
@@ -52,7 +52,10 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class FileSummary:
-    """What Spark has seen of one file: its records, the wrong ones, and a text that its kind understands."""
+    """The summary of one file from Spark: the numbers of its records and of its invalid records.
+
+    ``told`` is a text whose content depends on the reader.
+    """
 
     records: int = 0
     wrong: int = 0
@@ -60,36 +63,36 @@ class FileSummary:
 
     @property
     def complaint(self) -> str:
-        """Return what is wrong with the file."""
+        """The error message for a file with invalid records."""
         return f"{self.wrong} of {self.records} cannot be parsed"
 
 
 class FileReader(Protocol):
-    """Files that are looked into in one way."""
+    """A reader that inspects files in one way."""
 
     def read_raw(self, spark: SparkSession, places: Sequence[str]) -> DataFrame:
-        """Read what is looked into; this is what may be kept."""
+        """Read the frame to inspect; this frame may be cached."""
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
-        """Sum up by file: ``FILE``, records, wrong, told."""
+        """Aggregate the frame by file, to the columns ``FILE``, records, wrong and told."""
 
     def build_fact(self, uri: str, seen: FileSummary) -> FileFacts:
-        """Understand what was seen of a file."""
+        """Build the facts of a file from its summary."""
 
 
 @runtime_checkable
 class CachedReader(FileReader, Protocol):
-    """Files whose frame is worth keeping until their records are written."""
+    """A reader whose frame is worth caching until the records are written."""
 
     # Whether one frame holds files of several schemas.
     is_shared: bool
 
     def parse_records(self, raw: DataFrame, schema: Schema) -> DataFrame:
-        """Return the records of sound files with one schema out of what was kept."""
+        """Return the records of valid files of one schema from the cached frame."""
 
 
 class SchemaReader:
-    """Files with a schema that is known before their records are looked at."""
+    """A reader of files whose schema is known before their records are read."""
 
     is_shared = False
 
@@ -104,15 +107,15 @@ class SchemaReader:
         return raw
 
     def build_late_fact(self, records: int) -> FileFacts:
-        """Return the facts of a file that is read when its bin is merged."""
+        """Return the facts of a file that is validated when its bin is merged."""
         return FileFacts(self.schema, records, unchecked=True)
 
 
 class TypedReader(SchemaReader):
-    """Texts with a schema that is given: every record is parsed by it."""
+    """A reader of text files with an explicit schema, by which every record is parsed."""
 
     def of_lines(self, lines: DataFrame) -> DataFrame:
-        """Parse lines of JSON that have been gathered as ``raw`` does those that it reads."""
+        """Parse gathered lines of JSON in the same way as ``read_raw`` parses files."""
         options = {**self._reader["options"], "mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
         record = F.from_json("value", formats.with_bad(spark_schema(self.schema)), options).alias("record")
         return lines.select(record, *PLACE).select("record.*", *PLACE)
@@ -124,14 +127,17 @@ class TypedReader(SchemaReader):
         return FileFacts(self.schema, seen.records, malformed=seen.complaint if seen.wrong else None)
 
     def read_rows(self, spark: SparkSession, places: Sequence[str]) -> DataFrame:
-        """Read a row for each record, parsed as little as can be."""
+        """Read one row for each record, with as little parsing as possible."""
         if self._reader["format"] == "json":
             return formats.read_texts(spark, places, whole=False).where(F.trim("value") != "")
         return self.read_raw(spark, places)
 
 
 class ContainerReader(SchemaReader):
-    """Parquet, ORC and Avro: every page has to give the records that the file's own account tells."""
+    """A reader of Parquet, ORC and Avro files.
+
+    Reading all pages of a file must return the number of records in its own metadata (``told``).
+    """
 
     def __init__(self, reader: Mapping[str, Any], schema: Schema, told: Mapping[str, int]) -> None:
         super().__init__(reader, schema)
@@ -147,7 +153,7 @@ class ContainerReader(SchemaReader):
 
 
 class JsonLinesReader:
-    """Lines of JSON without a schema: one is inferred for each file from its own records."""
+    """A reader of JSON lines without a schema: a schema is inferred for each file from its records."""
 
     is_shared = True
 
@@ -159,7 +165,7 @@ class JsonLinesReader:
         return formats.read_texts(spark, places, whole=False).where(F.trim("value") != "")
 
     def of_lines(self, lines: DataFrame) -> DataFrame:
-        """Take lines that have been gathered."""
+        """Return gathered lines as they are."""
         return lines
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
@@ -176,9 +182,9 @@ class JsonLinesReader:
 
 
 class JsonArraysReader:
-    """Files of one JSON array each without a schema: one is inferred as for lines.
+    """A reader of files with one JSON array each, without a schema: it is inferred as for JSON lines.
 
-    They are read again to be written: nothing is kept of them.
+    Nothing is cached: the files are read again for writing.
     """
 
     def __init__(self) -> None:
@@ -188,10 +194,10 @@ class JsonArraysReader:
         return formats.read_texts(spark, places, whole=True).where(F.trim("value") != "")
 
     def aggregate_by_file(self, raw: DataFrame) -> DataFrame:
-        # A text with bytes that are none is taken here, and refused where it is read to be written.
+        # A text with invalid bytes is accepted here, and rejected when it is read again for writing.
         text = F.when(F.is_valid_utf8("value"), F.col("value"))
         whole = raw.select(FILE, F.try_parse_json(text).alias("record"))
-        # A file may also hold a single object.
+        # A file may also contain a single object.
         members = F.coalesce(F.try_variant_get("record", "$", "array<variant>"), F.array("record"))
         records = whole.select(FILE, F.explode(members).alias("record"))
         is_object = F.schema_of_variant("record").startswith("OBJECT")
@@ -202,7 +208,7 @@ class JsonArraysReader:
 
 
 class CsvColumnsReader:
-    """CSV files of one header without a schema: a type is inferred for each file and column."""
+    """A reader of CSV files that share a header, without a schema: types are inferred by file and column."""
 
     is_shared = True
 
@@ -239,7 +245,11 @@ def _aggregate_by_file(frame: DataFrame, wrong: Column, told: Column) -> DataFra
 
 
 def _hash_columns(schema: Schema) -> Column:
-    """Look at every column, or a record with a bad one would count as good; maps have no hash."""
+    """Build an aggregate that makes Spark parse every column.
+
+    Otherwise, a record with an invalid value in a pruned column would count as valid. JSON text replaces the
+    hash for maps and variants, which Spark cannot hash.
+    """
     struct = spark_schema(schema)
     columns = [quote_column(name) for name in struct.names]
     hashless = any(word in struct.simpleString() for word in ("map<", "variant"))
@@ -247,23 +257,23 @@ def _hash_columns(schema: Schema) -> Column:
 
 
 def _goes_on(line: Column) -> Column:
-    """Return whether a line goes on after its object, which Spark's parser does not say."""
-    # Parsed once more only where the first closing brace is not the end of the line.
+    """Return whether a line has further text after its object, which Spark's parser does not report."""
+    # The line is parsed again only if the first closing brace is not at its end.
     within = F.json_array_length(F.concat(F.lit("["), line, F.lit("]")))
     return F.when(line.rlike(r"^[^}]*\}\s*$"), F.lit(False)).otherwise(~within.eqNullSafe(F.lit(1)))
 
 
 def _aggregate_variants(records: DataFrame) -> DataFrame:
-    """Sum up records, each a VARIANT that ought to be an object."""
+    """Aggregate records by file; each record is a VARIANT that must be an object."""
     wrong = ~F.coalesce("is_object", F.lit(False))
     schema = F.schema_of_variant_agg(F.when(~wrong, F.col("record")))
     return _aggregate_by_file(records, wrong, schema)
 
 
 def _build_inferred_fact(seen: FileSummary, known: dict[str, Schema]) -> FileFacts:
-    """Read the schema that Spark found, parsing each different text once."""
+    """Build the facts of a file from the schema that Spark inferred; each distinct text is parsed once."""
     if seen.wrong:
-        # Whose schema has to be inferred from its records has none when one of them is no record.
+        # A schema cannot be inferred for a file if one of its records is invalid.
         return FileFacts(records=seen.records, unreadable=seen.complaint)
     if seen.told is None:
         return FileFacts()

@@ -1,4 +1,4 @@
-"""How are files of each format read and written by Spark: options, order of records, names of files.
+"""Spark's handling of each file format: reader and writer options, order of records, file names.
 
 Source: docs/semantics/merge_record.md, Formats; Writing.
 """
@@ -21,25 +21,25 @@ PLACE = (FILE, BLOCK, POSITION)
 _OURS = "__merge_"
 BAD = "__merge_bad"
 _SPARK = {"json-array": "json"}
-# Spark's own name first; the class is in the wheel although the short name is not.
+# Spark's short name first; the wheel of PySpark contains the class but does not register the short name.
 _AVRO = ("avro", "org.apache.spark.sql.avro.AvroFileFormat")
 _TEXTS = ("csv", "json", "json-array", "xml")
 _GLOB = re.compile(r"([\\*?\[\]{}])")
-# Characters that java.net.URI leaves alone in a path.
+# Characters that java.net.URI does not escape in a path.
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.!~'()*,;:$&+=@/")
 _ASCII = 128
 
 
 @contextmanager
 def session_settings(spark: SparkSession) -> Iterator[None]:
-    """Set what reading many small files needs, and give back what was set before."""
+    """Set the Spark settings for reading many small files, and restore the previous values afterwards."""
     settings = {
         "spark.sql.caseSensitive": "true",
-        # Listing ten thousand named files would start ten thousand tasks.
+        # By default, Spark would start ten thousand tasks to list ten thousand named files.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * count_cores()),
-        # A small file costs less than the 4 MB that Spark counts for opening one.
+        # Opening a small file costs less than Spark's default of 4 MB.
         "spark.sql.files.openCostInBytes": str(64 * 1024),
-        # What is larger and handed over from here is parsed by all cores, not while Spark plans.
+        # Larger tables from the driver are parsed by all cores, not while Spark plans the query.
         "spark.sql.execution.arrow.localRelationThreshold": "1MB",
     }
     before = {name: spark.conf.get(name, None) for name in settings}
@@ -55,10 +55,10 @@ def session_settings(spark: SparkSession) -> Iterator[None]:
 def read_strictly(
     spark: SparkSession, reader: Mapping[str, Any], schema: StructType, uris: Sequence[str]
 ) -> DataFrame:
-    """Read the records of files that share one schema; a record that cannot be read fails the statement.
+    """Read the records of files that share one schema; an unreadable record fails the query.
 
-    Beside the fields come ``FILE`` (as ``spark_file`` writes it), and ``BLOCK`` and ``POSITION``, which give
-    the order of the records within their file, also where Spark has split it.
+    Additional columns are ``FILE`` (in the notation of ``spark_file``), and ``BLOCK`` and ``POSITION``, which
+    define the order of the records within their file, even if Spark has split it.
     """
     options = {"mode": "FAILFAST"} if reader["format"] in _TEXTS else {}
     return _add_place(_build_reader(spark, reader, options).schema(schema).load(_escape_patterns(uris)))
@@ -67,9 +67,10 @@ def read_strictly(
 def read_leniently(
     spark: SparkSession, reader: Mapping[str, Any], schema: StructType, uris: Sequence[str]
 ) -> DataFrame:
-    """Read records as ``read`` does, whatever they are like.
+    """Read records like ``read_strictly``, but without failing on unreadable records.
 
-    Texts get a column ``BAD`` that holds those that cannot be read; other files end where they are damaged.
+    For text formats, the column ``BAD`` contains the text of unreadable records. Damaged files of other
+    formats end at the damaged position.
     """
     if reader["format"] in _TEXTS:
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD, "columnPruning": "false"}
@@ -80,13 +81,13 @@ def read_leniently(
 
 
 def read_texts(spark: SparkSession, uris: Sequence[str], *, whole: bool) -> DataFrame:
-    """Read lines, or whole files, as a column ``value``, with the columns of their place."""
+    """Read lines, or whole files, as the column ``value``, with the columns ``PLACE``."""
     reader = spark.read.format("text").option("wholetext", whole).option("recursiveFileLookup", value=True)
     return _add_place(reader.load(_escape_patterns(uris)))
 
 
 def with_bad(schema: StructType) -> StructType:
-    """Return a struct with one more column, for the text of a record that cannot be read."""
+    """Return a struct with the additional column ``BAD``, for the text of unreadable records."""
     return StructType([*schema.fields, StructField(BAD, StringType())])
 
 
@@ -96,18 +97,18 @@ def _add_place(frame: DataFrame) -> DataFrame:
         "*",
         metadata.getField("file_path").alias(FILE),
         metadata.getField("file_block_start").alias(BLOCK),
-        # Only compared within one file of one scan, so it does not matter that it differs between scans.
+        # The id is compared only within one file of one scan, so it may differ between scans.
         F.monotonically_increasing_id().alias(POSITION),  # noqa: TID251
     )
 
 
 def find_taken_name(names: Iterable[str]) -> str | None:
-    """Return the first of the names that columns of ours or of Spark's have beside those of a file."""
+    """Return the first name that is reserved for internal columns or for Spark's metadata, or None."""
     return next((name for name in names if name.lower().startswith((_OURS, "_metadata"))), None)
 
 
 def spark_file(uri: str) -> str:
-    """Write a location as Spark's ``_metadata.file_path`` does.
+    """Return a location in the notation of Spark's ``_metadata.file_path``.
 
     >>> spark_file("/in/a b%20[1].json")
     'file:/in/a%20b%2520%5B1%5D.json'
@@ -117,18 +118,21 @@ def spark_file(uri: str) -> str:
 
 
 def spark_format(spark: SparkSession, kind: str) -> str:
-    """Return Spark's name of a format."""
+    """Return the name that Spark uses for a format."""
     if kind != "avro":
         return _SPARK.get(kind, kind)
     try:
-        spark.read.format(_AVRO[0]).schema("x int").load([]).schema  # noqa: B018 - asks for the source
+        spark.read.format(_AVRO[0]).schema("x int").load([]).schema  # noqa: B018 - Spark looks up the source
     except AnalysisException as error:
         return _AVRO[1] if "avro" in str(error).lower() else _AVRO[0]
     return _AVRO[0]
 
 
 def options_of(described: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options of a reader or a writer over ours: CSV files have a header, nulls are written."""
+    """Return the options of a reader or a writer, with defaults of this package.
+
+    CSV files have a header, and JSON arrays may span several lines.
+    """
     kind = described["format"]
     ours: dict[str, str] = {}
     if kind == "csv":
@@ -146,7 +150,7 @@ def _build_reader(
 
 
 def _escape_patterns(uris: Sequence[str]) -> list[str]:
-    """Keep Spark from taking brackets and stars in names for patterns."""
+    """Escape brackets and stars in names, so that Spark does not interpret them as patterns."""
     return [_GLOB.sub(r"\\\1", uri) for uri in uris]
 
 

@@ -1,6 +1,6 @@
-"""How do the lines of many small files get to Spark at once: read here, and handed over as one table.
+"""Transfer of the lines of many small files to Spark: the driver reads them and passes them as one table.
 
-Spark spends milliseconds on each file that it opens, whatever is in it.
+Spark needs milliseconds to open each file, regardless of its size.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from airflow_merge_provider.jobs.merge_record.readers.containers import is_packe
 from airflow_merge_provider.jobs.merge_record.readers.formats import BLOCK, FILE, POSITION
 
 LINE = "value"
-# Files up to this size on average are opened here, as long as together they are not too much for a driver:
-# Spark opens larger ones faster, but tells of lines that go on after their object only without a schema.
+# The driver reads files up to this average size in bytes, if their total size is not too large for it. Spark
+# reads larger files faster, but reports lines with further text after their object only without a schema.
 _SMALL, _SMALL_WITH_SCHEMA = 1 << 16, 1 << 20
 _MOST = 256 << 20
-# What a Spark on another machine is sent with its plan.
+# The maximum number of bytes that are sent with the plan if Spark runs on another machine.
 _MOST_SENT = 16 << 20
 _BATCH = 32 << 20
 _BOM = b"\xef\xbb\xbf"
-# Options of the reader that change what a line is.
+# Reader options that change how files are split into lines.
 _LINE_OPTIONS = {"linesep", "encoding", "charset", "multiline", "wholetext", "compression"}
 
 
 @dataclass(frozen=True, slots=True)
 class GatheredLines:
-    """Lines with the columns of their place; ``names`` is what ``FILE`` calls each URI.
+    """Lines with the columns ``PLACE``; ``names`` maps each URI to its value in ``FILE``.
 
-    ``overfull`` are files with a line that goes on after its object, which Spark would not say.
+    ``overfull`` contains the URIs of files that have a line with further text after its object, which Spark
+    would not report.
     """
 
     table: pa.Table
@@ -46,7 +47,7 @@ class GatheredLines:
 def is_worth_it(
     files: Sequence[QueuedFile], options: Sequence[str], *, is_near: bool, has_schema: bool
 ) -> bool:
-    """Return whether files are small, and read line by line."""
+    """Return whether the driver should read the files: they are small, and no option changes their lines."""
     size = sum(file.entry.size for file in files)
     small = _SMALL_WITH_SCHEMA if has_schema else _SMALL
     plain = _LINE_OPTIONS.isdisjoint(name.lower() for name in options)
@@ -54,7 +55,10 @@ def is_worth_it(
 
 
 def gather_objects(source: Storage, files: Sequence[QueuedFile]) -> GatheredLines | None:
-    """Gather the lines of files that hold nothing but objects of JSON; others, and packed ones, stay out."""
+    """Read the lines of files that contain only JSON objects; skip other files and compressed files.
+
+    Return None if no file qualifies.
+    """
     plain = [file for file in files if not is_packed(file.entry.name)]
     tables: list[pa.Table] = []
     names: dict[str, str] = {}
@@ -92,7 +96,11 @@ def _batch_files(files: Sequence[QueuedFile]) -> list[list[QueuedFile]]:
 def _split_lines(
     batch: Sequence[QueuedFile], contents: Sequence[bytes | None], first: int
 ) -> tuple[pa.Table, dict[str, str], set[str]]:
-    """Cut contents into lines, without those of files that have others than objects; name the overfull."""
+    """Split contents into lines, without the lines of files that contain more than JSON objects.
+
+    :return: the lines, the value of ``FILE`` for each kept URI, and the URIs of files that have a line with
+        further text after its object.
+    """
     texts = [_decode_text(content) for content in contents]
     lists = pc.split_pattern(pa.array(texts, pa.string()), "\n")
     lines, owners = pc.list_flatten(lists), pc.list_parent_indices(lists)
@@ -109,7 +117,7 @@ def _split_lines(
 
 
 def _find_overfull(lines: Any, owners: Any, is_line: Any) -> set[int]:
-    """Find lines that do not end with their object, or that may hold two of them and do."""
+    """Return the owners of lines that do not end with their object, or that contain a second object."""
     cut = pc.and_(is_line, pc.invert(pc.ends_with(lines, "}")))
     found = set(pc.unique(owners.filter(cut)).to_pylist())
     doubtful = pc.and_(is_line, pc.match_substring_regex(lines, r"\}\s*\{"))
@@ -118,7 +126,7 @@ def _find_overfull(lines: Any, owners: Any, is_line: Any) -> set[int]:
 
 
 def _is_two(line: str) -> bool:
-    """Return whether something follows the first value; what is no JSON at all is found by others."""
+    """Return whether text follows the first JSON value; False for invalid JSON, which other checks detect."""
     try:
         _, end = json.JSONDecoder().raw_decode(line)
     except ValueError:
@@ -127,7 +135,10 @@ def _is_two(line: str) -> bool:
 
 
 def _decode_text(content: bytes | None) -> str | None:
-    """Read a content whose lines end as Arrow cuts them; None when they may end otherwise."""
+    """Decode a content whose lines end with a line feed, as the split in Arrow requires.
+
+    Return None if there is no content, if lines may end otherwise, or if it is not valid UTF-8.
+    """
     if content is None:
         return None
     content = content.removeprefix(_BOM).replace(b"\r\n", b"\n")

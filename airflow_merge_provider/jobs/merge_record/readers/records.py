@@ -1,4 +1,4 @@
-"""Where do the records of files come from: parsed once and kept for the run, or read again.
+"""Access to the records of files: parsed once and cached for the run, or read again.
 
 Source: docs/semantics/merge_record.md, Writing.
 """
@@ -23,7 +23,7 @@ from airflow_merge_provider.jobs.merge_record.readers.spark_types import spark_s
 from airflow_merge_provider.jobs.spark.sql import quote_column
 from airflow_merge_provider.jobs.spark.staging import create_dataframe
 
-# So many bytes of files are kept once they have been parsed; what is more is parsed again.
+# A frame is cached up to this size of its files, in bytes; larger ones are parsed again.
 _MOST_KEPT = 1 << 30
 _ONCE = "__merge_once"
 Parse = Callable[[DataFrame], DataFrame]
@@ -31,7 +31,7 @@ Parse = Callable[[DataFrame], DataFrame]
 
 @dataclass(frozen=True, slots=True)
 class _CachedFrame:
-    """Files of one schema in a frame that is in Spark's cache, which may hold files of others, too."""
+    """The files of one schema in a cached frame; ``is_shared`` if it also holds files of other schemas."""
 
     uris: frozenset[str]
     raw: DataFrame
@@ -40,7 +40,7 @@ class _CachedFrame:
 
 
 class Records:
-    """The records of the files that a run reads; ``close`` gives Spark's memory back."""
+    """The records of the files that a run reads; ``close`` releases the cached frames."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -50,10 +50,15 @@ class Records:
         self._gathered: dict[str, str] = {}
 
     def cache_frame(self, raw: DataFrame, size: int) -> tuple[DataFrame, bool]:
-        """Keep a frame of files that have so many bytes, unless that is too much; say whether it is kept."""
+        """Cache a frame unless its files are too large.
+
+        :param size: the size of the files, in bytes.
+        :return: the frame to use, and whether it is cached.
+        """
         if size > _MOST_KEPT:
             return raw, False
-        # Spark takes what is cached for every frame that is read alike, also for later files of these names.
+        # Spark uses cached data for every frame with the same plan, even if files of these names changed.
+        # A unique column gives each cached frame a plan of its own.
         kept = raw.withColumn(_ONCE, F.lit(uuid.uuid4().hex)).persist()
         self._cached.append(kept)
         return kept, True
@@ -61,13 +66,13 @@ class Records:
     def keep_records(
         self, key: str, uris: Iterable[str], raw: DataFrame, parse: Parse, *, is_shared: bool
     ) -> None:
-        """Take the records of files of one schema from a cached frame."""
+        """Register a cached frame as the source of the records of files of one schema."""
         self._kept.setdefault(key, []).append(_CachedFrame(frozenset(uris), raw, parse, is_shared))
 
     def read_records(
         self, key: str, schema: Schema, reader: Mapping[str, Any], uris: Iterable[str]
     ) -> DataFrame:
-        """Return the records of files that share a schema, with their place; there may be those of others."""
+        """Return the records of files of one schema, with ``PLACE``; may include records of other files."""
         rest = dict.fromkeys(uris)
         frames = []
         for kept in self._kept.get(key, ()):
@@ -83,18 +88,18 @@ class Records:
         return reduce(DataFrame.unionByName, (frame.select(*names) for frame in frames))
 
     def select_rows(self, frame: DataFrame, uris: Iterable[str]) -> DataFrame:
-        """Return the rows that come from some files."""
+        """Return the rows that come from the given files."""
         names = pa.array([self.format_file(uri) for uri in uris], pa.string())
         return frame.join(
             F.broadcast(create_dataframe(self.spark, pa.table({FILE: names}))), FILE, "left_semi"
         )
 
     def format_file(self, uri: str) -> str:
-        """Write a file as Spark does in ``FILE``."""
+        """Return the value of the column ``FILE`` for a file."""
         return self._gathered.get(uri) or formats.spark_file(self.spool.find_place(uri))
 
     def create_frame(self, lines: GatheredLines) -> DataFrame:
-        """Hand lines over to Spark, under the names that they have for their files."""
+        """Create a DataFrame from gathered lines, and register the names that they use for their files."""
         self._gathered |= lines.names
         return create_dataframe(self.spark, lines.table)
 
@@ -106,7 +111,7 @@ class Records:
         self._kept.clear()
 
     def close(self) -> None:
-        """Forget everything."""
+        """Release all cached frames, names and local copies."""
         self.unpersist_frames()
         self._gathered.clear()
         self.spool.remove_copies()

@@ -1,4 +1,4 @@
-"""How are files of all kinds looked into in one Spark job, and kept for those who write them."""
+"""Inspection of files of all formats in one Spark job; the parsed records are cached for writing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from airflow_merge_provider.jobs.merge_record.readers.records import Records
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """Files that are looked into together: Spark finds them in ``places``, or their lines are here."""
+    """Files that are inspected together: Spark reads them from ``places``, or ``lines`` holds their lines."""
 
     kind: FileReader
     uris: tuple[str, ...]
@@ -36,7 +36,7 @@ class FileGroup:
     lines: DataFrame | None = None
 
     def read_raw(self, records: Records) -> DataFrame:
-        """Return what is looked into."""
+        """Return the frame to inspect."""
         if self.lines is not None and isinstance(self.kind, JsonLinesReader | TypedReader):
             return self.kind.of_lines(self.lines)
         return self.kind.read_raw(records.spark, self.places)
@@ -45,10 +45,10 @@ class FileGroup:
 def inspect_files(
     records: Records, groups: Sequence[FileGroup], config: MergeRecordConfig
 ) -> dict[str, FileFacts]:
-    """Look into all groups in one job, and keep what was parsed.
+    """Inspect all groups in one job, and cache the parsed records; return the facts by URI.
 
-    Once more without each file of which Spark says that it cannot read it. Where Spark does not say which
-    file that is, the halves of the files are looked into one by one, down to the file that fails alone.
+    If an error of Spark names an unreadable file, the job is repeated without this file. If the error names
+    no file, the files are split in halves, and each half is inspected separately, down to single files.
 
     :raises Exception: what Spark says of all files alike, or what a wrong option of the reader leads to.
     """
@@ -59,8 +59,8 @@ def inspect_files(
         frames = [group.kind.aggregate_by_file(raw) for group, (raw, _) in zip(rest, raws, strict=True)]
         try:
             seen = _collect_summaries(frames)
-        except Exception as error:  # noqa: BLE001 - raised again unless it is one file's
-            # Not always an error of pyspark's own: what fails while rows are fetched comes from py4j.
+        except Exception as error:  # noqa: BLE001 - raised again unless one file causes it
+            # The error is not always from pyspark: failures while rows are fetched come from py4j.
             broken = _find_named_file(rest, records, str(error))
             records.unpersist_frames()
             if broken is None:
@@ -84,12 +84,15 @@ def inspect_files(
 def _isolate_broken(
     records: Records, groups: Sequence[FileGroup], config: MergeRecordConfig, error: Exception
 ) -> dict[str, FileFacts]:
-    """Look into the files of a failed job in ever smaller parts."""
+    """Inspect the files of a failed job in halves until each unreadable file is isolated.
+
+    :raises Exception: the error of the job if every file fails, or if it is not caused by a file.
+    """
     uris = [uri for group in groups for uri in group.uris]
     if len(uris) == 1:
         if isinstance(error, AnalysisException | IllegalArgumentException):
             raise error
-        # Raises where Spark itself is gone: then nothing is wrong with the file.
+        # This raises if the Spark session itself has failed; then the file is not the cause.
         records.spark.range(1).count()
         return {uris[0]: FileFacts(unreadable=describe_error(error))}
     facts: dict[str, FileFacts] = {}
@@ -113,7 +116,7 @@ def _keep_parsed(
     facts: Mapping[str, FileFacts],
     config: MergeRecordConfig,
 ) -> None:
-    """Offer what was parsed to those who write it, by the schemas that were found in it."""
+    """Register the parsed records for writing, by the schemas that were found in the files."""
     if not isinstance(kind, CachedReader):
         return
     by_key: dict[str, dict[str, Schema]] = {}
@@ -126,7 +129,7 @@ def _keep_parsed(
 
 
 def _find_named_file(groups: Sequence[FileGroup], records: Records, message: str) -> str | None:
-    """Find the file that an error of Spark's names."""
+    """Return the URI of the file that an error message of Spark names, or None."""
     uris = (uri for group in groups for uri in group.uris)
     return next((uri for uri in uris if _is_named(records.spool.find_place(uri), message)), None)
 

@@ -1,4 +1,4 @@
-"""How are the types of a schema those of Spark, and the other way round."""
+"""Conversion between the types of a MergeRecord schema and Spark types."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def spark_schema(schema: Schema) -> T.StructType:
-    """Return the struct of a schema; every column may be null, as readers of files want it."""
+    """Return a schema as a Spark struct; every column is nullable, as Spark's file readers require."""
     return T.StructType(
         [T.StructField(str(field["name"]), spark_type(field["type"])) for field in schema.fields]
     )
 
 
 def spark_type(kind: Type) -> T.DataType:
-    """Return a type as Spark's; a choice becomes a text, which holds values of every type.
+    """Return the Spark type of a schema type; a choice becomes a string, which can hold any value.
 
     :raises ValueError: when there is no such type.
     """
@@ -58,12 +58,12 @@ def spark_type(kind: Type) -> T.DataType:
 
 
 def schema_of(struct: T.StructType) -> Schema:
-    """Return the schema of a struct of Spark's."""
+    """Return the schema of a Spark struct."""
     return Schema(tuple(_build_field(field) for field in struct.fields))
 
 
 def build_inferred_schema(struct: T.StructType) -> Schema:
-    """Return the schema of what was inferred from texts: numbers with a fraction are doubles."""
+    """Return the schema of a struct that was inferred from text; decimals with a fraction become doubles."""
     fields = [T.StructField(field.name, _widen_type(field.dataType)) for field in struct.fields]
     return schema_of(T.StructType(fields))
 
@@ -98,7 +98,7 @@ def _convert_type(kind: T.DataType) -> Type:
 
 def _widen_type(kind: T.DataType) -> T.DataType:
     if isinstance(kind, T.StructType) and not kind.fields:
-        # Spark writes no struct without fields; a map without entries is written alike.
+        # Spark cannot write a struct without fields; a map without entries has the same JSON text.
         return T.MapType(T.StringType(), T.StringType())
     if isinstance(kind, T.StructType):
         return T.StructType([T.StructField(field.name, _widen_type(field.dataType)) for field in kind.fields])
@@ -106,5 +106,5 @@ def _widen_type(kind: T.DataType) -> T.DataType:
         return T.ArrayType(_widen_type(kind.elementType))
     if isinstance(kind, T.DecimalType):
         return T.DoubleType() if kind.scale else T.DecimalType(38, 0)
-    # Values of several types, or none at all: a text holds them.
+    # A string can hold values of several types, and the nulls of a field without values.
     return T.StringType() if isinstance(kind, T.NullType | T.VariantType) else kind

@@ -1,4 +1,4 @@
-"""Which outputs do the clusters make: their order and numbers, and what stops the run before it writes."""
+"""Assign outputs to clusters: their order and numbers, and the checks that stop the run before it writes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from airflow_merge_provider.jobs.merge_source.model import (
 
 
 def assign_outputs(graph: EntityGraph, config: MergeSourceConfig) -> OutputAssignment:
-    """Decide which outputs there are, and number them in the order of their first members.
+    """Decide which clusters are outputs, and number the outputs in the order of their first members.
 
-    :raises DataError: when clusters have more than ``max_merged`` members, or outputs have one id.
-    :raises HashCollisionError: when two entities have one hash.
+    :raises DataError: if clusters have more than ``max_merged`` members, or outputs share an ID.
+    :raises HashCollisionError: if two entities have the same hash.
     """
     if not all_different(graph.hashes):
         raise HashCollisionError
@@ -43,7 +43,7 @@ def assign_outputs(graph: EntityGraph, config: MergeSourceConfig) -> OutputAssig
 
 
 def _number_clusters(graph: EntityGraph, firsts: Numbers, kept: Flags) -> Numbers:
-    """Return each kept cluster its place in the order of first members."""
+    """Return the position of each kept cluster in the order of first members."""
     ranks = graph.ranks[firsts]
     leads = np.zeros(len(graph.ranks), np.bool_)
     leads[ranks[kept]] = True
@@ -66,7 +66,7 @@ def _check_size(graph: EntityGraph, most: int | None, names: Sequence[str]) -> N
 
 
 def _find_owners(graph: EntityGraph, firsts: Numbers, deleted: Flags, config: MergeSourceConfig) -> Flags:
-    """Decide who owns an id that several outputs have: the live one, else the first deleted one."""
+    """Return which output owns an ID that several outputs have: the live one, else the first deleted one."""
     ids = concat_ids(graph)
     if config.version == 1 and len(twice := pc.unique(ids.filter(pa.array(~_mark_first_seen(ids))))):
         raise refusals.refuse_shared_ids(twice[: refusals.SHOWN].to_pylist(), len(twice))
@@ -88,7 +88,7 @@ def _find_owners(graph: EntityGraph, firsts: Numbers, deleted: Flags, config: Me
 
 
 def _mark_first_seen(ids: pa.Array) -> Flags:
-    """Mark the first place of every id."""
+    """Mark the first occurrence of every ID."""
     codes = pc.dictionary_encode(ids).indices.to_numpy(zero_copy_only=False)
     marks = np.zeros(len(codes), np.bool_)
     marks[np.unique(codes, return_index=True)[1]] = True
@@ -96,7 +96,7 @@ def _mark_first_seen(ids: pa.Array) -> Flags:
 
 
 def _check_composite(graph: EntityGraph, firsts: Numbers, names: Sequence[str]) -> None:
-    """Build the composite ids: where entity ids contain ``|`` two clusters may come to one."""
+    """Check the composite IDs: if entity IDs contain ``|``, two clusters may get the same composite ID."""
     members: dict[int, list[tuple[int, str]]] = {}
     for number in graph.order:
         members.setdefault(int(graph.clusters[number]), []).append(graph.find_entity(number))

@@ -1,4 +1,4 @@
-"""Cluster entities: connect them by the keys they share, and assign outputs to the clusters."""
+"""Cluster entities: connect them by shared keys, and assign outputs to the clusters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import Lin
 from airflow_merge_provider.jobs.merge_source.cluster.min_cut import cut_clusters
 from airflow_merge_provider.jobs.merge_source.model import Entities, EntityGraph, OutputAssignment
 
-# Connects entities; told of what meets by each rule.
+# Connects entities, and calls back with the key matches of each rule.
 ConnectCallback = Callable[[Sequence[Entities], MatchCallback], EntityGraph]
 # Returns the values that link nothing because they link too many entities, or stops the run.
 QuarantineCallback = Callable[[EntityGraph, LinkStatistics], Sequence[HighFanoutKey]]
@@ -24,7 +24,7 @@ QuarantineCallback = Callable[[EntityGraph, LinkStatistics], Sequence[HighFanout
 
 @dataclass(frozen=True)
 class ClusteringResult:
-    """The outputs, and what was seen on the way.
+    """The outputs, and the findings of the clustering.
 
     ``quarantined`` are values that would have linked too many entities, ``cut`` pairs that an override keeps
     apart although the rules link them.
@@ -43,10 +43,10 @@ def cluster_entities(
     judge: QuarantineCallback,
     different: Sequence[Pair] = (),
 ) -> ClusteringResult:
-    """Connect entities by the keys they share, and cut apart those that are decided to be ``different``.
+    """Connect entities by shared keys, and separate the pairs that overrides declare ``different``.
 
-    :raises DataError: when an output cannot be, or a value links too many entities.
-    :raises HashCollisionError: when two values have one hash.
+    :raises DataError: if an output is invalid, or a value links too many entities.
+    :raises HashCollisionError: if two values have the same hash.
     """
     keep_links = bool(different) or config.metrics is not None
     evidence = LinkStatistics(partial(get_rule_setting, config.max_key_fanout), keep_links=keep_links)

@@ -1,4 +1,4 @@
-"""Which entities are the same: keys that both sides of a rule have connect them, and so on transitively.
+"""Find the connected components of entities that share keys on both sides of a rule.
 
 Works on hashes in the driver's memory: an entity costs some 60 bytes, a key 20.
 """
@@ -26,19 +26,19 @@ from airflow_merge_provider.jobs.merge_source.model import (
     to_numbers,
 )
 
-# Told of each rule what meets by it: gives the keys that link.
+# Called with the key matches of each rule; returns which of the keys link.
 MatchCallback = Callable[[KeyMatches], Flags]
 
 
 def connect_entities(
     sources: Sequence[Entities], rules: Sequence[Rule], watch: MatchCallback | None = None
 ) -> EntityGraph:
-    """Find the clusters: a key links entities when a rule has it on its left and on its right side.
+    """Find the clusters: a key links entities if a rule has it on its left and on its right side.
 
-    One entity that has such a key is linked with every other that has it: n links, not n squared. Deleted
-    entities have no keys and stay alone.
+    One entity with such a key is linked with every other one that has it: n links instead of n squared.
+    Deleted entities have no keys and stay alone.
 
-    :raises HashCollisionError: when two keys that are not the same have one hash.
+    :raises HashCollisionError: if two different keys have the same hash.
     """
     keys = _SharedKeys.from_sources(sources)
     none = np.empty(0, np.int64)
@@ -57,7 +57,7 @@ def connect_entities(
 
 
 def _connect_links(sources: Sequence[Entities], heads: Numbers, tails: Numbers) -> EntityGraph:
-    """Return the clusters that links between entities make; who has no link is one alone."""
+    """Return the clusters formed by links between entities; an entity without links is a cluster of one."""
     entities = sum(len(source.hashes) for source in sources)
     apart = heads != tails
     heads, tails = heads[apart], tails[apart]
@@ -73,13 +73,13 @@ def _connect_links(sources: Sequence[Entities], heads: Numbers, tails: Numbers) 
 
 
 def build_graph(sources: Sequence[Entities], members: Numbers, names: Numbers) -> EntityGraph:
-    """Return the clusters of entities that were connected elsewhere; who is not named is alone.
+    """Return the clusters of entities that were connected elsewhere; an entity without a name is alone.
 
-    :param members: hashes of entities, each once; ``names`` are equal where two belong together, and each is
-        the hash of one of its entities.
+    :param members: hashes of entities, each once; ``names`` are equal if two entities belong together, and
+        each is the hash of one of these entities.
     """
     hashes = np.concatenate([np.empty(0, np.int64), *(source.hashes for source in sources)])
-    # Looking hashes up in a table is ten times as fast as in an order.
+    # Finding hashes by a hash table is ten times as fast as by binary search.
     place = pc.index_in(pa.array(hashes), value_set=pa.array(members)).to_numpy(zero_copy_only=False)
     named = ~np.isnan(place)
     labels = hashes.copy()
@@ -90,9 +90,9 @@ def build_graph(sources: Sequence[Entities], members: Numbers, names: Numbers) -
 
 @dataclass(frozen=True)
 class _SharedKeys:
-    """The keys that stand more than once, numbered through: no other can link two entities.
+    """The keys that occur more than once, numbered: no other key can link two entities.
 
-    ``sides`` gives for every side (entity, number of the key), ``alone`` how many keys of it stand only once.
+    ``sides`` holds for every side (entity, number of the key), ``alone`` how many keys of it occur only once.
     """
 
     hashes: Numbers
@@ -101,9 +101,9 @@ class _SharedKeys:
 
     @staticmethod
     def from_sources(sources: Sequence[Entities]) -> _SharedKeys:
-        """Find the keys that stand more than once, and number them in the order of their hashes.
+        """Find the keys that occur more than once, and number them in the order of their hashes.
 
-        :raises HashCollisionError: when two keys that are not the same have one hash.
+        :raises HashCollisionError: if two different keys have the same hash.
         """
         starts = np.cumsum([0, *(len(source.hashes) for source in sources)])
         sides = [
@@ -131,7 +131,7 @@ class _SharedKeys:
         return _SharedKeys(ordered[first & several], kept, alone)
 
     def match_keys(self, rule: Rule) -> KeyMatches:
-        """Return what meets by a rule."""
+        """Return the key matches of a rule."""
         none = np.empty(0, np.int64)
         left, right = rule.left.order, rule.right.order
         ends = [self.sides.get(each, (none, none)) for each in (left, right)]
@@ -141,10 +141,10 @@ class _SharedKeys:
 
 
 def _find_repeated(hashes: Numbers) -> Numbers:
-    """Return the places of all hashes that stand more than once, and perhaps of a few that do not.
+    """Return the positions of all hashes that occur more than once, and possibly of a few others.
 
-    The places travel in the lowest bits of what is sorted: sorting numbers alone is five times as fast as
-    sorting places by them, and most keys stand only once.
+    The positions are stored in the lowest bits of the sorted numbers: sorting numbers alone is five times as
+    fast as sorting positions by them, and most keys occur only once.
     """
     bits = len(hashes).bit_length()
     ordered = np.sort((hashes >> bits << bits) | np.arange(len(hashes)))

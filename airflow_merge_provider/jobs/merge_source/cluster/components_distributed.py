@@ -1,7 +1,7 @@
-"""Which entities are the same, where their keys are too many for the driver: edges contracted by Spark.
+"""Find the connected components in Spark, by edge contraction, if there are too many keys for the driver.
 
-Every round lets each node take the name of its smallest neighbour and keeps the edges between names, until
-what is left fits into memory. Entities are named by hashes, so chains fall to a third in a round.
+In every round each node takes the name of its smallest neighbour, and the edges between different names are
+kept, until the rest fits into memory. Entities are named by hashes, so chains shrink to a third in a round.
 Source: docs/semantics/merge_source.md, Distributed clustering.
 """
 
@@ -36,7 +36,7 @@ def connect_distributed(
     sides: Mapping[Order, int],
     limit: int,
 ) -> EntityGraph:
-    """Find the clusters as ``components.connected`` does; ``keys`` stay in Spark.
+    """Find the same clusters as ``components.connected``; ``keys`` stay in Spark.
 
     :param keys: one row for every key of an entity: the number of its SIDE, the KEY's two hashes (CHECK is
         the second), the hash of the ENTITY.
@@ -56,10 +56,10 @@ def connect_distributed(
 
 
 def _build_edges(keys: DataFrame, rules: Sequence[Rule], sides: Mapping[Order, int]) -> DataFrame:
-    """Link the entities that have a key on one side with the smallest of them, and these where rules do.
+    """Link the entities that share a key on one side with the smallest of them, and link these by the rules.
 
-    All that is asked about a key is the smallest entity of each side that rules link, however indirectly;
-    so every key is brought together once, not once for every rule.
+    For each key only the smallest entity of each side that rules link, also indirectly, is needed; so every
+    key is grouped once, not once per rule.
     """
     linked = _keep_linked(rules, sides)
     _, families = connected_components(coo_matrix(linked), directed=False)
@@ -80,7 +80,7 @@ def _build_edges(keys: DataFrame, rules: Sequence[Rule], sides: Mapping[Order, i
 
 
 def _keep_linked(rules: Sequence[Rule], sides: Mapping[Order, int]) -> NDArray[np.bool_]:
-    """Return which sides, by their numbers, a rule links with which."""
+    """Return which sides, by their numbers, are linked by a rule."""
     linked = np.zeros((len(sides), len(sides)), np.bool_)
     for rule in rules:
         left, right = (sides.get(side.order) for side in (rule.left, rule.right))
@@ -95,26 +95,26 @@ def _filter_side(values: Iterable[Column], kind: str) -> Column:
 
 
 def _find_smallest(edges: DataFrame) -> DataFrame:
-    """Name every node after the smallest of its neighbours and itself."""
+    """Return the name of every node: the smallest of its neighbours and itself."""
     both = edges.unionByName(edges.select(F.col(_OTHER).alias(_NODE), F.col(_NODE).alias(_OTHER)))
     return both.groupBy(_NODE).agg(F.least(F.col(_NODE), F.min(_OTHER)).alias(_NAME))
 
 
 def _rename_nodes(edges: DataFrame, names: DataFrame) -> DataFrame:
-    """Return the edges between names; those inside one name are gone."""
+    """Return the edges between names, without those inside one name."""
     one = edges.join(names, _NODE).select(F.col(_NAME).alias("one"), F.col(_OTHER).alias(_NODE))
     two = one.join(names, _NODE).select("one", F.col(_NAME).alias("two")).where("one != two")
     return two.select(F.greatest("one", "two").alias(_NODE), F.least("one", "two").alias(_OTHER)).distinct()
 
 
 def _follow_names(names: DataFrame, further: DataFrame) -> DataFrame:
-    """Return every entity the name that its name has now."""
+    """Map every entity to the current name of its name."""
     after = further.select(F.col(_NODE).alias(_NAME), F.col(_NAME).alias(_OTHER))
     return names.join(after, _NAME, "left").select(ENTITY, F.coalesce(_OTHER, _NAME).alias(_NAME))
 
 
 def _connect_locally(edges: pa.Table) -> pa.Table:
-    """Solve what is left in memory: every node that has an edge, with the name of its component."""
+    """Find the components of the remaining edges in memory; return every node with an edge, and its name."""
     ends = [edges.column(name).to_numpy() for name in (_NODE, _OTHER)]
     nodes = np.unique(np.concatenate(ends))
     one, other = (np.searchsorted(nodes, end) for end in ends)

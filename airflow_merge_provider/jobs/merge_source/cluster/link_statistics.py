@@ -1,4 +1,4 @@
-"""What do the clusters rest on: the links that each rule gives, and the keys that many entities share."""
+"""Collect statistics of clusters: the links of each rule, and the keys that many entities share."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class _LinkedEntities:
 
 
 class RuleLinks(NamedTuple):
-    """A rule with what links by it: on either side (entity, number of the key)."""
+    """A rule and the keys that link by it: on either side (entity, number of the key)."""
 
     rule: Rule
     ends: Ends
 
 
 class LinkStatistics:
-    """Watches clusters come to be: told of every rule what meets by it.
+    """Collector of statistics, which receives the key matches of every rule during clustering.
 
     Keys that more entities share than ``get_limit`` allows for their rule link nothing: they are ``over`` the
-    limit. ``links`` and what is ``one_sided`` are kept where somebody needs them.
+    limit. ``links`` and ``one_sided`` keys are kept only if they are needed.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class LinkStatistics:
         self._rules: list[_LinkedEntities] = []
 
     def __call__(self, meeting: KeyMatches) -> Flags:
-        """Take in what meets by one rule, and give the keys that link.
+        """Record the key matches of one rule, and return which keys link.
 
-        An entity alone on both sides of a rule is no link, and does no harm.
+        A key that only one entity has on both sides of a rule is not a link, but it is harmless.
         """
         rule, ends, shared = meeting.rule, meeting.ends, meeting.shared
         counts = [np.bincount(keys, minlength=len(shared)) for _, keys in ends]
@@ -88,14 +88,15 @@ class LinkStatistics:
 
     @property
     def unlinked_rules(self) -> set[str]:
-        """The texts of rules by which no two entities meet; those whose keys are over the limit do."""
+        """The texts of rules that match no two entities; rules with keys over the limit do match some."""
         over = {key.rule.text for key in self.over}
         return {linked.rule.text for linked in self._rules if not linked.pairs} - over
 
     def build_findings(self, graph: EntityGraph, names: Sequence[str]) -> dict[str, Any]:
         """Return for each rule how many pairs of entities it links, and how many clusters depend on it alone.
 
-        ``keys`` are those that link most entities, with some of these; keys of two are none to tell of.
+        ``keys`` are those that link most entities, with some of these entities; keys of two entities are left
+        out.
         """
         by_rule = {linked.rule.text: _mark_clusters(linked, graph) for linked in self._rules}
         causes = np.sum(list(by_rule.values()), axis=0, dtype=np.int16) if by_rule else np.zeros(0)
@@ -119,7 +120,7 @@ class LinkStatistics:
 
 
 def _describe_keys(meeting: KeyMatches, chosen: Flags, entities: Numbers) -> list[FanoutKey]:
-    """Describe some keys, those of most entities first."""
+    """Describe some keys, starting with those of most entities."""
     if not chosen.any():
         return []
     holders: dict[int, set[int]] = {}
@@ -137,7 +138,7 @@ def _describe_keys(meeting: KeyMatches, chosen: Flags, entities: Numbers) -> lis
 
 
 def list_sample(hub: FanoutKey, graph: EntityGraph, names: Sequence[str]) -> list[str]:
-    """Name some of the entities that share a key, as ``dataset/id``."""
+    """List some of the entities that share a key, as ``dataset/id``."""
     entities = (graph.find_entity(number) for number in hub.holders)
     return [f"{names[offset]}/{id_}" for offset, id_ in entities]
 

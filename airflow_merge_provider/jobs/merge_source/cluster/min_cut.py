@@ -1,4 +1,4 @@
-"""Where does a cluster fall apart when two of its members must not be one: at its weakest place."""
+"""Cut clusters at their minimum cut if overrides declare two of their members different."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow_merge_provider.core.merge_source.overrides import Pair, is_override
 from airflow_merge_provider.jobs.merge_source.cluster.link_statistics import RuleLinks
 from airflow_merge_provider.jobs.merge_source.model import EntityGraph, Numbers
 
-# No number of shared values outweighs a person's decision.
+# No number of shared values outweighs an override.
 _OVERRIDE_WEIGHT = 1_000_000
 _PAIRS_MAX = 5_000_000
 _UNLIMITED = 1 << 30
@@ -24,7 +24,7 @@ _UNLIMITED = 1 << 30
 
 @dataclass(frozen=True)
 class CutResult:
-    """The clusters after the cuts, and the pairs that the rules would have made one."""
+    """The clusters after the cuts, and the pairs that the rules would have merged."""
 
     graph: EntityGraph
     cut: Sequence[Pair]
@@ -33,12 +33,12 @@ class CutResult:
 def cut_clusters(
     graph: EntityGraph, links: Sequence[RuleLinks], different: Sequence[Pair], names: Sequence[str]
 ) -> CutResult:
-    """Cut clusters so that pairs that are decided to be different are not one.
+    """Cut clusters so that pairs that overrides declare different are in different clusters.
 
-    A link between two entities is as strong as the values they share are many; of all ways to cut a pair
-    apart the one through the fewest values is taken. Source: docs/semantics/merge_source.md, Overrides.
+    The weight of a link between two entities is the number of values they share; of all cuts that separate a
+    pair, the one through the fewest values is used. Source: docs/semantics/merge_source.md, Overrides.
 
-    :raises DataError: when all decisions together leave more than one such way, or contradict each other.
+    :raises DataError: if the overrides together leave more than one minimum cut, or contradict each other.
     """
     wanted = [(pair, numbers) for pair in different if (numbers := _find_numbers(graph, pair)) is not None]
     clusters = graph.clusters.copy()
@@ -63,7 +63,7 @@ def cut_clusters(
 
 @dataclass
 class _Cluster:
-    """A cluster of the rules; its entities are named by their places in it."""
+    """A cluster formed by the rules; its entities are identified by their positions in it."""
 
     edges: csr_matrix
     members: Numbers
@@ -72,13 +72,14 @@ class _Cluster:
     apart: list[tuple[Pair, int, int]] = field(default_factory=list)
 
     def split_cluster(self) -> list[Pair]:
-        """Take links away until no pair that is different is one; return the pairs that were cut apart.
+        """Remove links until all different pairs are separated; return the pairs that were separated.
 
-        Where decisions say of every two entities whether they may be one, that is what is done. Else a pair
-        that can be cut apart in several ways waits for the others: what is decided of them may leave one way.
-        An entity may also be cut from all that it differs from at once, which decides whose the rest is.
+        If overrides decide for every two entities whether they may be merged, the cluster is split
+        accordingly. Otherwise a pair with several minimum cuts is deferred: the cuts of other pairs may leave
+        one way. An entity may also be separated at once from all entities that it differs from, which decides
+        where the rest belongs.
 
-        :raises DataError: when decisions keep a pair together, or leave several ways.
+        :raises DataError: if overrides keep a pair together, or leave several ways.
         """
         for pair, one, other in self.apart:
             self._refuse_contradiction(pair, one, other)
@@ -111,16 +112,16 @@ class _Cluster:
         return cut
 
     def _isolate_entity(self, one: int) -> bool:
-        """Cut an entity from every other one that it is decided to differ from."""
+        """Separate an entity from every other one that an override declares different."""
         ends = [(first, second) for _, first, second in self.apart if one in {first, second}]
         others = {second if first == one else first for first, second in ends}
         joined = [other for other in sorted(others) if self._is_connected(one, other)]
         return len(joined) > 1 and self._separate_entities(one, joined)
 
     def _separate_entities(self, one: int, others: Sequence[int]) -> bool:
-        """Take the weakest links between an entity and others away, unless there are several such ways."""
+        """Remove the weakest links between an entity and others, unless there are several minimum cuts."""
         size = self.edges.shape[0]
-        # One more place, which all of the others lead to.
+        # One more node, to which all of the others lead.
         ends, last = np.array(others), np.full(len(others), size)
         new = np.full(len(others), _UNLIMITED, np.int32)
         links = self.edges.tocoo()
@@ -139,7 +140,7 @@ class _Cluster:
         return True
 
     def _keep_links(self, groups: Numbers) -> None:
-        """Take every link away that joins entities of two groups."""
+        """Remove every link that joins entities of two groups."""
         links = self.edges.tocoo()
         kept = groups[links.row] == groups[links.col]
         self.edges = coo_matrix(
@@ -147,9 +148,10 @@ class _Cluster:
         ).tocsr()
 
     def _find_groups(self) -> Numbers | None:
-        """Return the group of each entity where decisions determine all of them; None where they do not.
+        """Return the group of each entity if overrides determine all groups; else None.
 
-        They do where entities that differ from the same others are all that do not differ from each other.
+        They determine all groups if the entities that differ from the same others are exactly those that do
+        not differ from each other.
         """
         count, same = connected_components(self._list_decided(), directed=False)
         differ: dict[int, set[int]] = {}
@@ -167,7 +169,7 @@ class _Cluster:
         return np.array([number[int(entity)] for entity in same], np.int32)
 
     def _list_decided(self) -> csr_matrix:
-        """Return the links that rest on decisions."""
+        """Return the links that come from overrides."""
         links = self.edges.tocoo()
         decided = links.data >= _OVERRIDE_WEIGHT
         chosen = links.data[decided], (links.row[decided], links.col[decided])
@@ -178,9 +180,9 @@ class _Cluster:
         return bool(labels[one] == labels[other])
 
     def _refuse_contradiction(self, pair: Pair, one: int, other: int) -> None:
-        """Refuse a pair that other decisions make one.
+        """Refuse a pair that other overrides merge.
 
-        :raises DataError: with the chain of these decisions.
+        :raises DataError: with the chain of these overrides.
         """
         same = self._list_decided()
         order, before = breadth_first_order(same, one, directed=True, return_predecessors=True)
@@ -203,7 +205,7 @@ class _Cluster:
 
 
 def _find_numbers(graph: EntityGraph, pair: Pair) -> tuple[int, int] | None:
-    """Find two entities; None where one of them is not there."""
+    """Return the numbers of two entities; None if one of them does not exist."""
     found = []
     for dataset, id_ in pair:
         place = pc.index(graph.sources[dataset].ids, pa.scalar(id_)).as_py()
@@ -214,7 +216,7 @@ def _find_numbers(graph: EntityGraph, pair: Pair) -> tuple[int, int] | None:
 
 
 def _build_edges(members: Numbers, links: Sequence[RuleLinks]) -> csr_matrix:
-    """Return the strength of every link inside a cluster, by the places of its two entities."""
+    """Return the weight of every link inside a cluster, by the positions of its two entities."""
     heads, tails, strengths = [], [], []
     pairs = 0
     for link in links:
@@ -228,7 +230,7 @@ def _build_edges(members: Numbers, links: Sequence[RuleLinks]) -> csr_matrix:
                     "a cluster with a pair that is different has too many links to be cut"
                 )
             head, tail = np.repeat(one, len(other)), np.tile(other, len(one))
-            # On one and the same side of a rule every pair is met twice.
+            # If both sides of a rule are the same, every pair is met twice.
             once = head < tail if link.rule.left.order == link.rule.right.order else head != tail
             heads.append(head[once])
             tails.append(tail[once])
@@ -242,7 +244,7 @@ def _build_edges(members: Numbers, links: Sequence[RuleLinks]) -> csr_matrix:
 
 
 def _list_inside(members: Numbers, end: tuple[Numbers, Numbers]) -> tuple[Numbers, Numbers]:
-    """Keep the keys of a cluster's entities, these by their places in it."""
+    """Return the keys of a cluster's entities, which are given by their positions in it."""
     entities, keys = end
     place = np.minimum(np.searchsorted(members, entities), len(members) - 1)
     mine = members[place] == entities

@@ -1,4 +1,4 @@
-"""Which values would link too many entities: found by their hashes, and told by their texts."""
+"""Find the values that would link too many entities, by their hashes, and their texts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from airflow_merge_provider.jobs.spark.staging import stage_table
 QUARANTINE = "quarantine"
 _EMPTY_TEXT_MAX_ENTITIES = 1000
 _EMPTY = "s:"
-# A cluster of more entities than both is more likely a mistake than one thing.
+# A cluster with more entities than both limits is more likely a mistake than one real entity.
 _SWALLOWED_MIN, _SWALLOWED_SHARE = 100, 0.01
 _SCHEMA = pa.schema({
     "rule": pa.string(), "key": pa.string(), "entities": pa.int64(), "sample": pa.list_(pa.string()),
@@ -40,11 +40,11 @@ def find_quarantined_keys(
     config: MergeSourceConfig,
     seed: int,
 ) -> list[HighFanoutKey]:
-    """Name the values above ``max_key_fanout``, those of most entities first.
+    """Return the values above ``max_key_fanout``, starting with those of most entities.
 
-    One more pass over the sources finds their texts, and only where there are such values.
+    If there are such values, one more pass over the sources reads their texts.
 
-    :raises DataError: where ``on_over_merge`` says that they stop the run.
+    :raises DataError: if ``on_over_merge`` stops the run.
     """
     over = sorted(link_statistics.over, key=lambda hub: -hub.entities)
     if not over:
@@ -71,12 +71,12 @@ def find_quarantined_keys(
 def list_warnings(
     link_statistics: LinkStatistics, opened: Sequence[tuple[Source, SourceKeys]], seed: int
 ) -> list[str]:
-    """Return where the empty text, which is a value like any other, links a great many entities."""
+    """Return warnings for the empty string, a value like any other, if it links a great many entities."""
     many = [hub for hub in link_statistics.largest if hub.entities > _EMPTY_TEXT_MAX_ENTITIES]
     if not many:
         return []
     spark = opened[0][0].frame.sparkSession
-    # Spark works out the hash of a constant row while it plans, without a job.
+    # Spark computes the hash of a constant row while planning, without a job.
     empty = spark.sql("VALUES (1)").select(F.xxhash64(F.lit(seed), F.lit(_EMPTY))).collect()[0][0]
     return [
         f"the empty text links {hub.entities} entities by {hub.rule.text}: keep it out with filter"
@@ -94,7 +94,7 @@ def find_swallowing(
 ) -> list[str]:
     """Return the warning about a cluster with a large share of all entities, with its rule and value.
 
-    One more pass over the sources finds the text of that value, and only where there is such a cluster.
+    If there is such a cluster, one more pass over the sources reads the text of that value.
     """
     size = int(graph.sizes.max()) if graph.count else 0
     if size <= max(_SWALLOWED_MIN, _SWALLOWED_SHARE * entities):
@@ -115,7 +115,7 @@ def find_swallowing(
 def list_unlinked(
     link_statistics: LinkStatistics, rules: Sequence[Rule], filled: Collection[int]
 ) -> list[str]:
-    """Return which rules link nothing, though all entities were looked at.
+    """Return the rules that link nothing, although all entities were evaluated.
 
     :param filled: the offsets of datasets that have entities.
     """
@@ -139,7 +139,7 @@ def build_quarantine_rows(hubs: Sequence[HighFanoutKey]) -> pa.Table:
 def _find_texts(
     over: Sequence[FanoutKey], opened: Sequence[tuple[Source, SourceKeys]], seed: int
 ) -> dict[int, str]:
-    """Find the texts of keys by their hashes; a key that links is on the left side of its rule too."""
+    """Return the texts of keys by their hashes; a key that links is also on the left side of its rule."""
     wanted = {hub.rule.left.order for hub in over}
     columns: list[DataFrame] = []
     for source, keys in opened:

@@ -1,4 +1,4 @@
-"""Cluster what a change can reach, and compare it with the previous state."""
+"""Cluster the entities that a change can affect, and compare the clusters with the previous state."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from airflow_merge_provider.jobs.merge_source.scan.source_scan import ScanResult
 
 @dataclass(frozen=True)
 class ComparedClusters(ClusteringResult):
-    """The clusters of a run that compares its outputs with the target's: ``difference`` is what differs.
+    """The clusters of a run that compares its outputs with the target's: ``difference`` is the result.
 
     ``replaced`` counts the previous state of what was evaluated, None if that is everything. ``stable`` are
-    the stable IDs of outputs, ``next_stable`` is the next free one, and ``events`` say what became of IDs.
+    the stable IDs of outputs, ``next_stable`` is the next free one, and ``events`` are the changes of IDs.
     """
 
     difference: Difference = field(kw_only=True)
@@ -49,9 +49,9 @@ def compare_clusters(
     config: MergeSourceConfig,
     solve: Callable[[Sequence[Entities]], ClusteringResult],
 ) -> ComparedClusters:
-    """Cluster what a change can reach, and compare it with the previous state.
+    """Cluster the entities that a change can affect, and compare the clusters with the previous state.
 
-    :raises FullScanRequired: if the changes alone do not tell the result.
+    :raises FullScanRequired: if the changes alone do not determine the result.
     """
     for each in read:
         check_delta(each, past, rules)
@@ -62,7 +62,7 @@ def compare_clusters(
     except DataError as error:
         if before.everything:
             raise
-        # A full run may name more: errors in clusters that the change does not reach.
+        # A full run may report more: errors in clusters that the change does not affect.
         raise FullScanRequired(f"changed entities cannot be merged: {error.message}") from error
     different = find_difference(found.assignment, part, past, config, same_rules=before.same_rules)
     replaced = None if before.everything else count_past(past, part.touched)
@@ -83,7 +83,7 @@ def compare_clusters(
 def list_deltas(
     read: Sequence[ScanResult], config: MergeSourceConfig, *, complete: bool
 ) -> list[SourceDelta]:
-    """Return the scans of all datasets; that of a missing dataset is empty."""
+    """Return the scans of all datasets; the scan of a missing dataset is empty."""
     known = {each.reading.source.offset: each.delta for each in read}
     nothing = SourceDelta(Entities.create_empty(), complete=complete)
     return [known.get(offset, nothing) for offset in range(len(config.dataset_ids))]

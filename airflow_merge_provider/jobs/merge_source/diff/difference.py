@@ -1,4 +1,4 @@
-"""What is to be written: which clusters are not what they were, and which outputs of the past are no more."""
+"""Find what to write: the clusters that have changed, and the previous outputs that have ended."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def find_difference(
     *,
     same_rules: bool,
 ) -> Difference:
-    """Compare clusters with the outputs of the past by their members and what those say.
+    """Compare clusters with the previous outputs by their members and the contents of the members.
 
     Source: docs/semantics/merge_source.md, Emitted rows; Replaced and deleted IDs.
     """
@@ -58,7 +58,7 @@ def find_difference(
 
 
 def _find_unchanged(found: OutputAssignment, part: AffectedEntities, past: PreviousState) -> Flags:
-    """Return which clusters are one output of the past, member by member."""
+    """Return which clusters equal one previous output, member by member."""
     graph = found.graph
     lowest, highest = np.full(graph.count, len(past.numbers)), np.full(graph.count, NOWHERE)
     np.minimum.at(lowest, graph.clusters, part.former)
@@ -79,5 +79,5 @@ def _build_retired(past: PreviousState, which: Flags, represented: Flags) -> pa.
             REPLACED: represented[which],
         }
     )
-    # By code point, as the bytes of UTF-8.
+    # Sorted by code point, as the bytes of UTF-8.
     return rows.sort_by(ID)

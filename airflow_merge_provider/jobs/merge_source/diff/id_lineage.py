@@ -1,4 +1,4 @@
-"""What became of the outputs of the past: who took their place, and who goes on under their stable id."""
+"""Trace the previous outputs: which outputs replaced them, and which outputs keep their stable IDs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NUMBER, STABLE, BY = "__merge_number", "__merge_stable", "by"
 
 @dataclass(frozen=True)
 class LineageEvent:
-    """Live outputs that others took the place of; ``to_ids`` is empty where nothing did."""
+    """Live outputs that others replaced; ``to_ids`` is empty if nothing replaced them."""
 
     kind: str
     from_ids: tuple[str, ...]
@@ -37,9 +37,9 @@ class LineageEvent:
 
 @dataclass(frozen=True)
 class MemberMoves:
-    """The members that outputs of the past (``former``) have in clusters of today (``now``), counted.
+    """Counts of the members that previous outputs (``former``) have in current clusters (``now``).
 
-    ``ids`` are those of the clusters of today that are rendered, by their numbers in the graph.
+    ``ids`` are the IDs of the current clusters that are rendered, by their numbers in the graph.
     """
 
     former: Numbers
@@ -48,20 +48,20 @@ class MemberMoves:
     ids: dict[int, str] = field(repr=False)
 
     def find_clusters(self, former: int) -> list[int]:
-        """Return the clusters that members of an output of the past are in now, in their order."""
+        """Return the clusters that hold members of a previous output now, in their order."""
         start, end = np.searchsorted(self.former, [former, former + 1])
         found: list[int] = self.now[start:end].tolist()
         return found
 
     def format_successors(self, former: int) -> str | None:
-        """Name the outputs that took the place of one, as a JSON list; None where none did."""
+        """Return the IDs of the outputs that replaced one, as a JSON list; None if there are none."""
         ids = [self.ids[cluster] for cluster in self.find_clusters(former) if cluster in self.ids]
         return json.dumps(ids, ensure_ascii=False) if ids else None
 
 
 @dataclass(frozen=True)
 class IdLineage:
-    """The difference, with successors of what is no more; stable ids by the places of outputs; and events."""
+    """The difference with successors of ended outputs; stable IDs by the positions of outputs; and events."""
 
     difference: Difference
     stable: pa.Table | None = None
@@ -72,7 +72,7 @@ class IdLineage:
 def find_successors(
     found: OutputAssignment, part: AffectedEntities, wanted: Flags, ids: Sequence[str]
 ) -> MemberMoves:
-    """Count who has gone where; ``ids`` are those of the ``wanted`` clusters, in their order."""
+    """Count the moves of members; ``ids`` are the IDs of the ``wanted`` clusters, in their order."""
     clusters = found.graph.clusters
     moved = (part.former != NOWHERE) & found.kept[clusters]
     pairs = np.stack([part.former[moved], clusters[moved]])
@@ -86,11 +86,12 @@ def find_successors(
 def assign_stable_ids(
     found: OutputAssignment, who: MemberMoves, past: PreviousState, wanted: Flags, first: int
 ) -> tuple[Numbers, int]:
-    """Return the stable id of every wanted cluster, and the first one that is free after them.
+    """Return the stable ID of every wanted cluster, and the first free one after them.
 
-    An output of the past hands its id on to one cluster: to a live one rather than to a deleted one, to that
-    with most of its members, to the first. A cluster that inherits several keeps the oldest, and one that
-    inherits none gets the next. Source: docs/semantics/merge_source.md, Stable IDs.
+    A previous output passes its stable ID on to one cluster: to a live one rather than to a deleted one, then
+    to the one with most of its members, then to the first. A cluster that inherits several IDs keeps the
+    oldest, and a cluster that inherits none gets the next one. Source: docs/semantics/merge_source.md, Stable
+    IDs.
     """
     graph = found.graph
     deleted = graph.deleted[graph.firsts]
@@ -111,9 +112,9 @@ def assign_stable_ids(
 def list_events(
     found: OutputAssignment, who: MemberMoves, past: PreviousState, touched: Flags
 ) -> list[LineageEvent]:
-    """Return what became of the ``touched`` live outputs that are not simply what they were under their id.
+    """Return the events of the ``touched`` live outputs, except those that are unchanged under their ID.
 
-    Those that share members with the same outputs of today are told together.
+    Outputs that share members with the same current outputs are combined in one event.
     Source: docs/semantics/merge_source.md, Lineage events.
     """
     live = found.live
@@ -159,7 +160,7 @@ def build_id_lineage(
     next_stable: int | None,
     successors: bool,
 ) -> IdLineage:
-    """Work out what is asked for: stable ids where ``next_stable`` is one, else who took whose place."""
+    """Build the lineage: stable IDs if ``next_stable`` is given, else the successors of ended outputs."""
     who = find_successors(found, part, different.wanted, different.ids.to_pylist())
     stable = None
     if next_stable is not None:

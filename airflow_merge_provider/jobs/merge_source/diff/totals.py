@@ -1,4 +1,4 @@
-"""How many entities and rows there are in all, also after a run that evaluated a few of them."""
+"""Count all entities and rows, also after a run that evaluated only a few of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow_merge_provider.jobs.merge_source.model import Flags, OutputAssignme
 
 Totals = Mapping[str, int]
 TOTALS = "totals"
-# States of earlier releases keep totals elsewhere, by other names.
+# States of earlier releases store totals elsewhere, under other names.
 _FORMER = {
     "entities": "entities",
     "deleted_entities": "deleted",
@@ -20,7 +20,7 @@ _FORMER = {
 
 
 def count_totals(outcome: OutputAssignment) -> Totals:
-    """Count the entities and rows of a run; the names are those of the report."""
+    """Count the entities and rows of a run, by the names of the report."""
     sizes = outcome.live_sizes
     return {
         "entities": len(outcome.graph.hashes),
@@ -32,7 +32,7 @@ def count_totals(outcome: OutputAssignment) -> Totals:
 
 
 def count_past(past: PreviousState, which: Flags) -> Totals:
-    """Count the same of some rows of the past; IDs that have ended count for nothing."""
+    """Count the entities and rows of some previous rows; IDs that have ended are not counted."""
     sizes = past.sizes[which]
     deleted = past.deleted[which] & (sizes > 0)
     return {
@@ -45,9 +45,9 @@ def count_past(past: PreviousState, which: Flags) -> Totals:
 
 
 def continue_totals(before: Totals | None, left: Totals | None, now: Totals) -> Totals | None:
-    """Return the totals after a run: those before, without what was evaluated, and with what came of it.
+    """Return the totals after a run: the previous totals, minus the evaluated part, plus its result.
 
-    ``left`` is None if that was everything; the result is None if the previous run has left no totals.
+    ``left`` is None if everything was evaluated; the result is None if the previous run has left no totals.
     """
     if left is None:
         return now

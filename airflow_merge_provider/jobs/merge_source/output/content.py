@@ -1,4 +1,4 @@
-"""How do members' properties become those of the output, by each strategy."""
+"""Merge the members' properties into the properties of the output, by each strategy."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ from airflow_merge_provider.jobs.spark.sql import quote_column
 PROPERTY, POSITIONS, SAID = "__merge_property", "__merge_positions", "__merge_said"
 _NOT_OF_JSON = ("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "BINARY", "UUID")
 _MARK = "!"
-# Values of these types have one JSON, whether they are written from a column or from VARIANT.
+# Values of these types have the same JSON, whether they are written from a column or from VARIANT.
 _PLAIN = (StringType, BooleanType, ByteType, ShortType, IntegerType, LongType)
 
 
 class Content(ABC):
-    """The properties of entities while they are on their way to an output."""
+    """The properties of entities in the form in which they are carried to an output."""
 
     values_names: Sequence[str]
-    # What the target's columns are called in the meantime, and there.
+    # Maps the intermediate names of the target's columns to their final names.
     kept: Mapping[str, str] = MappingProxyType({ENTITY: ENTITY})
 
     def __init__(self, survivors: Survivors | None = None) -> None:
@@ -64,12 +64,12 @@ class Content(ABC):
 
     @property
     def survivors(self) -> Survivors:
-        """The choices of values; without any where nothing is to be chosen."""
+        """The survivorship choices; empty if no value is chosen."""
         return self._survivors or Survivors((), _build_empty, {}, ())
 
     @property
     def names(self) -> list[str]:
-        """The columns that rows carry on their way."""
+        """The columns that rows carry to the output."""
         return [*self.values_names, *([RECENCY] if self.survivors.by_recency else [])]
 
     @abstractmethod
@@ -87,26 +87,26 @@ class Content(ABC):
 
     @abstractmethod
     def project_singleton(self) -> list[Column]:
-        """Return the columns in ``kept`` of a row whose output has one member."""
+        """Return the columns in ``kept`` for a row whose output has one member."""
 
     @abstractmethod
     def project_cluster(self) -> list[Column]:
-        """Return the columns in ``kept`` of a cluster from what its members contribute."""
+        """Return the columns in ``kept`` for a cluster from what its members contribute."""
 
     def read_property(self, name: str) -> Column:
         """Return a property of a row whose output has one member."""
         raise NotImplementedError(name)
 
     def non_null(self, name: str) -> Column:
-        """Return whether such a row has a value of a property that may survive."""
+        """Return whether the row of an output with one member has a value of a property that may survive."""
         return self.survivors.non_null(self.read_property(name), name).isNotNull()
 
     def content_json(self) -> Column:
-        """Return what an output says, as JSON."""
+        """Return the content of an output as JSON."""
         return F.to_json(F.col(ENTITY))
 
     def finish_outputs(self, outputs: DataFrame) -> DataFrame:
-        """Do what both kinds of outputs need done once they are together."""
+        """Apply the last steps that both kinds of outputs need, after they are combined."""
         return outputs
 
 
@@ -129,7 +129,7 @@ class EntityContent(Content):
 
 
 class TypedContent(EntityContent):
-    """Every property in a column: of its own type where all sources agree, else as VARIANT."""
+    """Every property in a column: of its own type if all sources agree, else as VARIANT."""
 
     def __init__(
         self,
@@ -170,10 +170,10 @@ class TypedContent(EntityContent):
         return F.coalesce(F.col(SAID), super().content_json())
 
     def _format_singleton_json(self) -> Column:
-        """Write the entity of one member as the JSON that its VARIANT gives, at a fraction of the cost."""
+        """Return the entity of one member as the JSON that its VARIANT gives, at a fraction of the cost."""
         if not self._kinds or not all(isinstance(kind, _PLAIN) for kind in self._kinds.values()):
             return F.lit(None).cast("string")
-        # A VARIANT has its fields in the order that Java has for texts.
+        # A VARIANT stores its fields in Java's order of strings.
         names = sorted(self._kinds, key=lambda name: name.encode("utf-16-be"))
         return F.to_json(
             F.struct(*(self.read_property(name).alias(name) for name in names)), {"ignoreNullFields": "true"}
@@ -203,7 +203,7 @@ def _find_common_type(name: str, sources: Sequence[Mapping[str, DataType]]) -> D
 
 
 def _union_types(contributed: Column, kind: DataType | None) -> Column:
-    """Keep the value of one contributor as it is; several make a list."""
+    """Keep a single contributed value as it is; combine several into a list."""
     several = contributed.cast(VARIANT) if kind else splice_variants(contributed).cast(VARIANT)
     only = F.get(contributed, F.lit(0))
     return F.when(F.size(contributed) > 1, several).otherwise(only.cast(VARIANT) if kind else only)
@@ -270,7 +270,7 @@ class MapContent(EntityContent):
 
 
 class ListContent(EntityContent):
-    """The members themselves, in ``$merged``; of what starts with ``_`` only the id, unless asked for."""
+    """The members themselves, in ``$merged``; of names starting with ``_`` only the ID, unless configured."""
 
     values_names: Sequence[str] = (CONTENT,)
 
@@ -329,14 +329,14 @@ def _group_by_name(names: Column, value: Callable[[Column], Column]) -> Column:
 
 
 def _encode_item(item: Column) -> Column:
-    """Write a value as JSON; in front stands its type where JSON cannot tell it from a text."""
+    """Return a value as JSON, prefixed with its type if JSON cannot distinguish it from a string."""
     kind = F.schema_of_variant(item)
     mark = F.when(kind.isin(*_NOT_OF_JSON), F.concat(F.lit(_MARK), kind)).otherwise(F.lit(""))
     return F.concat(mark, F.to_json(item))
 
 
 def _unwrap_single(items: Column) -> Column:
-    """Take the value out of a list of one, unless it is a list: ``[[1]]`` is one value, a list."""
+    """Unwrap a list of one value, unless the value is a list: ``[[1]]`` is one value, a list."""
     only = F.get(items, F.lit(0))
     is_value = (F.size(items) == 1) & as_items(only).isNull()
     return F.when(is_value, only).otherwise(items.cast(VARIANT))

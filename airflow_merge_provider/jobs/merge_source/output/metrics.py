@@ -1,4 +1,4 @@
-"""How good do the clusters look: their sizes, who holds them together alone, and keys without a match."""
+"""Measure cluster quality: sizes, entities that alone hold a cluster together, and keys without a match."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SCHEMA = pa.schema({
 
 
 class MetricsRun(NamedTuple):
-    """Which run a row is about: its target, its number there, when (microseconds), and what it evaluated."""
+    """The run that a row describes: its target, number and time (microseconds), and what it evaluated."""
 
     target: str
     number: int
@@ -49,7 +49,7 @@ class MetricsRun(NamedTuple):
 def build_metrics_row(
     run: MetricsRun, totals: Mapping[str, int], solved: ClusteringResult, identity: str
 ) -> pa.Table:
-    """Return the row of a run; all but the totals is of the clusters that it evaluated.
+    """Return the metrics row of a run; all columns except the totals cover the clusters that it evaluated.
 
     ``same_dataset`` counts clusters with several members of one dataset, ``bridges`` entities without which
     their cluster would fall apart, ``one_sided`` keys that only one side of a rule has.
@@ -99,7 +99,7 @@ def _count_same_dataset(graph: EntityGraph) -> int:
 def _build_neighbours(graph: EntityGraph, links: Sequence[RuleLinks]) -> dict[int, list[int]]:
     """Return the links of clusters of three or more; a key that several have on both sides is a node.
 
-    Where only one entity has it on a side, that entity alone joins the others.
+    If only one entity has it on a side, that entity alone joins the others.
     """
     found: dict[int, list[int]] = defaultdict(list)
     node = len(graph.clusters)
@@ -127,7 +127,7 @@ def _group_by_key(entities: Numbers, keys: Numbers, wanted: Any) -> dict[int, se
 
 
 def _find_cut_points(root: int, neighbours: dict[int, list[int]], seen: set[int]) -> set[int]:
-    """Find the nodes without which what is linked with the root would fall apart (Tarjan's low links)."""
+    """Return the nodes without which the root's component would fall apart (Tarjan's low links)."""
     depth = {root: 0}
     low = {root: 0}
     found: set[int] = set()

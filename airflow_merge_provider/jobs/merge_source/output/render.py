@@ -1,4 +1,4 @@
-"""What do the outputs look like: clusters and lone entities as rows of the target."""
+"""Render outputs: clusters and single entities as rows of the target."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from airflow_merge_provider.jobs.spark.staging import stage_table
 
 REPLACED_BY = "$replaced_by"
 MEMBER, PARTS = "__merge_member", "__merge_parts"
-# From here on computing what is thrown away costs more than compiling.
+# From this number of rows on, computing discarded values costs more than compiling.
 _MANY = 100_000
-# Up to so many entities that stand alone, shuffling them costs less than a second look at the sources.
+# Up to this many single entities, shuffling them costs less than a second scan of the sources.
 _PLANNED_ONCE_MAX = 10_000
 _MEMBER = f"{MEMBERS}.list.element"
 _OF_MEMBERS = [f"{_MEMBER}.{name}" for name in ("dataset", "id", "hash")]
 _OF_KEYS = [f"{_MEMBER}.keys.list.element.{name}" for name in ("rule", "side", "value")]
 _UNLIKE = ["_id", f"{IDS}.list.element", "_hash", f"{_MEMBER}.id", f"{_MEMBER}.hash", _OF_KEYS[-1]]
-# Members are collected from sorted rows, in their order. The hash aggregate would give up after 128 clusters
-# and sort then, at twice the price and without regard to the order within a cluster.
+# Members are collected from sorted rows, in their order. The hash aggregate would fall back to sorting after
+# 128 clusters, at twice the cost and without keeping the order within a cluster.
 _PLANNED = {"spark.sql.execution.useObjectHashAggregateExec": "false"}
-# Parquet's writer would make dictionaries of values that hardly repeat, and statistics of lists, which nobody
-# reads: a tenth of the price.
+# Parquet's writer would build dictionaries of values that hardly repeat, and statistics of lists that no
+# reader uses: a tenth of the cost.
 _WRITTEN = {
     "parquet.size.statistics.enabled": "false",
     **{f"parquet.enable.dictionary#{name}": "false" for name in _UNLIKE},
@@ -63,7 +63,7 @@ def render_outputs(
     written_at: int,
     stable: DataFrame | None = None,
 ) -> Iterator[DataFrame]:
-    """Return the target's rows, to be used while the block lasts: they need the settings that hold in it."""
+    """Yield the target's rows, which are valid only inside the block: they need the settings that it sets."""
     entities = resolution.labels.num_rows
     planned = {**_PLANNED, **(_WRITTEN if entities > _MANY else {})}
     with override_settings(spark, planned), stage_table(spark, resolution.labels) as labels:
@@ -73,10 +73,10 @@ def render_outputs(
 def _render_rows(
     resolution: Resolution[ClusteringResult], labels: DataFrame, written_at: int, stable: DataFrame | None
 ) -> DataFrame:
-    """Make entities that stand alone straight from their source, clusters by one shuffle.
+    """Render single entities directly from their source, and clusters by one shuffle.
 
-    Sources are scanned once for each of the two: a scan costs a tenth of what shuffling many lone entities
-    would. A few are clusters of one.
+    Sources are scanned once for each of the two: a scan costs a tenth of shuffling many single entities. Few
+    single entities are rendered as clusters of one.
     """
     content = choose_content(resolution.sources, resolution.config)
     read = _read_sources(resolution, content)
@@ -104,7 +104,7 @@ def _render_rows(
 
 @dataclass(frozen=True)
 class _SourceRows:
-    """One source, with its keys as columns and, made of both, what an entity gives its output."""
+    """One source with its keys as columns and, from both, the contribution of an entity to its output."""
 
     source: Source
     keys: list[Column]
@@ -130,9 +130,9 @@ def _add_labels(
 ) -> DataFrame:
     """Return the entities that have one of the labels.
 
-    Joined in front of the union, nothing is computed for the others, not even which version is their last;
-    joined behind it, Spark compiles what follows once and not once for each source, which is what counts
-    where there are few.
+    If the labels are joined before the union, nothing is computed for other entities, not even which version
+    is the latest. If they are joined after it, Spark compiles the following steps once and not once per
+    source, which matters if there are few entities.
     """
     labels = F.broadcast(labels)
     early = resolution.labels.num_rows > _MANY or any(each.source.several for each in read)
@@ -180,12 +180,12 @@ def _render_singletons(entities: DataFrame, content: Content, config: MergeSourc
 
 
 def _render_clusters(entities: DataFrame, content: Content, config: MergeSourceConfig) -> DataFrame:
-    """Collect members in their order: by the offset of their dataset, then by id.
+    """Collect members in their order: by the offset of their dataset, then by ID.
 
-    Rows are put in order, not lists: a list of structs takes longer to sort, and to take apart again. A
-    deleted entity is alone, so what is said of the first member is said of all.
+    Rows are sorted, not lists: a list of structs takes longer to sort and to unpack. A deleted entity is
+    alone, so the flags of the first member are those of all.
     """
-    # Brought together first: a partial aggregate would find next to nothing to put together.
+    # Shuffled before aggregation: a partial aggregate would find almost nothing to combine.
     numbered = entities.withColumn(NUMBER, F.shiftright(F.col(LABEL), 1)).repartition(NUMBER)
     ordered = numbered.sortWithinPartitions(NUMBER, OFFSET, ID)
     id_ = _output_id(F.col(OFFSET), F.col(ID), config)
@@ -216,7 +216,7 @@ def _render_clusters(entities: DataFrame, content: Content, config: MergeSourceC
 
 
 def _list_origins(content: Content, origin: Callable[[str], Column]) -> list[Column]:
-    """Return for every property that is chosen which member its value comes from."""
+    """Return for every chosen property the member that its value comes from."""
     chosen = content.survivors.properties
     return [list_provenance({name: origin(name) for name in chosen}).alias(PROVENANCE)] if chosen else []
 
@@ -226,7 +226,7 @@ def _join_with_slash(member: Column) -> Column:
 
 
 def _add_columns(outputs: DataFrame, config: MergeSourceConfig, stable: DataFrame | None) -> list[Column]:
-    """Return the optional columns of outputs; new outputs number themselves."""
+    """Return the optional columns of outputs; without ``stable``, an output's number is its stable ID."""
     given = [F.col(PROVENANCE)] if PROVENANCE in outputs.columns else []
     if config.stable_id:
         given.append(F.col(NUMBER if stable is None else STABLE).alias(STABLE_ID))
@@ -234,7 +234,7 @@ def _add_columns(outputs: DataFrame, config: MergeSourceConfig, stable: DataFram
 
 
 def _build_row(outputs: DataFrame, content: Content, beside: Sequence[Column], written_at: int) -> DataFrame:
-    """Put the target's columns in their order."""
+    """Return the target's columns in their order."""
     said = [F.to_json(F.struct(*beside))] if beside else []
     return outputs.select(
         "_id",
@@ -252,7 +252,7 @@ def _build_row(outputs: DataFrame, content: Content, beside: Sequence[Column], w
 
 
 def content_hash(*said: Column) -> Column:
-    """Hash what an output says: its id, whether it is deleted or replaced, and what else is given as JSON."""
+    """Hash the content of an output: its ID, whether it is deleted or replaced, and more columns as JSON."""
     flags = (F.coalesce(F.col(flag), F.lit(False)).cast("string") for flag in ("_deleted", REPLACED))
     return F.md5(F.concat_ws("\n", "_id", *flags, *said))
 
@@ -262,7 +262,7 @@ def _output_id(offset: Column, id_: Column, config: MergeSourceConfig) -> Column
 
 
 def _own_ids(source: Source) -> Column:
-    """Return the ids that an entity brings along, each once; its own id where it brings none."""
+    """Return the distinct IDs that an entity brings along; its own ID if it brings none."""
     own = F.array(F.col(ID))
     if source.properties is not None and IDS not in source.frame.columns:
         return own

@@ -1,4 +1,4 @@
-"""How the target gets what has changed: rendered outputs beside their rows, numbered, in one commit."""
+"""Compare rendered outputs with the target's rows, number the changes, and write them in one commit."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from airflow_merge_provider.jobs.spark.staging import stage_table
 
 ID, PLACE, HASH = "_id", "_updated", "_hash"
 STORED_HASH = "__merge_before"
-# The ids of as many rows are brought to the target's instead of being shuffled with them.
+# Up to this many IDs are broadcast to the target's rows instead of being shuffled with them.
 _BROADCAST_MAX_ROWS = 200_000
-# So many rows become a file at least: few to read later, yet enough to write several at once.
+# The minimum number of rows per file: few files to read later, yet enough to write several in parallel.
 _FILE_MIN_ROWS = 25_000
 _NUMBER, _INHABITED, _SAME = "__merge_number", "__merge_inhabited", "__merge_same"
 _EARLIER, _WRITTEN = "__merge_earlier", "__merge_written"
@@ -38,10 +38,10 @@ _WAS_LIVE, _IS_LIVE = "__merge_was_live", "__merge_is_live"
 
 @dataclass(frozen=True)
 class RowChanges:
-    """What a run writes: whole ``rows`` of the target; no reader is told of those that are ``silent``.
+    """The whole ``rows`` of the target that a run writes; ``silent`` counts those not reported as changes.
 
     ``replaced`` and ``removed`` count IDs that end. ``inserted``, ``updated`` and ``deleted`` count rows that
-    were not live and are, that are live with other values, and that are not live any more.
+    become live, rows that stay live with other values, and rows that are not live any more.
     """
 
     rows: DataFrame
@@ -55,12 +55,12 @@ class RowChanges:
 
     @property
     def any(self) -> bool:
-        """Return whether there is anything to write at all."""
+        """Return whether there is anything to write."""
         return self.count > 0
 
     @property
     def count(self) -> int:
-        """How many rows there are to write."""
+        """The number of rows to write."""
         return self.emitted + self.silent + self.replaced + self.removed
 
 
@@ -68,10 +68,10 @@ class RowChanges:
 def compare_rows(
     spark: SparkSession, rendered: DataFrame, target: DataFrame, found: Difference, *, start: int, at: int
 ) -> Iterator[RowChanges]:
-    """Compare rendered outputs with the target's rows and number what differs, from ``start``.
+    """Compare rendered outputs with the target's rows and number the differences, from ``start``.
 
-    Ids that are no more come first, in their order, then the outputs in theirs. An output that says what it
-    said before keeps its number; only what is remembered of its members is written.
+    IDs that have ended come first, in their order, then the outputs in theirs. An output whose content is
+    unchanged keeps its number; only the stored state of its members is written.
     Source: docs/semantics/merge_source.md, Emitted rows.
 
     :raises FullScanRequired: if a member of an output is no longer in its source, or if an ID is that of an
@@ -95,7 +95,7 @@ def compare_rows(
         numbers = pa.table({PLACE: emitted, _NUMBER: np.arange(first, first + len(emitted))})
         numbered = stack.enter_context(stage_table(spark, numbers))
         retired = stack.enter_context(stage_table(spark, _number_retired(found, start)))
-        # What is kept has as many parts as it was shuffled to, and each would become a file.
+        # The rows have as many partitions as the shuffle, and each would become a file.
         kept = compared.coalesce(seen.num_rows // _FILE_MIN_ROWS + 1)
         kinds = {field.name: field.dataType for frame in (rendered, target) for field in frame.schema}
         rows = [
@@ -123,10 +123,10 @@ def compare_rows(
 
 
 def write_changes(spark: SparkSession, target: Dataset, found: RowChanges, *, new_columns: bool) -> None:
-    """Put the changes in the place of what the target said of their outputs; they may bring new columns."""
+    """Replace the target's rows of the changed outputs; the changes may add new columns."""
     same = f"{OLD}.{sql.quote_name(ID)} = {NEW}.{sql.quote_name(ID)}"
     every = [sql.quote_name(each) for each in found.rows.columns]
-    # Without the side in front: only so may a column be one that the target does not have yet.
+    # Without the alias in front: only then may a column be one that the target does not have yet.
     assigned = ", ".join(f"{each} = {NEW}.{each}" for each in every)
     given = ", ".join(f"{NEW}.{each}" for each in every)
     clauses = [
@@ -152,13 +152,13 @@ def _select_stored(target: DataFrame) -> DataFrame:
 
 
 def _keep_position(same: DataFrame) -> DataFrame:
-    """Let outputs that say what they said keep their place and time: only their members are new."""
+    """Keep the number and time of outputs whose content is unchanged: only their members are new."""
     kept = {PLACE: F.col("_previous"), "_previous": F.col(_EARLIER), "_ts": F.col(_WRITTEN)}
     return same.withColumns(kept)
 
 
 def _count_rows(seen: pa.Table) -> tuple[int, int, int]:
-    """Count the rows that become live, that stay live with other values, and that are live no more."""
+    """Count the rows that become live, that stay live with other values, and that are not live any more."""
     differs = pc.invert(seen.column(_SAME))
     was_live = pc.fill_null(seen.column(_WAS_LIVE), fill_value=False)
     is_live = seen.column(_IS_LIVE)
@@ -193,7 +193,7 @@ def _add_numbers(rows: DataFrame, numbers: DataFrame) -> DataFrame:
 
 
 def _build_tombstones(retired: DataFrame, at: int) -> DataFrame:
-    """Return rows that mark IDs as deleted, and as replaced where another output took their place."""
+    """Return rows that mark IDs as deleted, and as replaced if another output replaced them."""
     successors = [F.col(BY)] if BY in retired.columns else []
     return retired.select(
         ID,

@@ -1,4 +1,4 @@
-"""What shape has the target: how properties travel to it, and whether its columns can take what comes."""
+"""Choose the shape of the target: how properties are carried to it, and whether its columns accept them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from airflow_merge_provider.jobs.merge_source.output.content import (
 from airflow_merge_provider.jobs.merge_source.output.typed_columns import ColumnsContent
 from airflow_merge_provider.jobs.merge_source.scan.sources import Source
 
-# Characters that a column's name may have only where Delta maps names.
+# Characters that a column name may have only with column mapping.
 _MAPPED = set(" ,;{}()\n\t=")
 
 
 def choose_content(sources: Sequence[Source], config: MergeSourceConfig) -> Content:
-    """Choose how properties travel: as typed columns where that is possible, which is much faster.
+    """Choose how properties are carried: as typed columns if that is possible, which is much faster.
 
-    :raises DataError: when a dataset cannot give what the configuration asks for.
+    :raises DataError: if a dataset cannot provide what the configuration requires.
     """
     chosen, names = parse_choices(config.survivorship), config.dataset_ids
     if any(each.kind == LATEST for choice in chosen for each in choice.preferences):
@@ -42,9 +42,9 @@ def choose_content(sources: Sequence[Source], config: MergeSourceConfig) -> Cont
 
 
 def list_new_columns(rows: StructType, target: StructType) -> list[str]:
-    """Name the columns that the target does not have yet.
+    """Return the columns that the target does not have yet.
 
-    :raises DataError: when a column of the target is of another type, or the target is of another shape.
+    :raises DataError: if a column of the target has another type, or the target has another shape.
     """
     here = {field.name: field.dataType.simpleString() for field in target}
     problems = [

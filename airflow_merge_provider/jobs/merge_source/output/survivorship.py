@@ -1,4 +1,4 @@
-"""How the values that survive are chosen among the members of a cluster, in Spark."""
+"""Choose the surviving values among the members of a cluster, in Spark."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from airflow_merge_provider.jobs.spark.expressions import any_of, combine_column
 
 OFFSET = "__merge_offset"
 PICKED, RECENCY, PROVENANCE = "__merge_picked", "__merge_recency", "$provenance"
-# How the value of a property is read of a member, or of a row.
+# Reads the value of a property from a member, or from a row.
 Read = Callable[[Column, str], Column]
 
 
 class Survivors:
-    """The choices of a run over members that are structs; ``read`` takes a property out of one of them.
+    """The survivorship choices over members that are structs; ``read`` reads a property from a member.
 
-    ``kinds`` are the types of the properties; one that has none is a VARIANT. ``names`` are the datasets by
-    their offsets. Properties that no dataset has are chosen by nobody.
+    ``kinds`` are the types of the properties; a property without one is a VARIANT. ``names`` are the datasets
+    by their offsets. Properties that no dataset has are not chosen.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Survivors:
 
     @property
     def by_recency(self) -> bool:
-        """Return whether a choice asks which member is the latest."""
+        """Return whether a choice depends on which member is the latest."""
         return any(each.kind == LATEST for choice, _ in self._choices for each in choice.preferences)
 
     @property
@@ -55,14 +55,14 @@ class Survivors:
         return [name for _, mine in self._choices for name in mine]
 
     def pick_members(self, members: Column) -> list[Column]:
-        """Return for every choice the member that was chosen; NULL where no member has what is asked for."""
+        """Return for every choice the chosen member; NULL if no member qualifies."""
         return [
             self._find_best_member(members, choice, mine).alias(f"{PICKED}{number}")
             for number, (choice, mine) in enumerate(self._choices)
         ]
 
     def read_values(self) -> dict[str, Column]:
-        """Return the values of what ``picked`` has chosen."""
+        """Return the values of the members that ``picked`` has chosen."""
         return {
             name: self.non_null(self._read(F.col(f"{PICKED}{number}"), name), name)
             for number, (_, mine) in enumerate(self._choices)
@@ -70,20 +70,20 @@ class Survivors:
         }
 
     def non_null(self, value: Column, name: str) -> Column:
-        """Return a value that may survive; a null inside VARIANT is none."""
+        """Return a value that may survive; a null inside VARIANT counts as NULL."""
         if name not in self.properties or not self._is_variant(name):
             return value
         return F.when(~F.is_variant_null(value), value)
 
     def read_variants(self) -> dict[str, Column]:
-        """Return the values of what ``picked`` has chosen as VARIANT."""
+        """Return the values of the members that ``picked`` has chosen, as VARIANT."""
         return {
             name: value if (kind := self._kinds[name]) is None else as_variant(value, kind)
             for name, value in self.read_values().items()
         }
 
     def build_origin(self, named: Callable[[Column], Column]) -> Callable[[str], Column]:
-        """Return for a value that survived which member it comes from; ``named`` names a chosen member."""
+        """Return for a surviving value the member it comes from; ``named`` formats a chosen member."""
         values = self.read_values()
         picked = {
             name: F.col(f"{PICKED}{number}")
@@ -109,7 +109,7 @@ class Survivors:
     def _rank_member(
         self, preference: Preference, member: Column, candidates: Column, mine: Sequence[str]
     ) -> Column | None:
-        """Return a number that is the smaller the better a member is; candidates stand in their order."""
+        """Return a rank of a member, where smaller is better; candidates are in their order."""
         if preference.kind == FIRST:
             return None
         if preference.kind == LATEST:
@@ -143,7 +143,7 @@ class Survivors:
         )
 
     def _measure_length(self, member: Column, name: str) -> Column:
-        """Return the characters of a text, the items of a list, or the characters of another value's JSON."""
+        """Return the length of a string or list, or of another value's JSON in characters."""
         value, kind = self._read(member, name), self._kinds[name]
         if isinstance(kind, StringType):
             return F.length(value)
@@ -159,7 +159,7 @@ class Survivors:
 
 
 def list_provenance(origins: Mapping[str, Column]) -> Column:
-    """Make the map of properties to the members they come from; what comes from nobody is left out."""
+    """Build the map of properties to the members they come from; properties without a member are left out."""
     if not origins:
         return F.create_map().cast("map<string,string>")
     pairs = [part for name, origin in origins.items() for part in (F.lit(name), origin)]

@@ -1,4 +1,4 @@
-"""Where a run's outputs go: the rows that stand in the target, and the one commit that changes them."""
+"""Define the target of a run's outputs: its existing rows, and the one commit that changes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CAPABILITY = "merge_source"
 
 
 class Target(Protocol):
-    """What a run asks of its target; a Delta table, or rows in memory where no table is needed."""
+    """The interface of a target; implemented by a Delta table, or by rows in memory if no table is needed."""
 
     dataset: Dataset
     last: PreviousRun | None
@@ -29,13 +29,13 @@ class Target(Protocol):
         """Return the rows as the run found them."""
 
     def count_rows(self) -> int | None:
-        """Return how many rows there are, tombstones included; None if only a scan can tell."""
+        """Return how many rows there are, tombstones included; None if only a scan can determine it."""
 
     def overwrite_rows(self, rows: DataFrame) -> None:
         """Replace all rows, or create the table if there is none."""
 
     def apply_changes(self, changes: RowChanges, *, new_columns: bool) -> None:
-        """Put changed rows in the place of those with the same IDs, and add the others."""
+        """Replace rows by changed rows with the same IDs, and add the others."""
 
     def commit_state(self, state: Mapping[str, Any], write: Callable[[], None]) -> CommitResult:
         """Run ``write``, one of the two methods above, as the run's one commit.
@@ -58,5 +58,5 @@ class DeltaTarget(TargetTable):
             overwrite_table(self.dataset, rows)
 
     def apply_changes(self, changes: RowChanges, *, new_columns: bool) -> None:
-        """Put changed rows in the place of those with the same IDs, and add the others."""
+        """Replace rows by changed rows with the same IDs, and add the others."""
         write_changes(self._spark, self.dataset, changes, new_columns=new_columns)

@@ -1,4 +1,4 @@
-"""How do merged properties become typed columns: lists of all members' values, or the one that survives."""
+"""Merge properties into typed columns: lists of all members' values, or the surviving value."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ _WIDER = (ByteType, ShortType, IntegerType, LongType)
 
 @dataclass(frozen=True)
 class _Property:
-    """A column of the target: of what it is made up, and whether values arrive one by one or in lists.
+    """A column of the target: its parts, and whether values arrive one by one or in lists.
 
-    ``kind`` is the type of a value; None where the datasets do not agree, or hold what only VARIANT can.
+    ``kind`` is the type of a value; None if the datasets do not agree, or hold types that only VARIANT can
+    hold.
     """
 
     column: str
@@ -49,14 +50,14 @@ class _Property:
 
     @property
     def sent(self) -> DataType | str:
-        """The type of what a member sends."""
+        """The type of the value that a member contributes."""
         if self.listed:
             return VARIANTS if self.kind is None else ArrayType(self.kind)
         return VARIANT if self.kind is None else self.kind
 
 
 class ColumnsContent(Content):
-    """Every property in a column: ``ARRAY`` of all values, or of its own type where one value is chosen."""
+    """Every property in a column: ``ARRAY`` of all values, or of its own type if one value is chosen."""
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class ColumnsContent(Content):
 def _find_property(
     name: str, internal: str, sources: Sequence[Mapping[str, DataType]], *, chosen: bool
 ) -> _Property | None:
-    """Find the type that all datasets can give a property; None where no dataset gives it any value."""
+    """Return the type that all datasets can give a property; None if no dataset gives it any value."""
     found = [source[name] for source in sources if name in source]
     found = [kind for kind in found if not isinstance(kind, NullType)]
     if not found:
@@ -129,7 +130,7 @@ def _find_property(
 
 
 def _find_common_type(kinds: Sequence[DataType]) -> DataType | None:
-    """Return the type of all, or the widest of whole numbers."""
+    """Return the type of all, or the widest of integer types."""
     if all(isinstance(kind, _WIDER) for kind in kinds):
         return max(kinds, key=lambda kind: _WIDER.index(type(kind)))
     first = kinds[0]

@@ -1,7 +1,7 @@
-"""Which part of the result can a change reach: the changed entities, and the outputs they leave or come to.
+"""Find the part of the result that a change can affect: the changed entities, and their old and new outputs.
 
-Clusters are closed under their own keys, so an output can change only when a member of it did, or when a
-changed entity has one of its keys now: one step, no fixpoint.
+Clusters are closed under their own keys, so an output can change only if a member of it did, or if a
+changed entity has one of its keys now: one step, without iterating to a fixpoint.
 Source: docs/semantics/merge_source.md, Affected entities.
 """
 
@@ -26,7 +26,7 @@ from airflow_merge_provider.jobs.merge_source.model import (
 def find_affected(looks: Sequence[SourceDelta], past: PreviousState, *, everything: bool) -> AffectedEntities:
     """Find the affected part; with ``everything`` it is the whole.
 
-    An entity that was not read is as it was where its source was not read completely, and gone where it was.
+    An entity that was not read is unchanged if its source was not read completely; otherwise it is gone.
     """
     matches = [_SourceMatch.match_entities(look, past.entities[at]) for at, look in enumerate(looks)]
     keys = _sort_key_hashes(
@@ -52,16 +52,17 @@ def find_affected(looks: Sequence[SourceDelta], past: PreviousState, *, everythi
 
 
 def has_changes(now: Entities, past: Entities) -> bool:
-    """Return whether there is an entity that the past does not know as it is."""
+    """Return whether an entity is new or differs from the previous state."""
     return bool(_SourceMatch.match_entities(SourceDelta(now, complete=True), past).changed.any())
 
 
 @dataclass(frozen=True)
 class _SourceMatch:
-    """The entities of one source beside those of the past.
+    """The entities of one source, matched with the previous ones.
 
-    ``place`` is where an entity stands in the past; ``changed`` marks those that are new or differ; of the
-    past, ``read`` marks what was read again, ``altered`` what differs now, ``gone`` what is no more.
+    ``place`` is the position of an entity in the previous state; ``changed`` marks those that are new or
+    differ; of the previous entities, ``read`` marks those that were read again, ``altered`` those that differ
+    now, ``gone`` those that no longer exist.
     """
 
     place: Numbers
@@ -90,7 +91,7 @@ class _SourceMatch:
     def select_part(
         self, now: Entities, past: Entities, outputs: Numbers, touched: Flags
     ) -> tuple[Entities, Numbers, Flags]:
-        """Return the entities that belong to the affected part, their outputs, and which are the same."""
+        """Return the entities that belong to the affected part, their outputs, and which are unchanged."""
         former = np.full(len(self.place), NOWHERE, np.int64)
         there = self.place != NOWHERE
         former[there] = outputs[self.place[there]]
@@ -105,7 +106,7 @@ class _SourceMatch:
 
 
 def _find_positions(wanted: Numbers, known: Numbers) -> Numbers:
-    """Find each number among others that are all different; ``NOWHERE`` where it is not."""
+    """Return the position of each number among distinct numbers; ``NOWHERE`` if it is not among them."""
     if not len(known):
         return np.full(len(wanted), NOWHERE, np.int64)
     order = np.argsort(known)
@@ -115,7 +116,7 @@ def _find_positions(wanted: Numbers, known: Numbers) -> Numbers:
 
 
 def _sort_key_hashes(changed: Sequence[Entities]) -> Numbers:
-    """Return the hashes of all keys that changed entities have now, in order."""
+    """Return the sorted hashes of all keys that changed entities have now."""
     hashes = [hashes for entities in changed for _, hashes, _ in entities.keys.values()]
     return np.sort(np.concatenate([np.empty(0, np.int64), *hashes]))
 

@@ -1,4 +1,4 @@
-"""What the change data feed of a dataset says: which entities its commits touched, and what those are now."""
+"""Read the change data feed of a dataset: the entities that its commits changed, and their current rows."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _IS, _NET = "__merge_is", "net"
 
 @dataclass(frozen=True)
 class FeedChanges:
-    """The entities that commits touched: ``rows`` are what they are now, ``hashes`` all of them.
+    """The entities that commits changed: ``rows`` are their current rows, ``hashes`` cover all of them.
 
-    ``net`` is by how many rows each entity has more or fewer than before.
+    ``net`` is the net change of the number of rows of each entity.
     """
 
     rows: Source
@@ -32,11 +32,11 @@ class FeedChanges:
     net: Numbers
 
     def find_deleted(self, present: Numbers) -> Numbers:
-        """Return the entities that are no more, given those that are."""
+        """Return the entities that no longer exist, given those that do."""
         return np.setdiff1d(self.hashes, present)
 
     def is_plain(self, known: Numbers) -> bool:
-        """Return whether every entity had one row at most, before and after; ``known`` were there before."""
+        """Return whether every entity had at most one row, before and after; ``known`` existed before."""
         if self.rows.sequence is not None:
             return True
         before: Flags = np.isin(self.hashes, known)
@@ -45,7 +45,7 @@ class FeedChanges:
 
 
 def require_feeds(spark: SparkSession, pinned: Sequence[PinnedDataset]) -> None:
-    """Refuse datasets that keep no change data feed.
+    """Refuse datasets that have no change data feed.
 
     :raises DataError: with every such dataset.
     """
@@ -61,9 +61,9 @@ def read_feed_changes(
     source: Source,
     opened: Callable[[DataFrame], Source],
 ) -> FeedChanges | None:
-    """Read what a dataset's commits after ``since`` touched; None where the feed does not reach back so far.
+    """Read what a dataset's commits after ``since`` changed; None if the feed does not reach back that far.
 
-    ``source`` are all rows, and ``opened`` sees rows of the feed as entities.
+    ``source`` has all rows, and ``opened`` maps rows of the feed to entities.
     """
     if pinned.version is None or pinned.version <= since:
         return None
@@ -80,7 +80,7 @@ def read_feed_changes(
     hashes = touched.column(HASH).to_numpy().astype(np.int64)
     net = touched.column(_NET).to_numpy().astype(np.int64)
     if source.sequence is not None:
-        # Which version counts may be one that no commit has touched.
+        # The version that counts may be one that no commit has changed.
         touched_ids = rows.frame.select(ID).distinct()
         frame = source.frame.join(F.broadcast(touched_ids), ID, "left_semi")
         return FeedChanges(replace(source, frame=frame, several=True), hashes, net)
@@ -88,7 +88,7 @@ def read_feed_changes(
 
 
 def _select_newest(rows: DataFrame) -> DataFrame:
-    """Keep what each entity is after the last commit that touched it, if it is there at all."""
+    """Keep the row of each entity after the last commit that changed it, if the entity still exists."""
     rank = "__merge_rank"
     newest = Window.partitionBy(ID).orderBy(sql.quote_column(_AT).desc(), sql.quote_column(_IS).desc())
     return rows.withColumn(rank, F.rank().over(newest)).where((F.col(rank) == 1) & F.col(_IS)).drop(rank)

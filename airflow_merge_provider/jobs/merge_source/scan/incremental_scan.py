@@ -1,4 +1,4 @@
-"""What a run compares itself with, and from where it reads each source because of that."""
+"""Plan from where each source is read, given the previous scan that the run compares its outputs with."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from airflow_merge_provider.jobs.merge_source.scan.sources import Source
 
 @dataclass(frozen=True)
 class PreviousScan:
-    """What a run compares itself with: the target's rows, and how far the last run had read each dataset.
+    """The previous scan: the target's rows, and the position up to which the last run had read each dataset.
 
     ``positions`` are by the names of datasets; with ``everything`` they and the ``offsets`` are not used.
-    ``evaluated`` names the datasets whose keys Spark's own expressions could not tell. ``outputs`` is about
-    how many rows there are and ``entities`` how many entities, None if unknown; ``next_stable`` is the first
-    stable id that is free.
+    ``evaluated`` names the datasets whose keys Spark's own expressions could not compute. ``outputs`` is the
+    approximate number of rows and ``entities`` the number of entities, None if unknown; ``next_stable`` is
+    the first free stable ID.
     """
 
     rows: DataFrame
@@ -52,9 +52,9 @@ def plan_scan(
     before: PreviousScan | None,
     see: Callable[[DataFrame], Source],
 ) -> SourceScan:
-    """Read a source from where the last run ended, if that can be told; not at all if it is as it was.
+    """Plan to read a source from where the last run ended, if possible; not at all if it is unchanged.
 
-    ``see`` opens rows of its change data feed as it was opened itself.
+    ``see`` opens rows of the source's change data feed in the same way as the source.
     """
     source = add_entity_hash(source, seed)
     if before is None:
@@ -62,7 +62,7 @@ def plan_scan(
     whole = SourceScan(source, seed, native=source.name not in before.evaluated, compared=True)
     offset = find_offset(before.offsets, pinned.offset)
     if before.everything or offset is None or offset.table_id != pinned.table_id:
-        # Nothing is known of a table that was made anew, whatever its version is.
+        # The previous offset does not apply to a table that was recreated, whatever its version is.
         return whole
     since = offset.version
     if offset.is_same_read(pinned.offset):
@@ -81,22 +81,22 @@ def plan_scan(
 
 
 def check_delta(read: ScanResult, past: PreviousState, rules: Sequence[Rule]) -> None:
-    """See that what was read of a source tells all that has changed in it.
+    """Check that what was read of a source covers all changes in it.
 
-    :raises FullScanRequired: when it does not.
+    :raises FullScanRequired: if it does not.
     """
     if read.short:
         _check_end(read, past, rules)
     source, changes = read.reading.source, read.reading.fed
-    # A feed speaks of rows; which entities have several of them shows only in a look at all.
+    # A feed consists of rows; only a scan of all rows shows which entities have several of them.
     if changes is not None and not changes.is_plain(past.entities[source.offset].hashes):
         raise FullScanRequired(f"dataset {source.name!r} has entities in several rows")
 
 
 def _check_end(read: ScanResult, past: PreviousState, rules: Sequence[Rule]) -> None:
-    """See why a source is shorter than it was: rows that are only gone are not noticed by versions.
+    """Check why a source is shorter than it was: versions do not show rows that were only removed.
 
-    :raises FullScanRequired: when it has others than it had, and was made anew or set back.
+    :raises FullScanRequired: if it has other entities than before, and was recreated or restored.
     """
     source = read.reading.source
     (whole,) = scan_sources([replace(read.reading, position=None)], rules)

@@ -1,7 +1,7 @@
-"""By which keys does an entity join: each rule side of a source as a column of typed keys.
+"""Build the match keys of an entity: each rule side of a source as a column of typed keys.
 
-Where Spark's own expressions give exactly what the definition gives (core.merge_source.expressions), they are
-used; every other side is evaluated by that definition itself, in one Python function a row.
+If Spark's own expressions give exactly the result of the definition (core.merge_source.expressions), they
+are used; every other side is evaluated by that definition itself, in one Python function call per row.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _SHIPPED = (errors, values, wildcard, functions, expressions, typed_rows)
 
 @dataclass(frozen=True)
 class MatchKeys:
-    """The typed keys of one side: a text that is NULL where there is none, or an array of texts, never NULL.
+    """The typed keys of one side: a string that is NULL if there is none, or an array of strings, never NULL.
 
-    One text is what most sides give, and Spark handles it ten times as fast as an array of one.
+    Most sides give one string, which Spark handles ten times as fast as an array of one.
     """
 
     values: Column
@@ -63,11 +63,11 @@ class MatchKeys:
 
     @property
     def has_key(self) -> Column:
-        """Return whether there is a key; deleted entities have none."""
+        """Whether there is a key; deleted entities have none."""
         return ~F.col(DELETED) & self.values.isNotNull()
 
     def map_keys(self, function: Callable[[Column], Column]) -> Column:
-        """Apply a function of one key to all of them; nothing stays nothing."""
+        """Apply a function of one key to all keys; NULL and empty arrays stay as they are."""
         if self.many:
             keys = F.when(~F.col(DELETED), self.values).otherwise(F.array().cast("array<string>"))
             return F.transform(keys, function)
@@ -78,8 +78,8 @@ class MatchKeys:
 class SourceKeys:
     """The keys of one source for each distinct side of a rule.
 
-    ``coded`` says that a text of the row starts with ``~``: what stands there may be no text at all, and only
-    the definition can tell. It is None where no side is native.
+    ``coded`` is true if a string of the row starts with ``~``: the value may be of another type, and only the
+    definition can decide that. It is None if no side is native.
     """
 
     sides: tuple[Side, ...]
@@ -91,9 +91,9 @@ class SourceKeys:
         return [keys.map_keys(function) for keys in self.keys]
 
     def project_keys(self) -> tuple[list[Column], SourceKeys]:
-        """Return the keys as columns of their own, and the same keys by the names of these.
+        """Return the keys as separate columns, and the same keys by the names of these columns.
 
-        Spark works a key out anew for every function of it; a column of its own it works out once.
+        Spark computes a key again for every function of it, but a separate column only once.
         """
         names = [f"__merge_key{number}" for number in range(len(self.keys))]
         columns = [keys.values.alias(name) for name, keys in zip(names, self.keys, strict=True)]
@@ -101,7 +101,7 @@ class SourceKeys:
         return columns, replace(self, keys=tuple(keys))
 
     def concat_keys(self, rules: Sequence[Rule]) -> Column:
-        """Return all keys of an entity as ``_members`` keeps them."""
+        """Return all keys of an entity in the form of ``_members``."""
         single: list[tuple[Column, list[Column]]] = []
         arrays: list[Column] = []
         by_side = {side.order: keys for side, keys in zip(self.sides, self.keys, strict=True)}
@@ -152,7 +152,7 @@ class _NativeKeys:
 
 
 def _build_native(source: Source, expression: Expression) -> _NativeKeys | None:
-    """Compile a path to texts, booleans or integers, also in lists and structs, and its lower or upper."""
+    """Compile a path to strings, booleans or integers, also in lists and structs, and its lower or upper."""
     case = None
     if isinstance(expression, Call) and expression.name in _CASES and len(expression.args) == 1:
         case, expression = _CASES[expression.name], expression.args[0]
@@ -186,7 +186,7 @@ def _override_key(key: Column) -> Column:
 
 
 def _build_native_variant(path: Path, case: Callable[[Column], Column] | None) -> _NativeKeys | None:
-    """Compile a root property of a VARIANT; a value of another kind than text, integer, boolean is coded."""
+    """Compile a root property of a VARIANT; values other than strings, integers and booleans are coded."""
     root, *rest = path.elements
     if rest or root.startswith(("_", "$")):
         return None
@@ -226,7 +226,7 @@ def _is_coded(text: Column) -> Column:
 
 
 def _to_path(source: Source, path: Path) -> tuple[Column, DataType] | None:
-    """Follow a path through structs; None when it leads into a list, a map or a VARIANT."""
+    """Follow a path through structs; return None if it leads into a list, a map or a VARIANT."""
     absent = F.lit(None).cast("string"), StringType()
     root, *rest = path.elements
     value: Column = F.col(ID) if root == ID_PROPERTY else quote_column(root)
@@ -251,7 +251,7 @@ def _add_prefix(kind: DataType) -> str | None:
 
 
 def _evaluate_keys(source: Source, sides: Sequence[Expression]) -> list[Column]:
-    """Evaluate sides by their definition, all of a row in one call."""
+    """Evaluate sides by their definition, all sides of a row in one call."""
     pickle_by_value(*_SHIPPED)
     keys_of = _evaluate_text(sides) if source.properties is None else _evaluate_columns(source, sides)
     every = F.udf(keys_of, "array<array<string>>", useArrow=True)(_project_source(source, sides))
@@ -259,7 +259,7 @@ def _evaluate_keys(source: Source, sides: Sequence[Expression]) -> list[Column]:
 
 
 def _project_source(source: Source, sides: Sequence[Expression]) -> Column:
-    """Pick what the sides read of a row."""
+    """Select the values of a row that the sides read."""
     if source.properties is None:
         return F.struct(F.col(ID), F.col(TEXT))
     return F.struct(
@@ -274,7 +274,7 @@ def _list_roots(source: Source, sides: Sequence[Expression]) -> list[str]:
 
 
 def _build_payload(source: Source, name: str) -> Column:
-    """Send times as transit texts, which no time zone of a worker can shift, and VARIANT as JSON."""
+    """Encode times as transit strings, which the time zone of a worker cannot shift, and VARIANT as JSON."""
     kind = source.frame.schema[name].dataType
     if isinstance(kind, TimestampType | TimestampNTZType):
         return F.date_format(quote_column(name), "'~t'yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")

@@ -1,4 +1,4 @@
-"""How people's decisions reach the merge: read from their table, and put on the entities that they name."""
+"""Read overrides from their table, and apply them to the entities that they name."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SCHEMA = pa.schema({ID: pa.string(), SAME_LEFT: _KEYS, SAME_RIGHT: _KEYS})
 def read_overrides(
     spark: SparkSession, pinned: PinnedDataset, names: tuple[str, ...], started_at: int
 ) -> Overrides:
-    """Read the decisions that count at the time of a run (microseconds since 1970).
+    """Read the overrides that are valid at the time of a run (microseconds since 1970).
 
-    :raises DataError: when there is no such table, or what it holds are no decisions.
+    :raises DataError: if there is no such table, or its rows are not valid overrides.
     """
     dataset = pinned.dataset
     if not pinned.exists:
@@ -38,7 +38,7 @@ def read_overrides(
 
 
 def mark_overrides(source: Source, overrides: Overrides, names: tuple[str, ...]) -> Source:
-    """Let the entities that are decided to be the same as others share a key with them."""
+    """Add a shared key to the entities that overrides declare to be the same."""
     keys = overrides.build_keys(source.offset, names)
     if not keys:
         return source

@@ -1,4 +1,4 @@
-"""What did the last run leave: the outputs, who is a member of which, and by which keys they joined."""
+"""Load the state that the last run left: the outputs, their members, and the keys of the members."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ STARTS, STANDS = "starts", "stands"
 def load_previous_state(
     rows: DataFrame, datasets: Sequence[str], rules: Sequence[Rule], seed: int, reaching: DataFrame | None
 ) -> PreviousState:
-    """Read the target's rows, with ids and keys hashed as the sources are; keys by some rules, if any.
+    """Read the target's rows, with IDs and keys hashed like those of the sources; keys by some rules, if any.
 
-    ``reaching`` holds hashes of ids and keys in its column REACHED: only outputs are read that have a member
-    with one of them. None reads all.
+    ``reaching`` holds hashes of IDs and keys in its column REACHED: only outputs that have a member with one
+    of them are read. None reads all.
     """
     places = _list_sides(rules)
     if reaching is not None:
@@ -43,10 +43,10 @@ def load_previous_state(
 def _flatten_members(
     rows: DataFrame, datasets: Sequence[str], places: Mapping[str, Order], seed: int
 ) -> DataFrame:
-    """Return a row for each key of each member of each output; what has none of them has one row still.
+    """Return a row for each key of each member of each output; one without keys or members has one row too.
 
-    STARTS marks the first row of an output, STANDS that of a member; texts are given there alone. Rows, not
-    lists: Spark compiles what is asked of rows.
+    STARTS marks the first row of an output, STANDS that of a member; only these rows carry strings. The
+    result has rows instead of lists, because Spark compiles operations on rows.
     """
     stable = F.col(STABLE_ID) if STABLE_ID in rows.columns else F.lit(None)
     members = rows.select(
@@ -86,7 +86,7 @@ def _flatten_members(
 def _find_reached(rows: DataFrame, datasets: Sequence[str], seed: int, reaching: DataFrame) -> DataFrame:
     """Return the numbers of the outputs that have a member with one of some hashes.
 
-    Members and keys become rows of their own, which Spark compiles; functions over lists it does not. And a
+    Members and keys become separate rows, which Spark compiles; it does not compile functions over lists. A
     row that carried its members along would copy them for every hash that reaches it.
     """
     members = rows.select(NUMBER, F.explode(MEMBERS).alias("member"))
@@ -105,13 +105,13 @@ def _find_reached(rows: DataFrame, datasets: Sequence[str], seed: int, reaching:
 
 
 def _find_offset(name: Column, datasets: Sequence[str]) -> Column:
-    """Return the place of a dataset among those of today, -1 of one that is no longer merged."""
+    """Return the position of a dataset among the current ones, -1 for one that is no longer merged."""
     places = (F.when(name == dataset, F.lit(at)) for at, dataset in enumerate(datasets))
     return F.coalesce(*places, F.lit(-1))
 
 
 def _list_sides(rules: Sequence[Rule]) -> dict[str, Order]:
-    """Name the side that a kept key stands for, by the texts it is kept with."""
+    """Return the current side of a stored key, by the strings it is stored with."""
     ends = ((rule, end, side) for rule in rules for end, side in ((LEFT, rule.left), (RIGHT, rule.right)))
     return {f"{end} {rule.text}": side.order for rule, end, side in ends}
 
@@ -156,14 +156,14 @@ def _build_state(read: pa.Table, datasets: int, places: Mapping[str, Order]) -> 
 def _build_keys(
     read: pa.Table, member: Numbers, source: Numbers, places: Mapping[str, Order]
 ) -> dict[Order, Keyed]:
-    """Return the keys of all members, by the side that they are of today."""
+    """Return the keys of all members, by their current side."""
     if not places:
         return {}
     side, key, check = (_to_numbers(read.column(name)) for name in ("side", "key", "check"))
     by_side: dict[Order, Keyed] = {}
     for at, order in enumerate(places.values()):
         here = side == at
-        # What an entity of another dataset was joined by is no key of this side.
+        # A key by which an entity of another dataset was joined does not belong to this side.
         here[here] = source[member[here]] == order[0]
         found = member[here], key[here], check[here]
         by_side[order] = _drop_duplicates(concat_keys(by_side[order], found)) if order in by_side else found
@@ -171,7 +171,7 @@ def _build_keys(
 
 
 def _drop_duplicates(keyed: Keyed) -> Keyed:
-    """Drop repeated keys of a member: it keeps a key once for every rule that the key is in."""
+    """Drop repeated keys of a member, which stores a key once for every rule that contains it."""
     members, hashes, checks = keyed
     order = np.lexsort((checks, hashes, members))
     ordered = [values[order] for values in keyed]

@@ -1,4 +1,4 @@
-"""What is read of a source to tell who belongs together: ids, who is deleted, hashes of contents and keys."""
+"""Scan the columns of a source that clustering needs: IDs, deletion flags, hashes of contents and keys."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from airflow_merge_provider.jobs.spark.parallel import run_in_parallel
 
 
 def read_entities(thin: pa.Table, sides: Sequence[Side]) -> Entities:
-    """Read the thin rows of a source: columns id, hash, deleted, and key<n> and check<n> for each side.
+    """Read the projected rows of a source: columns id, hash, deleted, and key<n> and check<n> for each side.
 
     A column of lists holds several keys of an entity. Without a column content nothing is compared.
     """
@@ -65,12 +65,12 @@ _PLACE, _BROKEN, _CODED = "place", "broken", "coded"
 
 @dataclass(frozen=True)
 class SourceScan:
-    """How a source's thin rows are read: on fast assumptions first, again where the data contradicts them.
+    """The way a source's rows are scanned: with fast assumptions first, again if the data contradicts them.
 
-    They are that Spark's own expressions can tell every key, and that every entity has one version. From
-    ``position`` on, or those that were ``fed``, or all of them, or none where the source is ``known`` to be
-    as it was; ``compared`` asks for hashes of the contents, ``keyed`` for the keys. ``why`` says to the user
-    why all rows are read where only the changes were asked for.
+    The assumptions are that Spark's own expressions can compute every key, and that every entity has one
+    version. The scan reads the rows after ``position``, or those that were ``fed``, or all of them, or none
+    if the source is ``known`` to be unchanged; ``compared`` adds hashes of the contents, ``keyed`` adds the
+    keys. ``why`` explains to the user why all rows are read although only the changes were requested.
     """
 
     source: Source
@@ -95,7 +95,7 @@ class SourceScan:
 
     @property
     def rendered(self) -> Source:
-        """The rows to make outputs of: also those not read now, whose versions nobody has counted."""
+        """The rows to render as outputs: also those not read now, whose versions have not been counted."""
         in_part = self.known or self.position is not None or self.fed is not None
         several = self.source.sequence is not None and in_part
         return replace(self.source, several=True) if several else self.source
@@ -114,10 +114,10 @@ class SourceScan:
 
 @dataclass(frozen=True)
 class ScanResult:
-    """What a reading gave: entities, and how far the source is read now, where that can be told.
+    """The result of a scan: entities, and the position up to which the source is read, if known.
 
-    ``keys`` are the columns that their keys come from. ``short`` says that the source ends before the place
-    that the last run had come to.
+    ``keys`` are the columns that the keys of the entities come from. ``short`` is true if the source ends
+    before the position that the last run had reached.
     """
 
     reading: SourceScan
@@ -137,9 +137,9 @@ class ScanResult:
 
 
 def scan_sources(readings: Sequence[SourceScan], rules: Sequence[Rule]) -> list[ScanResult]:
-    """Read the thin rows of all sources side by side, and once more those that turned out to need it.
+    """Scan the rows of all sources in parallel, and again those whose data contradicts the assumptions.
 
-    :raises DataError: with what is wrong in every source.
+    :raises DataError: with the problems of every source.
     """
     if not readings:
         return []
@@ -151,7 +151,7 @@ def scan_sources(readings: Sequence[SourceScan], rules: Sequence[Rule]) -> list[
 
 
 def _scan_source(reading: SourceScan, rules: Sequence[Rule]) -> ScanResult | list[Problem]:
-    """Read one source until its data bears out what was assumed of them, or give what is wrong with them."""
+    """Scan one source until its data confirms the assumptions, or return its problems."""
     while True:
         keys = reading.build_keys(rules)
         if reading.known:
@@ -165,7 +165,7 @@ def _scan_source(reading: SourceScan, rules: Sequence[Rule]) -> ScanResult | lis
             return [corrected]
         if corrected is None:
             if not reading.compared:
-                # A first run puts all entities in order: now, while Spark still reads other sources.
+                # A first run sorts all entities: it does so here, while Spark still reads other sources.
                 entities.sort_ids()
             return ScanResult(reading, keys, entities, *_find_position(reading, thin))
         reading = corrected
@@ -190,9 +190,9 @@ def add_entity_hash(source: Source, seed: int) -> Source:
 
 
 def _select_columns(reading: SourceScan, keys: SourceKeys) -> DataFrame:
-    """Pick what decides: ids, hashes of ids and keys, and a second hash that betrays collisions.
+    """Select the columns for clustering: IDs, hashes of IDs and keys, and a second hash to detect collisions.
 
-    A column that would say the same of every row is left out: what comes to the driver is what costs.
+    A column with the same value in every row is left out: the data that comes to the driver is the main cost.
     """
     source = reading.opened
     facts = {"id": F.col(ID), "hash": F.col(HASH), "deleted": F.col(DELETED)}
@@ -232,7 +232,7 @@ def _find_problems(source: Source, thin: pa.Table) -> Iterator[Problem]:
 
 
 def _count_flag(thin: pa.Table, flag: str) -> int:
-    """Count the rows that have a flag; none has one that was not asked for."""
+    """Count the rows that have a flag; 0 if the flag was not read."""
     return int(pc.sum(thin.column(flag)).as_py() or 0) if flag in thin.column_names else 0
 
 

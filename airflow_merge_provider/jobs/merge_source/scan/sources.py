@@ -1,4 +1,4 @@
-"""What does an input look like to the merge: its entities' ids, deletions, own ids, and properties."""
+"""Open inputs as entities: their IDs, deletions, own IDs, and properties."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from airflow_merge_provider.jobs.spark.sql import quote_column
 
 IDS, REPLACED, FILTERED = "$ids", "$replaced", "_filtered"
 ENTITY = "entity"
-# The columns that every opened source has; no property can be called so.
+# The columns that every opened source has; no property can have these names.
 ID, DELETED, OWN_IDS, OWN_REPLACED = "__merge_id", "__merge_deleted", "__merge_ids", "__merge_replaced"
 CONTENT, TEXT = "__merge_content", "__merge_text"
 _OWN = "__merge_"
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _TIMES = (DateType, TimestampType, TimestampNTZType)
-# What targets of merge sources have beside properties, so that one can be merged again.
+# The columns of merge source targets besides properties, so that such a target can be merged again.
 _OURS = ("$provenance", "$stable_id", "$replaced_by")
 
 
 @dataclass(frozen=True)
 class Source:
-    """One input, ready to be read: ``frame`` has the columns above beside its own.
+    """One opened input: ``frame`` has the columns above besides its own.
 
-    ``properties`` are the typed columns that are merged; None where the entity is one VARIANT, which is then
-    in CONTENT as a map without system properties, and in TEXT as JSON. ``several`` says that an entity may
+    ``properties`` are the typed columns that are merged; None if the entity is one VARIANT, which is then
+    in CONTENT as a map without system properties, and in TEXT as JSON. ``several`` is true if an entity may
     have more than one row, its versions.
     """
 
@@ -59,11 +59,11 @@ class Source:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that the table itself has."""
+        """The columns of the table itself."""
         return [name for name in self.frame.columns if not name.startswith(_OWN)]
 
     def keep_latest(self) -> Source:
-        """Keep the last version of every entity; versions that tie are all kept, for the caller to refuse."""
+        """Keep the last version of every entity; keep all versions that tie, for the caller to refuse."""
         if self.sequence is None or not self.several:
             return self
         newest = Window.partitionBy(ID).orderBy(quote_column(self.sequence).desc_nulls_last())
@@ -73,7 +73,7 @@ class Source:
 
     @property
     def place(self) -> Column | None:
-        """How far a row stands in the order of versions, as a number; None where that cannot be told."""
+        """The position of a row in the order of versions, as a number; None if it cannot be determined."""
         if self.sequence is None:
             return None
         kind = self.frame.schema[self.sequence].dataType
@@ -85,14 +85,14 @@ class Source:
 
     @property
     def has_recency(self) -> bool:
-        """Return whether rows say when they were written."""
+        """Whether rows have the time at which they were written."""
         if self.sequence is None:
             return False
         return isinstance(self.frame.schema[self.sequence].dataType, (*_INTEGERS, *_TIMES))
 
     @property
     def recency(self) -> Column:
-        """When a row was written, as a number that grows: microseconds where it is a date or time."""
+        """The time at which a row was written, as an increasing number: microseconds for a date or time."""
         if self.sequence is None:
             return F.lit(None).cast("bigint")
         value = quote_column(self.sequence)
@@ -101,16 +101,16 @@ class Source:
         return value.cast("bigint")
 
     def keep_after(self, position: int) -> Source:
-        """Keep what was written after a place that an earlier run had come to, or has no place at all."""
+        """Keep rows that were written after the position of an earlier run, or that have no position."""
         kind = self.frame.schema[self.sequence or ""].dataType
         bound = F.timestamp_micros(F.lit(position)) if isinstance(kind, TimestampType) else F.lit(position)
         place = quote_column(self.sequence or "")
         return replace(self, frame=self.frame.where((place > bound) | place.isNull()))
 
     def content_hash(self) -> Column:
-        """Hash what the entity says, whatever the order of its columns and however many are NULL.
+        """Hash the content of an entity, independent of the order of its columns and of how many are NULL.
 
-        What is decided about it counts too: such an entity is looked at again when the decision changes.
+        Overrides of the entity are included: such an entity is evaluated again if its override changes.
         """
         if self.properties is None:
             content = [F.xxhash64(F.col(TEXT))]
@@ -131,9 +131,9 @@ def list_property_columns(spark: SparkSession, pinned: Sequence[PinnedDataset]) 
 
 
 def open_source(frame: DataFrame, offset: int, config: MergeSourceConfig) -> Source:
-    """See a table as entities.
+    """Open a table as entities.
 
-    :raises DataError: when it has no id, or a column that cannot be part of an entity.
+    :raises DataError: if it has no ID, or a column that cannot be part of an entity.
     """
     name = config.dataset_ids[offset]
     entity = _find_entity_column(frame, config)
@@ -146,7 +146,7 @@ def open_source(frame: DataFrame, offset: int, config: MergeSourceConfig) -> Sou
 
 
 def _find_entity_column(frame: DataFrame, config: MergeSourceConfig) -> Column | None:
-    """Find the column that holds whole entities: the configured one, or a VARIANT called ``entity``."""
+    """Return the column that holds whole entities: the configured one, or a VARIANT called ``entity``."""
     wanted = config.entity_column
     if wanted is None:
         is_variant = ENTITY in frame.columns and isinstance(frame.schema[ENTITY].dataType, VariantType)
@@ -214,9 +214,9 @@ def _open_typed(
 def _open_entities(
     frame: DataFrame, offset: int, name: str, config: MergeSourceConfig, sequence: str | None
 ) -> Source:
-    """Take a system field from the table's own column where there is one, else from inside the entity."""
+    """Take a system field from the table's own column if there is one, else from inside the entity."""
     whole = "__merge_whole"
-    # What a merge source says of an id that is no more: a row without an entity.
+    # The row of a merge source for an ID that has ended: it has no entity.
     is_no_more = _get_flag(frame, config.deleted_column) & F.col(ENTITY).isNull()
     nothing = F.create_map().cast("map<string,variant>")
     content = F.try_variant_get(F.col(ENTITY), "$", "map<string,variant>")
@@ -253,7 +253,7 @@ def _open_entities(
 
 
 def _is_property(name: str, config: MergeSourceConfig) -> bool:
-    """Return whether a column is content; the id column is, unless its name starts with an underscore."""
+    """Return whether a column is content; the ID column is, unless its name starts with an underscore."""
     system = (IDS, REPLACED, *_OURS, config.deleted_column, config.sequence_column)
     return not name.startswith("_") and name not in system
 
@@ -275,7 +275,7 @@ def _get_flag(frame: DataFrame, name: str) -> Column:
 
 
 def _hash_property(name: str, kind: DataType) -> Column:
-    """Hash a column with its name; a NULL counts like a column that is not there."""
+    """Hash a column with its name; a NULL counts like a missing column."""
     value = quote_column(name)
     nested = not _is_text(kind) and kind.typeName() in {"map", "struct", "array", "variant"}
     hashed = F.xxhash64(F.lit(name), F.to_json(F.struct(value)) if nested else value)

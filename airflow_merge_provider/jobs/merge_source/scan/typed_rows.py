@@ -1,4 +1,4 @@
-"""How a row of typed columns becomes an entity inside a Python worker; standard library only."""
+"""Convert a row of typed columns to an entity inside a Python worker; standard library only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FLOAT_DIGITS = (6, 7, 8, 9)
 
 
 def to_plain(value: Any) -> Any:
-    """Turn rows into dicts; a NULL field of a struct is absent.
+    """Convert rows to dicts; a NULL field of a struct is absent.
 
     A map (a dict) keeps its nulls, as its entries are values and not columns.
     """
@@ -29,7 +29,7 @@ def to_plain(value: Any) -> Any:
 
 
 def shortest_float(value: float | None) -> Decimal | None:
-    """Return a FLOAT by its own shortest text: as a DOUBLE 0.1 would be 0.10000000149011612.
+    """Return the shortest decimal of a FLOAT: as a DOUBLE 0.1 would be 0.10000000149011612.
 
     >>> shortest_float(0.10000000149011612)
     Decimal('0.1')

@@ -1,4 +1,4 @@
-"""How typed values become VARIANT: a NULL field of a struct is absent, everything else is kept."""
+"""Convert typed values to VARIANT: a NULL field of a struct is absent, everything else is kept."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROPERTIES = "map<string,variant>"
 
 
 def check_variant_type(kind: DataType) -> str:
-    """Return which part of a type VARIANT cannot hold; nothing when it can."""
+    """Return which part of a type VARIANT cannot hold; an empty string if it can hold the whole type."""
     if isinstance(kind, ArrayType):
         return check_variant_type(kind.elementType)
     if isinstance(kind, MapType):
@@ -61,10 +61,10 @@ def items_of(value: Column, kind: ArrayType) -> Column:
 
 
 def drop_missing(values: Mapping[str, Column], given: Mapping[str, Column] | None = None) -> Column:
-    """Make a map of variants that has only the values that are there.
+    """Build a map of variants that has only the values that are not NULL.
 
-    :param given: what tells whether a value is there, by not being NULL; the value itself where there is
-        nothing that is worked out at less cost.
+    :param given: expressions that are NULL exactly if the value is missing, for values that cost more to
+        compute; the value itself is used for all others.
     """
     told = {**values, **(given or {})}
     entries = (
@@ -77,28 +77,28 @@ def drop_missing(values: Mapping[str, Column], given: Mapping[str, Column] | Non
 
 
 def build_properties(kinds: Mapping[str, DataType]) -> Column:
-    """Make the map of properties of a row with typed columns."""
+    """Build the map of properties of a row with typed columns."""
     return build_field_properties({name: (quote_column(name), kind) for name, kind in kinds.items()})
 
 
 def build_field_properties(fields: Mapping[str, tuple[Column, DataType]]) -> Column:
-    """Make the map of properties of columns, or fields of a struct, and their types."""
+    """Build the map of properties from columns, or fields of a struct, and their types."""
     values = {name: as_variant(value, kind) for name, (value, kind) in fields.items()}
     return drop_missing(values, {name: value for name, (value, _) in fields.items()})
 
 
 def properties_map(whole: Column) -> Column:
-    """Keep the content of an entity's root: no name with ``_`` in front, no ``$ids``, no ``$replaced``."""
+    """Keep the content of an entity's root: no name with a leading ``_``, no ``$ids``, no ``$replaced``."""
     return F.map_filter(whole, lambda name, _: ~name.startswith("_") & ~name.isin("$ids", "$replaced"))
 
 
 def splice_variants(values: Column) -> Column:
-    """Put variants into one list: the items of a list one level deep, anything else as one item."""
+    """Combine variants into one list: the items of a list one level deep, anything else as one item."""
     return F.flatten(F.transform(values, lambda value: F.coalesce(as_items(value), F.array(value))))
 
 
 def as_items(value: Column) -> Column:
-    """Return a variant's items when it is a list, else NULL."""
+    """Return a variant's items if it is a list, else NULL."""
     return F.try_variant_get(value, "$", VARIANTS)
 
 
